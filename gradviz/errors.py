@@ -1,0 +1,70 @@
+"""Every error gradviz raises on purpose.
+
+A message says what went wrong, where, and what to do next. Each domain error also is the builtin that a caller would
+expect, so `except ValueError` works. This module knows nothing of torch, graphs or the command line.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GradvizError(Exception):
+    """Base of all errors that gradviz raises on purpose. The command line prints it without a traceback and exits 2."""
+
+    exit_code = 2
+
+
+class NoGraphError(GradvizError, ValueError):
+    """What was given has no autograd graph; the message says why."""
+
+
+class NotATensorError(GradvizError, TypeError):
+    """What was given holds no tensor at all."""
+
+
+class TargetError(GradvizError, ValueError):
+    """A TARGET of the command line names nothing that can be run or found."""
+
+
+class FormatError(GradvizError, ValueError):
+    """An unknown output format or suffix, or an option with a value it does not take."""
+
+
+class GraphFileError(GradvizError, ValueError):
+    """A graph file that is broken, foreign, or of a later version than this gradviz reads."""
+
+
+class LayoutError(GradvizError, RuntimeError):
+    """No layout engine could place the graph; the message says which were tried and why each failed."""
+
+
+class OutputError(GradvizError, OSError):
+    """A file that cannot be written."""
+
+
+class ScriptError(GradvizError, RuntimeError):
+    """The user's script raised. Its own traceback has been shown; the exit code is 3."""
+
+    exit_code = 3
+
+
+def did_you_mean(name: str, known: Iterable[str], *, what: str = "known") -> str:
+    """A closing sentence for messages about an unknown name: the near names, else all that are valid.
+
+    >>> did_you_mean("los", ["loss", "x"])
+    'Did you mean loss?'
+    >>> did_you_mean("q", ["loss", "x"], what="tensors")
+    'The tensors are: loss, x.'
+    >>> did_you_mean("q", [], what="tensors")
+    'There are no tensors.'
+    """
+    names = sorted(set(known))
+    near = difflib.get_close_matches(name, names, n=3)
+    if near:
+        return f"Did you mean {' or '.join(near)}?"
+    if not names:
+        return f"There are no {what}."
+    shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    return f"The {what} are: {shown}."

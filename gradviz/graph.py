@@ -1,0 +1,294 @@
+"""The graph model: what one walk over an autograd graph found, as plain immutable records.
+
+A `Graph` is a snapshot. It holds no tensor, no `grad_fn` and no reference to anything of the user's, so keeping one keeps
+no memory alive and reading one can disturb nothing. Nothing here imports torch. Records are `NamedTuple`s: immutable,
+comparable, and cheap enough to make by the million (a frozen dataclass costs about five times as much to build).
+
+Direction. An edge runs from the *consumer* (nearer to the root) to the *producer* (nearer to the leaves), as
+`next_functions` does. Data flowed the other way in the forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Shape = tuple["int | str", ...]
+"""Sizes of a tensor. A symbolic or ragged size is text, such as `"s93"` or `"j1"`."""
+
+NodeFlag = Literal["custom", "hooks", "freed", "modified", "packed", "checkpoint", "compiled", "hidden"]
+"""What is special about a node: a custom `autograd.Function`; user hooks registered; saved tensors freed by backward; a
+saved tensor modified in place since; a saved tensor packed by a hook; recomputation hidden behind a reentrant
+checkpoint; hidden behind a compiled function; other state that Python cannot read (C++ nodes)."""
+
+LeafKind = Literal["parameter", "buffer", "input"]
+StorageKind = Literal["parameter", "buffer", "input", "activation", "output", "number"]
+"""Who owns a storage. `output`: an activation that the caller also holds. `number`: a Python number that autograd wrapped
+into a 0-dim tensor."""
+
+SavedState = Literal["live", "none", "freed", "packed", "modified", "unknown"]
+"""State of one saved slot. `none`: the slot is there and holds nothing. `packed`: a saved-tensor hook has it."""
+
+GroupKind = Literal["module", "repeat", "alike", "loop", "chain"]
+
+NO_ATTRIBUTES: Mapping[str, Any] = {}
+
+
+class TensorInfo(NamedTuple):
+    """Facts of one tensor. `shape` is None where a tensor has no single shape (a strided nested tensor)."""
+
+    shape: Shape | None
+    dtype: str
+    device: str
+    layout: str = "strided"  # "sparse_coo", "sparse_csr", "nested", "jagged", ...
+
+
+class Storage(NamedTuple):
+    """One block of memory. `nbytes` is None where the tensor has no storage that can be asked."""
+
+    id: int
+    nbytes: int | None
+    kind: StorageKind
+
+
+class SavedTensor(NamedTuple):
+    """One slot that a node saved for backward."""
+
+    slot: str  # "self", "weight", "indices[0]", "saved_tensors[1]"
+    tensor: TensorInfo | None
+    storage: int | None  # id of the Storage
+    kind: StorageKind | None
+    state: SavedState
+    nbytes: int | None = None  # bytes of the tensor's own elements; its storage may be larger, or smaller when expanded
+    view: bool = False
+    leaf: int | None = None  # id of the AccumulateGrad node when this slot holds a leaf of the graph
+    version: int | None = None  # the tensor's version counter when it was read
+    note: str = ""  # hook and packed type, or why the state is unknown
+
+
+class Scope(NamedTuple):
+    """One call of one `nn.Module`. `parent` is the id of the scope around it."""
+
+    path: str
+    type: str
+    call: int
+    parent: int | None
+    parameters: int | None = None  # elements of the module's own and its children's parameters
+    output: TensorInfo | None = None
+
+
+class SourceLine(NamedTuple):
+    """A line of the user's code."""
+
+    file: str
+    line: int
+    function: str = ""
+    text: str = ""
+
+
+class Function(NamedTuple):
+    """The class behind a custom `autograd.Function` node, and where its backward is defined (None: no source)."""
+
+    name: str
+    definition: SourceLine | None
+
+
+class Group(NamedTuple):
+    """What a folded node stands for: node ids of the graph it was folded from, and what to call it."""
+
+    kind: GroupKind
+    title: str
+    nodes: tuple[int, ...]
+    count: int = 1  # calls, alike siblings or loop turns
+    ops: int = 0  # backward functions inside, leaves not counted
+    parameters: int = 0
+    nbytes: int | None = None
+
+
+class Node(NamedTuple):
+    """One recorded backward function."""
+
+    id: int
+    op: str  # "AddmmBackward0"
+    outputs: tuple[TensorInfo | None, ...] = ()
+    sequence: int | None = None  # None for AccumulateGrad, which autograd numbers after everything else
+    scope: int | None = None
+    source: SourceLine | None = None
+    attributes: Mapping[str, Any] = NO_ATTRIBUTES
+    saved: tuple[SavedTensor, ...] = ()
+    flags: tuple[NodeFlag, ...] = ()
+    names: tuple[str, ...] = ()
+    none_inputs: int = 0  # entries of next_functions that need no gradient
+    function: Function | None = None
+    group: Group | None = None
+
+
+class Edge(NamedTuple):
+    """One entry of `consumer.next_functions`. `count` is above 1 only between folded groups."""
+
+    consumer: int
+    producer: int
+    output: int  # which output of the producer
+    position: int  # place in the consumer's next_functions
+    count: int = 1
+
+
+class Base(NamedTuple):
+    """The tensor that a view looks into. `node` is the node that made it, or its AccumulateGrad, when in the graph."""
+
+    tensor: TensorInfo
+    node: int | None
+    output: int = 0
+    names: tuple[str, ...] = ()
+
+
+class Leaf(NamedTuple):
+    """A tensor behind an AccumulateGrad node: gradients end here."""
+
+    node: int
+    names: tuple[str, ...]
+    tensor: TensorInfo
+    kind: LeafKind = "input"
+    has_grad: bool = False
+    hooks: int = 0
+    storage: int | None = None
+    base: Base | None = None
+
+
+class Root(NamedTuple):
+    """An output the walk began at. `node` is None when it has no graph, and `why` then says so."""
+
+    node: int | None
+    output: int
+    name: str
+    tensor: TensorInfo
+    base: Base | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A detached snapshot of an autograd graph.
+
+    `nodes` is indexed by id; `edges` are sorted by consumer, then position. `storages` and `scopes` are indexed by id.
+
+    >>> from gradviz.graph import Graph, Node, Edge
+    >>> graph = Graph(nodes=(Node(0, "AddBackward0"), Node(1, "AccumulateGrad")), edges=(Edge(0, 1, 0, 0),))
+    >>> graph.inputs(0)
+    (Edge(consumer=0, producer=1, output=0, position=0, count=1),)
+    """
+
+    nodes: tuple[Node, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    leaves: tuple[Leaf, ...] = ()
+    roots: tuple[Root, ...] = ()
+    scopes: tuple[Scope, ...] = ()
+    storages: tuple[Storage, ...] = ()
+    title: str = ""  # what was walked: "train.py:loss"
+    torch: str = ""  # version of torch that recorded the graph
+    attribution: Literal["", "recorded", "inferred"] = ""  # where scopes come from
+    notes: tuple[str, ...] = ()  # what a reader must know: anything cut, ambiguous or unreadable
+    original: Graph | None = field(default=None, compare=False, repr=False)  # what a folded graph was folded from
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def inputs(self, node: int) -> tuple[Edge, ...]:
+        """Edges from `node` to the producers of its inputs, by position."""
+        start = self._first_edge
+        return self.edges[start[node] : start[node + 1]]
+
+    def consumers(self, node: int) -> tuple[Edge, ...]:
+        """Edges that end at `node`: who uses its outputs."""
+        return tuple(self.edges[i] for i in self._consumer_edges[node])
+
+    @cached_property
+    def leaf_of(self) -> Mapping[int, Leaf]:
+        """Leaf by the id of its AccumulateGrad node."""
+        return {leaf.node: leaf for leaf in self.leaves}
+
+    @cached_property
+    def roots_of(self) -> Mapping[int, tuple[Root, ...]]:
+        """Roots by the id of the node that made them."""
+        found: dict[int, tuple[Root, ...]] = {}
+        for root in self.roots:
+            if root.node is not None:
+                found[root.node] = (*found.get(root.node, ()), root)
+        return found
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Node ids so that every consumer comes before its producers (backward's order), deterministic.
+
+        Raises ValueError when the edges form a cycle, which no autograd graph does.
+        """
+        waiting = [0] * len(self.nodes)
+        for edge in self.edges:
+            waiting[edge.producer] += 1
+        ready = [node for node, count in enumerate(waiting) if not count]
+        start, edges = self._first_edge, self.edges
+        for node in ready:  # grows while it is read
+            for i in range(start[node], start[node + 1]):
+                producer = edges[i].producer
+                waiting[producer] -= 1
+                if not waiting[producer]:
+                    ready.append(producer)
+        if len(ready) < len(self.nodes):
+            raise ValueError("the edges of this graph form a cycle, so it is not an autograd graph")
+        return tuple(ready)
+
+    @cached_property
+    def _first_edge(self) -> Sequence[int]:
+        """Where the edges of each consumer begin, with one entry more for the end of the last."""
+        start = [0] * (len(self.nodes) + 1)
+        for edge in self.edges:
+            start[edge.consumer + 1] += 1
+        for i in range(len(self.nodes)):
+            start[i + 1] += start[i]
+        return start
+
+    @cached_property
+    def _consumer_edges(self) -> Sequence[Sequence[int]]:
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for i, edge in enumerate(self.edges):
+            found[edge.producer].append(i)
+        return found
+
+    # -- doors to the rest of gradviz: each imports only when called, so that this module knows nothing of them ---------
+
+    def __str__(self) -> str:
+        from gradviz.render.summary import summary
+
+        return summary(self)
+
+    def tree(self, **options: Any) -> RenderableType:
+        """The graph as a terminal tree, a rich renderable. Options: `gradviz.render.options.Options`."""
+        from gradviz.render.options import Options
+        from gradviz.render.tree import tree
+
+        return tree(self, Options.of(options))
+
+    def save(self, path: str, **options: Any) -> str:
+        """Write the graph to `path`; the suffix picks the format. Returns the path written.
+
+        Options are the command line's, by the same names. Raises FormatError for an unknown suffix or option and
+        OutputError when the file cannot be written; a file that was there before is then left as it was.
+        """
+        from gradviz.render.output import save
+
+        return save(self, path, **options)
+
+    def fold(self, **options: Any) -> Graph:
+        """A smaller Graph whose group nodes stand for many: see `gradviz.analysis.fold.fold`."""
+        from gradviz.analysis.fold import fold
+
+        return fold(self, **options)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from gradviz.notebook import mimebundle
+
+        return mimebundle(self)
