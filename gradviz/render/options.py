@@ -1,0 +1,120 @@
+"""The options of every renderer: name, default, valid values and help line, each written once.
+
+The command line makes its options from the fields of `Options`, and the Python API takes them by the same names. This
+module knows nothing of graphs, renderers or the command line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from gradviz.errors import FormatError, did_you_mean
+
+Direction = Literal["down", "up", "right", "left"]
+Leaves = Literal["auto", "shared", "per-use", "hidden"]
+LayoutEngine = Literal["auto", "dot", "layered"]
+Theme = Literal["auto", "light", "dark"]
+
+Check = Callable[[str, Any], Any]
+"""Takes an option's name and the value given, returns the value to keep, raises FormatError when it is not valid."""
+
+
+def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """The value, when it is one of the choices."""
+    if isinstance(value, str) and value in choices:
+        return value
+    near = did_you_mean(value, choices) if isinstance(value, str) else ""
+    hint = f" {near}" if near.startswith("Did you") else ""
+    raise FormatError(f"{name} cannot be {value!r}. Valid are: {', '.join(choices)}.{hint}")
+
+
+def flag(name: str, value: Any) -> bool:
+    """The value, when it is True or False."""
+    if not isinstance(value, bool):
+        raise FormatError(f"{name} cannot be {value!r}. Valid are: True, False.")
+    return value
+
+
+def seconds(name: str, value: Any) -> float:
+    """A number of seconds above zero."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise FormatError(f"{name} cannot be {value!r}. It is a number of seconds above 0.")
+    return float(value)
+
+
+def limit(name: str, value: Any) -> int | None:
+    """How many at most: 0 for no limit, None to let the renderer choose."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise FormatError(f"{name} cannot be {value!r}. It is a whole number, with 0 for no limit.")
+    return value
+
+
+def _choice(choices: tuple[str, ...], help: str) -> dict[str, Any]:
+    def check(name: str, value: Any) -> str:
+        return one_of(name, value, choices)
+
+    return {"help": help, "choices": choices, "check": check}
+
+
+def _value(check: Check, help: str) -> dict[str, Any]:
+    return {"help": help, "choices": (), "check": check}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to draw. Every field has `metadata` with `help` (one line), `choices` (empty when any value) and `check`.
+
+    >>> Options.of({"direction": "right"}).direction
+    'right'
+    """
+
+    direction: Direction = field(
+        default="down", metadata=_choice(get_args(Direction), "Where data flows; leaves are at the start.")
+    )
+    leaves: Leaves = field(
+        default="auto",
+        metadata=_choice(get_args(Leaves), "Draw a leaf once, once per use or not; auto splits leaves with many uses."),
+    )
+    layout: LayoutEngine = field(
+        default="auto", metadata=_choice(get_args(LayoutEngine), "What places the boxes; auto picks by size.")
+    )
+    layout_timeout: float = field(
+        default=20.0, metadata=_value(seconds, "Seconds that dot may take before the layered layout takes over.")
+    )
+    theme: Theme = field(
+        default="auto", metadata=_choice(get_args(Theme), "Colours; auto follows the reader's setting where it can.")
+    )
+    max_depth: int | None = field(
+        default=None, metadata=_value(limit, "Levels of branches that a tree shows; 0 for all.")
+    )
+    max_rows: int | None = field(
+        default=None, metadata=_value(limit, "Rows of a tree; 200 in a terminal, all in a file; 0 for all.")
+    )
+    saved: bool = field(default=False, metadata=_value(flag, "Draw the tensors saved for backward."))
+    attributes: bool = field(
+        default=False, metadata=_value(flag, "Show what else a node saved, such as sizes and numbers.")
+    )
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            checked = item.metadata["check"](item.name, getattr(self, item.name))
+            object.__setattr__(self, item.name, checked)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Options:
+        """Options from a mapping of names to values. Raises FormatError for an unknown name or a value not taken."""
+        known = [item.name for item in option_fields()]
+        for name in given:
+            if name not in known:
+                hint = did_you_mean(str(name), known, what="options")
+                every = "" if hint.startswith("The options") else f" The options are: {', '.join(sorted(known))}."
+                raise FormatError(f"there is no option {name!r}. {hint}{every}")
+        return cls(**given)
+
+
+def option_fields() -> tuple[Field[Any], ...]:
+    """Every option in the order help shows them, for whoever generates a command line or a page from them."""
+    return fields(Options)
