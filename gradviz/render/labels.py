@@ -1,0 +1,202 @@
+"""All wording that renderers share: shapes, dtypes, bytes, counts, names, titles, flags.
+
+Everything here returns one line of plain text. Each format escapes that text itself. This module knows no format.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+from gradviz.graph import Function, Group, Leaf, Node, NodeFlag, Root, SavedTensor, Shape, SourceLine, TensorInfo
+
+FLAG_WORDS: dict[NodeFlag, str] = {
+    "custom": "custom function",
+    "hooks": "hooks",
+    "freed": "freed",
+    "modified": "modified in place",
+    "packed": "packed by a hook",
+    "checkpoint": "checkpoint: hides what it recomputes",
+    "compiled": "compiled: hides what it contains",
+    "hidden": "state that Python cannot read",
+}
+UNKNOWN_SHAPE = "(?)"
+
+# Marks that reorder the text around them. The letters of right-to-left scripts do not need them and stay.
+_REORDERING = frozenset(map(chr, (0x200E, 0x200F, 0x061C, *range(0x202A, 0x202F), *range(0x2066, 0x206A))))
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
+
+
+def one_line(text: str) -> str:
+    r"""The text with everything that would break or reorder a line written as its escape.
+
+    >>> one_line("a\nb")
+    'a\\nb'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_visible(c) for c in text)
+
+
+def _visible(c: str) -> str:
+    if c in _REORDERING or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp", "Cn"):
+        return c.encode("unicode_escape", "backslashreplace").decode("ascii")
+    return c
+
+
+def clip(text: str, limit: int = 60) -> str:
+    """One line of at most `limit` characters; what was cut shows as `…`."""
+    line = one_line(text)
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def count_text(count: int) -> str:
+    """A count with thousands separators: `1,234,567`."""
+    return f"{count:,}"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """A count and its noun: `1 node`, `1,234 nodes`, `2 leaves`."""
+    return f"{count_text(count)} {one if count == 1 else many or one + 's'}"
+
+
+def bytes_text(nbytes: int | None) -> str:
+    """Bytes in binary units: `17 B`, `1.5 MiB`; `? B` when unknown."""
+    if nbytes is None:
+        return "? B"
+    if abs(nbytes) < 1024:
+        return f"{nbytes} B"
+    size = float(nbytes)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        size /= 1024
+        if abs(size) < 1023.95:  # what rounds to 1024.0 belongs to the next unit
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:,.1f} PiB"
+
+
+def again(count: int) -> str:
+    """The same parameters used `count` times: `×12`."""
+    return f"×{count_text(count)}"
+
+
+def alike(count: int) -> str:
+    """`count` instances of one structure: `12 alike`."""
+    return f"{count_text(count)} alike"
+
+
+def more(count: int) -> str:
+    """`count` things that were cut: `+40 more`."""
+    return f"+{count_text(count)} more"
+
+
+# -- tensors ---------------------------------------------------------------------------------------------------------
+
+
+def shape_text(shape: Shape | None) -> str:
+    """`(3, 4)`, `(3,)`, `()` for a scalar, `(s93, 4)` with a symbolic size, `(?)` where there is no single shape."""
+    if shape is None:
+        return UNKNOWN_SHAPE
+    inside = ", ".join(one_line(str(size)) for size in shape)
+    return f"({inside},)" if len(shape) == 1 else f"({inside})"
+
+
+def tensor_line(tensor: TensorInfo | None) -> str:
+    """Shape and dtype; the layout unless strided, the device unless cpu: `(3, 4) float32`, `(3,) float16 cuda:0`."""
+    if tensor is None:
+        return "unknown tensor"
+    words = [shape_text(tensor.shape), one_line(tensor.dtype)]
+    if tensor.layout != "strided":
+        words.append(one_line(tensor.layout))
+    if tensor.device != "cpu":
+        words.append(one_line(tensor.device))
+    return " ".join(words)
+
+
+def outputs_line(outputs: tuple[TensorInfo | None, ...], limit: int = 3) -> str:
+    """The tensors that a node's op made: all of them up to `limit`, equal ones as `12 × (3,) float32`."""
+    lines = [tensor_line(output) for output in outputs]
+    if len(lines) > 1 and len(set(lines)) == 1:
+        return f"{count_text(len(lines))} × {lines[0]}"
+    shown = ", ".join(lines[:limit])
+    return f"{shown}, {more(len(lines) - limit)}" if len(lines) > limit else shown
+
+
+def saved_line(saved: SavedTensor) -> str:
+    """One saved slot: `weight (3, 4) float32`, and its state unless live."""
+    words = [one_line(saved.slot)]
+    if saved.tensor is not None:
+        words.append(tensor_line(saved.tensor))
+    if saved.state != "live":
+        words.append({"none": "nothing", "modified": "modified in place"}.get(saved.state, saved.state))
+    return " ".join(words)
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def names_text(names: Iterable[str]) -> str:
+    """Every name of one tensor: `w`, or `a = b` when it is tied under two."""
+    return " = ".join(clip(name, 80) for name in names)
+
+
+def op_name(node: Node) -> str:
+    """What the node is: its backward function as PyTorch writes it, or the title of the group it stands for."""
+    return group_title(node.group) if node.group else clip(node.op, 80)
+
+
+def group_title(group: Group) -> str:
+    """A folded group: `Linear ×12` (same parameters again), `Block, 12 alike`, `MulBackward0, 40 in a row`."""
+    title = clip(group.title, 80)
+    if group.count == 1:
+        return title
+    if group.kind == "alike":
+        return f"{title}, {alike(group.count)}"
+    if group.kind == "chain":
+        return f"{title}, {count_text(group.count)} in a row"
+    return f"{title} {again(group.count)}"
+
+
+def group_line(group: Group) -> str:
+    """What is inside a folded group: `12 ops, 1,024 parameters, 4.0 KiB`."""
+    words = [plural(group.ops, "op")]
+    if group.parameters:
+        words.append(plural(group.parameters, "parameter"))
+    if group.nbytes:
+        words.append(bytes_text(group.nbytes))
+    return ", ".join(words)
+
+
+def leaf_title(leaf: Leaf) -> str:
+    """The leaf's names, or what kind of tensor it is when it has none."""
+    return names_text(leaf.names) or f"unnamed {leaf.kind}"
+
+
+def root_title(root: Root) -> str:
+    """The output's name, or `output`."""
+    return clip(root.name, 80) or "output"
+
+
+def function_line(function: Function) -> str:
+    """A custom function: its name, and where its backward is when that is known."""
+    where = f" at {source_text(function.definition)}" if function.definition else ""
+    return f"{one_line(function.name)}{where}"
+
+
+def source_text(source: SourceLine) -> str:
+    """`train.py:12`: the file without its folders, and the line."""
+    return f"{one_line(source.file.replace(chr(92), '/').rsplit('/', 1)[-1])}:{source.line}"
+
+
+def flags_text(flags: Iterable[NodeFlag]) -> str:
+    """Flags in words: `freed, custom function`."""
+    return ", ".join(FLAG_WORDS[flag] for flag in flags)
+
+
+def attribute_line(name: str, value: object, limit: int = 60) -> str:
+    """One attribute: `dim: 1`."""
+    return clip(f"{name}: {value}", limit)

@@ -1,0 +1,134 @@
+"""Wording: one table per kind of text."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradviz.graph import Function, Group, Leaf, Node, NodeFlag, Root, SavedTensor, SourceLine, TensorInfo
+from gradviz.render import labels
+
+FLOAT = TensorInfo((3, 4), "float32", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (None, "? B"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1572864, "1.5 MiB"),
+        (1024**2 - 1, "1.0 MiB"),
+        (3 * 1024**3, "3.0 GiB"),
+        (5 * 1024**4, "5.0 TiB"),
+        (2000 * 1024**5, "2,000.0 PiB"),
+    ],
+)
+def test_bytes(nbytes: int | None, text: str) -> None:
+    assert labels.bytes_text(nbytes) == text
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [((3, 4), "(3, 4)"), ((3,), "(3,)"), ((), "()"), (None, "(?)"), (("s93", 4), "(s93, 4)"), ((2, "j1"), "(2, j1)")],
+)
+def test_shapes(shape: tuple[int | str, ...] | None, text: str) -> None:
+    assert labels.shape_text(shape) == text
+
+
+@pytest.mark.parametrize(
+    ("tensor", "text"),
+    [
+        (FLOAT, "(3, 4) float32"),
+        (TensorInfo((), "int64", "cuda:0"), "() int64 cuda:0"),
+        (TensorInfo(None, "float32", "cpu", "nested"), "(?) float32 nested"),
+        (None, "unknown tensor"),
+    ],
+)
+def test_tensor_lines(tensor: TensorInfo | None, text: str) -> None:
+    assert labels.tensor_line(tensor) == text
+
+
+def test_several_outputs_are_counted_not_listed_without_end() -> None:
+    other = TensorInfo((2,), "float32", "cpu")
+    assert labels.outputs_line(()) == ""
+    assert labels.outputs_line((FLOAT, None)) == "(3, 4) float32, unknown tensor"
+    assert labels.outputs_line((FLOAT,) * 12) == "12 × (3, 4) float32"
+    assert labels.outputs_line((other, *(FLOAT,) * 9)).endswith(", +7 more")
+
+
+def test_counts_and_plurals() -> None:
+    assert labels.plural(1, "leaf", "leaves") == "1 leaf"
+    assert labels.plural(1234567, "leaf", "leaves") == "1,234,567 leaves"
+    assert labels.plural(0, "node") == "0 nodes"
+    assert (labels.again(12), labels.alike(12), labels.more(40)) == ("×12", "12 alike", "+40 more")
+
+
+@pytest.mark.parametrize(
+    ("group", "text"),
+    [
+        (Group("module", "net.fc", (1,)), "net.fc"),
+        (Group("repeat", "cell", (1,), 12), "cell ×12"),
+        (Group("alike", "block", (1,), 12), "block, 12 alike"),
+        (Group("chain", "MulBackward0", (1,), 40), "MulBackward0, 40 in a row"),
+    ],
+)
+def test_group_titles(group: Group, text: str) -> None:
+    assert labels.group_title(group) == text
+    assert labels.op_name(Node(0, "ignored", group=group)) == text
+
+
+def test_what_is_inside_a_group() -> None:
+    assert labels.group_line(Group("module", "fc", (1,), 1, 12, 1024, 4096)) == "12 ops, 1,024 parameters, 4.0 KiB"
+    assert labels.group_line(Group("module", "fc", (1,), 1, 1)) == "1 op"
+
+
+def test_names() -> None:
+    assert labels.names_text(("a", "b")) == "a = b"
+    assert labels.leaf_title(Leaf(0, (), FLOAT, "parameter")) == "unnamed parameter"
+    assert labels.root_title(Root(0, 0, "", FLOAT)) == "output"
+    assert labels.op_name(Node(0, "AddmmBackward0")) == "AddmmBackward0"
+
+
+def test_every_flag_has_words() -> None:
+    flags = get_args(NodeFlag)
+    assert labels.flags_text(flags).count(", ") == len(flags) - 1
+
+
+def test_saved_slots_say_their_state() -> None:
+    assert labels.saved_line(SavedTensor("weight", FLOAT, 0, "parameter", "live")) == "weight (3, 4) float32"
+    assert labels.saved_line(SavedTensor("self", None, None, None, "freed")) == "self freed"
+    assert labels.saved_line(SavedTensor("self", None, None, None, "none")) == "self nothing"
+
+
+@pytest.mark.parametrize("file", ["/home/me/train.py", r"C:\me\train.py", "train.py"])
+def test_where_is_short(file: str) -> None:
+    function = Function("Clamp", SourceLine(file, 12))
+    assert labels.function_line(function) == "Clamp at train.py:12"
+
+
+@given(st.text())
+def test_one_line_is_one_printable_line(text: str) -> None:
+    line = labels.one_line(text)
+    assert len(line.splitlines()) <= 1
+    assert not any(unicodedata.category(c) in ("Cc", "Cs") for c in line)
+    line.encode("utf-8")
+
+
+@pytest.mark.parametrize("text", ["<lambda>", "a:b", "x\\", "</script>", '"', "{}|", "👩‍🔬", "שלום"])
+def test_ordinary_text_stays(text: str) -> None:
+    assert labels.one_line(text) == text
+
+
+def test_marks_that_reorder_text_are_shown_not_obeyed() -> None:
+    assert labels.one_line("a\u202eb\n") == r"a\u202eb\n"
+
+
+@given(st.text(), st.integers(1, 80))
+def test_clip_keeps_the_limit(text: str, limit: int) -> None:
+    assert len(labels.clip(text, limit)) <= limit
