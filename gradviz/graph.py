@@ -31,8 +31,8 @@ StorageKind = Literal["parameter", "buffer", "input", "activation", "output", "n
 """Who owns a storage. `output`: an activation that the caller also holds. `number`: a Python number that autograd wrapped
 into a 0-dim tensor."""
 
-SavedState = Literal["live", "none", "freed", "packed", "modified", "unknown"]
-"""State of one saved slot. `none`: the slot is there and holds nothing. `packed`: a saved-tensor hook has it."""
+SavedState = Literal["live", "freed", "packed", "modified", "unknown"]
+"""State of one saved slot. `packed`: a saved-tensor hook has it. A slot that holds nothing is an attribute that is None."""
 
 GroupKind = Literal["module", "repeat", "alike", "loop", "chain"]
 
@@ -104,7 +104,7 @@ class Group(NamedTuple):
     kind: GroupKind
     title: str
     nodes: tuple[int, ...]
-    count: int = 1  # calls, alike siblings or loop turns
+    count: int = 1  # type: ignore[assignment]  # calls, alike siblings or loop turns
     ops: int = 0  # backward functions inside, leaves not counted
     parameters: int = 0
     nbytes: int | None = None
@@ -135,7 +135,7 @@ class Edge(NamedTuple):
     producer: int
     output: int  # which output of the producer
     position: int  # place in the consumer's next_functions
-    count: int = 1
+    count: int = 1  # type: ignore[assignment]  # hides tuple.count, which no edge needs
 
 
 class Base(NamedTuple):

@@ -1,0 +1,42 @@
+"""gradviz shows, explains and checks what PyTorch's autograd recorded.
+
+    import gradviz
+    graph = gradviz.walk(loss)      # any tensor, or any nesting of tensors
+    graph.save("loss.svg")
+
+Every public name is imported only when it is first used, so `import gradviz` costs next to nothing and a saved graph can
+be drawn without torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gradviz.api import walk as walk
+    from gradviz.errors import GradvizError as GradvizError
+    from gradviz.graph import Graph as Graph
+    from gradviz.graph_json import load as load
+    from gradviz.torchviz import make_dot as make_dot
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "walk": "gradviz.api",
+    "load": "gradviz.graph_json",
+    "make_dot": "gradviz.torchviz",
+    "Graph": "gradviz.graph",
+    "GradvizError": "gradviz.errors",
+}
+__all__ = [*_HOME, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'gradviz' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,82 @@
+"""Makes a deep graph that was walked safe to delete.
+
+From torch 2.12 or 2.13 on, a node's Python wrapper lives as long as the node. `~Node` takes its edges apart iteratively only for
+children that nobody else refers to; a child with a wrapper is deleted in a nested call, some 200 bytes of stack a level, and
+a chain of about 40,000 nodes ends the process with a segmentation fault. Walking a graph makes wrappers, so a walk must
+also make the deletion safe.
+
+The scheme: a node whose child lies in another band of `BAND` sequence numbers keeps that child in its `metadata`, which
+`~Node` drops after its edges. What is kept there is a `_Keeper`, whose `__del__` only puts the children in a queue; the outermost
+`__del__` of the thread drains it. So the nesting is at most `BAND` deep, whatever CPython's own limits are.
+
+Only direct children are kept, which the node's own edges keep anyway: nothing lives longer than it would have.
+"""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from collections.abc import Sequence
+
+from gradviz.capture.private import LAST, WRAPPERS_ARE_PRESERVED, Node
+
+BAND = 64
+"""Sequence numbers in a band. At 64, a thread with a 64 kB stack can still delete the graph."""
+
+KEY = "__gradviz_keeper__"
+NEEDED = WRAPPERS_ARE_PRESERVED
+
+
+class _Queue(threading.local):
+    def __init__(self) -> None:
+        self.waiting: list[list[Node]] = []
+        self.draining = False
+
+
+_queue = _Queue()
+
+
+class _Keeper:
+    """Holds children of a node until the node is gone, then lets them go one after another instead of nested."""
+
+    __slots__ = ("children",)
+
+    def __init__(self, children: list[Node]) -> None:
+        self.children = children
+
+    def __del__(self, _queue: _Queue = _queue) -> None:
+        waiting = _queue.waiting
+        waiting.append(self.children)
+        self.children = []
+        if _queue.draining:
+            return
+        _queue.draining, interrupted = True, False
+        while True:
+            try:
+                while waiting:
+                    waiting.pop()  # may delete nodes, whose keepers then only append to `waiting`
+                break
+            except KeyboardInterrupt:  # would be swallowed by __del__: finish first, then raise it again
+                interrupted = True
+        _queue.draining = False
+        if interrupted:
+            _thread.interrupt_main()
+
+    def __repr__(self) -> str:
+        return "<gradviz: keeps this node's children until it is deleted>"
+
+
+def must_keep(sequence: int, child: int) -> bool:
+    """Whether a node numbered `sequence` must keep its child numbered `child`.
+
+    Between two kept edges the numbers fall strictly inside one band, so no unprotected path is longer than `BAND`. Edges
+    to a later number exist (a view's regenerated `grad_fn`), and AccumulateGrad has no children to nest into.
+    """
+    return child != LAST and (child // BAND != sequence // BAND or child >= sequence)
+
+
+def keep(node: Node, children: Sequence[Node]) -> None:
+    """Keep these direct children of `node` until it is deleted. Once per node: a second call changes nothing."""
+    metadata = node.metadata
+    if KEY not in metadata:
+        metadata[KEY] = _Keeper(list(children))

@@ -1,0 +1,182 @@
+"""Names for leaves and intermediate results, found without asking the user for them.
+
+Sources, the first that knows a tensor wins: `model=` (parameters and buffers), `params=`, then the caller's variables:
+modules, tensors, and one level of list, dict or tuple of tensors. Reading the variables creates no autograd node and
+leaves no reference behind.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+from gradviz.capture.private import Node, without_subclasses
+from gradviz.capture.tensors import grad_fn_of, storage_of
+from gradviz.errors import NotATensorError
+
+Namespace = Mapping[str, object]
+_OPTIMIZED = 0x1  # CO_OPTIMIZED: a function's frame, whose locals live in fast slots
+
+
+class Names:
+    """Who is called what: `leaf` by the tensor itself, `result` by the node and output that made it.
+
+    `owner_of` maps a storage's identity to "parameter", "buffer", "input" or "output" for everything that the caller holds.
+    `results` are the names by node.
+    Keeps the named tensors referenced, so it must not outlive the walk.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        params: Mapping[str, torch.Tensor] | None = None,
+        variables: Sequence[Namespace] = (),
+    ) -> None:
+        self.owner_of: dict[int, str] = {}
+        self._tensors: dict[int, tuple[torch.Tensor, tuple[str, ...], int]] = {}
+        self.results: dict[Node, list[tuple[int, str]]] = {}
+        self._buffers: set[int] = set()
+        self._parameters: set[int] = set()
+        with without_subclasses():
+            for rank, source in enumerate(self._sources(model, params, variables)):
+                for name, tensor in source:
+                    self._add(name, tensor, rank)
+        self._index()
+
+    def leaf(self, tensor: torch.Tensor) -> tuple[str, ...]:
+        """All names of a tensor, none if nobody knows it."""
+        entry = self._tensors.get(id(tensor))
+        return entry[1] if entry else ()
+
+    def result(self, node: Node) -> tuple[str, ...]:
+        """Names of the tensors that `node` made, by output number."""
+        return tuple(name for _, name in sorted(self.results.get(node, ()), key=lambda item: item[0]))
+
+    def kind(self, tensor: torch.Tensor) -> str:
+        """Whether a leaf is a "parameter", a "buffer" or an "input"."""
+        if isinstance(tensor, torch.nn.Parameter) or id(tensor) in self._parameters:
+            return "parameter"
+        return "buffer" if id(tensor) in self._buffers else "input"
+
+    def _sources(
+        self,
+        model: torch.nn.Module | None,
+        params: Mapping[str, torch.Tensor] | None,
+        variables: Sequence[Namespace],
+    ) -> Iterator[Iterable[tuple[str, torch.Tensor]]]:
+        if model is not None:
+            yield self._of_module("", model)
+        if params is not None:
+            yield _checked(params)
+        modules, tensors, elements = _scan(variables)
+        yield (item for name, module in modules for item in self._of_module(name + ".", module))
+        yield tensors
+        yield elements
+
+    def _of_module(self, prefix: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, parameter in module.named_parameters(remove_duplicate=False):
+            self._parameters.add(id(parameter))
+            yield prefix + name, parameter
+        for name, buffer in module.named_buffers(remove_duplicate=False):
+            self._buffers.add(id(buffer))
+            yield prefix + name, buffer
+
+    def _add(self, name: str, tensor: torch.Tensor, rank: int) -> None:
+        known = self._tensors.get(id(tensor))
+        if known is None:
+            self._tensors[id(tensor)] = (tensor, (name,), rank)
+        elif known[2] == rank and name not in known[1]:  # the same source names it twice: a tied parameter
+            self._tensors[id(tensor)] = (tensor, (*known[1], name), rank)
+
+    def _index(self) -> None:
+        with without_subclasses():
+            for tensor, names, _ in self._tensors.values():
+                storage = storage_of(tensor)
+                if storage is not None:
+                    self._own(storage[0], self._owner(tensor))
+                node = _grad_fn(tensor)
+                if node is not None:
+                    self.results.setdefault(node, []).extend((tensor.output_nr, name) for name in names)
+
+    def _owner(self, tensor: torch.Tensor) -> str:
+        return "output" if _grad_fn(tensor) is not None else self.kind(tensor)
+
+    def _own(self, storage: int, owner: str) -> None:
+        strength = ("output", "input", "buffer", "parameter")
+        known = self.owner_of.get(storage)
+        if known is None or strength.index(owner) > strength.index(known):
+            self.owner_of[storage] = owner
+
+
+def _grad_fn(tensor: torch.Tensor) -> Node | None:
+    try:
+        return grad_fn_of(tensor)
+    except RuntimeError:
+        return None
+
+
+def _checked(params: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, value in params.items():
+        if not isinstance(value, torch.Tensor):
+            raise NotATensorError(f"params[{name!r}] is a {type(value).__name__}, not a tensor")
+        yield name, value
+
+
+_Named = list[tuple[str, Any]]
+
+
+def _scan(variables: Sequence[Namespace]) -> tuple[_Named, _Named, _Named]:
+    """Modules, tensors, and tensors one container deep, among the variables; inner namespaces first."""
+    modules: _Named = []
+    tensors: _Named = []
+    elements: _Named = []
+    for namespace in variables:
+        for name, value in list(namespace.items()):
+            if name.startswith("_") or name in ("In", "Out"):  # private, and IPython's history
+                continue
+            if isinstance(value, torch.nn.Module):
+                modules.append((name, value))
+            elif isinstance(value, torch.Tensor):
+                tensors.append((name, value))
+            elif type(value) in (list, tuple, dict) or (isinstance(value, (tuple, dict)) and type(value).__len__):
+                _scan_container(name, value, modules, elements)
+    return _outermost(modules), tensors, elements
+
+
+def _scan_container(name: str, value: Any, modules: _Named, elements: _Named) -> None:
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in list(items):
+        if isinstance(item, torch.Tensor):
+            elements.append((f"{name}[{key!r}]", item))
+        elif isinstance(item, torch.nn.Module):
+            modules.append((f"{name}[{key!r}]", item))
+
+
+def _outermost(modules: _Named) -> _Named:
+    """The modules that no other one contains, each under its first name, so that a parameter has one name."""
+    kept: _Named = []
+    inside: set[int] = set()
+    for name, module in sorted(modules, key=lambda item: -sum(1 for _ in item[1].modules())):
+        if id(module) not in inside:
+            kept.append((name, module))
+            inside.update(id(child) for child in module.modules())
+    return kept
+
+
+def namespaces(frame: FrameType | None) -> list[dict[str, object]]:
+    """Copies of the local and global variables of a frame, inner first. Leaves nothing behind in the frame.
+
+    Up to Python 3.12 reading `f_locals` of a running function fills a dict that the frame keeps until it ends, so a later
+    `del y` of the user's would free nothing. It is emptied again, unless the user holds it from a `locals()` call.
+    """
+    if frame is None:
+        return []
+    live = frame.f_locals
+    local = dict(live)
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & _OPTIMIZED and sys.getrefcount(live) <= 3:
+        live.clear()
+    return [local] if frame.f_locals is frame.f_globals else [local, dict(frame.f_globals)]

@@ -1,0 +1,79 @@
+"""Finds the tensors in whatever a model returned, with the path to each.
+
+Understands everything torch's pytree knows, and also what it does not: dataclasses and mappings that nobody registered,
+Hugging Face's ModelOutput, objects with tensors as attributes. Iterative, so nesting may be deep or even circular.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+
+from gradviz.errors import NotATensorError
+
+_OPAQUE = (str, bytes, bytearray, int, float, complex, type, torch.nn.Module, torch.Generator)
+
+_WORTH_ENTERING = (torch.Tensor, list, tuple, deque, Mapping)
+
+
+def flatten(outputs: object) -> list[tuple[str, torch.Tensor]]:
+    """All tensors in `outputs` with their paths ("" for a bare tensor, "['loss']", "[0].logits"), in order.
+
+    A tensor reached twice is listed twice; a container that holds itself is entered once. Raises NotATensorError when
+    there is no tensor in it.
+    """
+    found: list[tuple[str, torch.Tensor]] = []
+    stack: list[tuple[str, object, tuple[int, ...]]] = [("", outputs, ())]
+    while stack:
+        path, value, inside = stack.pop()
+        if isinstance(value, torch.Tensor):
+            found.append((path, value))
+        elif value is not None and id(value) not in inside:
+            children = [(path + key, child, (*inside, id(value))) for key, child in _children(value)]
+            stack.extend(reversed(children))
+    if not found:
+        raise NotATensorError(_not_a_tensor(outputs))
+    return found
+
+
+def _children(value: object) -> Iterable[tuple[str, object]]:
+    """The values inside one container, with the step of the path to each; nothing for an opaque object."""
+    if isinstance(value, _OPAQUE):
+        return ()
+    if dataclasses.is_dataclass(value):  # before Mapping: a ModelOutput is both, and people write `.logits`
+        return [(f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value)]
+    if isinstance(value, Mapping):
+        return [(f"[{key!r}]", item) for key, item in value.items()]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return [(f".{name}", getattr(value, name)) for name in value._fields]
+    if isinstance(value, (list, tuple, deque)):
+        return [(f"[{i}]", item) for i, item in enumerate(value)]
+    registered = _pytree.SUPPORTED_NODES.get(type(value))
+    if registered is not None:
+        return [(f"[{i}]", item) for i, item in enumerate(registered.flatten_fn(value)[0])]
+    # Any other object: its own tensors and containers, but not the objects it knows, which could be the whole program.
+    attributes = vars(value) if hasattr(value, "__dict__") else {}
+    return [(f".{name}", item) for name, item in attributes.items() if isinstance(item, _WORTH_ENTERING)]
+
+
+def _not_a_tensor(outputs: object) -> str:
+    kind = type(outputs).__name__
+    if isinstance(outputs, torch.nn.Module):
+        return f"this is a module ({kind}), not a tensor: call it and pass what it returns"
+    if callable(outputs) and not _children(outputs):
+        return (
+            f"this is a function ({getattr(outputs, '__name__', kind)}), not a tensor: call it and pass what it returns"
+        )
+    if isinstance(outputs, (int, float, complex)):
+        return f"this is a Python {kind}, which has no graph: pass the tensor itself (without .item() or float())"
+    return f"there is no tensor in this {kind}: pass a tensor, or any nesting of dict, list, tuple or dataclass with tensors"
+
+
+def describe(value: Any) -> str:
+    """What a value is, for messages: "Tensor (3, 4)" or its type's name."""
+    return f"Tensor {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__

@@ -1,0 +1,55 @@
+"""The private names of torch that capture relies on, probed once, in one place.
+
+Every function here works on any torch from 2.4 on; where a name is missing it degrades and `missing()` says what a reader
+then does not get. Nothing else in gradviz spells these names.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+Node = Any  # a torch.autograd.graph.Node; its private members are not typed
+LAST = 2**64 - 1
+"""Sequence number of AccumulateGrad: autograd runs it before everything else that is ready."""
+
+
+def _wrappers_are_preserved() -> bool:
+    """Whether the Python wrapper of a node lives as long as the node (torch 2.12 or 2.13 and later).
+
+    Then a deep graph that was touched from Python crashes the process when it is deleted: see `keepalive`.
+    """
+    tensor = torch.ones(1, requires_grad=True) * 1
+    node, other = tensor.grad_fn, object()
+    return sys.getrefcount(node) > sys.getrefcount(other)
+
+
+WRAPPERS_ARE_PRESERVED = _wrappers_are_preserved()
+HAS_METADATA = hasattr((torch.ones(1, requires_grad=True) * 1).grad_fn, "_input_metadata")
+HAS_RAW_DATA = hasattr(torch._C._autograd.SavedTensor, "data")
+BackwardCFunction = torch.autograd.function.BackwardCFunction
+
+
+def missing() -> tuple[str, ...]:
+    """What this version of torch does not let Python see, in words for `Graph.notes`."""
+    found = []
+    if not HAS_METADATA:
+        found.append(f"torch {torch.__version__} does not tell the shapes of the tensors that a node made")
+    if not HAS_RAW_DATA:
+        found.append(f"torch {torch.__version__} cannot show saved tensors without running hooks, so they are left out")
+    return tuple(found)
+
+
+def without_subclasses() -> Any:
+    """A context in which reading a tensor runs no `__torch_function__` of the user's."""
+    return torch._C.DisableTorchFunctionSubclass()
+
+
+def made_as(tensor: torch.Tensor) -> str:
+    """How a view came to be: "DEFAULT", "NO_GRAD_MODE", "INFERENCE_MODE", ... or "" where torch does not tell."""
+    try:
+        return str(torch._C._autograd._get_creation_meta(tensor)).rpartition(".")[2]
+    except (AttributeError, RuntimeError):
+        return ""

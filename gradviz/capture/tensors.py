@@ -1,0 +1,128 @@
+"""Facts of one tensor, read without disturbing it: shape, dtype, device, layout, storage.
+
+Call everything here under `private.without_subclasses()`, or a tensor subclass runs the user's code at each attribute.
+Never reads `data_ptr()`, which would materialise a copy-on-write tensor.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+
+from gradviz.capture.private import Node, made_as
+from gradviz.graph import Shape, TensorInfo
+
+_DTYPES: dict[torch.dtype, str] = {}
+_DEVICES: dict[torch.device, str] = {}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`torch.float32` as "float32"."""
+    name = _DTYPES.get(dtype)
+    if name is None:
+        name = _DTYPES[dtype] = str(dtype).removeprefix("torch.")
+    return name
+
+
+def device_name(device: torch.device) -> str:
+    """`torch.device("cuda", 0)` as "cuda:0"."""
+    name = _DEVICES.get(device)
+    if name is None:
+        name = _DEVICES[device] = str(device)
+    return name
+
+
+def shape_of(sizes: Any) -> Shape:
+    """Sizes as plain numbers; a symbolic or ragged size becomes text."""
+    return tuple(size if type(size) is int else _size(size) for size in sizes)
+
+
+def _size(size: Any) -> int | str:
+    return int(size) if isinstance(size, int) else str(size)
+
+
+def layout_name(tensor: torch.Tensor) -> str:
+    """The layout in torch's words, with "nested" and "jagged" for nested tensors."""
+    name = str(tensor.layout).removeprefix("torch.")
+    return "nested" if tensor.is_nested and name == "strided" else name
+
+
+def tensor_info(tensor: torch.Tensor) -> TensorInfo:
+    """Shape, dtype, device and layout. The shape is None where the tensor has no single one."""
+    try:
+        shape: Shape | None = shape_of(tensor.shape)
+    except RuntimeError:  # a strided nested tensor
+        shape = None
+    return TensorInfo(shape, dtype_name(tensor.dtype), device_name(tensor.device), layout_name(tensor))
+
+
+def element_bytes(info: TensorInfo, itemsize: int) -> int | None:
+    """Bytes of the tensor's own elements when it is dense with known sizes, else None."""
+    if info.shape is None or info.layout != "strided" or any(isinstance(size, str) for size in info.shape):
+        return None
+    return prod(size for size in info.shape if isinstance(size, int)) * itemsize
+
+
+def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """Identity and bytes of the tensor's storage, or None where it has none. The identity holds while the storage lives."""
+    try:
+        storage = tensor.untyped_storage()
+        return storage._cdata, storage.nbytes()
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The tensors that hold this tensor's memory: itself, or the index and value tensors of a sparse one."""
+    layout = tensor.layout
+    if layout == torch.strided or layout == torch.jagged:
+        return (tensor,)
+    if layout == torch.sparse_coo:
+        return (tensor._indices(), tensor._values())
+    if layout in (torch.sparse_csr, torch.sparse_bsr):
+        return (tensor.crow_indices(), tensor.col_indices(), tensor.values())
+    if layout in (torch.sparse_csc, torch.sparse_bsc):
+        return (tensor.ccol_indices(), tensor.row_indices(), tensor.values())
+    return ()
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
+    """The version counter, or None for an inference tensor, which has none."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The tensor that this one is a view of. One step is enough: torch makes the base of a view never a view itself."""
+    return tensor._base if tensor._is_view() else None
+
+
+def grad_fn_of(tensor: torch.Tensor, *, asked_for: bool = False) -> Node | None:
+    """`tensor.grad_fn`, or None where it has none or where reading it could make a node.
+
+    Reading the `grad_fn` of a view whose base was modified in place builds a new node; it is done only for a tensor that
+    the user `asked_for`. Raises RuntimeError where torch itself does (a view of `split` after its base was modified).
+    """
+    if not tensor.requires_grad:
+        return None
+    if not asked_for and tensor._is_view() and (tensor.is_inference() or tensor._version > 0):
+        return None
+    return tensor.grad_fn
+
+
+def why_no_graph(tensor: torch.Tensor) -> str:
+    """Why this tensor has no `grad_fn`, as the end of a sentence that begins with its name."""
+    if tensor.is_inference():
+        return "was made in torch.inference_mode(), which records nothing"
+    base = base_of(tensor)
+    if base is not None and made_as(tensor) in ("NO_GRAD_MODE", "INFERENCE_MODE"):
+        return "is a view that was made under torch.no_grad() or in torch.inference_mode(), which record nothing"
+    if tensor.requires_grad:
+        return "is a leaf: it was created, not computed, so nothing led to it"
+    if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
+        return f"is {dtype_name(tensor.dtype)}: only floating point and complex tensors can have a gradient"
+    return (
+        "does not require grad: it was computed under torch.no_grad(), or detached (.detach(), .data, .item(), .numpy()), "
+        "or none of its inputs requires grad"
+    )
