@@ -8,7 +8,19 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-from gradviz.graph import Function, Group, Leaf, Node, NodeFlag, Root, SavedTensor, Shape, SourceLine, TensorInfo
+from gradviz.graph import (
+    Function,
+    Group,
+    Leaf,
+    Node,
+    NodeFlag,
+    Root,
+    SavedState,
+    SavedTensor,
+    Shape,
+    SourceLine,
+    TensorInfo,
+)
 
 FLAG_WORDS: dict[NodeFlag, str] = {
     "custom": "custom function",
@@ -132,8 +144,13 @@ def saved_line(saved: SavedTensor) -> str:
     if saved.tensor is not None:
         words.append(tensor_line(saved.tensor))
     if saved.state != "live":
-        words.append({"none": "nothing", "modified": "modified in place"}.get(saved.state, saved.state))
+        words.append(state_text(saved.state))
     return " ".join(words)
+
+
+def state_text(state: SavedState) -> str:
+    """State of a saved slot in words: `freed`, `modified in place`, `nothing`."""
+    return {"none": "nothing", "modified": "modified in place", "packed": "packed by a hook"}.get(state, state)
 
 
 # -- names -----------------------------------------------------------------------------------------------------------
@@ -141,17 +158,17 @@ def saved_line(saved: SavedTensor) -> str:
 
 def names_text(names: Iterable[str]) -> str:
     """Every name of one tensor: `w`, or `a = b` when it is tied under two."""
-    return " = ".join(clip(name, 80) for name in names)
+    return " = ".join(clip(name, 80) for name in names if name.strip())
 
 
 def op_name(node: Node) -> str:
     """What the node is: its backward function as PyTorch writes it, or the title of the group it stands for."""
-    return group_title(node.group) if node.group else clip(node.op, 80)
+    return group_title(node.group) if node.group else clip(node.op, 80).strip() or "unnamed"
 
 
 def group_title(group: Group) -> str:
     """A folded group: `Linear ×12` (same parameters again), `Block, 12 alike`, `MulBackward0, 40 in a row`."""
-    title = clip(group.title, 80)
+    title = clip(group.title, 80).strip() or group.kind
     if group.count == 1:
         return title
     if group.kind == "alike":
@@ -178,7 +195,7 @@ def leaf_title(leaf: Leaf) -> str:
 
 def root_title(root: Root) -> str:
     """The output's name, or `output`."""
-    return clip(root.name, 80) or "output"
+    return clip(root.name, 80).strip() or "output"
 
 
 def function_line(function: Function) -> str:

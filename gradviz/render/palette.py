@@ -16,7 +16,7 @@ MEANING: dict[BoxKind, str] = {
     "group": "several backward functions, folded",
     "saved": "tensor saved for backward",
     "output": "output",
-    "base": "base that a view looks into",
+    "base": "base of a view, on a dotted line",
 }
 """What the legend says, in the order it says it."""
 

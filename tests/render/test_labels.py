@@ -92,6 +92,8 @@ def test_names() -> None:
     assert labels.names_text(("a", "b")) == "a = b"
     assert labels.leaf_title(Leaf(0, (), FLOAT, "parameter")) == "unnamed parameter"
     assert labels.root_title(Root(0, 0, "", FLOAT)) == "output"
+    assert labels.names_text(("", "b", " ")) == "b"
+    assert labels.op_name(Node(0, "")) == "unnamed"
     assert labels.op_name(Node(0, "AddmmBackward0")) == "AddmmBackward0"
 
 

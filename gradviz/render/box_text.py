@@ -1,0 +1,64 @@
+"""The lines of text inside each box of a drawing: the title first, then what is true of it.
+
+This module decides which facts a box shows at first sight; `facts` has the rest. It knows no format and no layout.
+"""
+
+from __future__ import annotations
+
+from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor
+from gradviz.render import labels
+
+Lines = tuple[str, ...]
+
+
+def node_lines(graph: Graph, node: Node, *, attributes: bool = False) -> Lines:
+    """Op, what its forward made, the names that has, where it was made; with `attributes` one line for each."""
+    lines = [labels.op_name(node)]
+    if node.group is not None:
+        lines.append(labels.group_line(node.group))
+    if node.outputs:
+        lines.append(labels.outputs_line(node.outputs))
+    if node.names:
+        shown_below = {root.name for root in graph.roots_of.get(node.id, ())}  # the output's own box has that name
+        lines.append(labels.names_text(name for name in node.names if name not in shown_below))
+    if node.scope is not None or node.source is not None:
+        lines.append(place(graph, node))
+    if attributes:
+        lines.extend(labels.attribute_line(name, value) for name, value in node.attributes.items())
+    return tuple(line for line in lines if line)
+
+
+def place(graph: Graph, node: Node) -> str:
+    """Module path and line of code, as far as they were recorded: `layer1.0, train.py:12`."""
+    path = labels.clip(graph.scopes[node.scope].path) if node.scope is not None else ""
+    line = labels.source_text(node.source) if node.source else ""
+    return ", ".join(part for part in (path, line) if part)
+
+
+def leaf_lines(leaf: Leaf, uses: int = 1) -> Lines:
+    """Names and tensor. `uses` above 1 marks one of several boxes of this leaf: `weight ×12`."""
+    title = labels.leaf_title(leaf)
+    return (f"{title} {labels.again(uses)}" if uses > 1 else title, labels.tensor_line(leaf.tensor))
+
+
+def root_lines(root: Root) -> Lines:
+    """Name and tensor of an output, and why it has no graph when it has none."""
+    lines = (labels.root_title(root), labels.tensor_line(root.tensor))
+    return lines if root.node is not None else (*lines, f"no graph: {labels.clip(root.why) or 'reason unknown'}")
+
+
+def base_lines(base: Base) -> Lines:
+    """Names and tensor of the base of a view."""
+    return (labels.names_text(base.names) or "base of a view", labels.tensor_line(base.tensor))
+
+
+def saved_lines(saved: SavedTensor) -> Lines:
+    """Slot, tensor, bytes, and the state unless it is live."""
+    lines = [labels.clip(saved.slot)]
+    if saved.tensor is not None:
+        lines.append(labels.tensor_line(saved.tensor))
+    if saved.nbytes is not None:
+        lines.append(labels.bytes_text(saved.nbytes))
+    if saved.state != "live":
+        lines.append(labels.state_text(saved.state))
+    return tuple(lines)

@@ -1,0 +1,53 @@
+"""What stands under a drawing: counts, and everything that was folded, split, left out or noted.
+
+A reader must be able to tell from the footer what the drawing does not show. This module knows no format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradviz.graph import Graph, Node
+from gradviz.render import labels
+
+
+def counts_line(graph: Graph) -> str:
+    """What the graph holds: `3 backward functions, 2 leaves, 1 output, 5 edges`."""
+    groups = sum(node.group is not None for node in graph.nodes)
+    functions = len(graph.nodes) - len(graph.leaf_of) - groups
+    words = [labels.plural(functions, "backward function")]
+    if groups:
+        words.append(labels.plural(groups, "group"))
+    words.append(labels.plural(len(graph.leaves), "leaf", "leaves"))
+    words.append(labels.plural(len(graph.roots), "output"))
+    words.append(labels.plural(len(graph.edges), "edge"))
+    return ", ".join(words)
+
+
+def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int = 0) -> Iterator[str]:
+    """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all; `hidden` leaves are not drawn."""
+    yield counts_line(graph)
+    groups = [node.group for node in graph.nodes if node.group is not None]
+    if groups:
+        inside = labels.plural(sum(len(group.nodes) for group in groups), "node")
+        yield f"folded: {labels.plural(len(groups), 'group')} for {inside}"
+    if split:
+        yield f"{labels.plural(split, 'leaf', 'leaves')} drawn once per use, as {labels.plural(copies, 'box', 'boxes')}"
+    if hidden:
+        yield f"not drawn: {labels.plural(hidden, 'leaf', 'leaves')}"
+    without = sum(node.none_inputs for node in graph.nodes)
+    if without:
+        yield f"not drawn: {labels.plural(without, 'input')} without gradient"
+    if is_all_freed(graph):
+        yield "freed: backward() has run, the saved tensors are gone"
+    yield from (labels.one_line(note) for note in graph.notes)
+
+
+def is_all_freed(graph: Graph) -> bool:
+    """Whether backward freed the saved tensors of every node that had any: said once, not in every box."""
+    freed = any("freed" in node.flags for node in graph.nodes)
+    return freed and all("freed" in node.flags for node in graph.nodes if _holds_something(node))
+
+
+def _holds_something(node: Node) -> bool:
+    return any(saved.state != "none" for saved in node.saved)

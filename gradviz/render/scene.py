@@ -1,0 +1,240 @@
+"""What a drawing shows, as plain data: boxes, links, legend and footer, before anything has a place or a format.
+
+DOT, SVG, PNG, PDF and Mermaid all draw this one scene, so they agree on what is drawn. A leaf and its AccumulateGrad
+node are one box. This module decides what is drawn; it knows no coordinates, colours or file formats.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedTensor
+from gradviz.render import box_text, labels
+from gradviz.render.footer import footer_lines, is_all_freed
+from gradviz.render.options import Options
+from gradviz.render.palette import MEANING, BoxKind
+
+LinkStyle = Literal["data", "view", "saved"]
+SPLIT_ABOVE = 4  # a leaf with more users than this gets one box per user when `leaves` is auto
+
+
+class Box(NamedTuple):
+    """One rectangle. `id` is its index in `Scene.boxes`.
+
+    `lines` are ready to print, single lines: the title first, the rest in smaller or muted text. `flags` are words such
+    as "freed", to be marked as a warning. `about` is the record that is drawn; `facts(graph, about)` gives its tooltip.
+    """
+
+    id: int
+    kind: BoxKind
+    lines: tuple[str, ...]
+    node: int | None  # the graph's node behind it; None for an output without a graph and a base outside the graph
+    about: Node | Leaf | Root | Base | SavedTensor
+    flags: tuple[str, ...] = ()
+    frame: int | None = None  # index into `Scene.frames`, None when not inside one
+
+
+class Link(NamedTuple):
+    """One line between two boxes, given by id. Data flowed from `source` to `target` in the forward pass.
+
+    Style: "data" has an arrow at `target`; "view" is dotted, from a base to its view; "saved" has no arrow, from a
+    saved tensor to the node that holds it. `label` is ready to print and mostly empty. `edges` are drawn as this one.
+    """
+
+    source: int
+    target: int
+    style: LinkStyle = "data"
+    label: str = ""
+    edges: int = 1
+
+
+class Frame(NamedTuple):
+    """A border around boxes: one call of one module. `parent` is the index of the frame around it."""
+
+    title: str
+    parent: int | None
+    scope: int
+
+
+class Legend(NamedTuple):
+    """What one colour means; only kinds that are drawn have an entry."""
+
+    kind: BoxKind
+    text: str
+
+
+class Scene(NamedTuple):
+    """Everything a drawing shows. Parallel links stay apart. `footer` says what was folded, split or left out."""
+
+    title: str
+    boxes: tuple[Box, ...]
+    links: tuple[Link, ...]
+    legend: tuple[Legend, ...]
+    footer: tuple[str, ...]
+    frames: tuple[Frame, ...] = ()
+
+
+def scene(graph: Graph, options: Options) -> Scene:
+    """What to draw of a graph under these options (`leaves`, `saved` and `attributes` matter here).
+
+    >>> from gradviz.graph import Edge, Graph, Node, Root, TensorInfo
+    >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
+    >>> root = Root(0, 0, "loss", TensorInfo((), "float32", "cpu"))
+    >>> made = scene(Graph(nodes, (Edge(0, 1, 0, 0),), roots=(root,)), Options())
+    >>> [box.lines[0] for box in made.boxes]
+    ['MulBackward0', 'ExpBackward0', 'loss']
+    >>> [(link.source, link.target) for link in made.links]
+    [(1, 0), (0, 2)]
+    """
+    return _Drafter(graph, options).draft()
+
+
+class _Drafter:
+    """Builds one scene. Order of boxes: nodes by id, then copies of leaves, saved tensors, outputs, bases."""
+
+    def __init__(self, graph: Graph, options: Options) -> None:
+        self.graph, self.options = graph, options
+        self.boxes: list[Box] = []
+        self.links: list[Link] = []
+        self.box_of: dict[int, int] = {}  # node id -> box id, for nodes that have exactly one box
+        self.copies: dict[tuple[int, int | None], int] = {}  # (leaf, its user) -> box id
+        self.bases: dict[tuple[int, int], int] = {}  # (node, output) -> box id of a base or of an output that is one
+        self.all_freed = is_all_freed(graph)
+        self.uses = _uses(graph)
+        self.split = self._leaves_to_split()
+        self.several = {edge.producer for edge in graph.edges if edge.output}  # nodes whose links name the output
+        self.several.update(node.id for node in graph.nodes if len(node.outputs) > 1)
+
+    def draft(self) -> Scene:
+        self._draw_nodes()
+        for edge in self.graph.edges:
+            self._draw_edge(edge)
+        if self.options.saved:
+            self._draw_saved()
+        self._draw_roots()
+        self._draw_views()
+        return Scene(self.graph.title, tuple(self.boxes), tuple(self.links), self._legend(), self._footer())
+
+    def _leaves_to_split(self) -> frozenset[int]:
+        how = self.options.leaves
+        if how in ("shared", "hidden"):
+            return frozenset()
+        above = SPLIT_ABOVE if how == "auto" else 1
+        return frozenset(node for node, uses in self.uses.items() if uses.users > above)
+
+    # -- boxes -----------------------------------------------------------------------------------------------------
+
+    def _add(
+        self,
+        kind: BoxKind,
+        lines: tuple[str, ...],
+        node: int | None,
+        about: Node | Leaf | Root | Base | SavedTensor,
+        flags: tuple[str, ...] = (),
+    ) -> int:
+        self.boxes.append(Box(len(self.boxes), kind, lines, node, about, flags))
+        return len(self.boxes) - 1
+
+    def _draw_nodes(self) -> None:
+        leaf_of, hidden = self.graph.leaf_of, self.options.leaves == "hidden"
+        for node in self.graph.nodes:
+            leaf = leaf_of.get(node.id)
+            if leaf is None:
+                lines = box_text.node_lines(self.graph, node, attributes=self.options.attributes)
+                kind: BoxKind = "group" if node.group else "op"
+                self.box_of[node.id] = self._add(kind, lines, node.id, node, self._flags(node))
+            elif not hidden and node.id not in self.split:
+                self.box_of[node.id] = self._draw_leaf(leaf)
+
+    def _draw_leaf(self, leaf: Leaf, uses: int = 1) -> int:
+        flags = self._flags(self.graph.nodes[leaf.node])
+        return self._add("leaf", box_text.leaf_lines(leaf, uses), leaf.node, leaf, flags)
+
+    def _flags(self, node: Node) -> tuple[str, ...]:
+        if not node.flags:
+            return ()
+        return tuple(labels.FLAG_WORDS[flag] for flag in node.flags if not (flag == "freed" and self.all_freed))
+
+    def _source(self, node: int, user: int | None) -> int | None:
+        """The box that stands for `node` towards one user, made now when it is that user's copy of a leaf."""
+        if node not in self.split:
+            return self.box_of.get(node)
+        if (node, user) not in self.copies:
+            self.copies[node, user] = self._draw_leaf(self.graph.leaf_of[node], self.uses[node].edges)
+        return self.copies[node, user]
+
+    # -- links -----------------------------------------------------------------------------------------------------
+
+    def _link(
+        self, source: int | None, target: int | None, style: LinkStyle = "data", label: str = "", edges: int = 1
+    ) -> None:
+        if source is not None and target is not None and source != target:
+            self.links.append(Link(source, target, style, label, edges))
+
+    def _draw_edge(self, edge: Edge) -> None:
+        words = [f"output {edge.output}"] if edge.producer in self.several else []
+        if edge.count > 1:
+            words.append(labels.again(edge.count))
+        source = self._source(edge.producer, edge.consumer)
+        self._link(source, self.box_of.get(edge.consumer), "data", " ".join(words), edge.count)
+
+    def _draw_saved(self) -> None:
+        for node in self.graph.nodes:
+            for saved in node.saved:
+                if saved.state != "none":
+                    box = self._add("saved", box_text.saved_lines(saved), node.id, saved)
+                    self._link(box, self.box_of.get(node.id), "saved")
+
+    def _draw_roots(self) -> None:
+        for root in self.graph.roots:
+            box = self._add("output", box_text.root_lines(root), root.node, root)
+            if root.node is not None:
+                label = f"output {root.output}" if root.node in self.several else ""
+                self._link(self._source(root.node, None), box, label=label)
+                if root.base is None:
+                    self.bases.setdefault((root.node, root.output), box)
+
+    def _draw_views(self) -> None:
+        for box in tuple(self.boxes):
+            if isinstance(box.about, (Root, Leaf)) and box.about.base is not None:
+                self._link(self._base(box.about.base), box.id, "view")
+
+    def _base(self, base: Base) -> int | None:
+        """The box of a base: its leaf's, an output's that is the same tensor, one drawn before, or a new one."""
+        if base.node is None:
+            return self._add("base", box_text.base_lines(base), None, base)
+        if base.node in self.graph.leaf_of and self.options.leaves != "hidden":
+            return self._source(base.node, None)
+        if (base.node, base.output) not in self.bases:
+            box = self._add("base", box_text.base_lines(base), base.node, base)
+            self.bases[base.node, base.output] = box
+            label = f"output {base.output}" if base.node in self.several else ""
+            self._link(self.box_of.get(base.node), box, label=label)
+        return self.bases[base.node, base.output]
+
+    # -- words -----------------------------------------------------------------------------------------------------
+
+    def _legend(self) -> tuple[Legend, ...]:
+        drawn = {box.kind for box in self.boxes}
+        return tuple(Legend(kind, text) for kind, text in MEANING.items() if kind in drawn)
+
+    def _footer(self) -> tuple[str, ...]:
+        hidden = len(self.graph.leaf_of) if self.options.leaves == "hidden" else 0
+        return tuple(footer_lines(self.graph, split=len(self.split), copies=len(self.copies), hidden=hidden))
+
+
+class _Uses(NamedTuple):
+    users: int  # nodes that use the leaf
+    edges: int  # times it is used, `a * a` uses `a` twice
+
+
+def _uses(graph: Graph) -> dict[int, _Uses]:
+    """How often each leaf is used."""
+    leaf_of = graph.leaf_of
+    users: dict[int, set[int]] = {}
+    edges: dict[int, int] = {}
+    for edge in graph.edges:
+        if edge.producer in leaf_of:
+            users.setdefault(edge.producer, set()).add(edge.consumer)
+            edges[edge.producer] = edges.get(edge.producer, 0) + edge.count
+    return {node: _Uses(len(found), edges[node]) for node, found in users.items()}

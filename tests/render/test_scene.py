@@ -1,0 +1,194 @@
+"""The scene: which boxes and links a drawing has, whatever the format."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from gradviz.graph import Edge, Graph, Root
+from gradviz.render.facts import facts
+from gradviz.render.labels import FLAG_WORDS
+from gradviz.render.options import Options
+from gradviz.render.scene import Box, Scene, scene
+from tests.builders import (
+    GRAPHS,
+    chain,
+    diamond,
+    everything,
+    folded,
+    freed,
+    multi_output,
+    random_dag,
+    shared_leaf,
+    squared,
+    tensor,
+    views,
+)
+
+
+def titles(made: Scene, kind: str) -> list[str]:
+    return [box.lines[0] for box in made.boxes if box.kind == kind]
+
+
+def ends(made: Scene, style: str = "data") -> list[tuple[str, str]]:
+    return [(made.boxes[a].lines[0], made.boxes[b].lines[0]) for a, b, kind, _, _ in made.links if kind == style]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("leaves", ["auto", "shared", "per-use", "hidden"])
+@pytest.mark.parametrize("saved", [False, True])
+def test_what_holds_for_every_scene(name: str, leaves: str, saved: bool) -> None:
+    graph = GRAPHS[name]
+    made = scene(graph, Options.of({"leaves": leaves, "saved": saved, "attributes": saved}))
+    assert [box.id for box in made.boxes] == list(range(len(made.boxes)))
+    for box in made.boxes:
+        assert box.lines and all(len(line.splitlines()) <= 1 for line in box.lines)
+    for link in made.links:
+        assert 0 <= link.source < len(made.boxes) and 0 <= link.target < len(made.boxes) and link.source != link.target
+    assert {entry.kind for entry in made.legend} == {box.kind for box in made.boxes}
+    drawn = {box.node for box in made.boxes if box.kind in ("op", "group", "leaf")}
+    missing = set(range(len(graph.nodes))) - drawn
+    assert missing == (set(graph.leaf_of) if leaves == "hidden" else set())
+    data = Counter(
+        (made.boxes[a].node, made.boxes[b].node)
+        for a, b, *_ in made.links
+        if made.boxes[b].kind in ("op", "group") and made.boxes[a].kind not in ("saved", "base")
+    )
+    wanted = Counter((edge.producer, edge.consumer) for edge in graph.edges if edge.producer not in missing)
+    assert data == wanted
+    assert sum(box.kind == "output" for box in made.boxes) == len(graph.roots)
+
+
+def test_a_leaf_and_its_node_are_one_box() -> None:
+    made = scene(diamond(), Options())
+    assert titles(made, "leaf") == ["x"]
+    assert ends(made) == [
+        ("ExpBackward0", "AddBackward0"),
+        ("SinBackward0", "AddBackward0"),
+        ("x", "ExpBackward0"),
+        ("x", "SinBackward0"),
+        ("AddBackward0", "y"),
+    ]
+
+
+def test_parallel_edges_stay_apart() -> None:
+    assert ends(scene(squared(), Options())) == [("a", "MulBackward0")] * 2 + [("MulBackward0", "y")]
+
+
+def test_links_name_the_output_of_a_node_that_has_several() -> None:
+    made = scene(multi_output(), Options())
+    assert [link.label for link in made.links] == ["output 0", "output 2", "", "", "output 1"]
+
+
+@pytest.mark.parametrize(
+    ("leaves", "uses", "boxes"),
+    [("auto", 4, 1), ("auto", 5, 5), ("shared", 5, 1), ("per-use", 2, 2), ("per-use", 1, 1), ("hidden", 5, 0)],
+)
+def test_how_often_a_leaf_is_drawn(leaves: str, uses: int, boxes: int) -> None:
+    made = scene(shared_leaf(uses), Options.of({"leaves": leaves}))
+    expected = f"weight ×{uses}" if boxes > 1 else "weight"
+    assert [title for title in titles(made, "leaf") if title != "x"] == [expected] * boxes
+    words = "; ".join(made.footer)
+    assert ("drawn once per use" in words) == (boxes > 1)
+    assert ("not drawn: 2 leaves" in words) == (leaves == "hidden")
+
+
+def test_two_edges_to_one_user_are_one_use_box_with_both_counted() -> None:
+    graph = squared()
+    twice = Graph(
+        (graph.nodes[0], graph.nodes[1], graph.nodes[0]._replace(id=2)),
+        (*graph.edges, Edge(2, 1, 0, 0)),
+        graph.leaves,
+        graph.roots,
+    )
+    made = scene(twice, Options(leaves="per-use"))
+    assert titles(made, "leaf") == ["a ×3", "a ×3"]
+
+
+def test_views_point_at_their_base() -> None:
+    made = scene(views(), Options())
+    assert ends(made, "view") == [("e", "flat"), ("w", "row")]
+    assert ("ExpBackward0", "e") in ends(made)
+    assert titles(made, "base") == ["e"]
+
+
+def test_a_base_that_is_an_output_is_not_drawn_twice() -> None:
+    graph = views()
+    both = Graph(graph.nodes, graph.edges, graph.leaves, (*graph.roots, Root(1, 0, "e too", tensor(3, 4))))
+    made = scene(both, Options())
+    assert titles(made, "base") == [] and ("e too", "flat") in ends(made, "view")
+
+
+def test_an_output_without_a_graph_says_why() -> None:
+    box = next(box for box in scene(views(), Options()).boxes if box.lines[0] == "constant")
+    assert box.node is None and box.lines[-1] == "no graph: it was made under torch.no_grad()"
+
+
+def test_saved_tensors_are_drawn_when_asked() -> None:
+    made = scene(everything(), Options(saved=True))
+    assert [box.lines for box in made.boxes if box.kind == "saved"] == [
+        ("self", "(s93, 4) float16 jagged cuda:0", "64 B"),
+        ("weight", "(3, 4) float32", "48 B"),
+        ("other", "freed"),
+    ]
+    assert ends(made, "saved") == [(name, "ScaleBackward") for name in ("self", "weight", "other")]
+    assert titles(scene(everything(), Options()), "saved") == []
+
+
+def test_a_box_shows_where_it_was_made_and_its_attributes_when_asked() -> None:
+    box: Box = scene(everything(), Options(attributes=True)).boxes[0]
+    assert box.lines[:4] == (
+        "ScaleBackward",
+        "(s93, 4) float16 jagged cuda:0, unknown tensor",
+        "h = hidden",
+        "fc, train.py:12",
+    )
+    assert "alpha: nan" in box.lines and "mode: None" in box.lines
+    assert box.flags == (FLAG_WORDS["custom"], FLAG_WORDS["hooks"])
+
+
+def test_groups_and_counted_edges() -> None:
+    made = scene(folded(), Options())
+    assert made.boxes[0].lines == ("net.fc", "3 ops, 1,024 parameters, 4.0 KiB", "(2, 2) float32")
+    assert titles(made, "group") == ["net.fc", "net.cell ×12"]
+    assert [(link.label, link.edges) for link in made.links] == [("×3", 3), ("×12", 12), ("", 1)]
+    assert made.footer[0] == "0 backward functions, 2 groups, 1 leaf, 1 output, 2 edges"
+    assert made.footer[1:] == ("folded: 2 groups for 5 nodes", "5 nodes were folded")
+
+
+def test_freed_everywhere_is_said_once() -> None:
+    made = scene(freed(), Options())
+    assert not any(box.flags for box in made.boxes)
+    assert any("freed" in line for line in made.footer)
+    graph = freed()
+    alive = graph.nodes[1].saved[0]._replace(state="live")
+    half = Graph((graph.nodes[0]._replace(saved=(alive,)), *graph.nodes[1:]), graph.edges, graph.leaves, graph.roots)
+    made = scene(half, Options())
+    assert [box.flags for box in made.boxes if box.flags] == [("freed",)]
+    assert not any("freed" in line for line in made.footer)
+
+
+def test_inputs_without_gradient_are_counted() -> None:
+    assert "not drawn: 2 inputs without gradient" in scene(everything(), Options()).footer
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_box_has_facts_on_single_lines(name: str) -> None:
+    for box in scene(GRAPHS[name], Options(saved=True)).boxes:
+        found = facts(GRAPHS[name], box.about)
+        assert found and all(len(text.splitlines()) == 1 for _, text in found)
+
+
+def test_facts_say_what_a_box_has_no_room_for() -> None:
+    found = dict(facts(everything(), everything().nodes[0]))
+    assert found["module"] == "fc (Linear)"
+    assert found["line"] == "/src/train.py:12 in forward"
+    assert found["saved self"] == "(s93, 4) float16 jagged cuda:0, view of activation"
+    assert found["inputs without gradient"] == "2"
+
+
+def test_a_long_chain_and_the_same_scene_twice() -> None:
+    made = scene(chain(100_000), Options())
+    assert len(made.boxes) == 100_002 and len(made.links) == 100_001
+    assert scene(random_dag(3, 200), Options()) == scene(random_dag(3, 200), Options())
