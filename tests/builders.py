@@ -181,9 +181,9 @@ def everything() -> Graph:
 
 def freed() -> Graph:
     """A graph after backward(): the only node that saved something lost it."""
-    saved = (SavedTensor("result", None, None, None, "freed"), SavedTensor("other", None, None, None, "none"))
+    saved = (SavedTensor("result", None, None, None, "freed"),)
     nodes = (
-        Node(0, "AddBackward0", (tensor(3, 4),), 1, saved=(saved[1],)),
+        Node(0, "AddBackward0", (tensor(3, 4),), 1),
         Node(1, "ExpBackward0", (tensor(3, 4),), 0, saved=saved, flags=("freed",)),
         accumulate(2),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradviz.graph import Graph, Node
+from gradviz.graph import Graph
 from gradviz.render import labels
 
 
@@ -46,8 +46,4 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
 def is_all_freed(graph: Graph) -> bool:
     """Whether backward freed the saved tensors of every node that had any: said once, not in every box."""
     freed = any("freed" in node.flags for node in graph.nodes)
-    return freed and all("freed" in node.flags for node in graph.nodes if _holds_something(node))
-
-
-def _holds_something(node: Node) -> bool:
-    return any(saved.state != "none" for saved in node.saved)
+    return freed and all("freed" in node.flags for node in graph.nodes if node.saved)

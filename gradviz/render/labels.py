@@ -149,8 +149,8 @@ def saved_line(saved: SavedTensor) -> str:
 
 
 def state_text(state: SavedState) -> str:
-    """State of a saved slot in words: `freed`, `modified in place`, `nothing`."""
-    return {"none": "nothing", "modified": "modified in place", "packed": "packed by a hook"}.get(state, state)
+    """State of a saved slot in words: `freed`, `modified in place`, `packed by a hook`."""
+    return {"modified": "modified in place", "packed": "packed by a hook"}.get(state, state)
 
 
 # -- names -----------------------------------------------------------------------------------------------------------

@@ -181,9 +181,8 @@ class _Drafter:
     def _draw_saved(self) -> None:
         for node in self.graph.nodes:
             for saved in node.saved:
-                if saved.state != "none":
-                    box = self._add("saved", box_text.saved_lines(saved), node.id, saved)
-                    self._link(box, self.box_of.get(node.id), "saved")
+                box = self._add("saved", box_text.saved_lines(saved), node.id, saved)
+                self._link(box, self.box_of.get(node.id), "saved")
 
     def _draw_roots(self) -> None:
         for root in self.graph.roots:
