@@ -40,6 +40,14 @@ class LayoutError(GradvizError, RuntimeError):
     """No layout engine could place the graph; the message says which were tried and why each failed."""
 
 
+class LayoutTimeout(LayoutError, TimeoutError):
+    """A layout engine did not finish within its time limit and was ended."""
+
+
+class GraphvizNotFound(LayoutError):
+    """Neither a Graphviz program nor the engine inside pygraphviz is there, or the environment forbids both."""
+
+
 class OutputError(GradvizError, OSError):
     """A file that cannot be written."""
 

@@ -1,0 +1,217 @@
+"""Starting Graphviz: both engines give the same kinds of output, and no child outlives the call."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, LayoutTimeout
+from gradviz.layout import graphviz
+from tests.layout.engines import ENGINES, endless, running, wait_for
+
+UNIX = pytest.mark.skipif(sys.platform == "win32", reason="signals and ps")
+TEXT = "héllo 😀 日本 <lambda> עברית"
+LABELS = f'digraph {{ a [label="{TEXT}"]; a -> b; subgraph cluster_0 {{ label="frame"; b }} }}'
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request, monkeypatch):
+    monkeypatch.setenv(graphviz.VARIABLE, request.param)
+    return request.param
+
+
+@pytest.mark.parametrize(
+    ("format", "start"),
+    [
+        ("svg", b"<?xml"),
+        ("png", b"\x89PNG\r\n\x1a\n"),
+        ("pdf", b"%PDF-"),
+        ("json", b"{"),
+        ("plain", b"graph 1 "),
+        ("xdot", b"digraph {"),
+    ],
+)
+def test_every_format_of_both_engines(engine, format, start):
+    assert graphviz.run(LABELS, format=format).startswith(start)
+
+
+def test_text_of_any_script_arrives_whole(engine):
+    drawn = json.loads(graphviz.run(LABELS, format="json"))
+    labels = {item["name"]: item["label"] for item in drawn["objects"]}
+    assert labels == {"cluster_0": "frame", "a": TEXT, "b": "\\N"}
+
+
+def test_a_node_without_label_shows_its_name(engine):
+    assert b">b</text>" in graphviz.run(LABELS)
+
+
+def test_arguments_beat_the_graphs_own_direction_but_not_a_nodes_own_shape(engine):
+    source = "digraph { rankdir=TB; a -> b; a [shape=ellipse] }"
+    lines = graphviz.run(source, format="plain", arguments=["-Nshape=box", "-Grankdir=LR"]).decode().splitlines()
+    a, b = (line.split() for line in lines if line.startswith("node"))
+    assert a[3] == b[3] and a[2] != b[2]  # side by side
+    assert (a[8], b[8]) == ("ellipse", "box")
+
+
+@pytest.mark.parametrize("argument", ["-n", "-n2"])
+def test_neato_keeps_given_positions(engine, argument):
+    source = 'digraph { a [pos="100,100"]; b [pos="300,40"] }'
+    lines = graphviz.run(source, program="neato", format="plain", arguments=[argument]).decode().splitlines()
+    (ax, ay), (bx, by) = (tuple(map(float, line.split()[2:4])) for line in lines if line.startswith("node"))
+    assert bx - ax == pytest.approx(200 / 72, abs=1e-3)
+    assert ay - by == pytest.approx(60 / 72, abs=1e-3)
+
+
+def test_large_input_and_output_pass(engine):
+    label = "x" * 1000
+    source = "digraph {" + "".join(f'n{i} [label="{label}{i}"];' for i in range(2000)) + "}"
+    drawn = graphviz.run(source, program="osage", format="svg")
+    assert len(source) > 2_000_000 and len(drawn) > 2_000_000
+    assert drawn.count(label.encode()) == 2000
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ({"source": "digraph { a -> "}, "syntax error in line 1"),
+        ({"source": "graph {}", "format": "bogus"}, '"bogus" not recognized'),
+        ({"source": "graph {}", "arguments": ["-zz"]}, "-z"),
+    ],
+)
+def test_failures_carry_the_words_of_graphviz(engine, call, words):
+    with pytest.raises(LayoutError, match=re.escape(words)) as caught:
+        graphviz.run(**call)
+    assert "Traceback" not in str(caught.value) and "Fontconfig" not in str(caught.value)
+
+
+def test_the_version_is_a_number(engine):
+    assert graphviz.which() == engine
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", graphviz.version())
+
+
+@UNIX
+def test_a_time_out_ends_the_child(engine):
+    marker = uuid.uuid4().hex
+    with pytest.raises(LayoutTimeout, match=r"did not finish within 0\.5 s"):
+        graphviz.run(endless(), arguments=[f"-Gcomment={marker}"], timeout=0.5)
+    assert running(marker) == []
+
+
+def start_endless(marker: str) -> subprocess.Popen[str]:
+    """A Python process that is inside `run`. Only the child that draws has the marker in its command line."""
+    script = (
+        "import os\n"
+        "from gradviz.layout import graphviz\n"
+        "from tests.layout.engines import endless\n"
+        "graphviz.run(endless(), arguments=['-Gcomment=' + os.environ['MARKER']], timeout=60)"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "MARKER": marker}
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, env=environment)
+    if not wait_for(marker, present=True):
+        process.kill()
+        pytest.fail(f"no child appeared: {process.communicate()[1]}")
+    return process
+
+
+@UNIX
+def test_control_c_passes_on_and_ends_the_child(engine):
+    marker = uuid.uuid4().hex
+    with start_endless(marker) as process:
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=20)
+    assert stderr.rstrip().endswith("KeyboardInterrupt")
+    assert running(marker) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children of a killed parent at once")
+def test_a_killed_parent_leaves_no_child(engine):
+    marker = uuid.uuid4().hex
+    with start_endless(marker) as process:
+        process.kill()
+        process.communicate(timeout=20)
+    assert wait_for(marker, present=False, seconds=5)
+
+
+def test_the_child_of_a_vanished_parent_stops_by_itself(engine, monkeypatch):
+    """The command carries a time after which the child ends itself, later than the limit."""
+    command = graphviz._command(engine, "dot", "svg", (), 3.0)
+    assert command[4] == str(os.getpid()) and 3 < int(command[5]) < 30
+
+
+def test_nothing_of_the_users_can_hide_a_module(engine, tmp_path, monkeypatch):
+    for name in ("signal", "os", "re", "pygraphviz", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert graphviz.run("digraph { a }", format="plain").startswith(b"graph")
+
+
+def test_none_forbids_graphviz(monkeypatch):
+    monkeypatch.setenv(graphviz.VARIABLE, "none")
+    assert graphviz.which() is None
+    with pytest.raises(GraphvizNotFound, match="Unset GRADVIZ_GRAPHVIZ, or use the layered layout"):
+        graphviz.run("graph {}")
+    with pytest.raises(GraphvizNotFound):
+        graphviz.version()
+
+
+def test_without_any_graphviz_the_message_says_what_to_do(monkeypatch):
+    monkeypatch.delenv(graphviz.VARIABLE, raising=False)
+    monkeypatch.setattr(graphviz, "_program_path", lambda program: "")
+    monkeypatch.setattr(graphviz, "find_spec", lambda name: None)
+    with pytest.raises(GraphvizNotFound, match="pip install pygraphviz"):
+        graphviz.run("graph {}")
+
+
+@pytest.mark.parametrize("forced", ["Bundled", "yes"])
+def test_an_unknown_choice_is_refused(monkeypatch, forced):
+    monkeypatch.setenv(graphviz.VARIABLE, forced)
+    with pytest.raises(FormatError, match="bundled"):
+        graphviz.which()
+
+
+def test_an_unknown_program_is_refused():
+    with pytest.raises(FormatError, match="Did you mean neato"):
+        graphviz.run("graph {}", program="neat")
+
+
+@UNIX
+@pytest.mark.parametrize("broken", ["#!/bin/sh\necho no layout engine support >&2\nexit 1\n", "#!/no/such/file\n"])
+def test_the_bundled_engine_steps_in_for_a_broken_dot(monkeypatch, tmp_path, broken):
+    pytest.importorskip("pygraphviz")
+    program = tmp_path / "dot"
+    program.write_text(broken)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(graphviz.VARIABLE, raising=False)
+    assert graphviz.which() == "system"
+    assert graphviz.run("digraph { a }", format="plain").startswith(b"graph")
+    monkeypatch.setenv(graphviz.VARIABLE, "system")
+    with pytest.raises(LayoutError, match=r"no layout engine support|No such file"):
+        graphviz.run("digraph { a }")
+
+
+@UNIX
+def test_a_wrapper_script_and_what_it_started_are_ended(monkeypatch, tmp_path):
+    marker = f"{os.getpid()}{uuid.uuid4().int % 10**6:06d}"
+    program = tmp_path / "dot"
+    program.write_text(f"#!/bin/sh\nsleep {marker}\necho done\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv(graphviz.VARIABLE, "system")
+    with pytest.raises(LayoutTimeout):
+        graphviz.run("digraph { a }", timeout=0.5)
+    assert wait_for(f"sleep {marker}", present=False, seconds=5)
+
+
+def test_torch_is_not_imported():
+    script = "import sys; from gradviz.layout import graphviz; graphviz.which(); sys.exit('torch' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", script], env=environment, check=False).returncode == 0
