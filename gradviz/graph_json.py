@@ -1,0 +1,200 @@
+"""Graph files: writes a Graph as JSON and reads it back, equal in every field.
+
+The format is described in docs/json-format.md. Writing is streamed, one record a line. This module owns the envelope and
+what holds between records; `gradviz.graph_schema` knows the records. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gradviz import graph_schema as schema
+from gradviz.errors import GraphFileError
+from gradviz.graph import Edge, Graph, Leaf, Scope
+from gradviz.graph_codecs import Bad, Codec, Context, Record, Word, shown
+
+FORMAT = "gradviz-graph"
+VERSION = 1
+
+_LISTS: tuple[tuple[str, Record], ...] = (
+    ("nodes", schema.NODE),
+    ("edges", schema.EDGE),
+    ("leaves", schema.LEAF),
+    ("roots", schema.ROOT),
+    ("scopes", schema.SCOPE),
+    ("storages", schema.STORAGE),
+)
+_TABLES: tuple[tuple[str, Record], ...] = (("tensors", schema.TENSOR_ROW), ("sources", schema.SOURCE_ROW))
+_HEAD: dict[str, Codec] = {
+    "title": schema.TEXT,
+    "torch": schema.TEXT,
+    "attribution": Word(("", "recorded", "inferred")),
+    "notes": schema.NAMES,
+}
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def dump(graph: Graph) -> Iterator[str]:
+    """The graph as JSON text, in pieces of a line or less. `loads` gives an equal graph back.
+
+    What a folded graph was folded from (`Graph.original`) is not written.
+
+    >>> loads("".join(dump(Graph(title="empty")))).title
+    'empty'
+    """
+    context = Context()
+    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+    yield f'{{"format":"{FORMAT}","version":{VERSION}'
+    for key, codec in _HEAD.items():
+        yield f',\n"{key}":{encode(codec.write(getattr(graph, key), context))}'
+    lists = [(key, record, getattr(graph, key)) for key, record in _LISTS]
+    tables = [(key, record, context.written[key]) for key, record in _TABLES]  # filled by then, so they come last
+    for key, record, items in (*lists, *tables):
+        yield f',\n"{key}":['
+        before = "\n"
+        for item in items:
+            yield before + encode(record.write(item, context))
+            before = ",\n"
+        yield "]"
+    yield "\n}\n"
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def load(path: str | os.PathLike[str]) -> Graph:
+    """The graph in a file that `Graph.save("name.json")` wrote. Needs no torch.
+
+    Raises GraphFileError, which says what is wrong and where, for a file that is missing, broken, of another program or
+    of a later version.
+    """
+    name = os.fspath(path)
+    try:
+        with open(name, encoding="utf-8") as file:
+            text = file.read()
+    except UnicodeDecodeError as error:
+        raise GraphFileError(f"{name}: it is not text ({error.reason} at byte {error.start}). {_ADVICE}") from error
+    except OSError as error:
+        raise GraphFileError(f"{name}: cannot be read: {error.strerror or error}.") from error
+    return loads(text, name=name)
+
+
+def loads(text: str, *, name: str = "graph file") -> Graph:
+    """The graph in a text that `dump` made. Raises GraphFileError; `name` is what its message calls the text."""
+    collecting = gc.isenabled()
+    gc.disable()  # a million small records would be searched for cycles again and again, and have none
+    try:
+        return _graph(_parsed(text))
+    except Bad as bad:
+        raise GraphFileError(f"{name}: {bad.where.lstrip('.') or 'it'} {bad.problem}. {_ADVICE}") from bad
+    finally:
+        if collecting:
+            gc.enable()
+
+
+_ADVICE = "A graph file is written by `graph.save('name.json')` or `gradviz render TARGET -o name.json`."
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise Bad(f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
+    except (RecursionError, ValueError) as error:
+        raise Bad(f"cannot be read as JSON: {error}") from error
+    if type(data) is not dict or data.get("format") != FORMAT:
+        raise Bad(f'is not a gradviz graph: it does not say "format": "{FORMAT}"')
+    version = data.get("version")
+    if type(version) is not int or version < 1:
+        raise Bad(f"is {shown(version)}, not a version number", ".version")
+    if version > VERSION:
+        raise Bad(
+            f"is {version}, and this gradviz reads up to {VERSION}: upgrade gradviz to read this file", ".version"
+        )
+    return data
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is not a JSON number")
+
+
+def _graph(data: dict[str, Any]) -> Graph:
+    context = Context()
+    for key, _ in (*_LISTS, *_TABLES):
+        if type(data.get(key)) is not list:
+            raise Bad("is missing" if key not in data else f"is {shown(data[key])}, not an array", key)
+        context.lengths[key] = len(data[key])
+    for key, record in _TABLES:
+        context.read[key] = _records(key, record, data[key], context)
+    found: dict[str, Any] = {key: tuple(_records(key, record, data[key], context)) for key, record in _LISTS}
+    for key, codec in _HEAD.items():
+        found[key] = _head(key, codec, data, context)
+    _check_edges(found["edges"])
+    _check_leaves(found["leaves"])
+    _check_scopes(found["scopes"])
+    graph = Graph(**found)
+    try:
+        _ = graph.order
+    except ValueError as error:
+        raise Bad("form a cycle, which no autograd graph does", "edges") from error
+    return graph
+
+
+def _head(key: str, codec: Codec, data: dict[str, Any], context: Context) -> Any:
+    if key not in data:
+        raise Bad("is missing", key)
+    try:
+        return codec.read(data[key], context)
+    except Bad as bad:
+        raise bad.inside(key) from None
+
+
+def _records(key: str, record: Record, items: list[Any], context: Context) -> list[Any]:
+    found: list[Any] = []
+    numbered = record.first  # a record without an id of its own gets its place in the list
+    try:
+        for i, item in enumerate(items):
+            found.append(record.read(item, context, i) if numbered else record.read(item, context))
+    except Bad as bad:
+        raise bad.inside(f"{key}[{len(found)}]") from None
+    return found
+
+
+def _check_edges(edges: Iterable[Edge]) -> None:
+    """Edges stand in order of consumer, then position, and have a count of at least 1."""
+    before = (-1, -1)
+    for i, edge in enumerate(edges):
+        here = (edge.consumer, edge.position)
+        if here <= before:
+            raise Bad("does not come after the edge before it, by consumer and position", f"edges[{i}]")
+        if edge.count < 1:
+            raise Bad("is 0, and an edge stands for at least one", f"edges[{i}][4]")
+        before = here
+
+
+def _check_leaves(leaves: Iterable[Leaf]) -> None:
+    seen: set[int] = set()
+    for i, leaf in enumerate(leaves):
+        if leaf.node in seen:
+            raise Bad(f"is {leaf.node}, the node of another leaf", f"leaves[{i}].node")
+        seen.add(leaf.node)
+
+
+def _check_scopes(scopes: tuple[Scope, ...]) -> None:
+    """No scope is inside itself."""
+    done: set[int] = set()
+    for i in range(len(scopes)):
+        path: dict[int, None] = {}
+        here: int | None = i
+        while here is not None and here not in done:
+            if here in path:
+                raise Bad("is inside itself", f"scopes[{here}]")
+            path[here] = None
+            here = scopes[here].parent
+        done.update(path)
