@@ -1,0 +1,60 @@
+"""Sees every call of `backward()`, `torch.autograd.backward` and `torch.autograd.grad` just before the engine runs.
+
+All three meet in one function of torch, which is replaced while user code runs and put back afterwards. Knows nothing of
+scripts or of what is done with a call.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from gradviz.capture.when_imported import when_imported
+
+OnBackward = Callable[[Sequence[Any], FrameType], None]
+"""Given the tensors that backward begins at, and the frame that torch called the engine from."""
+
+_NAME = "_engine_run_backward"
+
+
+@contextmanager
+def watching_backward(seen: OnBackward) -> Iterator[None]:
+    """Call `seen` before each backward that the user's code starts in this process. What `seen` raises goes to the user's code.
+
+    Left out: backward calls from inside a running backward (a checkpoint recomputing), and those of forked processes.
+    """
+    undo: list[Callable[[], None]] = []
+    with when_imported("torch", lambda: undo.append(_replace(seen))):
+        try:
+            yield
+        finally:
+            for action in undo:
+                action()
+
+
+def _replace(seen: OnBackward) -> Callable[[], None]:
+    import torch
+
+    homes = [home for home in (torch.autograd, torch.autograd.graph) if hasattr(home, _NAME)]
+    if not homes:
+        raise RuntimeError(f"torch {torch.__version__} has no torch.autograd.{_NAME}, so backward() cannot be seen")
+    original = getattr(homes[0], _NAME)
+    process = os.getpid()
+
+    def before_the_engine(outputs: Sequence[Any], *arguments: Any, **options: Any) -> Any:
+        if os.getpid() == process and torch._C._current_graph_task_id() == -1:
+            seen(outputs, sys._getframe(1))
+        return original(outputs, *arguments, **options)
+
+    for home in homes:
+        setattr(home, _NAME, before_the_engine)
+
+    def put_back() -> None:
+        for home in homes:
+            setattr(home, _NAME, original)
+
+    return put_back

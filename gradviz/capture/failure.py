@@ -1,0 +1,137 @@
+"""How a user's script ended, and its own traceback as plain Python would show it.
+
+Knows nothing of torch, graphs or targets.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from gradviz.errors import ScriptError
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_RUNNING = ["engine", "failure", "find", "frames", "live", "program", "recorder", "run", "target", "when_imported"]
+_OURS = frozenset(os.path.join(_HERE, f"{name}.py") for name in _RUNNING)
+_IMPORTING = "<frozen importlib"
+
+
+class Stopped(BaseException):
+    """Ends the user's script where it called backward. Not an Exception, so that `except Exception` lets it through."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The exception that ended the script, and who shows it: the script's own `sys.excepthook`."""
+
+    error: BaseException
+    show_with: Callable[[type[BaseException], BaseException, TracebackType | None], Any]
+
+    @property
+    def exit_code(self) -> int | None:
+        """The code that the script asked to exit with, None when it raised something else."""
+        return _exit_code(self.error) if isinstance(self.error, SystemExit) else None
+
+    def show(self) -> None:
+        """Print what plain Python would print: the user's own traceback, or the message of a `sys.exit`."""
+        if isinstance(self.error, SystemExit):
+            if self.error.code is not None and not isinstance(self.error.code, int):
+                print(self.error.code, file=sys.stderr)
+            return
+        _without_our_frames(self.error)
+        try:
+            self.show_with(type(self.error), self.error, self.error.__traceback__)
+        except Exception:
+            sys.__excepthook__(type(self.error), self.error, self.error.__traceback__)
+
+    def raise_error(self, script: str, before: str = "") -> None:
+        """Show it, then raise ScriptError, which has a message only where the script's own output says too little."""
+        self.show()
+        if self.exit_code is None:
+            raise ScriptError("") from self.error
+        raise ScriptError(f"{script} exited with code {self.exit_code}{before}") from self.error
+
+
+class Outcome:
+    """What became of a piece of user code. `failure` is None when it ended normally or was stopped by us."""
+
+    def __init__(self) -> None:
+        self.failure: Failure | None = None
+        self.stopped = False
+
+
+@contextmanager
+def users_code() -> Iterator[Outcome]:
+    """Runs user code and says how it ended. Lets only KeyboardInterrupt through.
+
+    In a process that the user's code forked off, an end is that process's end, as it would be under plain Python.
+    """
+    outcome, process = Outcome(), os.getpid()
+    try:
+        yield outcome
+    except KeyboardInterrupt:
+        if os.getpid() == process:
+            raise
+    except BaseException as error:
+        outcome.stopped = _caused_by_stop(error)
+        if not outcome.stopped and not (isinstance(error, SystemExit) and _exit_code(error) == 0):
+            outcome.failure = Failure(error, sys.excepthook)
+    if os.getpid() != process:
+        _end_of_fork(outcome.failure)
+
+
+def _end_of_fork(failure: Failure | None) -> None:
+    if failure is not None:
+        failure.show()
+    raise SystemExit(0 if failure is None else 1 if failure.exit_code is None else failure.exit_code)
+
+
+def _exit_code(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    return error.code if isinstance(error.code, int) else 1
+
+
+def _caused_by_stop(error: BaseException) -> bool:
+    """Whether our stop began this: the user's code may have caught it and raised another in its place."""
+    return any(isinstance(link, Stopped) for link in _chain(error))
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The exception with all that it came from, and the members of exception groups."""
+    found: list[BaseException] = []
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        link = waiting.pop()
+        if link is not None and not any(link is known for known in found):
+            found.append(link)
+            waiting += [link.__cause__, link.__context__, *getattr(link, "exceptions", ())]
+    return found
+
+
+def _without_our_frames(error: BaseException) -> None:
+    for link in _chain(error):
+        with suppress(TypeError, AttributeError):  # an exception class may refuse
+            link.__traceback__ = _users_part(link.__traceback__)
+
+
+def _users_part(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames of this package's running, and of the import machinery that led to them."""
+    kept: list[TracebackType] = []
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if file in _OURS:
+            while kept and kept[-1].tb_frame.f_code.co_filename.startswith(_IMPORTING):
+                kept.pop()
+        else:
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    made: TracebackType | None = None
+    for link in reversed(kept):
+        made = TracebackType(made, link.tb_frame, link.tb_lasti, link.tb_lineno)
+    return made

@@ -1,0 +1,56 @@
+"""What a run hands over while the user's tensors are alive, and what is left of it afterwards.
+
+Knows nothing of how the user's code is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from gradviz.capture.failure import Failure
+from gradviz.capture.find import Namespace
+from gradviz.capture.target_name import Target
+from gradviz.graph import Graph
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What was found, while it is alive. Keep nothing of it: the script's tensors must die with the script.
+
+    `variables` are the namespaces that know names, innermost first. `names` are names for the outputs where no variable
+    holds them all.
+    """
+
+    outputs: Any
+    variables: Sequence[Namespace]
+    title: str
+    recording: Any = None
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Captured(Generic[T]):
+    """What `read` returned, and how the script failed afterwards, if it did."""
+
+    result: T
+    target: Target
+    failure: Failure | None = None
+
+    def raise_failure(self) -> None:
+        """Show the user's own traceback and raise ScriptError, when the script failed. Write the result before."""
+        if self.failure is not None:
+            self.failure.raise_error(self.target.short)
+
+
+def read_graph(live: Live) -> Graph:
+    """The graph behind the outputs: what `run_target` reads when it is not told otherwise."""
+    from gradviz.capture.walker import capture
+
+    graph = capture(live.outputs, variables=live.variables, title=live.title)
+    if not live.names:
+        return graph
+    return replace(graph, roots=tuple(root._replace(name=name) for root, name in zip(graph.roots, live.names)))

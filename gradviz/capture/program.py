@@ -1,0 +1,141 @@
+"""Runs a user's script as `python script.py` does, or imports a module as `import package.module` does.
+
+Owns what such code sees of the interpreter (`__main__`, argv, sys.path, cwd, standard streams) and puts all of it back.
+Knows nothing of torch or graphs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
+from typing import Any
+
+from gradviz.capture.target_name import Target
+from gradviz.errors import TargetError
+
+
+class Program:
+    """The user's code, ready to run once. `namespace` fills while it runs."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._main = _main_module(target.place) if target.kind == "script" else None
+        self._source = _read(target.place) if target.kind == "script" else b""
+        self.problem: TargetError | None = None  # why there was nothing to run, once `run` has failed
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """The globals of `__main__`, or of the imported module."""
+        module = self._main or sys.modules.get(self._target.place)
+        return vars(module) if module is not None else {}
+
+    def run(self) -> None:
+        """Run the code to its end. Raises what it raises. Call it inside `interpreter_of`."""
+        if self._main is None:
+            self._import(self._target.place)
+        else:
+            code = compile(self._source, vars(self._main)["__file__"], "exec", dont_inherit=True)
+            exec(code, vars(self._main))
+
+    def _import(self, name: str) -> None:
+        try:
+            __import__(name)  # and not importlib, whose frames would stand in the user's traceback
+        except ModuleNotFoundError as error:
+            if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+                self.problem = TargetError(f"there is no module {error.name!r} in {os.getcwd()!r} nor on Python's path")
+            raise
+
+    @contextmanager
+    def interpreter(self, arguments: Sequence[str]) -> Iterator[None]:
+        """The interpreter as the code expects to find it; put back as it was before, whatever the code did to it."""
+        with _put_back():
+            sys.argv = [self._target.place, *arguments]
+            folder = os.path.dirname(os.path.realpath(self._target.place)) if self._main else os.getcwd()
+            if not getattr(sys.flags, "safe_path", False):
+                sys.path[:1] = [folder]
+            if self._main is not None:
+                sys.modules["__main__"] = self._main
+            known = set(sys.modules)
+            shared = folder in sys.path[1:]  # a folder of installed packages, which stay
+            try:
+                yield
+            finally:
+                if not shared:
+                    _forget_neighbours(known, folder)
+
+
+def _main_module(path: str) -> ModuleType:
+    """An empty `__main__` with the attributes that Python gives it before the first line runs."""
+    main = ModuleType("__main__")
+    file = os.path.join(os.getcwd(), path)  # not normalised: Python does not either
+    attributes: dict[str, Any] = {
+        "__file__": file,
+        "__loader__": SourceFileLoader("__main__", file),
+        "__builtins__": builtins,
+    }
+    if sys.version_info < (3, 14):
+        attributes["__annotations__"] = {}
+    if sys.version_info < (3, 15):
+        attributes["__cached__"] = None
+    vars(main).update(attributes)
+    return main
+
+
+def _read(path: str) -> bytes:
+    try:
+        with io.open_code(os.path.abspath(path)) as file:
+            return file.read()
+    except OSError as error:
+        raise TargetError(f"cannot read {path!r}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _put_back() -> Iterator[None]:
+    argv, path, entries, folder = sys.argv, sys.path, list(sys.path), os.getcwd()
+    main = sys.modules.get("__main__")
+    streams = sys.stdin, sys.stdout, sys.stderr
+    hooks = sys.excepthook, threading.excepthook
+    try:
+        yield
+    finally:
+        _flush()
+        sys.argv, sys.path = argv, path
+        sys.path[:] = entries
+        sys.stdin, sys.stdout, sys.stderr = streams
+        sys.excepthook, threading.excepthook = hooks
+        if main is not None:
+            sys.modules["__main__"] = main
+        with suppress(OSError):  # the folder may be gone
+            os.chdir(folder)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # the user may have closed or replaced it
+            stream.flush()
+
+
+def _forget_neighbours(known: set[str], folder: str) -> None:
+    """Drop the modules that were imported from the script's own folder, so that another script finds its own neighbours."""
+    tops = {
+        name for name in set(sys.modules) - known if "." not in name and _folder_of(sys.modules.get(name)) == folder
+    }
+    for name in list(sys.modules):
+        if name not in known and name.partition(".")[0] in tops:
+            del sys.modules[name]
+
+
+def _folder_of(module: ModuleType | None) -> str:
+    """The folder that a top-level module was found in, "" when it has none."""
+    spec = getattr(module, "__spec__", None)
+    if spec is None:
+        return ""
+    places = list(spec.submodule_search_locations or ()) or ([spec.origin] if spec.has_location else [])
+    return os.path.dirname(os.path.abspath(places[0])) if places and isinstance(places[0], str) else ""

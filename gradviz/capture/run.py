@@ -1,0 +1,169 @@
+"""One run of one target: which tensors are meant, and reading them at the right moment.
+
+That is a name, else the K-th backward call, else what is left when the script ends. How code is run, how backward is seen
+and how failures are shown lie in `program`, `engine` and `failure`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from types import FrameType
+from typing import Any, Generic, TypeVar
+
+from gradviz.capture.engine import watching_backward
+from gradviz.capture.failure import Failure, Stopped, users_code
+from gradviz.capture.find import Namespace, check_tensors, final_tensors, lookup, outputs_of
+from gradviz.capture.frames import name_of, variables_at
+from gradviz.capture.live import Captured, Live
+from gradviz.capture.program import Program
+from gradviz.capture.target_name import Target
+from gradviz.errors import NoGraphError, TargetError
+
+T = TypeVar("T")
+
+
+class Run(Generic[T]):
+    """One run of one target. Reads at most once."""
+
+    def __init__(
+        self,
+        target: Target,
+        program: Program,
+        at: int | None,
+        keep_going: bool,
+        read: Callable[[Live], T],
+        recording: Any,
+    ) -> None:
+        self._target = target
+        self._program = program
+        self._at = at
+        self._keep_going = keep_going
+        self._read = read
+        self._recording = recording
+        self._calls = 0
+        self._thread = threading.get_ident()
+        self._results: list[T] = []
+        self._error: Exception | None = None
+        self._failure: Failure | None = None
+
+    def captured(self) -> Captured[T]:
+        watches = self._at is not None or not self._target.name
+        watching = watching_backward(self._on_backward) if watches else nullcontext()
+        with users_code() as outcome, _no_late_stop(), watching:
+            self._program.run()
+        if self._program.problem is not None:
+            raise self._program.problem
+        self._failure = self._failure or outcome.failure
+        if not self._done:
+            self._guarded(self._read_at_end)
+        if self._error is not None:
+            raise self._error
+        if not self._results:
+            assert self._failure is not None
+            self._failure.raise_error(self._target.short, f" before {self._awaited()}")
+        return Captured(self._results[0], self._target, self._failure)
+
+    @property
+    def _done(self) -> bool:
+        return bool(self._results) or self._error is not None or self._failure is not None
+
+    def _awaited(self) -> str:
+        if self._at is None and self._target.name:
+            return f"{self._target.name} could be read"
+        return "it called backward()" if self._at in (None, 1) else f"its backward() call {self._at}"
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """Keep what `read` or the search raises: it happens inside the user's code, which must not catch it."""
+        try:
+            action()
+        except Exception as error:
+            self._error = error
+
+    # -- at a backward call --------------------------------------------------------------------------------------------
+
+    def _on_backward(self, outputs: Sequence[Any], frame: FrameType) -> None:
+        self._calls += 1
+        if self._calls == (self._at or 1) and not self._done:
+            self._guarded(lambda: self._read_at_backward(outputs, frame))
+        if self._done and not self._keep_going:
+            self._stop()
+
+    def _read_at_backward(self, outputs: Sequence[Any], frame: FrameType) -> None:
+        variables = variables_at(frame, self._program.namespace, Program.run.__code__)
+        if self._target.name:
+            self._read_named(variables)
+            return
+        title = self._target.title if self._at is None else f"{self._target.title}, backward call {self._at}"
+        if len(outputs) == 1:
+            self._take(Live(outputs[0], variables, title, self._recording))
+        else:
+            names = tuple(name_of(output, variables) or f"output[{i}]" for i, output in enumerate(outputs))
+            self._take(Live(outputs, variables, title, self._recording, names))
+
+    def _take(self, live: Live) -> None:
+        self._results.append(self._read(live))
+
+    def _stop(self) -> None:
+        """End the user's code. In a thread of its own, end that and the main one."""
+        if threading.get_ident() != self._thread:
+            threading.excepthook = _hide_stop(threading.excepthook)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(Stopped))
+        raise Stopped
+
+    # -- when the script has ended -------------------------------------------------------------------------------------
+
+    def _read_at_end(self) -> None:
+        namespace = self._program.namespace
+        if self._at is not None:
+            raise NoGraphError(self._too_few_calls())
+        if self._target.name:
+            self._read_named([namespace])
+            return
+        found = final_tensors(namespace, self._target.short, also="called no backward() and ")
+        title = f"{self._target.title}: {', '.join(list(found)[:3])}" + (", ..." if len(found) > 3 else "")
+        outputs = list(found.values())
+        self._take(
+            Live(outputs[0] if len(outputs) == 1 else outputs, [namespace], title, self._recording, tuple(found))
+        )
+
+    def _read_named(self, variables: Sequence[Namespace]) -> None:
+        """Read the value of the target's name, or what it returns when it is a function: that part is the user's code."""
+        name, place = self._target.name, self._target.short
+        label, outputs = name, None
+        with users_code() as outcome:
+            value = lookup(name, variables, place)
+            outputs = outputs_of(value, name, place)
+            label = name if outputs is value else f"{name}()"
+        if outcome.failure is not None:
+            if isinstance(outcome.failure.error, TargetError):
+                raise outcome.failure.error
+            self._failure = outcome.failure
+            return
+        check_tensors(outputs, label, place)
+        self._take(Live(outputs, [{label: outputs}, *variables], self._target.title, self._recording))
+
+    def _too_few_calls(self) -> str:
+        times = {0: "no backward()", 1: "backward() once"}.get(self._calls, f"backward() {self._calls} times")
+        return f"{self._target.short} called {times}, so there is no call {self._at} to look at"
+
+
+def _hide_stop(shown: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A `threading.excepthook` that says nothing of a thread that we stopped."""
+
+    def show(arguments: Any) -> None:
+        if not issubclass(arguments.exc_type, Stopped):
+            shown(arguments)
+
+    return show
+
+
+@contextmanager
+def _no_late_stop() -> Iterator[None]:
+    """After the block no stop from another thread is on its way to this one any more."""
+    try:
+        yield
+    finally:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), None)

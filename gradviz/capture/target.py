@@ -1,0 +1,82 @@
+"""Runs a TARGET of the command line and reads the graph it leads to, while the tensors are alive.
+
+The door to `program`, `engine`, `run` and their neighbours: later code needs only what this module offers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any, TypeVar, overload
+
+from gradviz.capture.live import Captured, Live, read_graph
+from gradviz.capture.program import Program
+from gradviz.capture.run import Run
+from gradviz.capture.target_name import Target, parse_target
+from gradviz.errors import TargetError
+from gradviz.graph import Graph
+
+__all__ = ["Captured", "Live", "Recorder", "Target", "parse_target", "read_graph", "run_target"]
+
+T = TypeVar("T")
+
+Recorder = Callable[[], AbstractContextManager[Any]]
+"""Entered around the user's code. What it yields is handed on as `Live.recording`."""
+
+
+@overload
+def run_target(
+    target: str | Target,
+    arguments: Sequence[str] = ...,
+    *,
+    at: int | None = ...,
+    keep_going: bool = ...,
+    recorder: Recorder = ...,
+) -> Captured[Graph]: ...
+
+
+@overload
+def run_target(
+    target: str | Target,
+    arguments: Sequence[str] = ...,
+    *,
+    at: int | None = ...,
+    keep_going: bool = ...,
+    read: Callable[[Live], T],
+    recorder: Recorder = ...,
+) -> Captured[T]: ...
+
+
+def run_target(
+    target: str | Target,
+    arguments: Sequence[str] = (),
+    *,
+    at: int | None = None,
+    keep_going: bool = False,
+    read: Callable[[Live], Any] = read_graph,
+    recorder: Recorder = nullcontext,
+) -> Captured[Any]:
+    """Run a script or import a module, and `read` what it leads to.
+
+    Args:
+        target: `script.py`, `script.py:name` or `package.module:name`.
+        arguments: the script's own arguments.
+        at: which call of backward to look at, counted from 1. With a name: look the name up at that call, among the local
+            variables too, and not when the script has ended.
+        keep_going: let the script run on to its end after the call.
+        read: called once, while everything is alive; its result is `Captured.result`.
+        recorder: a context manager entered around the user's code.
+
+    Raises:
+        TargetError, NotATensorError, NoGraphError: there is nothing to look at; the message says why.
+        ScriptError: the script failed before anything was captured. Its traceback has been printed.
+    """
+    parsed = parse_target(target) if isinstance(target, str) else target
+    if parsed.kind == "graph":
+        raise TargetError(f"{parsed.place!r} is a saved graph. This needs the script, because it reads live tensors.")
+    if at is not None and at < 1:
+        raise TargetError(f"backward calls are counted from 1, so there is no call {at}")
+    program = Program(parsed)
+    with ExitStack() as stack:
+        stack.enter_context(program.interpreter(arguments))
+        return Run(parsed, program, at, keep_going, read, stack.enter_context(recorder())).captured()

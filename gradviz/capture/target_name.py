@@ -1,0 +1,114 @@
+"""Reads the TARGET of a command: `script.py`, `script.py:name`, `package.module:name` or a saved `graph.json`.
+
+Knows how a target is spelled and which files exist. Runs nothing and imports no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from gradviz.errors import TargetError, did_you_mean
+
+TargetKind = Literal["script", "module", "graph"]
+
+_SCRIPT_SUFFIXES = (".py", ".pyw", "")
+_DIGITS = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to look at. `place` is a path as it was given, or a module's dotted name; `name` is "" when none was given."""
+
+    kind: TargetKind
+    place: str
+    name: str = ""
+
+    @property
+    def short(self) -> str:
+        """The script's or module's name, for messages and titles: "train.py"."""
+        return self.place if self.kind == "module" else os.path.basename(self.place)
+
+    @property
+    def title(self) -> str:
+        """What is looked at: "train.py:loss", or "train.py" when no name was given."""
+        return f"{self.short}:{self.name}" if self.name else self.short
+
+    @property
+    def stem(self) -> str:
+        """The name a result file gets: "train"."""
+        return os.path.splitext(self.short)[0] if self.kind != "module" else self.short.rpartition(".")[2]
+
+
+def parse_target(text: str) -> Target:
+    """The target that `text` spells. Raises TargetError when it names no file, or no module and name."""
+    place, name = _split(text)
+    if os.path.isdir(place):
+        raise TargetError(f"{place!r} is a folder. Give a script in it, such as {os.path.join(place, 'train.py')!r}.")
+    if os.path.splitext(place)[1].lower() == ".json":
+        return _graph_file(place, name)
+    if os.path.exists(place):
+        return _script(place, name)
+    if name and not _looks_like_path(place) and _is_dotted(place):
+        return Target("module", place, name)
+    raise TargetError(_missing(place, name))
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Path or module, and the name after the last colon. A file whose own name holds a colon is taken whole."""
+    place, colon, name = text.rpartition(":")
+    if not colon or not place or os.path.exists(text):
+        return text, ""
+    if len(place) == 1 and name[:1] in ("/", "\\"):  # C:\train.py
+        return text, ""
+    if not _is_dotted(name):
+        raise TargetError(
+            f"{name!r} after the colon is not a name. Write a variable or function, such as train.py:loss."
+        )
+    return place, name
+
+
+def _is_dotted(name: str) -> bool:
+    """Whether this is a name with attributes: "loss", "out.loss", "outs.0"."""
+    first, *rest = name.split(".")
+    return first.isidentifier() and all(part.isidentifier() or _DIGITS.fullmatch(part) for part in rest)
+
+
+def _looks_like_path(place: str) -> bool:
+    return "/" in place or os.sep in place or place.endswith((".py", ".pyw"))
+
+
+def _graph_file(place: str, name: str) -> Target:
+    if name:
+        raise TargetError(f"{place!r} is a saved graph, which holds no variable {name!r}. Leave out ':{name}'.")
+    if not os.path.exists(place):
+        raise TargetError(_missing(place, name))
+    return Target("graph", place)
+
+
+def _script(place: str, name: str) -> Target:
+    suffix = os.path.splitext(place)[1].lower()
+    if suffix == ".ipynb":
+        raise TargetError(
+            f"{place!r} is a notebook. In it, `gradviz.walk(loss)` as the last line of a cell shows the graph."
+        )
+    if suffix not in _SCRIPT_SUFFIXES:
+        raise TargetError(f"{place!r} is not a Python script (.py) and not a saved graph (.json).")
+    return Target("script", place, name)
+
+
+def _missing(place: str, name: str) -> str:
+    if not name and _is_dotted(place) and not place.endswith((".py", ".json")):
+        return (
+            f"there is no file {place!r}. For a module say what to look at in it: {place}:NAME. "
+            f"For a script give its file, such as {place}.py."
+        )
+    folder, base = os.path.split(place)
+    try:
+        entries = [entry for entry in os.listdir(folder or ".") if entry.endswith((".py", ".json"))]
+    except OSError:
+        return f"there is no file {place!r}, because there is no folder {folder!r}."
+    hint = did_you_mean(base, entries, what=f"scripts and saved graphs in {folder or 'this folder'}")
+    return f"there is no file {place!r}. {hint}"

@@ -1,0 +1,68 @@
+"""Acts at the moment a module has been imported, without importing it oneself.
+
+A script may set environment variables before its own `import torch`; importing torch earlier would change what it sees.
+Knows nothing of torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+
+class _Watcher:
+    """A finder that finds nothing itself: it lets the others find the module and watches its loader."""
+
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
+        self._name = name
+        self._action = action
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != self._name:
+            return None
+        for finder in sys.meta_path:
+            found = (
+                finder.find_spec(name, path, target) if finder is not self and hasattr(finder, "find_spec") else None
+            )
+            if found is not None:
+                self._watch(found.loader)
+                sys.meta_path.remove(self)  # its work is done
+                return found
+        return None
+
+    def _watch(self, loader: Any) -> None:
+        if not hasattr(loader, "exec_module"):
+            return
+        load = loader.exec_module
+
+        def load_and_act(module: ModuleType) -> None:
+            del loader.exec_module  # the loader is as it was before the module's own code runs
+            load(module)
+            self._action()
+
+        try:
+            loader.exec_module = load_and_act
+        except AttributeError:  # a loader that takes no attributes
+            return
+
+
+@contextmanager
+def when_imported(name: str, action: Callable[[], None]) -> Iterator[None]:
+    """Run `action` once module `name` has been imported: now if it already is, else as soon as it is, or never."""
+    if name in sys.modules:
+        action()
+        yield
+        return
+    watcher = _Watcher(name, action)
+    sys.meta_path.insert(0, watcher)
+    try:
+        yield
+    finally:
+        if watcher in sys.meta_path:
+            sys.meta_path.remove(watcher)
