@@ -1,0 +1,147 @@
+"""`gradviz info`: what a graph is made of and what it was read with, on one screen or as JSON."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from importlib import metadata, util
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gradviz.cli.streams import result_stream
+from gradviz.cli.target import Source, TargetCommand, target_argument
+
+if TYPE_CHECKING:
+    from gradviz.analysis.overview import Overview
+    from gradviz.graph import Graph, Leaf, Root
+
+_ROWS = 12
+Row = tuple[str, str]
+
+
+@click.command("info", cls=TargetCommand)
+@click.option("--json", "as_json", is_flag=True, help="Print it all as JSON.")
+@target_argument
+def command(source: Source, as_json: bool) -> None:
+    """Summarise the graph: operations, depth, outputs, leaves, what is special, and the versions in use."""
+    with result_stream() as stream:
+        captured = source.graph()
+        from gradviz.analysis.overview import overview
+
+        graph = captured.result
+        found = overview(graph)
+        if as_json:
+            text = json.dumps(as_data(graph, found), indent=2)
+        else:
+            text = "\n".join(as_lines(graph, found))
+        stream.write(text + "\n")
+    captured.raise_failure()
+
+
+def environment() -> dict[str, str]:
+    """Versions of what takes part, and the Graphviz engine there is. Imports none of it."""
+    from gradviz import __version__
+
+    dot = shutil.which("dot")
+    bundled = util.find_spec("pygraphviz") is not None
+    engine = f"system ({dot})" if dot else "bundled with pygraphviz" if bundled else "none: gradviz lays out itself"
+    return {"gradviz": __version__, "python": platform.python_version(), "torch": _version("torch"), "graphviz": engine}
+
+
+def as_data(graph: Graph, found: Overview) -> dict[str, Any]:
+    """Everything the command knows, for `--json`. Nothing is cut."""
+    return {
+        "title": graph.title,
+        "recorded_with_torch": graph.torch,
+        "nodes": found.nodes,
+        "edges": found.edges,
+        "depth": found.depth,
+        "operations": dict(found.operations),
+        "flags": dict(found.flags),
+        "saved_tensors": found.saved,
+        "saved_bytes": found.saved_bytes,
+        "roots": [_root_data(graph, root) for root in found.roots],
+        "leaves": [_leaf_data(leaf) for leaf in found.largest_leaves],
+        "leaf_counts": dict(found.leaves),
+        "leaf_elements": dict(found.elements),
+        "notes": list(graph.notes),
+        "environment": environment(),
+    }
+
+
+def as_lines(graph: Graph, found: Overview) -> Iterator[str]:
+    """The same in words; long lists are cut and say so."""
+    from gradviz.render import labels
+
+    yield labels.one_line(graph.title or "graph")
+    yield (
+        f"{labels.plural(found.nodes, 'node')}, {labels.plural(found.edges, 'edge')}, {labels.count_text(found.depth)} deep"
+    )
+    if found.saved:
+        yield f"{labels.plural(found.saved, 'saved tensor')} in {labels.bytes_text(found.saved_bytes)}"
+    yield from _section("Outputs", [_root_row(graph, root) for root in found.roots])
+    leaves = ", ".join(
+        f"{labels.plural(count, kind)} of {labels.plural(found.elements[kind], 'element')}"
+        for kind, count in found.leaves.items()
+    )
+    yield from _section(f"Leaves: {leaves or 'none'}", [_leaf_row(leaf) for leaf in found.largest_leaves])
+    yield from _section("Operations", _counts(found.operations))
+    yield from _section("Special", _counts({labels.FLAG_WORDS[flag]: n for flag, n in found.flags.items()}))
+    yield from _section("Notes", [(labels.one_line(note), "") for note in graph.notes])
+    yield from _section("Environment", list(environment().items()))
+
+
+def _section(title: str, rows: list[Row]) -> Iterator[str]:
+    from gradviz.render import labels
+
+    if not rows:
+        return
+    yield ""
+    yield title
+    width = max(len(name) for name, _ in rows[:_ROWS])
+    for name, text in rows[:_ROWS]:
+        yield f"  {name:<{width}}  {text}".rstrip()
+    if len(rows) > _ROWS:
+        yield f"  {labels.more(len(rows) - _ROWS)}"
+
+
+def _root_row(graph: Graph, root: Root) -> Row:
+    from gradviz.render import labels
+
+    made = graph.nodes[root.node].op if root.node is not None else f"no graph: {root.why}"
+    return labels.root_title(root), labels.one_line(f"{labels.tensor_line(root.tensor)}  {made}")
+
+
+def _leaf_row(leaf: Leaf) -> Row:
+    from gradviz.render import labels
+
+    return labels.leaf_title(leaf), f"{labels.tensor_line(leaf.tensor)}  {leaf.kind}"
+
+
+def _counts(counts: Mapping[str, int]) -> list[Row]:
+    from gradviz.render import labels
+
+    return [(labels.one_line(name), labels.count_text(count)) for name, count in counts.items()]
+
+
+def _root_data(graph: Graph, root: Root) -> dict[str, Any]:
+    return {
+        "name": root.name,
+        "tensor": root.tensor._asdict(),
+        "op": graph.nodes[root.node].op if root.node is not None else None,
+        "why_no_graph": root.why,
+    }
+
+
+def _leaf_data(leaf: Leaf) -> dict[str, Any]:
+    return {"names": list(leaf.names), "kind": leaf.kind, "tensor": leaf.tensor._asdict(), "has_grad": leaf.has_grad}
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,93 @@
+"""The `gradviz` command: the group, its commands by name, and how errors become messages and exit codes.
+
+Each command lives in its own module, imported only when it is used. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from gradviz.cli.streams import keep_late_output_away
+from gradviz.errors import GradvizError, did_you_mean
+
+COMMANDS = {
+    "render": "gradviz.cli.render",
+    "tree": "gradviz.cli.tree",
+    "info": "gradviz.cli.info",
+}
+"""Module of each command, in the order that help shows them. The module's `command` is the click command."""
+
+INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
+NOBODY_READS = 141  # as a shell reports a process whose reader went away
+
+
+class Gradviz(click.Group):
+    """A group that imports a command when it is asked for, and turns gradviz's own errors into one message."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            ctx.fail(_unknown(args[0]))
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except GradvizError as error:
+            if str(error):
+                click.echo(f"Error: {error}", err=True)
+            sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("Interrupted; nothing was written.", err=True)
+            sys.exit(INTERRUPTED)
+        except BrokenPipeError:
+            keep_late_output_away()
+            sys.exit(NOBODY_READS)
+
+
+def _unknown(name: str) -> str:
+    if name.endswith((".py", ".json")) or ".py:" in name:
+        return f"{name!r} is no command. Say what to do with it, such as: gradviz render {name}"
+    return f"there is no command {name!r}. {did_you_mean(name, COMMANDS, what='commands')}"
+
+
+def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from gradviz import __version__
+
+        click.echo(f"gradviz {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=Gradviz,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="TARGET is script.py, script.py:name, package.module:name or a saved graph.json. Exit codes: 0 done, "
+    "1 findings, 2 wrong usage or input, 3 the script failed.",
+)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
+def cli() -> None:
+    """Show, explain and check what PyTorch's autograd recorded."""
+
+
+def main() -> None:
+    """Entry point of the installed command."""
+    try:
+        cli(prog_name="gradviz")
+    finally:
+        keep_late_output_away()

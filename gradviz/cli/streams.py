@@ -1,0 +1,91 @@
+"""Keeps gradviz's own result on standard output apart from what the user's script prints.
+
+Works on the file descriptor, so that child processes and C code are covered too, and on `sys.stdout` where that is not
+the descriptor (a notebook, a test). Knows nothing of graphs or commands.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TextIO
+
+from gradviz.errors import OutputError
+
+_STDOUT, _STDERR = 1, 2
+_redirected = False
+
+
+@contextmanager
+def result_stream() -> Iterator[TextIO]:
+    """Standard output for gradviz's result alone; until the end of the block everybody else's goes to standard error."""
+    if sys.stdout is None:
+        raise OutputError("standard output is closed, so there is nowhere to write the result. Give a file with -o.")
+    if not _is_descriptor(sys.stdout):
+        with _replaced() as stream:
+            yield stream
+        return
+    with _moved() as stream:
+        yield stream
+
+
+def keep_late_output_away() -> None:
+    """Send what the script still prints while the process ends (`atexit`) to standard error, if a result was written."""
+    if not _redirected:
+        return
+    with suppress(OSError, ValueError):  # nobody may be reading any more
+        sys.stdout.flush()
+    with suppress(OSError):
+        os.dup2(_STDERR, _STDOUT)
+
+
+def _is_descriptor(stream: TextIO) -> bool:
+    try:
+        return stream.fileno() == _STDOUT
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+@contextmanager
+def _replaced() -> Iterator[TextIO]:
+    stream, sys.stdout = sys.stdout, sys.stderr
+    try:
+        yield stream
+        stream.flush()
+    finally:
+        sys.stdout = stream
+
+
+@contextmanager
+def _moved() -> Iterator[TextIO]:
+    global _redirected
+    sys.stdout.flush()
+    kept = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    _redirected = True
+    errors = "replace" if sys.stdout.errors == "strict" else sys.stdout.errors
+    stream = io.TextIOWrapper(
+        os.fdopen(os.dup(kept), "wb"), encoding=sys.stdout.encoding, errors=errors, line_buffering=sys.stdout.isatty()
+    )
+    try:
+        yield stream
+        stream.flush()
+    finally:
+        _flush_everything()
+        os.dup2(kept, _STDOUT)
+        os.close(kept)
+        with suppress(OSError):  # nobody may be reading any more; the block has said so
+            stream.close()
+
+
+def _flush_everything() -> None:
+    """What Python and C still hold back, before the descriptor changes hands."""
+    with suppress(Exception):  # the user's code may have closed it
+        sys.stdout.flush()
+    if os.name == "posix":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).fflush(None)

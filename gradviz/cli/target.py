@@ -1,0 +1,94 @@
+"""The TARGET argument that commands share, the options about running a script, and reading the graph they name.
+
+Imports torch only when a script is run: a saved graph is read without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gradviz.capture.target_name import Target, parse_target
+from gradviz.errors import TargetError
+
+if TYPE_CHECKING:
+    from gradviz.capture.target import Captured
+    from gradviz.graph import Graph
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ARGUMENTS = "gradviz.arguments"
+
+
+class TargetCommand(click.Command):
+    """A command whose line may end in `-- ARGUMENTS OF THE SCRIPT`, which click must not read."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ours = args
+        if "--" in args:
+            end = args.index("--")
+            ours, ctx.meta[_ARGUMENTS] = args[:end], tuple(args[end + 1 :])
+        return super().parse_args(ctx, ours)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SCRIPT]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What to look at and how to run it, as the command line gave it."""
+
+    target: Target
+    arguments: tuple[str, ...]
+    at: int | None
+    keep_going: bool
+
+    def graph(self) -> Captured[Graph]:
+        """Read the saved graph, or run the script. Call `raise_failure()` of the result when its graph is written."""
+        from gradviz.capture.target import Captured, run_target
+
+        if self.target.kind != "graph":
+            return run_target(self.target, self.arguments, at=self.at, keep_going=self.keep_going)
+        self._refuse_script_options()
+        from gradviz.graph_json import load
+
+        return Captured(load(self.target.place), self.target)
+
+    def _refuse_script_options(self) -> None:
+        for given, what in (
+            (self.arguments, "arguments after --"),
+            (self.at is not None, "--at"),
+            (self.keep_going, "--continue"),
+        ):
+            if given:
+                raise TargetError(f"{self.target.place!r} is a saved graph, which runs no script: leave out {what}.")
+
+
+def target_argument(function: F) -> F:
+    """Adds TARGET, `--at` and `--continue`. The command gets them as one `source: Source`."""
+
+    @click.pass_context
+    def with_source(ctx: click.Context, /, target: str, at: int | None, keep_going: bool, **options: Any) -> Any:
+        arguments: Sequence[str] = ctx.meta.get(_ARGUMENTS, ())
+        source = Source(parse_target(target), tuple(arguments), at, keep_going)
+        return ctx.invoke(function, source=source, **options)
+
+    with_source.__doc__, with_source.__name__ = function.__doc__, function.__name__
+    with_source.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
+    for decorate in (
+        click.option(
+            "--continue", "keep_going", is_flag=True, help="Let the script run on to its end after that backward call."
+        ),
+        click.option(
+            "--at",
+            type=click.IntRange(min=1),
+            metavar="K",
+            help="Look at the K-th backward call, not the first. With :name, look the name up there.",
+        ),
+        click.argument("target"),
+    ):
+        decorate(with_source)
+    return with_source  # type: ignore[return-value]

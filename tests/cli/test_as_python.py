@@ -1,0 +1,161 @@
+"""A script sees the interpreter that plain `python script.py` would show it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.scripts import gradviz, python, script
+
+FACTS = """
+import sys
+before_torch = "torch" in sys.modules
+import builtins, inspect, json, os, pickle, threading, warnings
+from dataclasses import dataclass
+
+@dataclass
+class Point:
+    x: int
+
+import neighbour
+warnings.warn("an old thing", DeprecationWarning)
+os.environ["OMP_NUM_THREADS"] = "1"
+import torch
+
+facts = {
+    "globals": sorted(name for name in globals() if name != "facts"),
+    "name": __name__, "file": __file__, "doc": __doc__, "package": __package__, "spec": repr(__spec__),
+    "loader": [type(__loader__).__name__, __loader__.name, __loader__.path],
+    "builtins": __builtins__ is builtins,
+    "main": sys.modules["__main__"].__dict__ is globals(),
+    "argv": sys.argv, "path": sys.path[0], "cwd": os.getcwd(),
+    "code": sys._getframe().f_code.co_filename,
+    "future": sys._getframe().f_code.co_flags,
+    "pickle": pickle.loads(pickle.dumps(Point(3))).x,
+    "source": inspect.getsource(Point),
+    "neighbour": neighbour.__file__,
+    "relative": open("data.txt").read(),
+    "filters": repr(warnings.filters),
+    "torch before": before_torch,
+    "threads": torch.get_num_threads(),
+    "random": torch.manual_seed(0) and torch.rand(3).tolist(),
+    "meta_path": [type(finder).__name__ for finder in sys.meta_path],
+    "threading": threading.excepthook is threading.__excepthook__,
+    "excepthook": sys.excepthook is sys.__excepthook__,
+    "stdin": sys.stdin.read(),
+}
+with open(sys.argv[1], "w") as file:
+    json.dump(facts, file)
+print("to standard output")
+print("to standard error", file=sys.stderr)
+x = torch.ones(2, requires_grad=True)
+y = (x * x).sum()
+"""
+
+
+@pytest.mark.parametrize("path", ["script.py", "../{here}/link/script.py", "{absolute}/script.py"])
+def test_the_same_facts(tmp_path: Path, path: str) -> None:
+    script(tmp_path, FACTS)
+    script(tmp_path, "", "neighbour.py")
+    (tmp_path / "data.txt").write_text("read from the folder I am in")
+    (tmp_path / "link").symlink_to(tmp_path)
+    target = path.format(here=tmp_path.name, absolute=tmp_path)
+    plain = python(target, tmp_path / "plain.json", "--", "-x", "--at", cwd=tmp_path)
+    ours = gradviz("info", target, "--", tmp_path / "ours.json", "--", "-x", "--at", cwd=tmp_path)
+    assert (plain.returncode, ours.returncode) == (0, 0), ours.stderr
+    expected, found = (json.loads((tmp_path / name).read_text()) for name in ("plain.json", "ours.json"))
+    expected["argv"][1] = found["argv"][1] = ""
+    assert found == expected
+    assert found["torch before"] is False
+    assert {"to standard output", "to standard error"} <= set(ours.stderr.splitlines())
+
+
+FAILING = {
+    "raises": "import helper\ndef f():\n    helper.fail()\nf()\n",
+    "chained": "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise KeyError('é') from error\n",
+    "syntax": "x = 1\nif x\n    y = 2\n",
+    "indentation": "if True:\nx = 1\n",
+    "null": "x = '\\0'\nraise SystemError\n",
+    "import": "import nothing_of_this_name\n",
+    "own hook": "import sys\nsys.excepthook = lambda t, v, tb: print('mine', t.__name__, tb.tb_lineno, file=sys.stderr)\n1 / 0\n",
+    "neighbour syntax": "import broken\n",
+    "cause is itself": "e = ValueError('round')\ne.__context__ = e\nraise e\n",
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_the_same_traceback(tmp_path: Path, name: str) -> None:
+    script(tmp_path, FAILING[name])
+    script(tmp_path, "def fail():\n    raise ValueError('from the neighbour')\n", "helper.py")
+    script(tmp_path, "def (:\n", "broken.py")
+    plain = python("script.py", cwd=tmp_path)
+    ours = gradviz("info", "script.py", cwd=tmp_path)
+    assert ours.stderr == plain.stderr
+    assert "gradviz" not in ours.stderr
+    assert (ours.returncode, ours.stdout) == (3, "")
+
+
+def test_a_failing_backward_shows_no_frame_of_ours(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+        import torch
+        w = torch.ones(1, requires_grad=True)
+        y = w * w
+        y.backward()
+        y.backward()
+        """,
+    )
+    plain = python("script.py", cwd=tmp_path)
+    ours = gradviz("info", "script.py", "--continue", cwd=tmp_path)
+    assert "second time" in plain.stderr
+    assert ours.stderr == plain.stderr
+    assert ours.returncode == 3
+    assert "MulBackward0" in ours.stdout  # what was captured before is still written
+
+
+def test_spawned_processes_find_the_script(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+        import multiprocessing, torch
+        def double(x):
+            return 2 * x
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                factor = pool.map(double, [21])[0]
+            y = torch.ones(1, requires_grad=True) * factor
+            print("factor", factor)
+        """,
+    )
+    ours = gradviz("info", "script.py", cwd=tmp_path)
+    assert ours.returncode == 0, ours.stderr
+    assert "factor 42" in ours.stderr
+    assert "MulBackward0" in ours.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_calls_backward_undisturbed(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+        import os, sys, torch
+        w = torch.ones(1, requires_grad=True)
+        y = w * 3
+        child = os.fork()
+        if child == 0:
+            y.backward()
+            print("child", w.grad.item())
+            sys.exit(5)
+        print("exit code", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        y.backward()
+        """,
+    )
+    ours = gradviz("info", "script.py", cwd=tmp_path)
+    assert ours.returncode == 0, ours.stderr
+    assert "child 3.0" in ours.stderr
+    assert "exit code 5" in ours.stderr
+    assert ours.stdout.count("MulBackward0") == 2  # the output's line and the operation's, written by the parent alone

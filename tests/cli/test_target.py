@@ -1,0 +1,360 @@
+"""Which graph a target leads to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Gradviz
+from tests.cli.scripts import TRAINING, script
+
+
+def info(gradviz: Gradviz, *arguments: object) -> dict[str, object]:
+    found: dict[str, object] = json.loads(gradviz("info", "--json", *arguments).stdout)
+    return found
+
+
+def roots(data: dict[str, object]) -> list[tuple[str, str]]:
+    return [(root["name"], root["op"]) for root in data["roots"]]  # type: ignore[attr-defined]
+
+
+def leaves(data: dict[str, object]) -> set[str]:
+    return {name for leaf in data["leaves"] for name in leaf["names"]}  # type: ignore[attr-defined]
+
+
+# -- backward ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_backward_is_read_and_the_script_stops_there(gradviz: Gradviz, tmp_path: Path) -> None:
+    result = gradviz("info", "--json", script(tmp_path, TRAINING))
+    data = json.loads(result.stdout)
+    assert roots(data) == [("loss", "MulBackward0")]
+    assert leaves(data) == {"model.weight", "model.bias"}
+    assert not any(leaf["has_grad"] for leaf in data["leaves"])  # the engine has not run
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(("at", "printed"), [(1, []), (2, ["step 0"]), (3, ["step 0", "step 1"])])
+def test_at_reads_the_kth_call(gradviz: Gradviz, tmp_path: Path, at: int, printed: list[str]) -> None:
+    result = gradviz("info", "--json", "--at", at, script(tmp_path, TRAINING))
+    assert result.stderr.splitlines() == printed
+    assert all(leaf["has_grad"] is (at > 1) for leaf in json.loads(result.stdout)["leaves"])
+
+
+def test_continue_runs_the_script_to_its_end(gradviz: Gradviz, tmp_path: Path) -> None:
+    result = gradviz("info", "--json", "--continue", script(tmp_path, TRAINING))
+    assert result.stderr.splitlines() == ["step 0", "step 1", "step 2", "end"]
+    assert roots(json.loads(result.stdout)) == [("loss", "MulBackward0")]
+
+
+@pytest.mark.parametrize(
+    ("calls", "said"), [(0, "called no backward()"), (1, "called backward() once"), (3, "called backward() 3 times")]
+)
+def test_too_few_calls(gradviz: Gradviz, tmp_path: Path, calls: int, said: str) -> None:
+    path = script(tmp_path, TRAINING.replace("train(3)", f"train({calls})"))
+    assert f"{said}, so there is no call 4" in gradviz("info", path, "--at", 4, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("y.backward()", [("y", "MulBackward0")]),
+        ("torch.autograd.backward([y, z])", [("y", "MulBackward0"), ("z", "ExpBackward0")]),
+        ("torch.autograd.grad(z, w)", [("z", "ExpBackward0")]),
+        ("torch.autograd.grad([z, y * 2], [w])", [("z", "ExpBackward0"), ("output[1]", "MulBackward0")]),
+        ("from torch.autograd import grad; grad(y, w, create_graph=True)", [("y", "MulBackward0")]),
+        ("torch.autograd.functional.jacobian(torch.exp, w)", [("outputs[0][0]", "SelectBackward0")]),
+        ("(y + z).backward()", [("output", "AddBackward0")]),
+    ],
+)
+def test_every_way_to_call_backward(
+    gradviz: Gradviz, tmp_path: Path, call: str, expected: list[tuple[str, str]]
+) -> None:
+    path = script(
+        tmp_path,
+        f"""
+        import torch
+        w = torch.tensor(2.0, requires_grad=True)
+        y, z = w * w, w.exp()
+        {call}
+        print("not reached")
+        """,
+    )
+    result = gradviz("info", "--json", path)
+    assert [op for _, op in roots(json.loads(result.stdout))] == [op for _, op in expected]
+    if "functional" not in call:  # what torch calls its own variables is torch's affair
+        assert roots(json.loads(result.stdout)) == expected
+    assert result.stderr == ""
+
+
+def test_names_come_from_every_frame_of_the_user(gradviz: Gradviz, tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        "import torch\nscale = torch.ones(1, requires_grad=True)\ndef step(total):\n    total.backward()\n",
+        "lib.py",
+    )
+    path = script(
+        tmp_path,
+        """
+        import torch, lib
+        w = torch.ones(1, requires_grad=True)
+        class Trainer:
+            def fit(self):
+                inner = torch.ones(1, requires_grad=True)
+                lib.step(w * inner * lib.scale)
+        def main():
+            hidden = torch.nn.Linear(1, 1)
+            Trainer().fit()
+        main()
+        """,
+    )
+    data = info(gradviz, path)
+    assert leaves(data) == {"w", "inner", "scale"}
+    assert roots(data) == [("total", "MulBackward0")]
+
+
+def test_a_recomputing_checkpoint_is_not_a_call(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        """
+        import torch
+        from torch.utils.checkpoint import checkpoint
+        w = torch.ones(1, requires_grad=True)
+        for turn in range(2):
+            loss = checkpoint(torch.exp, w, use_reentrant=True) * (turn + 1)
+            loss.backward()
+        """,
+    )
+    assert "called backward() 2 times" in gradviz("info", path, "--at", 3, code=2).stderr
+
+
+def test_backward_in_a_thread_stops_the_whole_script(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        """
+        import threading, torch
+        w = torch.ones(1, requires_grad=True)
+        def work():
+            loss = w * 3
+            loss.backward()
+            print("not reached")
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        for _ in range(100): pass
+        print("not reached either")
+        """,
+    )
+    result = gradviz("info", "--json", path)
+    assert roots(json.loads(result.stdout)) == [("loss", "MulBackward0")]
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "try:\n    y.backward()\nexcept Exception as error:\n    print('caught', error)",
+        "try:\n    y.backward()\nexcept BaseException:\n    raise RuntimeError('another in its place')",
+        "import sys\ntry:\n    y.backward()\nexcept BaseException:\n    sys.exit(9)",
+        "try:\n    y.backward()\nexcept:\n    pass\n(y * 2).backward()\nprint('not reached')",
+        "with torch.no_grad():\n    with torch.enable_grad():\n        y.backward()",
+    ],
+)
+def test_code_that_catches_everything_does_not_spoil_it(gradviz: Gradviz, tmp_path: Path, around: str) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(f"import torch\nw = torch.ones(1, requires_grad=True)\ny = w * w\n{around}\n")
+    result = gradviz("info", "--json", path)
+    assert roots(json.loads(result.stdout)) == [("y", "MulBackward0")]
+    assert result.stderr == ""
+
+
+def test_backward_on_a_tensor_without_graph_says_why(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, "import torch\nx = torch.ones(1)\ntry:\n    x.sum().backward()\nexcept ValueError: pass\n")
+    assert "does not require grad" in gradviz("info", path, code=2).stderr
+
+
+# -- a name ------------------------------------------------------------------------------------------------------------
+
+NAMES = """
+import torch
+from dataclasses import dataclass
+from functools import partial
+
+@dataclass
+class Output:
+    loss: torch.Tensor
+    logits: torch.Tensor
+
+w = torch.ones(2, requires_grad=True)
+loss = (w * 2).sum()
+out = Output(loss, w * 2)
+outs = [loss, {"deep": (w.exp(),)}]
+def make(scale=3):
+    return w.cos() * scale
+def pair(a, b, *, c, d=1):
+    return a
+def nothing():
+    pass
+model = torch.nn.Linear(2, 2)
+bound = partial(make, scale=4)
+holder = type("Holder", (), {})()
+holder.make = make
+number = 3
+ids = torch.ones(2, dtype=torch.long)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("loss", [("loss", "SumBackward0")]),
+        ("out", [("out.loss", "SumBackward0"), ("out.logits", "MulBackward0")]),
+        ("out.logits", [("out.logits", "MulBackward0")]),
+        ("outs", [("outs[0]", "SumBackward0"), ("outs[1]['deep'][0]", "ExpBackward0")]),
+        ("outs.1.deep", [("outs.1.deep[0]", "ExpBackward0")]),
+        ("make", [("make()", "MulBackward0")]),
+        ("bound", [("bound()", "MulBackward0")]),
+        ("holder.make", [("holder.make()", "MulBackward0")]),
+    ],
+)
+def test_a_name(gradviz: Gradviz, tmp_path: Path, name: str, expected: list[tuple[str, str]]) -> None:
+    data = info(gradviz, f"{script(tmp_path, NAMES)}:{name}")
+    assert roots(data) == expected
+    assert leaves(data) == {"w"}
+    assert data["title"] == f"script.py:{name}"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("los", "script.py has no variable 'los'. Did you mean loss?"),
+        ("zzz", "The variables are: bound, holder, ids, loss, make, model, nothing, number, out, outs, pair, w."),
+        ("out.logit", "out in script.py is a Output and has no 'logit'. Did you mean logits?"),
+        ("model.wieght", "Did you mean weight?"),
+        ("pair", "needs 3 arguments (a, b, c)"),
+        ("nothing", "nothing() in script.py: there is no tensor in this NoneType"),
+        ("number", "this is a Python int"),
+        ("model", "this is a module (Linear)"),
+        ("Output", "this is a class (Output)"),
+        ("w", "is a leaf"),
+        ("ids", "is int64: only floating point and complex"),
+        ("outs.7", "has no '7'"),
+    ],
+)
+def test_a_wrong_name_says_what_it_is(gradviz: Gradviz, tmp_path: Path, name: str, said: str) -> None:
+    result = gradviz("info", f"{script(tmp_path, NAMES)}:{name}", code=2)
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_name_is_read_when_the_script_has_ended(gradviz: Gradviz, tmp_path: Path) -> None:
+    result = gradviz("info", "--json", f"{script(tmp_path, TRAINING)}:model.weight", code=2)
+    assert result.stderr.splitlines()[:4] == ["step 0", "step 1", "step 2", "end"]
+
+
+def test_a_name_with_at_is_looked_up_at_that_call(gradviz: Gradviz, tmp_path: Path) -> None:
+    result = gradviz("info", "--json", f"{script(tmp_path, TRAINING)}:loss", "--at", 2)
+    assert roots(json.loads(result.stdout)) == [("loss", "MulBackward0")]
+    assert result.stderr.splitlines() == ["step 0"]
+
+
+def test_a_module(gradviz: Gradviz, tmp_path: Path) -> None:
+    script(tmp_path, "", "package/__init__.py")
+    script(
+        tmp_path,
+        "import torch\nfrom package import other\ny = other.w * 3\nassert __name__ == 'package.made'\n",
+        "package/made.py",
+    )
+    script(tmp_path, "import torch\nw = torch.ones(1, requires_grad=True)\n", "package/other.py")
+    assert roots(info(gradviz, "package.made:y")) == [("y", "MulBackward0")]
+    assert "there is no module 'package.none'" in gradviz("info", "package.none:y", code=2).stderr
+    assert "there is no module 'nowhere'" in gradviz("info", "nowhere.none:y", code=2).stderr
+
+
+# -- neither backward nor a name ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("y = w * 2\nz = y.exp()\nq = w.cos()", ["z", "q"]),
+        ("a, b = (w * 2).split(1)\ny = a.sum()", ["b", "y"]),
+        ("y = w * 2\nalias = y", ["y"]),
+        ("outs = [w * 2, (w * 3).exp()]\nscale = 2", ["outs[0]", "outs[1]"]),
+        ("y = w * 2\nouts = [y.exp()]", ["y"]),
+        ("y = w * 2\ny += 1\nx = y[0]", ["x"]),
+        ("y = w * 2\nz = y.detach()\nw2 = torch.ones(1)", ["y"]),
+        ("def f():\n    y = w * 2\n    return y.sum()\nresult = f()", ["result"]),
+        ("import sys\ny = w * 2\nsys.exit(0)", ["y"]),
+        ("import sys\ny = w * 2\nsys.exit()", ["y"]),
+    ],
+)
+def test_the_final_tensors_that_nothing_depends_on(
+    gradviz: Gradviz, tmp_path: Path, code: str, expected: list[str]
+) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(f"import torch\nw = torch.ones(2, requires_grad=True)\n{code}\n")
+    assert [name for name, _ in roots(info(gradviz, path))] == expected
+
+
+def test_nothing_found_lists_each_tensor_and_why(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        """
+        import torch
+        w = torch.ones(2, requires_grad=True)
+        cut = (w * 2).detach()
+        count = torch.arange(3)
+        mask = w > 0
+        with torch.inference_mode():
+            quick = w * 2
+        """,
+    )
+    said = gradviz("info", path, code=2).stderr.splitlines()
+    assert said[0] == "Error: script.py called no backward() and has no global tensor with a graph. Seen:"
+    assert [line.split()[0] for line in said[1:-1]] == ["w", "cut", "count", "mask", "quick"]
+    for line, why in zip(said[1:-1], ("leaf", "detach", "int64", "bool", "inference_mode")):
+        assert why in line
+    assert "script.py:NAME" in said[-1]
+
+
+def test_nothing_at_all(gradviz: Gradviz, tmp_path: Path) -> None:
+    assert "no global variable that holds a tensor" in gradviz("info", script(tmp_path, "x = 1\n"), code=2).stderr
+
+
+def test_many_tensors_without_graph_are_cut_and_counted(gradviz: Gradviz, tmp_path: Path) -> None:
+    code = "import torch\n" + "".join(f"x{i} = torch.ones(1)\n" for i in range(25))
+    said = gradviz("info", script(tmp_path, code), code=2).stderr
+    assert "  x19 " in said and "x20" not in said
+    assert "... and 5 more" in said
+
+
+# -- two scripts in one process ----------------------------------------------------------------------------------------
+
+
+def test_each_script_finds_its_own_neighbours(gradviz: Gradviz, tmp_path: Path) -> None:
+    text = "import torch, neighbour\ny = torch.ones(1, requires_grad=True).{0}()\nassert neighbour.name == '{0}'\n"
+    for name in ("exp", "cos"):
+        script(tmp_path, f"name = '{name}'\n", f"{name}/neighbour.py")
+        path = script(tmp_path, text.format(name), f"{name}/script.py")
+        assert roots(info(gradviz, path)) == [("y", f"{name.title()}Backward0")]
+
+
+def test_what_the_script_changes_is_put_back(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        """
+        import os, sys, threading, torch
+        os.mkdir("deeper")
+        os.chdir("deeper")
+        sys.argv.append("more")
+        sys.path = ["/nowhere"]
+        sys.excepthook = threading.excepthook = print
+        sys.stdout = open("out.txt", "w")
+        y = torch.ones(1, requires_grad=True) * 2
+        sys.modules["__main__"] = os
+        """,
+    )
+    assert [op for _, op in roots(info(gradviz, path))] == ["MulBackward0"]  # the rest is the fixture's to prove
