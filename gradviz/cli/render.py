@@ -1,0 +1,75 @@
+"""`gradviz render`: writes the graph to a file or to standard output, in any format."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from gradviz.cli.options import render_options
+from gradviz.cli.progress import progress
+from gradviz.cli.streams import result_stream
+from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.errors import OutputError
+from gradviz.render.registry import FORMATS, format_of, get_format
+
+_DEFAULT = "svg"
+_TO_STDOUT = "-"
+
+
+@click.command("render", cls=TargetCommand)
+@click.option(
+    "-o", "--output", metavar="FILE", help="Where to write; the suffix picks the format. - is standard output."
+)
+@click.option("--format", type=click.Choice(list(FORMATS)), help="The format, when no suffix says it.")
+@render_options()
+@target_argument
+def command(source: Source, output: str | None, format: str | None, **options: Any) -> None:
+    """Draw the graph: svg, png, pdf, dot, txt, md (Mermaid) or json.
+
+    Without -o it writes a file named after the script into the current folder. The path written is printed.
+    """
+    if output == _TO_STDOUT:
+        _to_stdout(source, format or _DEFAULT, options)
+    else:
+        _to_file(source, output or f"{source.target.stem}.{_suffix(format)}", format, options)
+
+
+def _suffix(format: str | None) -> str:
+    return get_format(format or _DEFAULT).suffixes[0].removeprefix(".")
+
+
+def _to_file(source: Source, path: str, format: str | None, options: dict[str, Any]) -> None:
+    _check_first(path, format)
+    captured = source.graph()
+    from gradviz.render.output import save
+
+    with progress("drawing the graph"):
+        written = save(captured.result, path, format=format, **options)
+    click.echo(written)
+    captured.raise_failure()
+
+
+def _check_first(path: str, format: str | None) -> None:
+    """What can be known to fail before a script runs for an hour."""
+    if format is None:
+        format_of(path)
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise OutputError(f"cannot write {path!r}: there is no folder {folder!r}. Create it first, or choose another.")
+
+
+def _to_stdout(source: Source, format: str, options: dict[str, Any]) -> None:
+    if get_format(format).binary and sys.stdout is not None and sys.stdout.isatty():
+        raise OutputError(f"{format} is not text, so it is not written to a terminal. Give a file with -o, or a pipe.")
+    with result_stream() as stream:
+        captured = source.graph()
+        from gradviz.render.options import Options
+        from gradviz.render.output import pieces
+
+        with progress("drawing the graph"):
+            for piece in pieces(captured.result, format, Options.of(options)):
+                stream.buffer.write(piece)
+    captured.raise_failure()
