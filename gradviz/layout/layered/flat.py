@@ -1,0 +1,79 @@
+"""One run of the layout over a sheet: rows, first order, fewer crossings, x, y, routes, shelves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradviz.layout.layered.adjacency import components
+from gradviz.layout.layered.alignment import pieces_by_place, spacing
+from gradviz.layout.layered.channels import channel_coordinates
+from gradviz.layout.layered.columns import straight_edges
+from gradviz.layout.layered.compaction import first_coordinates
+from gradviz.layout.layered.crossings import Order
+from gradviz.layout.layered.layers import Layers, chain_pieces, cut_into_layers
+from gradviz.layout.layered.ordering import reduce_crossings
+from gradviz.layout.layered.packing import Shelves, pack_components
+from gradviz.layout.layered.polish import polish
+from gradviz.layout.layered.ranks import neighbours, rank_nodes, rows_by_component
+from gradviz.layout.layered.routes import Routes, edge_routes
+from gradviz.layout.layered.rows import Rows, place_rows
+from gradviz.layout.layered.sheet import Sheet, SheetPlacement
+from gradviz.layout.layered.walk import first_order
+from gradviz.layout.model import Floats
+
+
+def place_sheet(sheet: Sheet) -> SheetPlacement:
+    """Place everything on a sheet. Raises ValueError when the edges form a cycle."""
+    layers = _layers(sheet)
+    x = _across(layers)
+    rows = place_rows(sheet, layers)
+    channel_x = channel_coordinates(sheet, layers, x)
+    routes = edge_routes(sheet, layers, x, rows, channel_x)
+    return _on_shelves(sheet, layers, x, rows, routes, channel_x)
+
+
+def _layers(sheet: Sheet) -> Layers:
+    n, above, below = sheet.size, sheet.above, sheet.below
+    component, count = components(n, above, below)
+    near = neighbours(n, above, below)
+    ranking = rank_nodes(n, above, below, near)
+    row = rows_by_component(ranking.rank, component, count, sheet.pin)
+    kind = straight_edges(n, above, below, near, ranking.upwards, component)
+    node_key, edge_key = first_order(n, above, below, row)
+    return cut_into_layers(sheet, row, component, count, kind, node_key, edge_key)
+
+
+def _across(layers: Layers) -> Floats:
+    """x of every point; each component has its own origin."""
+    order = Order(layers)
+    reduce_crossings(order)
+    pieces, room = pieces_by_place(order), spacing(order)
+    x = polish(first_coordinates(order, pieces, room), pieces, np.flatnonzero(chain_pieces(layers)), room)
+    return x[order.place]
+
+
+def _on_shelves(
+    sheet: Sheet, layers: Layers, x: Floats, rows: Rows, routes: Routes, channel_x: Floats
+) -> SheetPlacement:
+    """Move every component to its place in its drawing."""
+    component = layers.component[: sheet.size]
+    left, right = np.full(layers.components, np.inf), np.full(layers.components, -np.inf)
+    np.minimum.at(left, layers.component, x - layers.half)
+    np.maximum.at(right, layers.component, x + layers.half)
+    np.maximum.at(right, component[sheet.above[layers.left_out]], channel_x)
+    ported = np.zeros(layers.components, np.bool_)
+    ported[component[sheet.pin != 0]] = True
+    part = np.zeros(layers.components, np.int64)
+    part[component] = sheet.part
+    shelves: Shelves = pack_components(right - left, rows.height, ported, part, sheet.parts, sheet.gap, sheet.rank_gap)
+    move_x, move_y = shelves.x - left, shelves.y
+    of_edge = component[sheet.above].repeat(np.diff(routes.starts))
+    points = routes.points + np.column_stack((move_x[of_edge], move_y[of_edge]))
+    return SheetPlacement(
+        x[: sheet.size] + move_x[component],
+        rows.y + move_y[component],
+        points,
+        routes.starts,
+        shelves.widths,
+        shelves.heights,
+    )

@@ -1,0 +1,127 @@
+"""What every placement of the layered engine must be, on random drawings and on odd ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradviz.layout.layered import place
+from gradviz.layout.model import Drawing, Placement
+from tests.layout.geometry import boxes_cut, loose_ends, overlapping_pairs, rectangles
+from tests.layout.networks import plain
+
+
+@st.composite
+def drawings(draw: st.DrawFn, most: int = 40) -> Drawing:
+    """Random boxes and edges without cycles; parallel edges and self-loops occur."""
+    n = draw(st.integers(1, most))
+    ends = st.integers(0, n - 1)
+    pairs = draw(st.lists(st.tuples(ends, ends), max_size=3 * n))
+    number = np.array(draw(st.permutations(range(n))))
+    sizes = st.sampled_from([4.0, 20.0, 60.0, 300.0])
+    return Drawing(
+        widths=np.array(draw(st.lists(sizes, min_size=n, max_size=n))),
+        heights=np.array(draw(st.lists(sizes, min_size=n, max_size=n))),
+        edges=number[np.sort(np.array(pairs, np.int64).reshape(-1, 2))],
+        frame_of=np.full(n, -1, np.int64),
+    )
+
+
+def assert_legal(drawing: Drawing, placement: Placement) -> None:
+    """Nothing overlaps or leaves the page, and every edge goes from box to box around all others."""
+    boxes = rectangles(drawing, placement)
+    assert not overlapping_pairs(boxes)
+    assert not loose_ends(drawing, placement)
+    assert not boxes_cut(drawing, placement)
+    assert len(placement.starts) == len(drawing.edges) + 1
+    everything = np.concatenate((boxes[:, :2], boxes[:, 2:], placement.points))
+    assert everything.min(initial=0) >= -1e-6
+    assert (everything <= np.array([placement.width, placement.height]) + 1e-6).all()
+
+
+@settings(max_examples=150, deadline=None)
+@given(drawings())
+def test_random_drawings_are_legal(drawing: Drawing) -> None:
+    placement = place(drawing)
+    assert_legal(drawing, placement)
+    proper = drawing.edges[drawing.edges[:, 0] != drawing.edges[:, 1]]
+    assert (placement.y[proper[:, 0]] < placement.y[proper[:, 1]]).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(drawings())
+def test_the_same_drawing_is_placed_the_same_way(drawing: Drawing) -> None:
+    one, other = place(drawing), place(drawing)
+    for name in ("x", "y", "points", "starts"):
+        assert np.array_equal(getattr(one, name), getattr(other, name))
+
+
+@settings(max_examples=30, deadline=None)
+@given(drawings())
+def test_edges_past_the_budget_are_legal_too(drawing: Drawing) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gradviz.layout.layered.layers.LEAST_BUDGET", 0)
+        patch.setattr("gradviz.layout.layered.layers.BUDGET_PER_NODE", 0)
+        assert_legal(drawing, place(drawing))
+
+
+@settings(max_examples=30, deadline=None)
+@given(drawings())
+def test_small_grids_are_legal(drawing: Drawing) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gradviz.layout.layered.leaf_grids.MOST_IN_A_ROW", 2)
+        assert_legal(drawing, place(drawing))
+
+
+ODD = {
+    "nothing": plain(0, []),
+    "one box": plain(1, []),
+    "a self-loop": plain(1, [(0, 0)]),
+    "boxes without edges": plain(300, []),
+    "parallel edges": plain(2, [(0, 1), (0, 1), (0, 1)]),
+    "many little drawings": plain(300, [edge for i in range(0, 300, 3) for edge in ((i, i + 1), (i, i + 2))]),
+    "many leaves of one box": plain(401, [(i, 400) for i in range(400)]),
+    "many ends of one box": plain(401, [(400, i) for i in range(400)]),
+    "leaves above and ends below": plain(101, [(i, 50) for i in range(50)] + [(50, i) for i in range(51, 101)]),
+    "everything with everything": plain(24, [(i, j) for j in range(24) for i in range(j)]),
+    "all of one row to all of the next": plain(80, [(i, 40 + j) for i in range(40) for j in range(40)]),
+    "a binary tree": plain(255, [((i - 1) // 2, i) for i in range(1, 255)]),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_drawings_are_legal(name: str) -> None:
+    placement = place(ODD[name])
+    assert_legal(ODD[name], placement)
+    assert placement.engine == "layered"
+
+
+def test_parallel_edges_share_a_route_and_loops_have_none() -> None:
+    placement = place(plain(2, [(0, 1), (0, 0), (0, 1)]))
+    routes = [placement.points[a:b] for a, b in zip(placement.starts[:-1], placement.starts[1:])]
+    assert len(routes[1]) == 0
+    assert np.array_equal(routes[0], routes[2]) and len(routes[0]) == 2
+
+
+@pytest.mark.parametrize("edges", [[(0, 1), (1, 0)], [(0, 1), (1, 2), (2, 3), (3, 1)]])
+def test_a_cycle_is_refused(edges: list[tuple[int, int]]) -> None:
+    with pytest.raises(ValueError, match="cycle"):
+        place(plain(4, edges))
+
+
+def test_a_very_deep_chain_with_a_skip_over_all_of_it() -> None:
+    n = 100_000
+    drawing = plain(n, [*((i, i + 1) for i in range(n - 1)), (0, n - 1)])
+    placement = place(drawing)
+    assert np.ptp(placement.x) < 1e-6
+    assert (np.diff(placement.y) > drawing.heights[0]).all()
+    assert placement.width < 4 * drawing.widths[0]
+
+
+def test_a_grid_keeps_ten_thousand_leaves_on_a_page() -> None:
+    drawing = plain(10_001, [(i, 10_000) for i in range(10_000)])
+    placement = place(drawing)
+    assert 0.5 < placement.width / placement.height < 5
+    assert len(set(zip(placement.x.tolist(), placement.y.tolist()))) == 10_001

@@ -1,0 +1,80 @@
+"""The steps of the layered engine against slow and simple ways of finding the same."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradviz.layout.layered.adjacency import components, follow_adding, place_in_group
+from gradviz.layout.layered.alignment import Constraints
+from gradviz.layout.layered.compaction import pack
+from gradviz.layout.layered.crossings import inversions
+from gradviz.layout.layered.ranks import neighbours, rank_nodes
+from gradviz.layout.layered.routes import Routes, without_idle_points
+from gradviz.layout.model import Ints
+
+pairs = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=40)
+
+
+@given(st.lists(st.integers(0, 30), max_size=60))
+def test_inversions_are_the_pairs_out_of_order(values: list[int]) -> None:
+    expected = sum(a > b for a, b in itertools.combinations(values, 2))
+    assert inversions(np.array(values, np.int64)) == expected
+
+
+@given(pairs)
+def test_components_are_what_can_reach_each_other(edges: list[tuple[int, int]]) -> None:
+    one, other = _ends(edges)
+    label, count = components(15, one, other)
+    groups = [{i} for i in range(15)]
+    for a, b in edges:
+        if groups[a] is not groups[b]:
+            groups[a] |= groups[b]
+            for i in groups[b]:
+                groups[i] = groups[a]
+    assert all((label[i] == label[j]) == (j in groups[i]) for i in range(15) for j in range(15))
+    assert sorted(set(label.tolist())) == list(range(count))
+
+
+@given(pairs)
+def test_ranks_go_down_along_every_edge(edges: list[tuple[int, int]]) -> None:
+    above, below = _ends([(min(e), max(e)) for e in edges if e[0] != e[1]])
+    ranking = rank_nodes(15, above, below, neighbours(15, above, below))
+    assert (ranking.rank[above] < ranking.rank[below]).all()
+    place = np.argsort(ranking.upwards)
+    assert (place[below] < place[above]).all()
+
+
+def test_place_in_group_counts_occurrences() -> None:
+    assert place_in_group(np.array([4, 2, 4, 4, 2])).tolist() == [0, 0, 1, 2, 1]
+
+
+def test_follow_adding_sums_the_steps_to_the_end() -> None:
+    end, total = follow_adding(np.array([0, 0, 1, 2]), np.array([0.0, 1.0, 2.0, 4.0]))
+    assert end.tolist() == [0, 0, 0, 0]
+    assert total.tolist() == [0.0, 1.0, 3.0, 7.0]
+
+
+def test_packing_keeps_distances_and_leaves_no_slack_on_the_left() -> None:
+    limits = Constraints(np.array([0, 0, 1]), np.array([1, 2, 3]), np.array([10.0, 3.0, 5.0]))
+    assert pack(4, limits).tolist() == [0.0, 10.0, 3.0, 15.0]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=2, max_size=8), max_size=4))
+def test_dropping_idle_points_keeps_ends_and_shape(lines: list[list[tuple[int, int]]]) -> None:
+    starts = np.append(0, np.cumsum([len(line) for line in lines])).astype(np.int64)
+    points = np.array([point for line in lines for point in line], np.float64).reshape(-1, 2)
+    slim = without_idle_points(Routes(points, starts))
+    for i, line in enumerate(lines):
+        rest = slim.points[slim.starts[i] : slim.starts[i + 1]].tolist()
+        assert tuple(rest[0]) == line[0] and tuple(rest[-1]) == line[-1]
+        assert {x for x, _ in rest} <= {x for x, _ in line}
+
+
+def _ends(edges: list[tuple[int, int]]) -> tuple[Ints, Ints]:
+    array = np.array(edges, np.int64).reshape(-1, 2)
+    return array[:, 0], array[:, 1]
