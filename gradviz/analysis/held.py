@@ -1,0 +1,41 @@
+"""Bytes that each node holds for backward, every storage counted once.
+
+A storage that several nodes saved belongs to the one that saved it first, in the order the forward pass ran. Parameters,
+buffers and wrapped numbers are not counted: they exist with or without the graph.
+"""
+
+from __future__ import annotations
+
+from gradviz.graph import Graph
+
+COUNTED = ("activation", "input", "output")
+"""Kinds of storage that saving holds on to."""
+
+
+def forward_order(graph: Graph) -> list[int]:
+    """Ids of the nodes in the order their ops ran; AccumulateGrad nodes, which ran no op, come last."""
+    return sorted(range(len(graph.nodes)), key=lambda i: _place(graph.nodes[i].sequence, i))
+
+
+def _place(sequence: int | None, node: int) -> tuple[bool, int, int]:
+    return sequence is None, sequence or 0, -node
+
+
+def owners(graph: Graph) -> dict[int, int]:
+    """The node that each saved storage belongs to, by storage id."""
+    found: dict[int, int] = {}
+    for i in forward_order(graph):
+        for saved in graph.nodes[i].saved:
+            if saved.storage is not None:
+                found.setdefault(saved.storage, i)
+    return found
+
+
+def held_bytes(graph: Graph) -> list[int]:
+    """Bytes held by each node, indexed by id. The sum is what saving holds, without parameters and buffers."""
+    held = [0] * len(graph.nodes)
+    for storage, node in owners(graph).items():
+        record = graph.storages[storage]
+        if record.kind in COUNTED:
+            held[node] += record.nbytes or 0
+    return held

@@ -1,0 +1,227 @@
+"""A division of a graph's nodes into boxes, and the folded Graph that it makes.
+
+Knows nothing of why nodes belong together: `fold` decides that. Here is what must always hold: no node is lost, edges between
+boxes carry the count of the edges they stand for, and the boxes form no cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import NamedTuple
+
+from gradviz.analysis.held import held_bytes
+from gradviz.graph import Base, Edge, Graph, Group, GroupKind, Leaf, Node, Root, TensorInfo
+
+
+class Part(NamedTuple):
+    """One box of several nodes: what it is called, and which turns it has when it is a loop or a set of alike parts."""
+
+    kind: GroupKind
+    title: str
+    count: int = 1  # type: ignore[assignment]
+    scope: int | None = None  # the scope that the box lies in
+    owns: bool = True  # whether parameters that only this box uses are drawn inside it
+
+
+@dataclass
+class Partition:
+    """`box_of[node]` is the box of each node; `parts` describes the boxes that are not single nodes.
+
+    `turn_of[node]` is the turn of its loop, or of its set of alike parts, that a joined node belongs to.
+    """
+
+    graph: Graph
+    box_of: list[int] = field(init=False)
+    parts: dict[int, Part] = field(default_factory=dict)
+    turn_of: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.box_of = list(range(len(self.graph.nodes)))
+        self._next = len(self.box_of)
+
+    def join(self, nodes: Iterable[int], part: Part) -> int:
+        """Put all these nodes into one new box; boxes left empty are forgotten."""
+        box = self._next
+        self._next += 1
+        for node in nodes:
+            self.parts.pop(self.box_of[node], None)
+            self.box_of[node] = box
+        self.parts[box] = part
+        return box
+
+    def members(self) -> dict[int, list[int]]:
+        """Nodes by box, in order of id."""
+        found: dict[int, list[int]] = {}
+        for node, box in enumerate(self.box_of):
+            found.setdefault(box, []).append(node)
+        return found
+
+    def size(self) -> int:
+        """How many boxes there are, leaves included."""
+        return len(set(self.box_of))
+
+    # -- the folded graph --------------------------------------------------------------------------------------------
+
+    def folded(self) -> Graph:
+        """The graph of boxes. It remembers the graph it was folded from."""
+        members = self.members()
+        number = {box: i for i, box in enumerate(members)}
+        new = [number[box] for box in self.box_of]
+        held = held_bytes(self.graph)
+        sizes = {leaf.node: _elements(leaf.tensor) for leaf in self.graph.leaves if leaf.kind == "parameter"}
+        nodes = (
+            self._group(i, box, inside, held, sizes) if box in self.parts else self._single(i, inside[0], new)
+            for i, (box, inside) in enumerate(members.items())
+        )
+        return replace(
+            self.graph,
+            nodes=tuple(nodes),
+            edges=tuple(self._edges(new)),
+            leaves=tuple(self._leaf(leaf, new) for leaf in self.graph.leaves if self._is_single(leaf.node)),
+            roots=tuple(self._root(root, new) for root in self.graph.roots),
+            original=self.graph,
+        )
+
+    def _is_single(self, node: int) -> bool:
+        return self.box_of[node] not in self.parts
+
+    def _single(self, i: int, node: int, new: Sequence[int]) -> Node:
+        """A node that stays as it is, with its saved tensors pointing at the new ids of leaves that are still drawn."""
+        record = self.graph.nodes[node]
+        saved = tuple(
+            one if one.leaf is None else one._replace(leaf=new[one.leaf] if self._is_single(one.leaf) else None)
+            for one in record.saved
+        )
+        return record._replace(id=i, saved=saved)
+
+    def _group(self, i: int, box: int, inside: list[int], held: Sequence[int], sizes: dict[int, int]) -> Node:
+        part = self.parts[box]
+        group = Group(
+            kind=part.kind,
+            title=part.title,
+            nodes=tuple(inside),
+            count=part.count,
+            ops=sum(node not in self.graph.leaf_of for node in inside),
+            parameters=sum(sizes.get(node, 0) for node in inside),
+            nbytes=sum(held[node] for node in inside),
+        )
+        flags = sorted({flag for node in inside for flag in self.graph.nodes[node].flags})
+        here = set(inside)
+        names = tuple(root.name for root in self.graph.roots if root.node in here)
+        return Node(
+            i, part.title, self._outputs(inside, box), scope=part.scope, flags=tuple(flags), names=names, group=group
+        )
+
+    def _outputs(self, inside: list[int], box: int) -> tuple[TensorInfo | None, ...]:
+        """What leaves the box: outputs used by other boxes or given to the caller; each kind of tensor once."""
+        found: dict[TensorInfo | None, None] = {}
+        for node in inside:
+            outputs = self.graph.nodes[node].outputs
+            used = {edge.output for edge in self.graph.consumers(node) if self.box_of[edge.consumer] != box}
+            used |= {root.output for root in self.graph.roots_of.get(node, ())}
+            for output in sorted(used):
+                if output < len(outputs):
+                    found[outputs[output]] = None
+        return tuple(found)
+
+    def _edges(self, new: Sequence[int]) -> list[Edge]:
+        """Edges between boxes; inside a box only those from one turn of a loop to another, as one edge to itself."""
+        single: list[Edge] = []
+        joined: dict[tuple[int, int], Edge] = {}
+        turns = {box for box, part in self.parts.items() if part.count > 1}
+        for edge in self.graph.edges:
+            consumer, producer = self.box_of[edge.consumer], self.box_of[edge.producer]
+            if consumer == producer and consumer not in turns:
+                continue
+            if consumer not in self.parts and producer not in self.parts:
+                single.append(edge._replace(consumer=new[edge.consumer], producer=new[edge.producer]))
+                continue
+            if consumer == producer and not self._between_turns(edge):
+                continue
+            key = (new[edge.consumer], new[edge.producer])
+            known = joined.get(key)
+            joined[key] = (
+                known._replace(count=known.count + edge.count) if known else Edge(*key, 0, edge.position, edge.count)
+            )
+        return sorted([*single, *joined.values()], key=lambda edge: (edge.consumer, edge.position, edge.producer))
+
+    def _between_turns(self, edge: Edge) -> bool:
+        consumer, producer = self.turn_of.get(edge.consumer), self.turn_of.get(edge.producer)
+        return consumer is not None and producer is not None and consumer != producer
+
+    def _leaf(self, leaf: Leaf, new: Sequence[int]) -> Leaf:
+        return leaf._replace(node=new[leaf.node], base=_moved(leaf.base, new))
+
+    def _root(self, root: Root, new: Sequence[int]) -> Root:
+        output = root.output if root.node is None or self.box_of[root.node] not in self.parts else 0
+        return root._replace(
+            node=None if root.node is None else new[root.node], output=output, base=_moved(root.base, new)
+        )
+
+
+def _moved(base: Base | None, new: Sequence[int]) -> Base | None:
+    return base if base is None or base.node is None else base._replace(node=new[base.node])
+
+
+def _elements(tensor: TensorInfo) -> int:
+    if tensor.shape is None:
+        return 0
+    return prod(size for size in tensor.shape if isinstance(size, int))
+
+
+# -- cycles ------------------------------------------------------------------------------------------------------------
+
+
+def cycles(count: int, edges: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Sets of at least two boxes that lie on a cycle together (strongly connected components), iteratively.
+
+    Source: R. Tarjan, "Depth-first search and linear graph algorithms", 1972; Pearce's form with explicit stacks.
+    """
+    successors: list[list[int]] = [[] for _ in range(count)]
+    for source, target in edges:
+        if source != target:
+            successors[source].append(target)
+    index = [0] * count  # 0: not seen yet
+    lowest = [0] * count
+    done = bytearray(count)
+    open_boxes: list[int] = []
+    found: list[list[int]] = []
+    clock = 0
+    for start in range(count):
+        if index[start]:
+            continue
+        work = [(start, 0)]
+        while work:
+            box, i = work.pop()
+            if i == 0:
+                clock += 1
+                index[box] = lowest[box] = clock
+                open_boxes.append(box)
+            descended = False
+            for j in range(i, len(successors[box])):
+                target = successors[box][j]
+                if not index[target]:
+                    work.append((box, j + 1))
+                    work.append((target, 0))
+                    descended = True
+                    break
+                if not done[target]:
+                    lowest[box] = min(lowest[box], index[target])
+            if descended:
+                continue
+            if lowest[box] == index[box]:
+                component = []
+                while True:
+                    top = open_boxes.pop()
+                    done[top] = 1
+                    component.append(top)
+                    if top == box:
+                        break
+                if len(component) > 1:
+                    found.append(sorted(component))
+            elif work:
+                parent = work[-1][0]
+                lowest[parent] = min(lowest[parent], lowest[box])
+    return found

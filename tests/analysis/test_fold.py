@@ -1,0 +1,292 @@
+"""Folding: what it joins, and what must hold whatever it joins."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradviz.analysis.fold import fold
+from gradviz.analysis.held import held_bytes
+from gradviz.analysis.partition import cycles
+from gradviz.errors import FormatError
+from gradviz.graph import Edge, Graph, Leaf, Node, Root, SavedTensor, Scope, Storage, TensorInfo
+from tests.builders import chain, tensor
+
+VALUE = tensor(3, 4)
+
+
+class Program:
+    """Runs ops as a recorder sees them: each `op` is numbered in order and lies in the innermost open module call."""
+
+    def __init__(self) -> None:
+        self.ops: list[tuple[str, list[int], int | None, list[str], TensorInfo]] = []
+        self.scopes: list[Scope] = []
+        self.open: list[int] = []
+        self.calls: dict[str, int] = {}
+        self.weights: dict[str, None] = {}
+
+    def call(self, path: str, type: str) -> Program:
+        self.calls[path] = self.calls.get(path, 0) + 1
+        self.scopes.append(Scope(path, type, self.calls[path], self.open[-1] if self.open else None))
+        self.open.append(len(self.scopes) - 1)
+        return self
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open.pop()
+
+    def op(self, name: str, *inputs: int, weights: Sequence[str] = (), made: TensorInfo = VALUE) -> int:
+        self.weights.update(dict.fromkeys(weights))
+        self.ops.append((name, list(inputs), self.open[-1] if self.open else None, list(weights), made))
+        return len(self.ops) - 1
+
+    def graph(self, *outputs: int) -> Graph:
+        """The graph behind these ops (all that have no consumer, by default), ids from the last op to the first."""
+        n = len(self.ops)
+        leaf_at = {name: n + i for i, name in enumerate(self.weights)}
+        nodes, edges, storages = [], [], []
+        for i in reversed(range(n)):
+            op, inputs, scope, weights, made = self.ops[i]
+            storages.append(Storage(len(storages), 8, "activation"))
+            saved = (SavedTensor("result", made, len(storages) - 1, "activation", "live", 8),)
+            nodes.append(Node(n - 1 - i, op, (made,), i, scope, saved=saved))
+            producers = [n - 1 - j for j in inputs] + [leaf_at[name] for name in weights]
+            edges += [Edge(n - 1 - i, producer, 0, position) for position, producer in enumerate(producers)]
+        nodes += [Node(node, "AccumulateGrad", (VALUE,)) for node in leaf_at.values()]
+        leaves = tuple(Leaf(node, (name,), VALUE, "parameter") for name, node in leaf_at.items())
+        used = {edge.producer for edge in edges}
+        ends = [n - 1 - i for i in outputs] or [node.id for node in nodes if node.id not in used]
+        roots = tuple(Root(node, 0, f"out{i}", VALUE) for i, node in enumerate(ends))
+        return Graph(tuple(nodes), tuple(sorted(edges)), leaves, roots, tuple(self.scopes), tuple(storages))
+
+
+def blocks(n: int, *, between: bool = False, odd: int | None = None) -> Graph:
+    """A model of `n` blocks, each an Addmm with its own weight and a Relu; one of them may be different."""
+    program = Program()
+    with program.call("", "Net"):
+        x = program.op("ExpBackward0", weights=["input"])
+        for i in range(n):
+            with program.call(f"blocks.{i}", "Block"):
+                with program.call(f"blocks.{i}.linear", "Linear"):
+                    y = program.op("AddmmBackward0", x, weights=[f"blocks.{i}.linear.weight"])
+                y = program.op("TanhBackward0" if i == odd else "ReluBackward0", y)
+            x = program.op("AddBackward0", x, y) if between else y
+    program.op("SumBackward0", x)
+    return program.graph()
+
+
+def loop(turns: int, *, mask: bool = False) -> Graph:
+    """One cell called again and again, its result fed back, perhaps through an op outside the cell."""
+    program = Program()
+    x = program.op("ExpBackward0", weights=["input"])
+    for _ in range(turns):
+        with program.call("cell", "Cell"):
+            x = program.op("TanhBackward0", program.op("AddmmBackward0", x, weights=["cell.weight"]))
+        if mask:
+            x = program.op("MulBackward0", x)
+    program.op("SumBackward0", x)
+    return program.graph()
+
+
+def titles(graph: Graph) -> list[tuple[str, str, int]]:
+    return [(node.group.kind, node.group.title, node.group.count) for node in graph.nodes if node.group]
+
+
+# -- what is joined ----------------------------------------------------------------------------------------------------
+
+
+def test_depth_one_draws_the_outermost_module_as_one_box() -> None:
+    folded = fold(blocks(4), depth=1)
+    assert titles(folded) == [("module", "Net", 1)]
+    assert [node.op for node in folded.nodes if node.group is None] == ["SumBackward0"]
+    (group,) = [node.group for node in folded.nodes if node.group]
+    assert (group.ops, group.parameters, group.nbytes) == (9, 5 * 12, 9 * 8)
+
+
+def test_alike_siblings_are_one_box_with_an_edge_to_itself() -> None:
+    folded = fold(blocks(12), depth=2)
+    assert titles(folded) == [("alike", "blocks.0–11 Block", 12)]
+    (box,) = [node.id for node in folded.nodes if node.group]
+    assert [edge.count for edge in folded.edges if edge.consumer == edge.producer == box] == [11]
+
+
+def test_deeper_opens_the_first_of_the_alike() -> None:
+    folded = fold(blocks(12), depth=3)
+    assert titles(folded) == [("alike", "blocks.1–11 Block", 11), ("module", "blocks.0.linear Linear", 1)]
+
+
+def test_one_that_differs_stays_alone() -> None:
+    """Alike is proven by structure: same class and same length are not enough."""
+    assert sorted(titles(fold(blocks(6, odd=3), depth=2))) == [
+        ("alike", "blocks.0–2 Block", 3),
+        ("alike", "blocks.4–5 Block", 2),
+        ("module", "blocks.3 Block", 1),
+    ]
+
+
+def test_ops_between_alike_siblings_join_their_box() -> None:
+    folded = fold(blocks(12, between=True), depth=2)
+    assert titles(folded) == [("alike", "blocks.0–11 Block + 1 op", 12)]
+
+
+def test_a_cell_called_again_and_again_is_one_loop() -> None:
+    folded = fold(loop(100), depth=1)
+    assert titles(folded) == [("loop", "cell Cell", 100)]
+    (box,) = [node.id for node in folded.nodes if node.group]
+    assert [edge.count for edge in folded.edges if edge.consumer == edge.producer == box] == [99]
+    assert [leaf.names for leaf in folded.leaves] == [("input",)]
+
+
+def test_an_op_between_the_turns_belongs_to_the_loop() -> None:
+    assert titles(fold(loop(100, mask=True), depth=1)) == [("loop", "cell Cell + 1 op", 100)]
+
+
+def test_a_module_used_at_both_ends_does_not_swallow_what_lies_between() -> None:
+    program = Program()
+    with program.call("tied", "Tied"):
+        x = program.op("ExpBackward0", weights=["tied.weight"])
+    with program.call("middle", "Middle"):
+        x = program.op("SinBackward0", x)
+    with program.call("tied", "Tied"):
+        program.op("ExpBackward0", x, weights=["tied.weight"])
+    folded = fold(program.graph(), depth=1)
+    assert sorted(titles(folded)) == [
+        ("module", "middle Middle", 1),
+        ("module", "tied Tied", 1),
+        ("module", "tied Tied", 1),
+    ]
+    assert [leaf.names for leaf in folded.leaves] == [("tied.weight",)]  # two boxes use it, so it stays visible
+
+
+def test_a_long_chain_of_equal_ops_is_one_box() -> None:
+    folded = fold(chain(1000))
+    assert [(kind, title) for kind, title, _ in titles(folded)] == [("chain", "MulBackward0")]
+    assert len(folded.nodes) < 10
+
+
+def test_small_graphs_are_not_folded_by_default() -> None:
+    graph = blocks(4)
+    assert fold(graph) is graph
+    assert fold(graph, depth="all") is graph
+
+
+def test_auto_is_the_most_detailed_view_that_fits() -> None:
+    graph = blocks(40)
+    folded = fold(graph)
+    assert titles(folded) == [("alike", "blocks.1–39 Block", 39)]
+    assert "AddmmBackward0" in [node.op for node in folded.nodes]  # the first block is open down to its ops
+
+
+def test_focus_and_expand_open_one_module() -> None:
+    focused = fold(blocks(12), focus="blocks.7", depth=1)
+    assert ("module", "blocks.7.linear Linear", 1) in titles(focused)
+    expanded = fold(blocks(12), depth=2, expand=["blocks.7"])
+    assert ("module", "blocks.7.linear Linear", 1) in titles(expanded)
+    assert sum(count for kind, _, count in titles(expanded) if kind == "alike") == 11
+
+
+def test_says_what_is_wrong() -> None:
+    with pytest.raises(FormatError, match=r"no module 'blocks\.77'.*Did you mean blocks\.7"):
+        fold(blocks(12), focus="blocks.77")
+    with pytest.raises(FormatError, match="No modules were recorded"):
+        fold(chain(3), expand=["x"])
+    with pytest.raises(FormatError, match="depth cannot be 0"):
+        fold(chain(3), depth=0)
+
+
+# -- what must always hold ---------------------------------------------------------------------------------------------
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Graph:
+    """Random ops in random nested module calls, with loops, shared weights and skips."""
+    rng = random.Random(draw(st.integers(0, 2**32)))
+    program = Program()
+    values: list[int] = []
+    for _ in range(draw(st.integers(1, 40))):
+        choice = rng.random()
+        if choice < 0.25 and len(program.open) < 4:
+            name = f"m{rng.randrange(4)}"
+            prefix = program.scopes[program.open[-1]].path + "." if program.open else ""
+            program.call(prefix + name, name.upper())
+        elif choice < 0.45 and program.open:
+            program.__exit__()
+        else:
+            inputs = [values[-1 - min(rng.randrange(1, 6), len(values)) + 1] for _ in range(rng.randrange(3)) if values]
+            weights = [f"w{rng.randrange(5)}"] if rng.random() < 0.4 or not inputs else []
+            values.append(program.op(rng.choice(["ExpBackward0", "MulBackward0"]), *inputs, weights=weights))
+    if not values:
+        program.op("ExpBackward0", weights=["w"])
+    return program.graph()
+
+
+def reachable(graph: Graph, start: int) -> set[int]:
+    found, stack = {start}, [start]
+    while stack:
+        for edge in graph.inputs(stack.pop()):
+            if edge.producer not in found:
+                found.add(edge.producer)
+                stack.append(edge.producer)
+    return found
+
+
+def inside(folded: Graph, original: Graph) -> list[int]:
+    """The folded node of each original node. Single nodes keep their order among themselves."""
+    at = {}
+    for node in folded.nodes:
+        for member in node.group.nodes if node.group else ():
+            at[member] = node.id
+    singles = iter(node.id for node in folded.nodes if node.group is None)
+    return [at[node.id] if node.id in at else next(singles) for node in original.nodes]
+
+
+@settings(max_examples=150, deadline=None)
+@given(programs(), st.integers(1, 4), st.booleans())
+def test_folding_keeps_everything_that_matters(graph: Graph, depth: int, auto: bool) -> None:
+    folded = fold(graph, depth="auto", limit=6) if auto else fold(graph, depth=depth)
+    box = inside(folded, graph)
+
+    assert sorted(member for node in folded.nodes for member in (node.group.nodes if node.group else ())) == sorted(
+        i for i in range(len(graph.nodes)) if folded.nodes[box[i]].group
+    )
+    assert all(
+        folded.nodes[box[i]].op == node.op for i, node in enumerate(graph.nodes) if not folded.nodes[box[i]].group
+    )
+
+    between = [edge for edge in graph.edges if box[edge.consumer] != box[edge.producer]]
+    kept = [edge for edge in folded.edges if edge.consumer != edge.producer]
+    assert sum(edge.count for edge in kept) == len(between)
+    assert {(box[edge.consumer], box[edge.producer]) for edge in between} == {(e.consumer, e.producer) for e in kept}
+
+    assert cycles(len(folded.nodes), [(edge.consumer, edge.producer) for edge in folded.edges]) == []
+
+    held = held_bytes(graph)
+    groups = [node.group for node in folded.nodes if node.group]
+    assert [group.nbytes for group in groups] == [sum(held[i] for i in group.nodes) for group in groups]
+    assert sum(group.ops for group in groups) + sum(
+        node.group is None and node.id not in folded.leaf_of for node in folded.nodes
+    ) == len(graph.nodes) - len(graph.leaves)
+
+    for i in range(len(graph.nodes)):
+        assert {box[j] for j in reachable(graph, i)} <= reachable(folded, box[i])
+
+    again = fold(folded, depth="auto", limit=6) if auto else fold(folded, depth=depth)
+    assert again == folded
+    assert len(folded.roots) == len(graph.roots)
+
+
+@given(st.integers(1, 12), st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=40))
+def test_cycles_are_those_of_brute_force(n: int, pairs: list[tuple[int, int]]) -> None:
+    edges = [(a % n, b % n) for a, b in pairs]
+    reach = [{i} for i in range(n)]
+    for _ in range(n):
+        for a, b in edges:
+            reach[a] |= reach[b]
+    together = {tuple(sorted(j for j in range(n) if j in reach[i] and i in reach[j])) for i in range(n)}
+    assert sorted(map(tuple, cycles(n, edges))) == sorted(one for one in together if len(one) > 1)
