@@ -18,17 +18,22 @@ SHORT_LENGTH = 40  # ways of at most so many boxes no longer get rounds of their
 ROUNDS = 6
 
 
-def straight_edges(size: int, above: Ints, below: Ints, near: Neighbours, upwards: list[int], component: Ints) -> Ints:
-    """MAIN, LONG, SHORT or NONE for every edge. The chosen edges of one node are at most one up and one down."""
+def straight_edges(
+    size: int, above: Ints, below: Ints, near: Neighbours, upwards: list[int], component: Ints, entry: Mask
+) -> Ints:
+    """MAIN, LONG, SHORT or NONE for every edge. The chosen edges of one node are at most one up and one down.
+
+    The longest way of a component begins at an `entry` where it has one: what comes from outside is its main stream.
+    """
     finder = _WayFinder(size, near, len(above))
-    ends = counts(above, size) + counts(below, size) < 2
+    ends = (counts(above, size) + counts(below, size) < 2) & ~entry
     left = upwards
     for turn in range(ROUNDS + 1):
         finder.measure(left)
         length = np.array(finder.length, np.int64)[np.array(left, np.int64)]
         last = turn > 0 and (turn == ROUNDS or int(length.max(initial=0)) <= SHORT_LENGTH)
         if turn == 0:
-            finder.take_longest(left, length, component, ends)
+            finder.take_longest(left, length, component, ends, entry)
         else:
             finder.take_many(_candidates(left, length, component, ends, last), SHORT if last else LONG, last)
         if last:
@@ -68,10 +73,10 @@ class _WayFinder:
                     longest = length[other]
             length[node] = longest + 1
 
-    def take_longest(self, left: list[int], length: Ints, component: Ints, ends: Mask) -> None:
+    def take_longest(self, left: list[int], length: Ints, component: Ints, ends: Mask, entry: Mask) -> None:
         """Take the longest way of every component."""
         nodes = np.array(left, np.int64)
-        order = np.lexsort((ends[nodes], -length))
+        order = np.lexsort((ends[nodes], -length, ~entry[nodes]) if entry.any() else (ends[nodes], -length))
         seen = bytearray(int(component.max(initial=0)) + 1)
         for node, part in zip(nodes[order].tolist(), component[nodes[order]].tolist()):
             if not seen[part]:

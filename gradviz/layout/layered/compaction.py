@@ -6,9 +6,11 @@ use for this step instead had two flaws (arXiv:2008.01252), so they are not used
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from gradviz.layout.layered.adjacency import counts, group
+from gradviz.layout.layered.adjacency import Mask, counts, group
 from gradviz.layout.layered.alignment import (
     Constraints,
     Pieces,
@@ -23,34 +25,49 @@ from gradviz.layout.model import Floats, Ints
 
 DRIFT = 2.5  # a component may be so many times as wide as its fullest row, before fewer columns are made straight
 DRIFT_GAPS = 20  # and so many gaps wider
-KEPT_TIERS = (  # by level; the last column is for pieces of no tier
-    (True, True, True, True, True, False),
-    (True, True, False, True, False, False),
-    (True, False, False, False, False, False),
+
+
+class Straightness(NamedTuple):
+    """Which tiers of pieces may become vertical, and whether boxes are centred on each other instead of on their ports."""
+
+    tiers: tuple[bool, ...]  # the last entry is for pieces of no tier
+    centred: bool
+
+
+LEVELS = (
+    Straightness((True, True, True, True, True, False), False),
+    Straightness((True, True, True, True, True, False), True),
+    Straightness((True, True, False, True, False, False), True),
+    Straightness((True, False, False, False, False, False), True),
 )
 
 
-def first_coordinates(order: Order, pieces: Pieces, room: Spacing) -> Floats:
-    """x of every place. Components whose straight columns push each other far apart get fewer of them."""
+def first_coordinates(order: Order, pieces: Pieces, room: Spacing) -> tuple[Floats, Mask]:
+    """x of every place, and for every piece whether it was to be vertical at its ports.
+
+    Components whose straight columns push each other far apart get fewer of them. A stack of frames that lines leave
+    further to the right than they entered would slide to the left: these frames are centred on each other.
+    """
     layers = order.layers
     component = layers.component[order.at]
     limit = DRIFT * layers.packed_width + DRIFT_GAPS * layers.gap
-    tier = tier_of_pieces(order)
-    kept = np.array(KEPT_TIERS)
-    level = np.zeros(layers.components, np.int64)
-    best_x, best_width = np.zeros(len(component)), np.full(layers.components, np.inf)
-    for _ in KEPT_TIERS:
-        allowed = kept[level[component[pieces.above]], tier]
-        vertical = choose_alignments(len(best_x), pieces, tier, allowed)
-        x, width = _coordinates(component, layers.components, pieces, room, vertical)
+    levels = LEVELS if layers.ported else (LEVELS[0], *LEVELS[2:])  # without ports the first two are the same
+    tier, tiers = tier_of_pieces(order), np.array([straight.tiers for straight in levels])
+    level, of_piece = np.zeros(layers.components, np.int64), component[pieces.above]
+    best_x, best_width, best_level = np.zeros(len(component)), np.full(layers.components, np.inf), level.copy()
+    centred = np.array([straight.centred for straight in levels])
+    for turn in range(len(levels)):
+        now = pieces._replace(shift=np.where(centred[level[of_piece]], 0.0, pieces.shift))
+        vertical = choose_alignments(len(best_x), pieces, tier, tiers[level[of_piece], tier])
+        x, width = _coordinates(component, layers.components, now, room, vertical)
         better = width < best_width
         best_x = np.where(better[component], x, best_x)
-        best_width = np.where(better, width, best_width)
+        best_width, best_level = np.where(better, width, best_width), np.where(better, level, best_level)
         drifting = width > limit
         if not drifting.any():
             break
-        level[drifting] = np.minimum(level[drifting] + 1, len(kept) - 1)
-    return best_x
+        level[drifting] = min(turn + 1, len(levels) - 1)
+    return best_x, ~centred[best_level[of_piece]] | (pieces.shift == 0)
 
 
 def _coordinates(

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from gradviz.layout.layered.adjacency import distinct
 from gradviz.layout.layered.flat import place_sheet
+from gradviz.layout.layered.frames import FramedPlacement, place_with_frames
 from gradviz.layout.layered.leaf_grids import Boxes, Grids, leaf_routes, make_grids
 from gradviz.layout.layered.routes import Routes, joined
 from gradviz.layout.layered.sheet import plain_sheet
-from gradviz.layout.model import Drawing, Floats, Ints, Placement, Rect
-
-
-class Placed(NamedTuple):
-    """Where boxes, edges and frames went, in the coordinates of the whole drawing."""
-
-    x: Floats
-    y: Floats
-    routes: Routes
-    frames: tuple[Rect, ...]
-    width: float
-    height: float
+from gradviz.layout.model import Drawing, Floats, Ints, Placement
 
 
 def place(drawing: Drawing) -> Placement:
@@ -53,12 +41,14 @@ def place(drawing: Drawing) -> Placement:
     )
 
 
-def _place_boxes(boxes: Boxes, drawing: Drawing) -> Placed:
+def _place_boxes(boxes: Boxes, drawing: Drawing) -> FramedPlacement:
     above, below = boxes.edges[:, 0], boxes.edges[:, 1]
+    if drawing.frames:
+        return place_with_frames(boxes, drawing.frames, drawing.gap, drawing.rank_gap)
     sheet = plain_sheet(boxes.widths, boxes.heights, above, below, drawing.gap, drawing.rank_gap)
     placed = place_sheet(sheet)
     routes = Routes(placed.points, placed.starts)
-    return Placed(placed.x, placed.y, routes, (), float(placed.widths[0]), float(placed.heights[0]))
+    return FramedPlacement(placed.x, placed.y, routes, (), float(placed.widths[0]), float(placed.heights[0]))
 
 
 def _distinct_edges(drawing: Drawing) -> tuple[Ints, Ints]:
@@ -71,7 +61,7 @@ def _distinct_edges(drawing: Drawing) -> tuple[Ints, Ints]:
     return np.column_stack((keys // size, keys % size)), which
 
 
-def _in_grids(grids: Grids, placed: Placed) -> tuple[Floats, Floats]:
+def _in_grids(grids: Grids, placed: FramedPlacement) -> tuple[Floats, Floats]:
     """Middles of all boxes, those inside grids too."""
     x, y = placed.x[grids.box], placed.y[grids.box]
     x[grids.leaf] += grids.dx
@@ -79,7 +69,7 @@ def _in_grids(grids: Grids, placed: Placed) -> tuple[Floats, Floats]:
     return x, y
 
 
-def _whole_routes(grids: Grids, placed: Placed, x: Floats, y: Floats, heights: Floats, which: Ints) -> Routes:
+def _whole_routes(grids: Grids, placed: FramedPlacement, x: Floats, y: Floats, heights: Floats, which: Ints) -> Routes:
     """Routes of all edges of the drawing; those from grids begin, or end, inside them."""
     inner = leaf_routes(grids, x[grids.leaf], y[grids.leaf], heights[grids.leaf])
     every = Routes(

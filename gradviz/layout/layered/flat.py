@@ -17,7 +17,7 @@ from gradviz.layout.layered.polish import polish
 from gradviz.layout.layered.ranks import neighbours, rank_nodes, rows_by_component
 from gradviz.layout.layered.routes import Routes, edge_routes
 from gradviz.layout.layered.rows import Rows, place_rows
-from gradviz.layout.layered.sheet import Sheet, SheetPlacement
+from gradviz.layout.layered.sheet import TOP, Sheet, SheetPlacement
 from gradviz.layout.layered.walk import first_order
 from gradviz.layout.model import Floats
 
@@ -38,8 +38,8 @@ def _layers(sheet: Sheet) -> Layers:
     near = neighbours(n, above, below)
     ranking = rank_nodes(n, above, below, near)
     row = rows_by_component(ranking.rank, component, count, sheet.pin)
-    kind = straight_edges(n, above, below, near, ranking.upwards, component)
-    node_key, edge_key = first_order(n, above, below, row)
+    kind = straight_edges(n, above, below, near, ranking.upwards, component, sheet.pin == TOP)
+    node_key, edge_key = first_order(n, above, below, row, sheet.pin != 0)
     return cut_into_layers(sheet, row, component, count, kind, node_key, edge_key)
 
 
@@ -48,8 +48,8 @@ def _across(layers: Layers) -> Floats:
     order = Order(layers)
     reduce_crossings(order)
     pieces, room = pieces_by_place(order), spacing(order)
-    x = polish(first_coordinates(order, pieces, room), pieces, np.flatnonzero(chain_pieces(layers)), room)
-    return x[order.place]
+    x, straight = first_coordinates(order, pieces, room)
+    return polish(x, pieces, np.flatnonzero(chain_pieces(layers) & straight), room)[order.place]
 
 
 def _on_shelves(

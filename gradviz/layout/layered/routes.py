@@ -58,6 +58,14 @@ def joined(routes: Routes, owner: Ints, piece: Ints, count: int) -> Routes:
     return without_idle_points(Routes(routes.points[entry], starts_of(per_owner)))
 
 
+def reversed_routes(routes: Routes, which: Ints) -> Routes:
+    """The same polylines, those in `which` from their last point to their first."""
+    owner, entry = ranges(routes.starts[which], np.diff(routes.starts)[which])
+    points = routes.points.copy()
+    points[entry] = routes.points[routes.starts[which][owner] + routes.starts[which + 1][owner] - 1 - entry]
+    return Routes(points, routes.starts)
+
+
 def _vertical_runs(sheet: Sheet, layers: Layers, x: Floats, channel_x: Floats) -> _Runs:
     """Bend points above one another make one run; every channel is one run."""
     bend_x, line, edge = x[layers.boxes :], layers.line[layers.boxes :], layers.bend_edge

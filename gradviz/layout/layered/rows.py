@@ -8,8 +8,10 @@ import numpy as np
 
 from gradviz.layout.layered.adjacency import counts
 from gradviz.layout.layered.layers import Layers
-from gradviz.layout.layered.sheet import Sheet
+from gradviz.layout.layered.sheet import BOTTOM, TOP, Sheet
 from gradviz.layout.model import Floats
+
+PORT_GAP = 0.6  # of the gap between rows, beside a border
 
 
 class Rows(NamedTuple):
@@ -27,7 +29,10 @@ def place_rows(sheet: Sheet, layers: Layers) -> Rows:
     first = layers.first_line[:-1]
     tall = np.zeros(int(layers.first_line[-1]))
     np.maximum.at(tall, line, sheet.heights)
-    bottom = np.cumsum(tall + sheet.rank_gap) - sheet.rank_gap
+    gap = np.full(len(tall), sheet.rank_gap)  # below each row
+    gap[line[sheet.pin == TOP]] *= PORT_GAP
+    gap[line[sheet.pin == BOTTOM] - 1] *= PORT_GAP
+    bottom = np.cumsum(tall + gap) - gap
     component_of_line = np.repeat(np.arange(layers.components), np.diff(layers.first_line))
     origin = (bottom - tall)[first]
     bottom = bottom - origin[component_of_line]

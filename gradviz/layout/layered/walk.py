@@ -13,9 +13,9 @@ from gradviz.layout.model import Floats, Ints
 TWIG_LENGTH = 3  # boxes
 
 
-def first_order(size: int, above: Ints, below: Ints, rank: Ints) -> tuple[Ints, Ints]:
+def first_order(size: int, above: Ints, below: Ints, rank: Ints, port: Mask) -> tuple[Ints, Ints]:
     """Keys of nodes and of edges: sorting a row by them gives its first order from left to right."""
-    preference = _preference(size, above, below, rank)
+    preference = _preference(size, above, below, rank, port)
     order = np.lexsort((preference, below))
     start = starts_of(counts(below, size))
     ends = np.flatnonzero(counts(above, size) == 0)
@@ -25,18 +25,18 @@ def first_order(size: int, above: Ints, below: Ints, rank: Ints) -> tuple[Ints, 
     return np.array(node_key, np.int64), edge_key
 
 
-def _preference(size: int, above: Ints, below: Ints, rank: Ints) -> Floats:
+def _preference(size: int, above: Ints, below: Ints, rank: Ints, port: Mask) -> Floats:
     """Small values are walked first: the node farthest up. Twigs go by turns to the left and right of everything."""
     preference: Floats = rank[above] / (float(rank.max(initial=0)) + 1.0)
-    from_twig = np.flatnonzero(_twigs(size, above, below)[above])
+    from_twig = np.flatnonzero(_twigs(size, above, below, port)[above])
     place = place_in_group(below[from_twig])
     preference[from_twig] = np.where(place % 2, -1.0 - place, 2.0 + place)
     return preference
 
 
-def _twigs(size: int, above: Ints, below: Ints) -> Mask:
+def _twigs(size: int, above: Ints, below: Ints, port: Mask) -> Mask:
     """Leaves with one use, and boxes with one use that a few of these lead to: a parameter and its transposition."""
-    one_use = counts(above, size) == 1
+    one_use = (counts(above, size) == 1) & ~port
     twig: Mask = one_use & (counts(below, size) == 0)
     for _ in range(TWIG_LENGTH - 1):
         other_inputs = np.zeros(size, np.bool_)

@@ -1,0 +1,156 @@
+"""Drawings with frames: every frame is laid out on its own, the innermost first, and is then one box in its parent.
+
+All frames of one depth are one sheet. Room is kept on top of each frame for its title, at the upper left corner; edges
+enter to the right of it, so that none runs through the text.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gradviz.layout.layered.adjacency import starts_of
+from gradviz.layout.layered.flat import place_sheet
+from gradviz.layout.layered.hierarchy import Hierarchy, build_hierarchy, frame_tree
+from gradviz.layout.layered.leaf_grids import Boxes
+from gradviz.layout.layered.ranks import neighbours, rank_nodes
+from gradviz.layout.layered.routes import Routes, joined, reversed_routes
+from gradviz.layout.layered.sheet import TOP, Sheet, SheetPlacement
+from gradviz.layout.model import Floats, Frame, Ints, Rect
+
+TITLE_ROOM = 6.0  # px between a title and the first edge beside it
+
+
+class FramedPlacement(NamedTuple):
+    """Where boxes, edges and frames went, in the coordinates of the page."""
+
+    x: Floats
+    y: Floats
+    routes: Routes
+    frames: tuple[Rect, ...]
+    width: float
+    height: float
+
+
+def place_with_frames(boxes: Boxes, frames: tuple[Frame, ...], gap: float, rank_gap: float) -> FramedPlacement:
+    """Place boxes and the frames around them. Raises ValueError when the edges form a cycle."""
+    n, above, below = len(boxes.widths), boxes.edges[:, 0], boxes.edges[:, 1]
+    rank = rank_nodes(n, above, below, neighbours(n, above, below)).rank
+    hierarchy = build_hierarchy(frame_tree(boxes.frame, frames), boxes.edges, rank)
+    placer = _Placer(hierarchy, boxes, frames, gap, rank_gap)
+    for depth in range(int(hierarchy.tree.depth.max()), -1, -1):
+        placer.place_level(depth)
+    return placer.on_page(len(boxes.edges))
+
+
+class _Placer:
+    """Collects what is known of nodes and segments, level by level. Until `on_page`, places count from their frame."""
+
+    def __init__(
+        self, hierarchy: Hierarchy, boxes: Boxes, frames: tuple[Frame, ...], gap: float, rank_gap: float
+    ) -> None:
+        self.hierarchy = hierarchy
+        self.gap, self.rank_gap = gap, rank_gap
+        nodes, self.boxes, self.page = len(hierarchy.home), len(boxes.widths), hierarchy.tree.page
+        self.width, self.height = np.zeros(nodes + 1), np.zeros(nodes + 1)
+        self.width[: self.boxes], self.height[: self.boxes] = boxes.widths, boxes.heights
+        self.x, self.y = np.zeros(nodes), np.zeros(nodes)
+        self.title_width = np.array([f.title_width for f in frames] + [0.0])
+        self.title_height = np.array([f.title_height for f in frames] + [0.0])
+        self.inset_x, self.inset_y = np.zeros(self.page + 1), np.zeros(self.page + 1)
+        self.frame_width, self.frame_height = np.zeros(self.page + 1), np.zeros(self.page + 1)
+        self.port_offset = np.zeros(nodes - self.boxes - self.page)
+        self.points: list[Floats] = []
+        self.sizes: list[Ints] = []
+        self.order: list[Ints] = []
+
+    def place_level(self, depth: int) -> None:
+        """Place the contents of all frames of one depth."""
+        tree, home = self.hierarchy.tree, self.hierarchy.home
+        frames = np.flatnonzero(tree.depth == depth)
+        members = np.flatnonzero(tree.depth[home] == depth)
+        segments = np.flatnonzero(tree.depth[self.hierarchy.segments.frame] == depth)
+        sheet = self._sheet(frames, members, segments)
+        placed = place_sheet(sheet)
+        self.x[members], self.y[members] = placed.x, placed.y
+        self.points.append(placed.points)
+        self.sizes.append(np.diff(placed.starts))
+        self.order.append(segments)
+        self._size_frames(frames, members, placed)
+
+    def _sheet(self, frames: Ints, members: Ints, segments: Ints) -> Sheet:
+        pieces, home = self.hierarchy.segments, self.hierarchy.home
+        local = np.zeros(len(home), np.int64)
+        local[members] = np.arange(len(members))
+        part = np.zeros(self.page + 1, np.int64)
+        part[frames] = np.arange(len(frames))
+        offset = np.append(self.port_offset, 0.0)  # a port of -1 has offset 0
+        return Sheet(
+            widths=self.width[members],
+            heights=self.height[members],
+            above=local[pieces.upper[segments]],
+            below=local[pieces.lower[segments]],
+            above_offset=offset[pieces.upper_port[segments]],
+            below_offset=offset[pieces.lower_port[segments]],
+            part=part[home[members]],
+            parts=len(frames),
+            pin=self.hierarchy.pin[members],
+            gap=self.gap,
+            rank_gap=self.rank_gap,
+        )
+
+    def _size_frames(self, frames: Ints, members: Ints, placed: SheetPlacement) -> None:
+        """Sizes of frames from their contents, and where their ports are."""
+        if frames[0] == self.page:
+            self.frame_width[frames], self.frame_height[frames] = placed.widths, placed.heights
+            return
+        home = self.hierarchy.home
+        title = self.title_width[frames]
+        entry = np.full(self.page + 1, np.inf)
+        ports = members[self.hierarchy.pin[members] == TOP]
+        np.minimum.at(entry, home[ports], self.x[ports])
+        left = np.maximum(self.gap, np.where(title > 0, title + TITLE_ROOM - entry[frames], 0.0))
+        self.inset_x[frames], self.inset_y[frames] = left, self.title_height[frames] + self.gap / 2
+        self.frame_width[frames] = np.maximum(left + placed.widths, title) + self.gap
+        self.frame_height[frames] = self.inset_y[frames] + placed.heights + self.gap / 2
+        node = self.boxes + frames
+        self.width[node], self.height[node] = self.frame_width[frames], self.frame_height[frames]
+        ports = members[self.hierarchy.pin[members] != 0]
+        inside = home[ports]
+        self.port_offset[ports - self.boxes - self.page] = (
+            self.x[ports] + self.inset_x[inside] - self.frame_width[inside] / 2
+        )
+
+    def on_page(self, edges: int) -> FramedPlacement:
+        """Everything in the coordinates of the page."""
+        corner_x, corner_y = self._corners()
+        inner_x, inner_y = corner_x + self.inset_x, corner_y + self.inset_y
+        home = self.hierarchy.home[: self.boxes]
+        x, y = self.x[: self.boxes] + inner_x[home], self.y[: self.boxes] + inner_y[home]
+        rects = np.column_stack((corner_x, corner_y, self.frame_width, self.frame_height)).tolist()
+        routes = self._routes(inner_x, inner_y, edges)
+        return FramedPlacement(x, y, routes, tuple(Rect(*r) for r in rects[: self.page]), rects[-1][2], rects[-1][3])
+
+    def _corners(self) -> tuple[Floats, Floats]:
+        """Upper left corners of all frames and of the page."""
+        tree = self.hierarchy.tree
+        corner_x, corner_y = np.zeros(self.page + 1), np.zeros(self.page + 1)
+        for depth in range(1, int(tree.depth.max()) + 1):
+            frames = np.flatnonzero(tree.depth == depth)
+            node = self.boxes + frames
+            around = tree.home[node]
+            corner_x[frames] = corner_x[around] + self.inset_x[around] + self.x[node] - self.width[node] / 2
+            corner_y[frames] = corner_y[around] + self.inset_y[around] + self.y[node] - self.height[node] / 2
+        return corner_x, corner_y
+
+    def _routes(self, inner_x: Floats, inner_y: Floats, edges: int) -> Routes:
+        """Routes of the edges from those of their segments."""
+        order, sizes = np.concatenate(self.order), np.concatenate(self.sizes)
+        frame = np.repeat(self.hierarchy.segments.frame[order], sizes)
+        points = np.concatenate(self.points) + np.column_stack((inner_x[frame], inner_y[frame]))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        pieces = place[self.hierarchy.step_segment]
+        routes = joined(Routes(points, starts_of(sizes)), self.hierarchy.step_edge, pieces, edges)
+        return reversed_routes(routes, self.hierarchy.upwards)

@@ -1,0 +1,179 @@
+"""Which box lies in which frame, and how every edge passes through the borders of frames.
+
+A frame is a box in the drawing around it, and a drawing of its own inside. An edge between boxes of different frames is
+a series of segments, one in each drawing that it passes; they meet at ports, which lie on borders. All edges from one
+box share their ports, so a tensor used many times inside a frame enters it once. Knows no coordinates.
+
+Nodes number everything that has a place: boxes 0..n-1, then frames, then ports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from gradviz.layout.layered.adjacency import distinct
+from gradviz.layout.layered.frame_cycles import against_the_stream
+from gradviz.layout.layered.sheet import BOTTOM, FREE, TOP
+from gradviz.layout.model import Frame, Ints
+
+
+class FrameTree(NamedTuple):
+    """Frames 0..f-1, and the page as frame f. `home` is the frame of every box, then the frame around every frame."""
+
+    boxes: int
+    home: Ints  # (n + f,)
+    depth: Ints  # (f + 1,) the page has depth 0
+
+    @property
+    def page(self) -> int:
+        """Number of the page, which is the number of frames."""
+        return len(self.depth) - 1
+
+
+class Segments(NamedTuple):
+    """Pieces of edges inside one drawing, each from an upper node to a lower one."""
+
+    frame: Ints  # whose drawing
+    upper: Ints
+    lower: Ints
+    upper_port: Ints  # the port on the border of the frame `upper`, or -1
+    lower_port: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Hierarchy:
+    """Everything that is laid out frame by frame, and how edges are put together again."""
+
+    tree: FrameTree
+    home: Ints  # (nodes,)
+    pin: Ints  # (nodes,) FREE, TOP or BOTTOM
+    segments: Segments
+    step_edge: Ints  # (steps,) the edge of every step, sorted
+    step_segment: Ints  # (steps,) from the upper box to the lower one
+    upwards: Ints  # edges drawn from the lower box to the upper one, because their frames feed each other
+
+
+class _Steps(NamedTuple):
+    """Segments before they are shared: which edge, the how manieth on its way, and what it joins (see `_key`)."""
+
+    edge: Ints
+    turn: Ints
+    frame: Ints
+    upper: Ints
+    lower: Ints
+
+
+def frame_tree(frame_of: Ints, frames: tuple[Frame, ...]) -> FrameTree:
+    """The tree of frames. Raises ValueError where frames lie inside each other in a circle."""
+    page = len(frames)
+    around = np.array([page if f.parent is None else f.parent for f in frames] + [page], np.int64)
+    depth = np.zeros(page + 1, np.int64)
+    at = np.arange(page + 1)
+    while (at != page).any():
+        depth += at != page
+        at = around[at]
+        if depth.max() > page:
+            raise ValueError("some frames lie inside each other in a circle: look at their parents")
+    home = np.concatenate((np.where(frame_of < 0, page, frame_of), around[:page]))
+    return FrameTree(len(frame_of), home, depth)
+
+
+def build_hierarchy(tree: FrameTree, edges: Ints, rank: Ints) -> Hierarchy:
+    """Cut edges into segments. `rank` is the row that each box would have without frames."""
+    one, other = _meeting_items(tree, edges[:, 0], edges[:, 1])
+    upwards = against_the_stream(tree.home, tree.boxes, tree.depth, rank, one, other)
+    upper, lower = np.where(upwards, edges[:, ::-1].T, edges.T)
+    upper_item, lower_item = np.where(upwards, other, one), np.where(upwards, one, other)
+    steps = _steps(tree, upper, lower, upper_item, lower_item)
+    return _share(tree, steps, np.flatnonzero(upwards))
+
+
+def _meeting_items(tree: FrameTree, above: Ints, below: Ints) -> tuple[Ints, Ints]:
+    """For every edge the two items, in one and the same drawing, that hold its ends."""
+    one, other = above.copy(), below.copy()
+    while True:
+        home_one, home_other = tree.home[one], tree.home[other]
+        apart = home_one != home_other
+        if not apart.any():
+            return one, other
+        deeper = tree.depth[home_one] - tree.depth[home_other]
+        climb_one, climb_other = apart & (deeper >= 0), apart & (deeper <= 0)
+        one[climb_one] = tree.boxes + home_one[climb_one]
+        other[climb_other] = tree.boxes + home_other[climb_other]
+
+
+def _key(tree: FrameTree, frame: Ints, side: int, source: Ints) -> Ints:
+    """One number for what a segment joins. Boxes are their own; a port is known by frame, side and upper box."""
+    return tree.boxes * (1 + 2 * frame + (side == BOTTOM)) + source
+
+
+def _steps(tree: FrameTree, upper: Ints, lower: Ints, upper_item: Ints, lower_item: Ints) -> _Steps:
+    """The segments of all edges: out of the frames of the upper box, across, into the frames of the lower one."""
+    middle = int(tree.depth.max())
+    out, out_key = _climb(tree, upper, upper_item, upper, BOTTOM)
+    into, into_key = _climb(tree, lower, lower_item, upper, TOP)
+    edge = np.arange(len(upper))
+    across = _Steps(edge, np.full(len(edge), middle), tree.home[upper_item], out_key, into_key)
+    into = [s._replace(turn=2 * middle - s.turn, upper=s.lower, lower=s.upper) for s in into]
+    return _Steps(*(np.concatenate(column) for column in zip(across, *out, *into)))
+
+
+def _climb(tree: FrameTree, box: Ints, item: Ints, source: Ints, side: int) -> tuple[list[_Steps], Ints]:
+    """Steps from boxes up to the items that hold them, and what the last step of each ends at."""
+    at, key = box.copy(), box.copy()
+    found: list[_Steps] = []
+    climbing = np.flatnonzero(at != item)
+    while len(climbing):
+        frame = tree.home[at[climbing]]
+        port = _key(tree, frame, side, source[climbing])
+        found.append(_Steps(climbing, np.full(len(climbing), len(found)), frame, key[climbing], port))
+        key[climbing] = port
+        at[climbing] = tree.boxes + frame
+        climbing = climbing[at[climbing] != item[climbing]]
+    return found, key
+
+
+def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
+    """Number the ports and draw every segment once."""
+    n = tree.boxes
+    keys, index = distinct(np.concatenate((steps.upper, steps.lower)))
+    keys_of_segments, segment = distinct(index[: len(steps.edge)] * len(keys) + index[len(steps.edge) :])
+    upper, lower = keys[keys_of_segments // max(len(keys), 1)], keys[keys_of_segments % max(len(keys), 1)]
+    port_keys = keys[keys >= n]
+    port_frame, port_is_low = (port_keys // max(n, 1) - 1) // 2, (port_keys // max(n, 1) - 1) % 2 == 1
+    frame = np.empty(len(keys_of_segments), np.int64)
+    frame[segment] = steps.frame
+    ends = _Ends(n, tree.page, port_keys, port_frame)
+    upper_node, upper_port = ends.nodes(upper, upper // max(n, 1) % 2 == 0)
+    lower_node, lower_port = ends.nodes(lower, lower // max(n, 1) % 2 == 1)
+    order = np.lexsort((steps.turn, steps.edge))
+    return Hierarchy(
+        tree=tree,
+        home=np.concatenate((tree.home, port_frame)),
+        pin=np.concatenate((np.full(len(tree.home), FREE), np.where(port_is_low, BOTTOM, TOP))),
+        segments=Segments(frame, upper_node, lower_node, upper_port, lower_port),
+        step_edge=steps.edge[order],
+        step_segment=segment[order],
+        upwards=upwards,
+    )
+
+
+class _Ends(NamedTuple):
+    """Turns keys of segment ends into nodes."""
+
+    boxes: int
+    frames: int
+    port_keys: Ints
+    port_frame: Ints
+
+    def nodes(self, key: Ints, outside: Ints) -> tuple[Ints, Ints]:
+        """The node of every key, and the port when that node is a frame: ports are seen from `outside` or from inside."""
+        is_port = key >= self.boxes
+        port = np.where(is_port, np.searchsorted(self.port_keys, key), -1)
+        through = is_port & outside
+        node = np.where(is_port, self.boxes + self.frames + port, key)
+        node[through] = self.boxes + self.port_frame[port[through]]
+        return node, np.where(through, port, -1)

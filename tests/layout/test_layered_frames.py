@@ -1,0 +1,160 @@
+"""Frames: what belongs inside is inside, everything else outside, and edges pass borders without running through text."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradviz.layout.layered import place
+from gradviz.layout.model import Drawing, Floats, Frame, Placement
+from tests.layout.geometry import boxes_cut, frame_rectangles, loose_ends, overlapping_pairs, rectangles, segment_hits
+from tests.layout.networks import Network, gpt, lstm, plain, resnet
+
+
+@st.composite
+def framed_drawings(draw: st.DrawFn) -> Drawing:
+    """Random drawings with nested frames around random boxes, so that many frames feed each other."""
+    n, f = draw(st.integers(1, 30)), draw(st.integers(1, 6))
+    ends = st.integers(0, n - 1)
+    pairs = draw(st.lists(st.tuples(ends, ends), max_size=2 * n))
+    parents = [draw(st.one_of(st.none(), st.integers(0, i - 1))) if i else None for i in range(f)]
+    sizes = st.sampled_from([4.0, 20.0, 60.0, 300.0])
+    return Drawing(
+        widths=np.array(draw(st.lists(sizes, min_size=n, max_size=n))),
+        heights=np.array(draw(st.lists(sizes, min_size=n, max_size=n))),
+        edges=np.sort(np.array(pairs, np.int64).reshape(-1, 2)),
+        frame_of=np.array(draw(st.lists(st.integers(-1, f - 1), min_size=n, max_size=n))),
+        frames=tuple(Frame(parent, draw(st.sampled_from([0.0, 30.0, 150.0])), 14.0) for parent in parents),
+    )
+
+
+def assert_framed(drawing: Drawing, placement: Placement) -> None:
+    """Everything a drawing with frames promises."""
+    boxes, frames = rectangles(drawing, placement), frame_rectangles(placement.frames)
+    assert not overlapping_pairs(boxes)
+    assert not loose_ends(drawing, placement)
+    assert not boxes_cut(drawing, placement)
+    inside = [_around(drawing, int(frame)) for frame in drawing.frame_of]
+    for f, frame in enumerate(drawing.frames):
+        parent = () if frame.parent is None else _around(drawing, frame.parent)
+        assert all(_contains(frames[p], frames[f]) for p in parent)
+        for box in range(drawing.size):
+            assert _contains(frames[f], boxes[box]) if f in inside[box] else _apart(frames[f], boxes[box])
+        for g in range(f):
+            assert g in _around(drawing, f) or f in _around(drawing, g) or _apart(frames[f], frames[g])
+    _assert_edges_keep_out(drawing, placement, frames, inside)
+    assert (frames[:, 2] <= placement.width + 1e-6).all() and (frames[:, 3] <= placement.height + 1e-6).all()
+
+
+def _assert_edges_keep_out(
+    drawing: Drawing, placement: Placement, frames: Floats, inside: list[tuple[int, ...]]
+) -> None:
+    """No edge runs through a frame that holds neither of its ends, nor through the title of any frame."""
+    titles = frames.copy()
+    titles[:, 2] = titles[:, 0] + [f.title_width for f in drawing.frames]
+    titles[:, 3] = titles[:, 1] + [f.title_height for f in drawing.frames]
+    for edge, (above, below) in enumerate(drawing.edges.tolist()):
+        points = placement.points[placement.starts[edge] : placement.starts[edge + 1]]
+        for a, b in itertools.pairwise(points):
+            assert set(np.flatnonzero(segment_hits(a, b, frames)).tolist()) <= {*inside[above], *inside[below]}
+            assert not segment_hits(a, b, titles).any()
+
+
+def _around(drawing: Drawing, frame: int) -> tuple[int, ...]:
+    """A frame and all frames around it."""
+    found = []
+    at: int | None = frame if frame >= 0 else None
+    while at is not None:
+        found.append(at)
+        at = drawing.frames[at].parent
+    return tuple(found)
+
+
+def _contains(outer: Floats, inner: Floats) -> bool:
+    return bool((outer[:2] < inner[:2]).all() and (outer[2:] > inner[2:]).all())
+
+
+def _apart(one: Floats, other: Floats) -> bool:
+    return bool((one[2:] <= other[:2] + 1e-6).any() or (other[2:] <= one[:2] + 1e-6).any())
+
+
+@settings(max_examples=200, deadline=None)
+@given(framed_drawings())
+def test_random_frames_hold_what_they_should(drawing: Drawing) -> None:
+    assert_framed(drawing, place(drawing))
+
+
+@settings(max_examples=40, deadline=None)
+@given(framed_drawings())
+def test_frames_are_right_past_the_budget_and_with_grids(drawing: Drawing) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gradviz.layout.layered.layers.LEAST_BUDGET", 0)
+        patch.setattr("gradviz.layout.layered.layers.BUDGET_PER_NODE", 0)
+        patch.setattr("gradviz.layout.layered.leaf_grids.MOST_IN_A_ROW", 2)
+        assert_framed(drawing, place(drawing))
+
+
+@settings(max_examples=20, deadline=None)
+@given(framed_drawings())
+def test_the_same_frames_are_placed_the_same_way(drawing: Drawing) -> None:
+    one, other = place(drawing), place(drawing)
+    assert one.frames == other.frames
+    assert np.array_equal(one.points, other.points) and np.array_equal(one.x, other.x)
+
+
+@pytest.mark.parametrize(("make", "size"), [(gpt, 2), (lstm, 3), (resnet, 4)])
+def test_networks_with_frames(make: Callable[[int], Network], size: int) -> None:
+    drawing = make(size).drawing(frames=True)
+    assert_framed(drawing, place(drawing))
+
+
+@pytest.mark.parametrize(("make", "few", "many"), [(gpt, 6, 60), (lstm, 20, 200), (resnet, 8, 60)])
+def test_width_does_not_grow_with_depth(make: Callable[[int], Network], few: int, many: int) -> None:
+    shallow, deep = place(make(few).drawing(frames=True)), place(make(many).drawing(frames=True))
+    assert deep.height > 5 * shallow.height
+    assert deep.width < 1.25 * shallow.width
+
+
+def test_the_main_stream_runs_straight_through_frames() -> None:
+    net = gpt(6)
+    placement = place(net.drawing(frames=True))
+    stream = [i for i, text in enumerate(net.texts) if text in ("AddBackward0", "NativeLayerNormBackward0")]
+    assert np.ptp(placement.x[stream]) < 0.1
+
+
+def test_two_frames_that_feed_each_other() -> None:
+    drawing = plain(4, [(0, 1), (1, 2), (2, 3)])
+    crossed = Drawing(
+        drawing.widths, drawing.heights, drawing.edges, np.array([0, 1, 0, 1]), (Frame(None, 40.0, 14.0),) * 2
+    )
+    placement = place(crossed)
+    assert_framed(crossed, placement)
+    assert placement.frames[0].y < placement.frames[1].y
+
+
+@pytest.mark.parametrize("title", [0.0, 500.0])
+def test_a_frame_is_as_wide_as_its_title_even_when_empty(title: float) -> None:
+    drawing = plain(2, [(0, 1)])
+    frames = (Frame(None, title, 14.0), Frame(None, title, 14.0))
+    framed = Drawing(drawing.widths, drawing.heights, drawing.edges, np.array([0, -1]), frames)
+    placement = place(framed)
+    assert all(rect.width >= title and rect.height >= 14.0 for rect in placement.frames)
+    assert_framed(framed, placement)
+
+
+def test_frames_inside_each_other_in_a_circle_are_refused() -> None:
+    drawing = plain(1, [])
+    frames = (Frame(1, 10.0, 10.0), Frame(0, 10.0, 10.0))
+    with pytest.raises(ValueError, match="circle"):
+        place(Drawing(drawing.widths, drawing.heights, drawing.edges, np.array([0]), frames))
+
+
+def test_a_cycle_is_refused_with_frames_too() -> None:
+    drawing = plain(2, [(0, 1), (1, 0)])
+    with pytest.raises(ValueError, match="cycle"):
+        place(Drawing(drawing.widths, drawing.heights, drawing.edges, np.array([0, -1]), (Frame(None, 1.0, 1.0),)))
