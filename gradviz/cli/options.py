@@ -62,6 +62,8 @@ def _option(item: Field[Any], hint: Any) -> Callable[[F], F]:
     help = item.metadata["help"]
     if hint is bool:
         return click.option(f"{flag}/--no-{flag[2:]}", item.name, default=item.default, help=help)
+    if get_origin(hint) is tuple:
+        return click.option(flag, item.name, multiple=True, metavar="TEXT", help=help)
     accepted = _accepted(hint)
     kind: _ParamType = (
         click.Choice(item.metadata["choices"])

@@ -21,18 +21,11 @@ def node_lines(graph: Graph, node: Node, *, attributes: bool = False) -> Lines:
     if node.names:
         shown_below = {root.name for root in graph.roots_of.get(node.id, ())}  # the output's own box has that name
         lines.append(labels.names_text(name for name in node.names if name not in shown_below))
-    if node.scope is not None or node.source is not None:
-        lines.append(place(graph, node))
+    if node.source is not None:
+        lines.append(labels.source_text(node.source))
     if attributes:
         lines.extend(labels.attribute_line(name, value) for name, value in node.attributes.items())
     return tuple(line for line in lines if line)
-
-
-def place(graph: Graph, node: Node) -> str:
-    """Module path and line of code, as far as they were recorded: `layer1.0, train.py:12`."""
-    path = labels.clip(graph.scopes[node.scope].path) if node.scope is not None else ""
-    line = labels.source_text(node.source) if node.source else ""
-    return ", ".join(part for part in (path, line) if part)
 
 
 def leaf_lines(leaf: Leaf, uses: int = 1) -> Lines:

@@ -32,8 +32,7 @@ def dot(drawn: Scene, options: Options) -> Iterator[str]:
     palette = DARK if options.theme == "dark" else LIGHT
     yield "digraph gradviz {\n"
     yield from _defaults(drawn, options, palette)
-    for box in drawn.boxes:
-        yield _box(box, palette)
+    yield from _boxes(drawn, palette)
     for link in drawn.links:
         yield _link(link)
     yield from _legend(drawn, palette)
@@ -62,6 +61,33 @@ def _defaults(drawn: Scene, options: Options, palette: Palette) -> Iterator[str]
 
 def _title(drawn: Scene) -> tuple[str, ...]:
     return (drawn.title,) if drawn.title else ()
+
+
+def _boxes(drawn: Scene, palette: Palette) -> Iterator[str]:
+    """All boxes, those of a module inside its cluster."""
+    inside: dict[int | None, list[Box]] = {}
+    for box in drawn.boxes:
+        inside.setdefault(box.frame, []).append(box)
+    children: dict[int | None, list[int]] = {}
+    for i, frame in enumerate(drawn.frames):
+        children.setdefault(frame.parent, []).append(i)
+    stack: list[int | str | None] = [None]  # frames to open, and closing braces
+    while stack:
+        top = stack.pop()
+        if isinstance(top, str):
+            yield top
+            continue
+        if top is not None:
+            yield _cluster(top, drawn, palette)
+            stack.append("  }\n")
+        for box in inside.get(top, ()):
+            yield _box(box, palette)
+        stack.extend(reversed(children.get(top, [])))
+
+
+def _cluster(frame: int, drawn: Scene, palette: Palette) -> str:
+    title = quote((drawn.frames[frame].title,))
+    return f'  subgraph cluster_{frame} {{\n    label={title}; labelloc=t; labeljust=l; style=rounded; color="{palette.border}";\n'
 
 
 def _box(box: Box, palette: Palette) -> str:

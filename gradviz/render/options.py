@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from gradviz.errors import FormatError, did_you_mean
 
@@ -52,6 +52,29 @@ def limit(name: str, value: Any) -> int | None:
     return value
 
 
+def depth_value(name: str, value: Any) -> int | str:
+    """Levels of modules: a whole number from 1, "auto" or "all"."""
+    if value in ("auto", "all") or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return cast("int | str", value)
+    raise FormatError(f"{name} cannot be {value!r}. It is a whole number from 1, 'auto' or 'all'.")
+
+
+def path_value(name: str, value: Any) -> str | None:
+    """A module's path."""
+    if value is not None and not isinstance(value, str):
+        raise FormatError(f"{name} cannot be {value!r}. It is the path of a module, such as 'layers.0'.")
+    return value
+
+
+def path_values(name: str, value: Any) -> tuple[str, ...]:
+    """Paths of modules."""
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
+        raise FormatError(f"{name} cannot be {value!r}. It is a list of module paths, such as ['layers.0'].")
+    return tuple(value)
+
+
 def _choice(choices: tuple[str, ...], help: str) -> dict[str, Any]:
     def check(name: str, value: Any) -> str:
         return one_of(name, value, choices)
@@ -73,6 +96,16 @@ class Options:
 
     direction: Direction = field(
         default="down", metadata=_choice(get_args(Direction), "Where data flows; leaves are at the start.")
+    )
+    depth: int | Literal["auto", "all"] = field(
+        default="auto",
+        metadata=_value(depth_value, "Levels of modules to show: a number, all, or auto for about 100 boxes."),
+    )
+    focus: str | None = field(
+        default=None, metadata=_value(path_value, "Path of one module to open; everything around it stays closed.")
+    )
+    expand: tuple[str, ...] = field(
+        default=(), metadata=_value(path_values, "Path of a module to open whatever the depth; may be repeated.")
     )
     leaves: Leaves = field(
         default="auto",

@@ -21,13 +21,17 @@ Renderer = Callable[["Graph", "Options"], "str | bytes | Iterator[str]"]
 
 
 class Format(NamedTuple):
-    """One output format. `target` is `module:attribute`; the first suffix is the one to propose."""
+    """One output format. `target` is `module:attribute`; the first suffix is the one to propose.
+
+    A `folded` format is a picture for a person: it draws the graph that `fold` makes of the one it is given.
+    """
 
     name: str
     suffixes: tuple[str, ...]
     help: str
     binary: bool
     target: str
+    folded: bool
 
     def load(self) -> Renderer:
         """The function that renders this format."""
@@ -36,13 +40,13 @@ class Format(NamedTuple):
 
 
 _ROWS = (
-    Format("svg", (".svg",), "picture for browsers and documents", False, "gradviz.render.svg:render"),
-    Format("png", (".png",), "picture in pixels", True, "gradviz.render.raster:render_png"),
-    Format("pdf", (".pdf",), "picture for print", True, "gradviz.render.raster:render_pdf"),
-    Format("dot", (".dot", ".gv"), "source for your own Graphviz", False, "gradviz.render.dot:render"),
-    Format("txt", (".txt",), "tree in plain text", False, "gradviz.render.tree:render_text"),
-    Format("md", (".md",), "Mermaid flowchart in Markdown", False, "gradviz.render.mermaid:render"),
-    Format("json", (".json",), "the whole graph, to load again", False, "gradviz.render.json:render"),
+    Format("svg", (".svg",), "picture for browsers and documents", False, "gradviz.render.svg:render", True),
+    Format("png", (".png",), "picture in pixels", True, "gradviz.render.raster:render_png", True),
+    Format("pdf", (".pdf",), "picture for print", True, "gradviz.render.raster:render_pdf", True),
+    Format("dot", (".dot", ".gv"), "source for your own Graphviz", False, "gradviz.render.dot:render", True),
+    Format("txt", (".txt",), "tree in plain text", False, "gradviz.render.tree:render_text", False),
+    Format("md", (".md",), "Mermaid flowchart in Markdown", False, "gradviz.render.mermaid:render", True),
+    Format("json", (".json",), "the whole graph, to load again", False, "gradviz.render.json:render", False),
 )
 FORMATS: dict[str, Format] = {row.name: row for row in _ROWS}
 

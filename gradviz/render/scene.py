@@ -6,11 +6,13 @@ node are one box. This module decides what is drawn; it knows no coordinates, co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedTensor
 from gradviz.render import box_text, labels
 from gradviz.render.footer import footer_lines, is_all_freed
+from gradviz.render.frames import Frame, Frames
 from gradviz.render.options import Options
 from gradviz.render.palette import MEANING, BoxKind
 
@@ -46,14 +48,6 @@ class Link(NamedTuple):
     style: LinkStyle = "data"
     label: str = ""
     edges: int = 1
-
-
-class Frame(NamedTuple):
-    """A border around boxes: one call of one module. `parent` is the index of the frame around it."""
-
-    title: str
-    parent: int | None
-    scope: int
 
 
 class Legend(NamedTuple):
@@ -102,6 +96,7 @@ class _Drafter:
         self.all_freed = is_all_freed(graph)
         self.uses = _uses(graph)
         self.split = self._leaves_to_split()
+        self.frames = Frames(graph)
         self.several = {edge.producer for edge in graph.edges if edge.output}  # nodes whose links name the output
         self.several.update(node.id for node in graph.nodes if len(node.outputs) > 1)
 
@@ -113,7 +108,8 @@ class _Drafter:
             self._draw_saved()
         self._draw_roots()
         self._draw_views()
-        return Scene(self.graph.title, tuple(self.boxes), tuple(self.links), self._legend(), self._footer())
+        legend, footer = self._legend(), self._footer()
+        return Scene(self.graph.title, tuple(self.boxes), tuple(self.links), legend, footer, self.frames.drawn())
 
     def _leaves_to_split(self) -> frozenset[int]:
         how = self.options.leaves
@@ -131,8 +127,10 @@ class _Drafter:
         node: int | None,
         about: Node | Leaf | Root | Base | SavedTensor,
         flags: tuple[str, ...] = (),
+        scope: int | None = None,
     ) -> int:
-        self.boxes.append(Box(len(self.boxes), kind, lines, node, about, flags))
+        frame = self.frames.of(scope)
+        self.boxes.append(Box(len(self.boxes), kind, lines, node, about, flags, frame))
         return len(self.boxes) - 1
 
     def _draw_nodes(self) -> None:
@@ -142,13 +140,16 @@ class _Drafter:
             if leaf is None:
                 lines = box_text.node_lines(self.graph, node, attributes=self.options.attributes)
                 kind: BoxKind = "group" if node.group else "op"
-                self.box_of[node.id] = self._add(kind, lines, node.id, node, self._flags(node))
+                self.box_of[node.id] = self._add(kind, lines, node.id, node, self._flags(node), node.scope)
             elif not hidden and node.id not in self.split:
-                self.box_of[node.id] = self._draw_leaf(leaf)
+                users = [edge.consumer for edge in self.graph.consumers(node.id)]
+                self.box_of[node.id] = self._draw_leaf(leaf, users)
 
-    def _draw_leaf(self, leaf: Leaf, uses: int = 1) -> int:
+    def _draw_leaf(self, leaf: Leaf, users: Sequence[int], uses: int = 1) -> int:
+        """A parameter stands inside the module that all its users are in; any other leaf comes from outside."""
         flags = self._flags(self.graph.nodes[leaf.node])
-        return self._add("leaf", box_text.leaf_lines(leaf, uses), leaf.node, leaf, flags)
+        scope = self.frames.around(users) if leaf.kind == "parameter" else None
+        return self._add("leaf", box_text.leaf_lines(leaf, uses), leaf.node, leaf, flags, scope)
 
     def _flags(self, node: Node) -> tuple[str, ...]:
         if not node.flags:
@@ -160,7 +161,8 @@ class _Drafter:
         if node not in self.split:
             return self.box_of.get(node)
         if (node, user) not in self.copies:
-            self.copies[node, user] = self._draw_leaf(self.graph.leaf_of[node], self.uses[node].edges)
+            users = [user] if user is not None else []
+            self.copies[node, user] = self._draw_leaf(self.graph.leaf_of[node], users, self.uses[node].edges)
         return self.copies[node, user]
 
     # -- links -----------------------------------------------------------------------------------------------------
@@ -181,7 +183,7 @@ class _Drafter:
     def _draw_saved(self) -> None:
         for node in self.graph.nodes:
             for saved in node.saved:
-                box = self._add("saved", box_text.saved_lines(saved), node.id, saved)
+                box = self._add("saved", box_text.saved_lines(saved), node.id, saved, scope=node.scope)
                 self._link(box, self.box_of.get(node.id), "saved")
 
     def _draw_roots(self) -> None:

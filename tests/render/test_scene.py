@@ -142,7 +142,7 @@ def test_a_box_shows_where_it_was_made_and_its_attributes_when_asked() -> None:
         "ScaleBackward",
         "(s93, 4) float16 jagged cuda:0, unknown tensor",
         "h = hidden",
-        "fc, train.py:12",
+        "train.py:12",
     )
     assert "alpha: nan" in box.lines and "mode: None" in box.lines
     assert box.flags == (FLAG_WORDS["custom"], FLAG_WORDS["hooks"])

@@ -1,0 +1,63 @@
+"""The frames of a drawing: one border for each open module call that something visible lies in.
+
+This module decides which frames there are and what is written on them; it knows no coordinates and no format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gradviz.analysis.scopes import ScopeTree
+from gradviz.graph import Graph, Scope
+from gradviz.render import labels
+
+
+class Frame(NamedTuple):
+    """A border around boxes: one call of one module. `parent` is the index of the frame around it."""
+
+    title: str
+    parent: int | None
+    scope: int
+
+
+class Frames:
+    """Numbers frames as boxes ask for them; a frame's parent always comes before it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._tree = ScopeTree(graph)
+        self._number: dict[int, int] = {}
+        self._frames: list[Frame] = []
+
+    def of(self, scope: int | None) -> int | None:
+        """The frame of a box that lies in `scope`: that scope's own."""
+        if scope is None:
+            return None
+        for inner in reversed(list(self._tree.around(scope))):
+            if inner not in self._number:
+                record = self._graph.scopes[inner]
+                parent = None if record.parent is None else self._number[record.parent]
+                self._number[inner] = len(self._frames)
+                self._frames.append(Frame(frame_title(record), parent, inner))
+        return self._number[scope]
+
+    def around(self, nodes: Sequence[int]) -> int | None:
+        """The innermost scope that holds all of these nodes, None when there is none."""
+        return self._tree.common({self._graph.nodes[node].scope for node in nodes})
+
+    def drawn(self) -> tuple[Frame, ...]:
+        """All frames asked for."""
+        return tuple(self._frames)
+
+
+def frame_title(scope: Scope) -> str:
+    """Path, class, which call when it is a later one, parameters and output: `fc Linear, 12 parameters, (3, 4) float32`."""
+    words = [labels.one_line(f"{scope.path} {scope.type}".strip())]
+    if scope.call > 1:
+        words.append(f"call {labels.count_text(scope.call)}")
+    if scope.parameters:
+        words.append(labels.plural(scope.parameters, "parameter"))
+    if scope.output is not None:
+        words.append(labels.tensor_line(scope.output))
+    return ", ".join(words)
