@@ -40,7 +40,7 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
         yield f"not drawn: {labels.plural(without, 'input')} without gradient"
     if is_all_freed(graph):
         yield "freed: backward() has run, the saved tensors are gone"
-    yield from (labels.one_line(note) for note in graph.notes)
+    yield from (labels.one_line(note) for note in graph.notes if note.strip())
 
 
 def is_all_freed(graph: Graph) -> bool:

@@ -1,0 +1,169 @@
+"""The rows of a tree, as plain data: from each output down, one row per node, reference or cut.
+
+Reading rule: a row without a branch mark is the input of the row above it in its column; rows with a mark are further
+inputs. So a chain goes straight down, however long. This module decides rows and wording; `tree` prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from gradviz.graph import Graph, Root
+from gradviz.render import box_text, labels
+from gradviz.render.footer import is_all_freed
+from gradviz.render.options import Options
+from gradviz.render.tree_shape import Input, TreeShape
+
+Style = Literal["op", "group", "leaf", "output", "tensor", "name", "place", "saved", "flag", "note", "id"]
+Part = tuple[Style, str]
+BRANCH, LAST, BAR, BLANK = "├─ ", "└─ ", "│  ", "   "
+
+
+class Row(NamedTuple):
+    """One row: its guides, then parts to be set apart by two spaces."""
+
+    guides: str
+    parts: tuple[Part, ...]
+    node: int | None = None  # the node shown in full
+    see: int | None = None  # the node that the last part refers to
+    cut: int = 0  # nodes that this row stands for
+    first: bool = False  # begins another part, to be set apart by an empty line
+
+
+class _Step(NamedTuple):
+    """A row still to come. `lead` is its guides, `rest` those of the rows below it."""
+
+    kind: Literal["node", "root", "saved", "cut"]
+    lead: str
+    rest: str
+    level: int
+    node: int = -1
+    owner: int = -1
+    edges: int = 1
+    outputs: tuple[int, ...] = ()
+    which: int = 0  # index of a root, or of a saved slot
+    rows: int = 0  # rows that a cut stands for
+    nodes: int = 0  # nodes among them
+
+
+class TreeRows:
+    """Iterates over the rows of a graph. `max_depth` is applied here; a limit of rows is the caller's."""
+
+    def __init__(self, graph: Graph, options: Options) -> None:
+        self.graph, self.options = graph, options
+        self.shape = TreeShape(graph, leaves=options.leaves != "hidden")
+        self.several = {edge.producer for edge in graph.edges if edge.output}
+        self.all_freed = is_all_freed(graph)
+
+    def __iter__(self) -> Iterator[Row]:
+        stack = [_Step("node", "", "", 0, top) for top in reversed(self.shape.tops)]
+        stack += [_Step("root", "", "", 0, which=i) for i in reversed(range(len(self.graph.roots)))]
+        shown_from_root: set[int] = set()
+        while stack:
+            step = stack.pop()
+            if step.kind == "root":
+                root = self.graph.roots[step.which]
+                yield Row(step.lead, _root_parts(root), first=step.which > 0)
+                if root.node is not None:
+                    first = root.node not in shown_from_root and self.shape.owner[root.node] < 0
+                    shown_from_root.add(root.node)
+                    outputs = (root.output,)
+                    stack.append(_Step("node", "", "", 0, root.node, -1 if first else -2, outputs=outputs))
+            elif step.kind == "saved":
+                yield Row(step.lead, (("saved", "saved"), ("saved", self._saved(step))))
+            elif step.kind == "cut":
+                yield Row(step.lead, (("note", labels.more(step.rows)),), cut=step.nodes)
+            elif self.shape.owner[step.node] != step.owner:
+                yield Row(step.lead, self._reference(step), see=step.node)
+            else:
+                alone = step.owner == -1 and step.node not in self.graph.roots_of
+                yield Row(step.lead, self._node_parts(step), step.node, first=alone)
+                stack.extend(self._below(step))
+
+    # -- what comes below a node -----------------------------------------------------------------------------------
+
+    def _below(self, step: _Step) -> list[_Step]:
+        """Steps below a node, last first: its branches, then what goes straight on."""
+        inputs = self.shape.inputs(step.node)
+        saved = len(self.graph.nodes[step.node].saved) if self.options.saved else 0
+        on = self.shape.straight_on(step.node, inputs)
+        branches = [_Step("saved", "", "", 0, step.node, which=i) for i in range(saved)]
+        branches += [self._input(step.node, item) for i, item in enumerate(inputs) if i != on]
+        if branches and self.options.max_depth and step.level >= self.options.max_depth:
+            branches = [self._cut(branches)]
+        below = []
+        for i, branch in enumerate(branches):
+            last = on < 0 and i == len(branches) - 1
+            lead, rest = step.rest + (LAST if last else BRANCH), step.rest + (BLANK if last else BAR)
+            below.append(branch._replace(lead=lead, rest=rest, level=step.level + 1))
+        if on >= 0:
+            below.append(self._input(step.node, inputs[on])._replace(lead=step.rest, rest=step.rest, level=step.level))
+        return below[::-1]
+
+    def _input(self, owner: int, item: Input) -> _Step:
+        return _Step("node", "", "", 0, item.node, owner, item.edges, item.outputs)
+
+    def _cut(self, branches: list[_Step]) -> _Step:
+        owned = [b for b in branches if b.kind == "node" and self.shape.owner[b.node] == b.owner]
+        nodes = sum(self.shape.size[branch.node] for branch in owned)
+        return _Step("cut", "", "", 0, rows=nodes + len(branches) - len(owned), nodes=nodes)
+
+    # -- wording ---------------------------------------------------------------------------------------------------
+
+    def _saved(self, step: _Step) -> str:
+        return ", ".join(box_text.saved_lines(self.graph.nodes[step.node].saved[step.which]))
+
+    def _title(self, node: int) -> Part:
+        leaf = self.graph.leaf_of.get(node)
+        if leaf is not None:
+            return "leaf", labels.leaf_title(leaf)
+        record = self.graph.nodes[node]
+        return "group" if record.group else "op", labels.op_name(record)
+
+    def _use(self, step: _Step) -> Iterator[Part]:
+        """How the row above uses this one, where that is not plain."""
+        if step.edges > 1:
+            yield "note", labels.again(step.edges)
+        if step.node in self.several or any(step.outputs):
+            numbers = ", ".join(str(output) for output in sorted(set(step.outputs)))
+            yield "note", f"output {numbers}"
+
+    def _reference(self, step: _Step) -> tuple[Part, ...]:
+        return (self._title(step.node), *self._use(step), ("id", f"see #{step.node}"))
+
+    def _node_parts(self, step: _Step) -> tuple[Part, ...]:
+        node, leaf = self.graph.nodes[step.node], self.graph.leaf_of.get(step.node)
+        parts = [self._title(step.node)]
+        if leaf is not None:
+            parts.append(("tensor", labels.tensor_line(leaf.tensor)))
+        else:
+            parts += self._op_parts(step.node)
+        parts += self._use(step)
+        parts += [
+            ("flag", f"[{labels.FLAG_WORDS[flag]}]") for flag in node.flags if not (flag == "freed" and self.all_freed)
+        ]
+        if step.node in self.shape.referenced:
+            parts.append(("id", f"#{step.node}"))
+        return tuple(parts)
+
+    def _op_parts(self, id: int) -> Iterator[Part]:
+        node = self.graph.nodes[id]
+        if node.outputs:
+            yield "tensor", labels.outputs_line(node.outputs)
+        if node.group is not None:
+            yield "note", labels.group_line(node.group)
+        roots = {root.name for root in self.graph.roots_of.get(id, ())}
+        names = labels.names_text(name for name in node.names if name not in roots)
+        if names:
+            yield "name", names
+        if node.scope is not None or node.source is not None:
+            yield "place", box_text.place(self.graph, node)
+        if self.options.attributes:
+            for name, value in node.attributes.items():
+                yield "note", labels.attribute_line(name, value)
+
+
+def _root_parts(root: Root) -> tuple[Part, ...]:
+    lines = box_text.root_lines(root)
+    return (("output", lines[0]), ("tensor", lines[1]), *(("note", line) for line in lines[2:]))
