@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gradviz.analysis.memory import saved as saved
     from gradviz.api import walk as walk
     from gradviz.errors import GradvizError as GradvizError
     from gradviz.graph import Graph as Graph
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 _HOME = {
     "walk": "gradviz.api",
     "load": "gradviz.graph_json",
+    "saved": "gradviz.analysis.memory",
     "make_dot": "gradviz.torchviz",
     "Graph": "gradviz.graph",
     "GradvizError": "gradviz.errors",

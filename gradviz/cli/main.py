@@ -17,6 +17,7 @@ from gradviz.errors import GradvizError, did_you_mean
 COMMANDS = {
     "render": "gradviz.cli.render",
     "tree": "gradviz.cli.tree",
+    "saved": "gradviz.cli.saved",
     "info": "gradviz.cli.info",
 }
 """Module of each command, in the order that help shows them. The module's `command` is the click command."""

@@ -1,0 +1,134 @@
+"""What was saved for backward, as a table with the totals below it.
+
+Numbers come from `gradviz.analysis.memory`; this module only words and aligns them.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gradviz.analysis.memory import By, Row, Saved
+from gradviz.graph import StorageKind
+from gradviz.render import labels
+
+TOP = 10
+WIDE = 1000  # columns for a reader that has no width of its own
+_NOTHING_RECORDED: dict[By, str] = {"module": "outside every module", "line": "no line known"}
+
+
+def text(found: Saved, top: int | None = TOP) -> str:
+    """Table and totals as plain text."""
+    return plain(saved_table(found, top))
+
+
+def plain(what: RenderableType, width: int = WIDE) -> str:
+    """A renderable as plain text without colours, blank ends of lines cut off."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
+    with console.capture() as capture:
+        console.print(what)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def saved_table(found: Saved, top: int | None = TOP) -> RenderableType:
+    """The rows, at most `top` of them (0 or None for all), and the totals."""
+    parts: list[RenderableType] = []
+    if found.rows:
+        parts += [_rows(found, top), Text()]
+    parts.append(_totals(found))
+    parts += [Text(f"note: {labels.one_line(note)}", style="yellow") for note in found.notes]
+    return Group(*parts)
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _rows(found: Saved, top: int | None) -> Table:
+    shown, others = found.top(top)
+    weights = any(row.nbytes > row.held for row in found.rows)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("held", "share", "sum", "only graph", *(["weights"] if weights else []), "tensors"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column(found.by, overflow="ellipsis", no_wrap=True)
+    for row in shown:
+        table.add_row(*_numbers(row, weights), row_name(row, found.by))
+    if others is not None:
+        table.add_row(*_numbers(others, weights), Text(labels.more(len(found.rows) - len(shown)), style="dim"))
+    table.add_section()
+    table.add_row(*_numbers(found.total, weights), Text("in all"), style="bold")
+    return table
+
+
+def _numbers(row: Row, weights: bool) -> list[Text]:
+    cells = [
+        labels.bytes_text(row.held),
+        _percent(row.share),
+        _percent(row.cumulated),
+        labels.bytes_text(row.only_graph),
+    ]
+    if weights:
+        cells.append(labels.bytes_text(row.nbytes - row.held) if row.nbytes > row.held else "")
+    return [Text(cell) for cell in (*cells, labels.count_text(row.storages))]
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
+def row_name(row: Row, by: By) -> Text:
+    """What a row stands for: op, module and class, line and its code."""
+    if row.source is not None:
+        code = labels.clip(row.source.text.strip(), 80)
+        return Text.assemble(labels.source_text(row.source), (f"  {code}" if code else "", "dim"))
+    if not row.name:
+        return Text(_NOTHING_RECORDED.get(by, "unknown"), style="dim")
+    name = labels.clip(row.name, 80)
+    if row.node is not None:
+        return Text.assemble(name, (f"  node {row.node}", "dim"))
+    return Text.assemble(name, (f"  {labels.clip(row.type)}" if row.type and row.type != row.name else "", "dim"))
+
+
+# -- totals ----------------------------------------------------------------------------------------------------------
+
+_KINDS: dict[StorageKind, tuple[str, str]] = {
+    "activation": ("activations", ""),
+    "output": ("outputs", "a variable of yours holds them, too"),
+    "input": ("inputs", ""),
+    "parameter": ("parameters", ""),
+    "buffer": ("buffers", ""),
+    "number": ("wrapped numbers", "numbers that autograd made tensors of"),
+}
+
+
+def _totals(found: Saved) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for what, nbytes, remark in _lines(found):
+        table.add_row(Text(what), Text("" if nbytes is None else labels.bytes_text(nbytes)), Text(remark, style="dim"))
+    return table
+
+
+def _lines(found: Saved) -> Iterator[tuple[str, int | None, str]]:
+    totals, kinds = found.totals, found.total.kinds
+    saved = f"{labels.plural(totals.slots, 'saved tensor')} in {labels.plural(totals.storages, 'storage')}"
+    yield "held for backward", totals.held_for_backward, saved
+    for kind, (what, remark) in _KINDS.items():
+        if kinds.get(kind):
+            yield f"  {what}", kinds[kind], remark
+    yield "held only by the graph", totals.held_only_by_graph, "freed when backward() has run or the graph is deleted"
+    if totals.modified_slots:
+        yield "modified in place", totals.modified_bytes, labels.plural(totals.modified_slots, "slot")
+    if totals.packed_slots:
+        unknown = f", {labels.count_text(totals.packed_unknown)} of unknown size" if totals.packed_unknown else ""
+        yield "packed by hooks", totals.packed_bytes, labels.plural(totals.packed_slots, "slot") + unknown
+    yield "in the whole graph:", None, ""
+    for what, nbytes in (("parameters", totals.parameters), ("buffers", totals.buffers), ("inputs", totals.inputs)):
+        if nbytes:
+            yield f"  {what}", nbytes, ""
+    yield "  gradients to come", totals.gradients, "of leaves whose .grad is None" if totals.gradients else ""
