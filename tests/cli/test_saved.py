@@ -1,0 +1,110 @@
+"""`gradviz saved`: the table, the JSON, the numbers and the ways to get it wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import gradviz as package
+from gradviz.analysis.memory import saved
+from gradviz.graph import SourceLine
+from tests.analysis.saving import random_saving
+from tests.cli.conftest import Gradviz
+from tests.cli.scripts import TRAINING, script
+from tests.cli.scripts import gradviz as gradviz_process
+
+FAKE = """
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+with FakeTensorMode():
+    w = torch.randn(100_000, 100_000, requires_grad=True)
+    loss = w.exp().sum()
+"""
+
+
+@pytest.fixture
+def graph_file(tmp_path: Path) -> Path:
+    random_saving(1).save(str(tmp_path / "graph.json"))
+    return tmp_path / "graph.json"
+
+
+def test_json_has_every_row_and_exact_bytes(gradviz: Gradviz, graph_file: Path) -> None:
+    data = json.loads(gradviz("saved", graph_file, "--by", "node", "--json").stdout)
+    expected = saved(package.load(str(graph_file)), "node")
+    assert [row["bytes"] for row in data["rows"]] == [row.nbytes for row in expected.rows]
+    assert data["totals"] == expected.totals._asdict()
+    assert sum(row["bytes"] for row in data["rows"]) == data["totals"]["held_for_backward"]
+    assert data["more"] is None
+
+
+def test_json_says_what_top_cut(gradviz: Gradviz, graph_file: Path) -> None:
+    data = json.loads(gradviz("saved", graph_file, "--by", "node", "--json", "--top", 2).stdout)
+    assert len(data["rows"]) == 2
+    assert sum(row["bytes"] for row in data["rows"]) + data["more"]["bytes"] == data["totals"]["held_for_backward"]
+
+
+@pytest.mark.parametrize(
+    ("by", "told"),
+    [
+        ("line", "train.py:"),
+        ("module", "layer1  Linear"),
+        ("op", "Op1Backward0"),
+        ("node", "  node "),
+        ("dtype", "int64"),
+    ],
+)
+def test_the_table_names_its_rows(gradviz: Gradviz, graph_file: Path, by: str, told: str) -> None:
+    lines = gradviz("saved", graph_file, "--by", by).stdout.splitlines()
+    assert lines[0].split()[-1] == by
+    assert any(told in line for line in lines)
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_top_cuts_and_says_so(gradviz: Gradviz, graph_file: Path) -> None:
+    rows = len(saved(package.load(str(graph_file)), "node").rows)
+    assert f"+{rows - 10} more" in gradviz("saved", graph_file, "--by", "node").stdout
+    assert f"+{rows - 3} more" in gradviz("saved", graph_file, "--by", "node", "--top", 3).stdout
+    assert "more" not in gradviz("saved", graph_file, "--by", "node", "--top", 0).stdout
+
+
+def test_a_script_is_run_and_its_output_kept_apart(tmp_path: Path) -> None:
+    done = gradviz_process("saved", script(tmp_path, TRAINING), "--by", "op", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "PowBackward0" in done.stdout and "held for backward" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_a_fake_run_allocates_nothing_and_tells_the_real_size(gradviz: Gradviz, tmp_path: Path) -> None:
+    data = json.loads(gradviz("saved", script(tmp_path, FAKE), "--json", "--by", "op").stdout)
+    assert data["totals"]["activations"] == 40_000_000_000
+    assert data["totals"]["gradients"] == 40_000_000_000
+    assert "37.3 GiB" in gradviz("saved", script(tmp_path, FAKE), "--by", "op").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [(("--by", "lines"), "line"), (("--top", "-1"), "-1"), (("--top", "many"), "many"), (("--at", "2"), "saved graph")],
+)
+def test_wrong_use(gradviz: Gradviz, graph_file: Path, arguments: tuple[str, ...], told: str) -> None:
+    assert told in gradviz("saved", graph_file, *arguments, code=2).output
+
+
+def test_rows_that_were_not_recorded(gradviz: Gradviz, tmp_path: Path) -> None:
+    graph = random_saving(1)
+    bare = type(graph)(tuple(node._replace(scope=None, source=None) for node in graph.nodes), storages=graph.storages)
+    bare.save(str(tmp_path / "bare.json"))
+    assert "has no modules" in gradviz("saved", tmp_path / "bare.json", "--by", "module", code=2).output
+    assert gradviz("saved", tmp_path / "bare.json").stdout.splitlines()[0].split()[-1] == "op"
+
+
+def test_text_of_the_user_cannot_break_the_table(gradviz: Gradviz, tmp_path: Path) -> None:
+    graph = random_saving(1)
+    odd = SourceLine("/a/[red]x.py", 3, "f", "y = '\x1b[31m\n'  # [bold]")
+    nodes = tuple(node._replace(op="[link]Op\nBackward", source=odd) for node in graph.nodes)
+    type(graph)(nodes, storages=graph.storages, scopes=graph.scopes).save(str(tmp_path / "odd.json"))
+    by_line = gradviz("saved", tmp_path / "odd.json").stdout
+    assert "[red]x.py:3" in by_line and "\x1b" not in by_line and "[bold]" in by_line
+    assert "[link]Op\\nBackward" in gradviz("saved", tmp_path / "odd.json", "--by", "op").stdout
