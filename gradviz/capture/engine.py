@@ -19,13 +19,15 @@ OnBackward = Callable[[Sequence[Any], FrameType], None]
 """Given the tensors that backward begins at, and the frame that torch called the engine from."""
 
 _NAME = "_engine_run_backward"
+_COMPILERS = ("torch._dynamo.", "torch._functorch._aot_autograd.", "torch._inductor.")
 
 
 @contextmanager
 def watching_backward(seen: OnBackward) -> Iterator[None]:
     """Call `seen` before each backward that the user's code starts in this process. What `seen` raises goes to the user's code.
 
-    Left out: backward calls from inside a running backward (a checkpoint recomputing), and those of forked processes.
+    Left out: backward calls from inside a running backward (a checkpoint recomputing), those of a compiler that traces the
+    user's function, and those of forked processes.
     """
     undo: list[Callable[[], None]] = []
     with when_imported("torch", lambda: undo.append(_replace(seen))):
@@ -46,8 +48,9 @@ def _replace(seen: OnBackward) -> Callable[[], None]:
     process = os.getpid()
 
     def before_the_engine(outputs: Sequence[Any], *arguments: Any, **options: Any) -> Any:
-        if os.getpid() == process and torch._C._current_graph_task_id() == -1:
-            seen(outputs, sys._getframe(1))
+        frame = sys._getframe(1)
+        if os.getpid() == process and torch._C._current_graph_task_id() == -1 and not _compiling(frame):
+            seen(outputs, frame)
         return original(outputs, *arguments, **options)
 
     for home in homes:
@@ -58,3 +61,18 @@ def _replace(seen: OnBackward) -> Callable[[], None]:
             setattr(home, _NAME, original)
 
     return put_back
+
+
+def _compiling(frame: FrameType | None) -> bool:
+    """Whether torch's compiler is what called: its frames lie between the engine and the nearest code outside torch."""
+    name = _module(frame)
+    while frame is not None and name.startswith("torch."):
+        if name.startswith(_COMPILERS):
+            return True
+        frame = frame.f_back
+        name = _module(frame)
+    return False
+
+
+def _module(frame: FrameType | None) -> str:
+    return str(frame.f_globals.get("__name__", "")) if frame is not None else ""

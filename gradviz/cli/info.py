@@ -26,7 +26,11 @@ Row = tuple[str, str]
 @click.option("--json", "as_json", is_flag=True, help="Print it all as JSON.")
 @target_argument
 def command(source: Source, as_json: bool) -> None:
-    """Summarise the graph: operations, depth, outputs, leaves, what is special, and the versions in use."""
+    """Summarise the graph on one screen.
+
+    Operations, depth, outputs, leaves, what is special about nodes, and the versions in use. What the script prints goes
+    to standard error.
+    """
     with result_stream() as stream:
         captured = source.graph()
         from gradviz.analysis.overview import overview

@@ -7,6 +7,7 @@ the descriptor (a notebook, a test). Knows nothing of graphs or commands.
 from __future__ import annotations
 
 import ctypes
+import errno
 import io
 import os
 import sys
@@ -17,6 +18,7 @@ from typing import TextIO
 from gradviz.errors import OutputError
 
 _STDOUT, _STDERR = 1, 2
+_NO_ROOM = {errno.ENOSPC, errno.EIO, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _redirected = False
 
 
@@ -64,6 +66,8 @@ def _replaced() -> Iterator[TextIO]:
 def _moved() -> Iterator[TextIO]:
     global _redirected
     sys.stdout.flush()
+    if sys.stderr is None:  # closed: take its number, so that nothing else gets it and the script's output has a place
+        os.open(os.devnull, os.O_WRONLY)
     kept = os.dup(_STDOUT)
     os.dup2(_STDERR, _STDOUT)
     _redirected = True
@@ -72,14 +76,26 @@ def _moved() -> Iterator[TextIO]:
         os.fdopen(os.dup(kept), "wb"), encoding=sys.stdout.encoding, errors=errors, line_buffering=sys.stdout.isatty()
     )
     try:
-        yield stream
-        stream.flush()
+        with _refusing():
+            yield stream
+            stream.flush()
     finally:
         _flush_everything()
         os.dup2(kept, _STDOUT)
         os.close(kept)
         with suppress(OSError):  # nobody may be reading any more; the block has said so
             stream.close()
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Turns a full disk into a message. Other system errors are not ours to explain."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM or isinstance(error, OutputError):
+            raise
+        raise OutputError(f"cannot write the result to standard output: {error.strerror}.") from error
 
 
 def _flush_everything() -> None:

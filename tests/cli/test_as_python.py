@@ -98,6 +98,15 @@ def test_the_same_traceback(tmp_path: Path, name: str) -> None:
     assert (ours.returncode, ours.stdout) == (3, "")
 
 
+def test_a_torch_that_fails_to_import(tmp_path: Path) -> None:
+    script(tmp_path, "import helper\n")
+    script(tmp_path, "import torch\n", "helper.py")
+    script(tmp_path, "raise OSError('libtorch_cpu.so: cannot open')\n", "torch.py")
+    plain = python("script.py", cwd=tmp_path)
+    ours = gradviz("info", "script.py", cwd=tmp_path)
+    assert (ours.returncode, ours.stderr) == (3, plain.stderr)
+
+
 def test_a_failing_backward_shows_no_frame_of_ours(tmp_path: Path) -> None:
     script(
         tmp_path,

@@ -130,6 +130,24 @@ def test_a_recomputing_checkpoint_is_not_a_call(gradviz: Gradviz, tmp_path: Path
     assert "called backward() 2 times" in gradviz("info", path, "--at", 3, code=2).stderr
 
 
+def test_a_compiler_that_traces_is_not_a_call(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        """
+        import torch
+        @torch.compile(backend="aot_eager")
+        def square(x):
+            return (x * x).sum()
+        w = torch.ones(3, requires_grad=True)
+        loss = square(w)
+        loss.backward()
+        """,
+    )
+    data = info(gradviz, path)
+    assert roots(data) == [("loss", "CompiledFunctionBackward")]
+    assert leaves(data) == {"w"}
+
+
 def test_backward_in_a_thread_stops_the_whole_script(gradviz: Gradviz, tmp_path: Path) -> None:
     path = script(
         tmp_path,

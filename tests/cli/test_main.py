@@ -1,0 +1,103 @@
+"""The group of commands: help, unknown names, how errors end."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gradviz.cli.main import COMMANDS, cli
+from gradviz.cli.target import TargetCommand
+from tests.cli.conftest import Gradviz
+from tests.cli.scripts import TRAINING, script
+
+
+def test_help_names_every_command_with_one_whole_line(gradviz: Gradviz) -> None:
+    said = gradviz("--help").stdout
+    for name in COMMANDS:
+        line = next(line for line in said.splitlines() if line.strip().startswith(f"{name} "))
+        assert not line.endswith("...")
+    assert "Exit codes" in said
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command(gradviz: Gradviz, name: str) -> None:
+    command = importlib.import_module(COMMANDS[name]).command
+    assert isinstance(command, click.Command)
+    assert command.name == name
+    for parameter in command.params:
+        assert isinstance(parameter, click.Argument) or parameter.help, f"{name} {parameter.name} has no help"
+    if isinstance(command, TargetCommand):
+        assert "[-- ARGUMENTS OF THE SCRIPT]" in gradviz(name, "--help").stdout.replace("\n" + " " * 22, " ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("rendr", "a.py"), "there is no command 'rendr'. Did you mean render?"),
+        (("train.py",), "gradviz render train.py"),
+        (("train.py:loss",), "gradviz render train.py:loss"),
+        (("info",), "Missing argument 'TARGET'"),
+        (("info", "a.py", "b"), "unexpected extra argument (b)"),
+        (("info", "a.py", "--at", "0"), "0 is not in the range"),
+        (("info", "a.py", "--nonsense"), "--nonsense"),
+    ],
+)
+def test_wrong_usage(gradviz: Gradviz, arguments: tuple[str, ...], said: str) -> None:
+    result = gradviz(*arguments, code=2)
+    assert said in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_bug_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = script(tmp_path, TRAINING)
+    monkeypatch.setattr("gradviz.analysis.overview.depth", lambda graph: 1 // 0)
+    result = CliRunner().invoke(cli, ["info", str(path)])
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (
+            "import sys; print('usage', file=sys.stderr); sys.exit(2)",
+            "usage\nError: script.py exited with code 2 before",
+        ),
+        ("import sys; sys.exit('no data')", "no data\nError: script.py exited with code 1 before"),
+        (
+            "import argparse; argparse.ArgumentParser().parse_args(['--no'])",
+            "exited with code 2 before it called backward()",
+        ),
+    ],
+)
+def test_a_script_that_exits_early(gradviz: Gradviz, tmp_path: Path, code: str, said: str) -> None:
+    assert said in gradviz("info", script(tmp_path, code + "\n"), code=3).stderr
+
+
+def test_what_was_captured_before_a_failure_is_written(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, TRAINING + "    raise KeyError('later')\n")
+    result = gradviz("render", path, "--continue", "-o", "net.json", code=3)
+    assert json.loads((tmp_path / "net.json").read_text())["title"] == "script.py"
+    assert "net.json" in result.stdout
+    assert "KeyError: 'later'" in result.stderr
+    path = script(tmp_path, TRAINING + "    raise SystemExit(4)\n")
+    result = gradviz("info", path, "--continue", code=3)
+    assert "MulBackward0" in result.stdout
+    assert result.stderr.endswith("Error: script.py exited with code 4\n")
+
+
+def test_the_script_gets_its_own_arguments(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, "import sys, torch\ny = torch.ones(1, requires_grad=True) * 2\nprint(sys.argv[1:])\n")
+    said = gradviz("info", path, "--json", "--", "--at", "3", "--help", "--", "x").stderr
+    assert said == "['--at', '3', '--help', '--', 'x']\n"
+
+
+@pytest.mark.parametrize("option", [("--at", "2"), ("--continue",), ("--", "x")])
+def test_a_saved_graph_runs_no_script(gradviz: Gradviz, tmp_path: Path, option: tuple[str, ...]) -> None:
+    gradviz("render", script(tmp_path, TRAINING), "-o", "net.json")
+    said = gradviz("info", "net.json", *option, code=2).stderr
+    assert "is a saved graph, which runs no script: leave out" in said

@@ -1,0 +1,69 @@
+"""Options of the command line are made from the fields of `Options`, and from nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gradviz.cli.options import render_options
+from gradviz.render.options import Options, option_fields
+
+
+def invoke(*arguments: str) -> tuple[dict[str, Any], str]:
+    seen: dict[str, Any] = {}
+
+    @click.command()
+    @render_options()
+    def command(**options: Any) -> None:
+        seen.update(options)
+
+    result = CliRunner().invoke(command, list(arguments))
+    return seen, result.output
+
+
+def test_the_defaults_are_the_fields_defaults() -> None:
+    seen, _ = invoke()
+    assert seen == {item.name: item.default for item in option_fields()}
+    assert Options.of(seen) == Options()
+
+
+def test_help_has_every_field_with_its_own_words() -> None:
+    said = " ".join(invoke("--help")[1].split())
+    for item in option_fields():
+        assert "--" + item.name.replace("_", "-") in said
+        assert " ".join(item.metadata["help"].split())[:40] in said.replace("- ", "-")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "value"),
+    [
+        (("--max-rows", "7"), "max_rows", 7),
+        (("--layout-timeout", "2.5"), "layout_timeout", 2.5),
+        (("--layout-timeout", "2"), "layout_timeout", 2.0),
+        (("--leaves", "hidden"), "leaves", "hidden"),
+        (("--saved",), "saved", True),
+        (("--no-saved",), "saved", False),
+    ],
+)
+def test_values(arguments: tuple[str, ...], name: str, value: object) -> None:
+    seen, _ = invoke(*arguments)
+    assert seen[name] == value
+    assert type(seen[name]) is type(value)
+
+
+@pytest.mark.parametrize("value", ["-1", "many", "1.5", ""])
+def test_a_wrong_number_is_refused_with_the_fields_own_words(value: str) -> None:
+    seen, said = invoke("--max-rows", value)
+    assert seen == {}
+    assert "It is a whole number, with 0 for no limit." in said
+
+
+def test_some_of_them() -> None:
+    @click.command()
+    @render_options("leaves", "max_rows")
+    def command(**options: Any) -> None: ...
+
+    assert sorted(parameter.name or "" for parameter in command.params) == ["leaves", "max_rows"]
