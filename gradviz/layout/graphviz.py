@@ -33,6 +33,7 @@ PROGRAMS = ("dot", "neato", "fdp", "sfdp", "twopi", "circo", "osage", "patchwork
 _CHILD = Path(__file__).with_name("_child.py")
 _WINDOWS = sys.platform == "win32"
 _GRACE = 5  # seconds after the time limit when a child that nobody ended ends itself
+_LONGEST = 1e6  # seconds: more, infinity included, is no limit, and more than the system calls take
 _SLICE = 0.2  # seconds: Windows does not notice Ctrl-C inside one longer wait
 _SHOWN = 5  # lines of Graphviz's own words in an error
 _NOISE = re.compile(r"^\s*$|^Fontconfig (warning|error):|Pango-WARNING|GLib-")
@@ -60,6 +61,8 @@ def run(
     """
     if program not in PROGRAMS:
         raise FormatError(f"{program!r} is no Graphviz program. {did_you_mean(program, PROGRAMS, what='programs')}")
+    if timeout is not None and timeout > _LONGEST:
+        timeout = None
     data = source.encode("utf-8", errors="replace")
     first: LayoutError | None = None
     for engine in _engines(program):

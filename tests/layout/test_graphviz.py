@@ -91,6 +91,12 @@ def test_failures_carry_the_words_of_graphviz(engine, call, words):
     assert "Traceback" not in str(caught.value) and "Fontconfig" not in str(caught.value)
 
 
+@pytest.mark.parametrize("timeout", [None, float("inf"), 1e12])
+def test_without_a_limit_the_child_gets_none_either(engine, timeout):
+    assert graphviz.run("digraph { a }", format="plain", timeout=timeout).startswith(b"graph")
+    assert graphviz._command(engine, "dot", "svg", (), None)[5] == "0"
+
+
 def test_the_version_is_a_number(engine):
     assert graphviz.which() == engine
     assert re.fullmatch(r"\d+\.\d+\.\d+.*", graphviz.version())
