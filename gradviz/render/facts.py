@@ -47,7 +47,7 @@ def _node(graph: Graph, node: Node) -> Iterator[Fact]:
     yield "flags", labels.flags_text(node.flags)
     if node.scope is not None:
         scope = graph.scopes[node.scope]
-        yield "module", f"{scope.path} ({scope.type})" + (f", call {scope.call}" if scope.call else "")
+        yield "module", f"{scope.path} ({scope.type})" + (f", call {scope.call}" if scope.call > 1 else "")
     yield from _source(node.source)
     if node.sequence is not None:
         yield "sequence number", str(node.sequence)

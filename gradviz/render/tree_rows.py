@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from gradviz.graph import Graph, Root
+from gradviz.graph import Graph, Node, Root
 from gradviz.render import box_text, labels
 from gradviz.render.footer import is_all_freed
 from gradviz.render.options import Options
@@ -157,11 +157,19 @@ class TreeRows:
         names = labels.names_text(name for name in node.names if name not in roots)
         if names:
             yield "name", names
-        if node.scope is not None or node.source is not None:
-            yield "place", box_text.place(self.graph, node)
+        place = _place(self.graph, node)
+        if place:
+            yield "place", place
         if self.options.attributes:
             for name, value in node.attributes.items():
                 yield "note", labels.attribute_line(name, value)
+
+
+def _place(graph: Graph, node: Node) -> str:
+    """Module path and line of code, as far as they were recorded: `layer1.0, train.py:12`."""
+    path = labels.clip(graph.scopes[node.scope].path) if node.scope is not None else ""
+    line = labels.source_text(node.source) if node.source else ""
+    return ", ".join(part for part in (path, line) if part)
 
 
 def _root_parts(root: Root) -> tuple[Part, ...]:
