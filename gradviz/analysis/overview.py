@@ -19,7 +19,7 @@ class Overview(NamedTuple):
 
     nodes: int  # backward functions, leaves included
     edges: int
-    depth: int  # functions on the longest way from an output to a leaf
+    depth: int  # backward functions on the longest way from an output to a leaf, leaves not counted
     operations: Mapping[str, int]  # how often each type of backward function occurs, leaves left out
     flags: Mapping[NodeFlag, int]  # how many nodes have it
     leaves: Mapping[LeafKind, int]
@@ -61,14 +61,13 @@ def overview(graph: Graph) -> Overview:
 
 
 def depth(graph: Graph) -> int:
-    """Nodes on the longest way from an output to a leaf."""
-    if not graph.nodes:
-        return 0
-    reached = [1] * len(graph.nodes)
-    for node in graph.order:
-        for edge in graph.inputs(node):
-            reached[edge.producer] = max(reached[edge.producer], reached[node] + 1)
-    return max(reached)
+    """Backward functions on the longest way from an output to a leaf. Leaves are not counted."""
+    leaves = graph.leaf_of
+    reached = [0 if node.id in leaves else 1 for node in graph.nodes]
+    for node in reversed(graph.order):
+        below = max((reached[edge.producer] for edge in graph.inputs(node)), default=0)
+        reached[node] += below
+    return max(reached, default=0)
 
 
 def elements_of(leaf: Leaf) -> int | None:

@@ -81,8 +81,13 @@ def as_lines(graph: Graph, found: Overview) -> Iterator[str]:
     from gradviz.render import labels
 
     yield labels.one_line(graph.title or "graph")
-    yield (
-        f"{labels.plural(found.nodes, 'node')}, {labels.plural(found.edges, 'edge')}, {labels.count_text(found.depth)} deep"
+    yield ", ".join(
+        (
+            labels.plural(found.nodes - len(graph.leaves), "backward function"),
+            labels.plural(len(graph.leaves), "leaf", "leaves"),
+            labels.plural(found.edges, "edge"),
+            f"longest path {labels.count_text(found.depth)}",
+        )
     )
     if found.saved:
         yield f"{labels.plural(found.saved, 'saved tensor')} in {labels.bytes_text(found.saved_bytes)}"

@@ -26,7 +26,7 @@ class FieldType(_ParamType):
     def __init__(self, item: Field[Any], accepted: Sequence[type]) -> None:
         self._item = item
         self._accepted = accepted
-        self.name = "number" if str not in accepted else "text"
+        self.name = "number" if str not in accepted else "text" if int not in accepted else "number or word"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -64,6 +64,8 @@ def _option(item: Field[Any], hint: Any) -> Callable[[F], F]:
         return click.option(f"{flag}/--no-{flag[2:]}", item.name, default=item.default, help=help)
     if get_origin(hint) is tuple:
         return click.option(flag, item.name, multiple=True, metavar="TEXT", help=help)
+    if get_origin(hint) is tuple:  # the checks of such a field are about all its values: `Options` makes them
+        return click.option(flag, item.name, multiple=True, metavar="TEXT", default=item.default, help=help)
     accepted = _accepted(hint)
     kind: _ParamType = (
         click.Choice(item.metadata["choices"])

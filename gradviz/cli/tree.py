@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from gradviz.cli.options import render_options
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
+
+if TYPE_CHECKING:
+    from gradviz.graph import Graph
 
 
 @click.command("tree", cls=TargetCommand)
@@ -21,8 +24,20 @@ def command(source: Source, **options: Any) -> None:
     """
     with result_stream() as stream:
         captured = source.graph()
-        from rich.console import Console
-
-        console = Console(file=stream, highlight=False, soft_wrap=not stream.isatty())
-        console.print(captured.result.tree(**options))
+        _print(captured.result, options, stream)
     captured.raise_failure()
+
+
+def _print(graph: Graph, options: dict[str, Any], stream: TextIO) -> None:
+    """In colour and cut to the screen on a terminal; whole lines and all rows for a pipe or a file."""
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False)
+    if console.is_terminal:
+        console.print(graph.tree(**options))
+        return
+    from gradviz.render.options import Options
+    from gradviz.render.output import pieces
+
+    for piece in pieces(graph, "txt", Options.of(options)):
+        stream.buffer.write(piece)

@@ -9,6 +9,7 @@ import pytest
 
 from gradviz.analysis.overview import depth, elements_of, overview
 from gradviz.graph import Edge, Graph, Leaf, Node, Root, SavedTensor, Storage
+from gradviz.render.summary import longest_path
 from tests.builders import chain, leaf, tensor
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import script
@@ -28,7 +29,7 @@ def test_numbers_of_a_hand_made_graph() -> None:
     leaves = (leaf(3, "w", shape=(2, 5)), Leaf(4, ("x",), tensor("s1", 3), "input"))
     roots = (Root(0, 0, "y", tensor()),)
     found = overview(Graph(nodes, edges, leaves, roots, storages=(Storage(0, 100, "input"),)))
-    assert (found.nodes, found.edges, found.depth) == (5, 5, 4)
+    assert (found.nodes, found.edges, found.depth) == (5, 5, 3)
     assert list(found.operations.items()) == [("MulBackward0", 2), ("AddBackward0", 1)]
     assert found.flags == {"freed": 2, "hooks": 1}
     assert found.elements == {"parameter": 10, "input": 0}
@@ -40,7 +41,8 @@ def test_numbers_of_a_hand_made_graph() -> None:
 @pytest.mark.parametrize("length", [1, 3, 50_000])
 def test_depth_of_a_chain(length: int) -> None:
     graph = chain(length)
-    assert depth(graph) == len(graph.nodes) == length + 1
+    assert depth(graph) == length
+    assert depth(graph) == longest_path(graph)  # what `print(graph)` says
 
 
 def test_an_empty_graph() -> None:
@@ -56,7 +58,8 @@ def test_the_screen_and_the_json_say_the_same(gradviz: Gradviz, tmp_path: Path) 
     said = gradviz("info", path).stdout
     assert data["operations"] == {"AddBackward0": 30, "SumBackward0": 30}
     assert len(data["leaves"]) == 30
-    assert f"{data['nodes']} nodes, {data['edges']} edges, {data['depth']} deep" in said
+    assert (data["nodes"], data["edges"], data["depth"]) == (90, 89, 31)
+    assert "60 backward functions, 30 leaves, 89 edges, longest path 31" in said
     assert "Leaves: 30 inputs of 465 elements" in said
     assert "ws[29]" in said and "ws[0]" not in said  # the largest first
     assert "+18 more" in said

@@ -46,6 +46,10 @@ def test_help_has_every_field_with_its_own_words() -> None:
         (("--leaves", "hidden"), "leaves", "hidden"),
         (("--saved",), "saved", True),
         (("--no-saved",), "saved", False),
+        (("--depth", "3"), "depth", 3),
+        (("--depth", "all"), "depth", "all"),
+        (("--focus", "layers.0"), "focus", "layers.0"),
+        (("--expand", "a", "--expand", "b.0"), "expand", ("a", "b.0")),
     ],
 )
 def test_values(arguments: tuple[str, ...], name: str, value: object) -> None:
@@ -59,6 +63,13 @@ def test_a_wrong_number_is_refused_with_the_fields_own_words(value: str) -> None
     seen, said = invoke("--max-rows", value)
     assert seen == {}
     assert "It is a whole number, with 0 for no limit." in said
+
+
+@pytest.mark.parametrize("value", ["0", "deep", "1.5"])
+def test_a_field_of_numbers_and_words_lists_both(value: str) -> None:
+    seen, said = invoke("--depth", value)
+    assert seen == {}
+    assert "a whole number from 1, 'auto' or 'all'" in said
 
 
 def test_some_of_them() -> None:
