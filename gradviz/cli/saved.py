@@ -26,8 +26,9 @@ BY = ("line", "module", "op", "node", "dtype")
 @click.option("--json", "as_json", is_flag=True, help="Print exact bytes as JSON; all rows unless --top is given.")
 @target_argument
 def command(source: Source, by: Any, top: int | None, as_json: bool) -> None:
-    """Show what is saved for backward: how many bytes, and which lines, modules or ops hold them.
+    """Show what is saved for backward, in bytes.
 
+    Says which lines, modules or ops hold them, as far as was recorded.
     Nothing is unpacked, recomputed or kept by looking. Under FakeTensorMode the sizes are those of a real run.
     """
     with result_stream() as stream:
