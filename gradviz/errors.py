@@ -48,6 +48,10 @@ class GraphvizNotFound(LayoutError):
     """Neither a Graphviz program nor the engine inside pygraphviz is there, or the environment forbids both."""
 
 
+class GradientError(GradvizError, RuntimeError):
+    """A gradient that cannot be computed without disturbing the graph, or not at all."""
+
+
 class OutputError(GradvizError, OSError):
     """A file that cannot be written."""
 

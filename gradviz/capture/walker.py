@@ -175,10 +175,21 @@ def _traverse(starts: Sequence[Node]) -> _Traversal:
 
 def _describe(roots: Sequence[_Found], names: Names, title: str, saved: bool) -> Graph:
     bases = [base_of(root.tensor) for root in roots]
-    starts = [root.node for root in roots if root.node is not None]
-    starts += [node for base in bases if base is not None and (node := _quiet_grad_fn(base)) is not None]
-    found = _traverse(starts)
+    found = _traverse(_starts(roots, bases))
     return _Describer(found, names, saved).graph(roots, bases, title)
+
+
+def _starts(roots: Sequence[_Found], bases: Sequence[torch.Tensor | None]) -> list[Node]:
+    """Where a walk begins: the nodes of the roots, then those of the tensors that roots are views of."""
+    starts = [root.node for root in roots if root.node is not None]
+    return starts + [node for base in bases if base is not None and (node := _quiet_grad_fn(base)) is not None]
+
+
+def live_nodes(tensors: Sequence[torch.Tensor]) -> list[Node]:
+    """The nodes that `capture` numbers for these outputs, in the same order. Whoever keeps them keeps the graph alive."""
+    with private.without_subclasses():
+        roots = [_find_root("", tensor) for tensor in tensors]
+        return _traverse(_starts(roots, [base_of(tensor) for tensor in tensors])).nodes
 
 
 def _quiet_grad_fn(tensor: torch.Tensor) -> Node | None:

@@ -1,0 +1,1 @@
+"""Analyses that need real gradients: they call backward functions one by one, so they alone of the analyses import torch."""
