@@ -1,0 +1,165 @@
+"""Makes a picture of a graph: sizes the scene's boxes, has them placed, and puts title, legend and footer around them.
+
+This module joins scene, layout and page; it knows no picture format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from gradviz.graph import Graph
+from gradviz.layout.choose import place
+from gradviz.layout.model import Drawing, Frame, Placement, Rect
+from gradviz.render import curves, page, ports, wire_labels
+from gradviz.render.facts import facts
+from gradviz.render.geometry import Block, FrameBlock, Picture, Words
+from gradviz.render.labels import one_line
+from gradviz.render.metrics import text_width
+from gradviz.render.options import Direction, Options
+from gradviz.render.scene import Scene, scene
+from gradviz.render.sizing import FRAME_TITLE, PAD_X, Sized, frame_title, measured, placed, tooltip
+
+MARGIN = 16.0
+PART_GAP = 12.0  # between title, legend, boxes and footer
+LEAST_ROOM = 520.0  # for the texts around a small drawing
+MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
+GAP, RANK_GAP, SIDE_RANK_GAP = 18.0, 34.0, 44.0
+
+Placer = Callable[[Drawing], Placement]
+
+
+def picture(graph: Graph, options: Options) -> Picture:
+    """The picture of a graph. Raises LayoutError when no layout engine can place it."""
+
+    def placer(drawing: Drawing) -> Placement:
+        return place(drawing, engine=options.layout, timeout=options.layout_timeout)
+
+    return compose(graph, scene(graph, options), options.direction, placer)
+
+
+def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer) -> Picture:
+    """The picture of a scene, with the boxes where `placer` puts them."""
+    sizes = [measured(box) for box in drawn.boxes]
+    titles = [frame_title(frame.title) for frame in drawn.frames]
+    placement = _place(_drawing(drawn, sizes, titles, direction), direction, placer)
+    room = max(placement.width, LEAST_ROOM)
+    above = _above(drawn, room)
+    below = _below(drawn, placement.notes, room)
+    inner = max(placement.width, above.width, below.width)
+    left = MARGIN + float(round((inner - placement.width) / 2))
+    top = MARGIN + above.height
+    placement = curves.moved(placement, left, top)
+    below = below.moved(MARGIN, top + placement.height)
+    above = above.moved(MARGIN, MARGIN)
+    found = curves.with_heads(placement, [link.style == "data" for link in drawn.links])
+    blocks = tuple(_blocks(graph, drawn, sizes, placement))
+    labels = tuple(link.label for link in drawn.links)
+    around = Rect(0.0, top, inner + 2 * MARGIN, placement.height)
+    return Picture(
+        width=inner + 2 * MARGIN,
+        height=top + placement.height + below.height + MARGIN,
+        title=one_line(drawn.title) or "Autograd graph",
+        description=_description(drawn, direction),
+        words=above.words + below.words,
+        swatches=above.swatches,
+        frames=_frames(drawn, titles, placement, direction),
+        blocks=blocks,
+        curves=found,
+        wires=tuple(link.style for link in drawn.links),
+        wire_ends=tuple((link.source, link.target) for link in drawn.links),
+        wire_tips=labels,
+        wire_words=tuple(wire_labels.label_words(labels, found, [block.rect for block in blocks], around)),
+        notes=placement.notes,
+    )
+
+
+# -- layout ----------------------------------------------------------------------------------------------------------
+
+
+def _drawing(drawn: Scene, sizes: list[Sized], titles: list[tuple[str, float]], direction: Direction) -> Drawing:
+    flat = direction in ("left", "right")
+    labels = [
+        text_width(link.label, wire_labels.SIZE) if flat else wire_labels.SIZE for link in drawn.links if link.label
+    ]
+    frames = zip(drawn.frames, titles)
+    drawing = Drawing(
+        widths=np.array([size.width for size in sizes], dtype=np.float64),
+        heights=np.array([size.height for size in sizes], dtype=np.float64),
+        edges=np.array([(link.source, link.target) for link in drawn.links], dtype=np.int64).reshape(-1, 2),
+        frame_of=np.array([-1 if box.frame is None else box.frame for box in drawn.boxes], dtype=np.int64),
+        frames=tuple(Frame(frame.parent, width + 2 * PAD_X, FRAME_TITLE) for frame, (_, width) in frames),
+        gap=GAP,
+        rank_gap=(SIDE_RANK_GAP if flat else RANK_GAP) + max(labels, default=0.0),
+    )
+    return curves.sideways(drawing) if flat else drawing
+
+
+def _place(drawing: Drawing, direction: Direction, placer: Placer) -> Placement:
+    """The placement in its direction, on whole pixels, as curves."""
+    if not drawing.size:
+        nothing = np.zeros(0)
+        return Placement(nothing, nothing, np.zeros((0, 2)), np.zeros(1, dtype=np.int64), (), 0.0, 0.0, "none", True)
+    found = ports.spread(drawing, placer(drawing))
+    points = found.points if found.curved else np.rint(found.points)
+    width, height = (float(np.ceil(size)) for size in (found.width, found.height))
+    found = replace(found, x=np.rint(found.x), y=np.rint(found.y), points=points, width=width, height=height)
+    return curves.turn(curves.smooth(found), direction)
+
+
+# -- boxes and frames ------------------------------------------------------------------------------------------------
+
+
+def _blocks(graph: Graph, drawn: Scene, sizes: list[Sized], placement: Placement) -> Iterator[Block]:
+    told = len(drawn.boxes) <= MAX_TOOLTIPS
+    for box, size, x, y in zip(drawn.boxes, sizes, placement.x.tolist(), placement.y.tolist()):
+        rect = Rect(x - size.width / 2, y - size.height / 2, size.width, size.height)
+        tip = tooltip(facts(graph, box.about)) if told or size.cut else ""
+        yield Block(rect, box.kind, placed(size, rect), tip, bool(box.flags))
+
+
+def _frames(
+    drawn: Scene, titles: list[tuple[str, float]], placement: Placement, direction: Direction
+) -> tuple[FrameBlock, ...]:
+    """Frames with their titles, outer ones first. A frame with nothing in it has no size and is not drawn."""
+    depths: list[int] = []
+    for frame in drawn.frames:  # a parent comes before its children
+        depths.append(0 if frame.parent is None else depths[frame.parent] + 1)
+    made = [
+        FrameBlock(rect, (_frame_words(rect, *title, direction),), one_line(frame.title), depth)
+        for frame, title, rect, depth in zip(drawn.frames, titles, placement.frames, depths)
+        if rect.width and rect.height
+    ]
+    return tuple(sorted(made, key=lambda frame: frame.depth))
+
+
+def _frame_words(rect: Rect, text: str, width: float, direction: Direction) -> Words:
+    """The title where the layout left room for it: at the side that data comes from, in its upper or left corner."""
+    x = rect.x + rect.width - PAD_X - width if direction == "left" else rect.x + PAD_X
+    top = rect.y + rect.height - FRAME_TITLE if direction == "up" else rect.y
+    return Words(x, top + FRAME_TITLE - 5.0, text, "dim", width, centred=False)
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+def _above(drawn: Scene, room: float) -> page.Strip:
+    title = page.lines_strip([one_line(drawn.title)], room, "title")
+    legend = page.legend_strip([(entry.kind, entry.text) for entry in drawn.legend], room)
+    return page.stacked([title, legend], PART_GAP / 2, after=PART_GAP)
+
+
+def _below(drawn: Scene, notes: tuple[str, ...], room: float) -> page.Strip:
+    tips = len(drawn.boxes) > MAX_TOOLTIPS
+    missing = (
+        [f"tooltips only where text is shortened, since there are more than {MAX_TOOLTIPS:,} boxes"] if tips else []
+    )
+    lines = page.lines_strip([one_line(line) for line in (*drawn.footer, *notes, *missing)], room)
+    return page.stacked([lines], PART_GAP, before=PART_GAP)
+
+
+def _description(drawn: Scene, direction: Direction) -> str:
+    towards = {"down": "downwards", "up": "upwards", "right": "to the right", "left": "to the left"}[direction]
+    return ". ".join((f"Data flows {towards}, from the leaves to the outputs", *drawn.footer)) + "."

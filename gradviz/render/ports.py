@@ -1,0 +1,101 @@
+"""Where along a box's edge its lines begin and end: side by side in the order they come from, not all in one point.
+
+For placements whose lines run from middle to middle, downwards. A line that comes straight down stays straight. This
+module works on whole arrays and knows positions only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gradviz.layout.model import Drawing, Floats, Ints, Placement
+
+STEP = 14.0  # between two ports, where the box is wide enough
+LEAST_STEP = 3.0  # lines closer than this would blot: they keep the same point
+CORNER = 9.0  # no port nearer to the end of a side
+TWIN_STEP = 8.0  # between lines that join the same two boxes
+TWIN_ROOM = 7.0  # how far such lines may move to either side; other boxes are further away
+SHORT = 48.0  # a straight end longer than this passes other boxes, so it stays where it is
+
+Bools = npt.NDArray[np.bool_]
+
+
+class _Ends(NamedTuple):
+    """One end of every drawn line: the straight run of points it ends with, and where it comes from."""
+
+    box: Ints
+    first: Ints  # points first..last belong to the straight end
+    last: Ints
+    side: Floats  # how far to the right the line comes from; 0 when it stays straight
+
+
+def spread(drawing: Drawing, placement: Placement) -> Placement:
+    """The placement with a port for each line. Curved placements have their own and stay as they are."""
+    if placement.curved or not len(placement.points):
+        return placement
+    points = placement.points.copy()
+    drawn = np.flatnonzero(np.diff(placement.starts) >= 2)
+    edges, starts = drawing.edges[drawn], placement.starts[drawn]
+    lasts = placement.starts[drawn + 1] - 1
+    _part_twins(points, edges, starts, lasts)
+    for ends in (_ends(points, edges[:, 0], starts, lasts, 1), _ends(points, edges[:, 1], lasts, starts, -1)):
+        move = _offsets(ends, drawing.widths / 2 - CORNER)
+        _shift(points, np.minimum(ends.first, ends.last), np.abs(ends.last - ends.first) + 1, move)
+    return replace(placement, points=points)
+
+
+def _part_twins(points: Floats, edges: Ints, starts: Ints, lasts: Ints) -> None:
+    """Moves whole lines that join the same two boxes apart, for else they hide each other."""
+    _, group, sizes = np.unique(edges, axis=0, return_inverse=True, return_counts=True)
+    group = group.reshape(-1)
+    order = np.argsort(group, kind="stable")
+    begins = np.cumsum(sizes) - sizes
+    rank = np.empty(len(edges), dtype=np.int64)
+    rank[order] = np.arange(len(edges)) - begins[group[order]]
+    step = np.minimum(TWIN_STEP, 2 * TWIN_ROOM / np.maximum(sizes - 1, 1))[group]
+    _shift(points, starts, lasts - starts + 1, (rank - (sizes[group] - 1) / 2) * step)
+
+
+def _ends(points: Floats, box: Ints, at: Ints, other: Ints, way: int) -> _Ends:
+    """The straight ends at points `at` of lines that go on by steps of `way` to `other`."""
+    first = at.copy()
+    going = np.ones(len(at), dtype=bool)
+    while going.any():
+        following = np.where(first == other, first, first + way)
+        straight = np.abs(points[following, 0] - points[at, 0]) < 0.5
+        short = np.abs(points[following, 1] - points[at, 1]) <= SHORT
+        going &= straight & short & (following != first)
+        first = np.where(going, following, first)
+    beyond = np.where(first == other, first, first + way)
+    side = points[beyond, 0] - points[at, 0]
+    return _Ends(box, first, at, np.where(np.abs(side) < 0.5, 0.0, side))
+
+
+def _offsets(ends: _Ends, room: Floats) -> Floats:
+    """How far each end moves along its box's side: by its place among the box's ends, seen from the straight ones."""
+    count = len(room)
+    order = np.lexsort((ends.side, ends.box))
+    box, side = ends.box[order], ends.side[order]
+    total = np.bincount(box, minlength=count)
+    left = np.bincount(box[side < 0], minlength=count)[box]
+    straight = np.bincount(box[side == 0], minlength=count)[box]
+    rank = np.arange(len(box)) - (np.cumsum(total) - total)[box]
+    unit = np.where(side < 0, rank - left, rank - left - straight + 1).astype(np.float64)
+    unit = np.where(straight == 0, rank - (total[box] - 1) / 2, unit)
+    unit[side == 0] = 0.0
+    most = np.zeros(count)
+    np.maximum.at(most, box, np.abs(unit))
+    step = np.minimum(STEP, room[box] / np.maximum(most[box], 1.0))
+    found = np.empty(len(box))
+    found[order] = unit * np.where(step < LEAST_STEP, 0.0, step)
+    return found
+
+
+def _shift(points: Floats, first: Ints, counts: Ints, move: Floats) -> None:
+    """Moves runs of points to the right."""
+    moved = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
+    points[moved, 0] += np.repeat(move, counts)

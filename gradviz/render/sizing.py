@@ -1,0 +1,78 @@
+"""The text of one box: which line looks how, where it stands, and how large the box must be to hold it.
+
+This module knows the scene's boxes and the font; it knows nothing of layouts or formats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gradviz.layout.model import Rect
+from gradviz.render.geometry import Tone, Words
+from gradviz.render.labels import one_line
+from gradviz.render.metrics import shorten, text_width
+from gradviz.render.page import NOTE_SIZE
+from gradviz.render.scene import Box
+
+STRONG_SIZE, PLAIN_SIZE = 12.0, 11.0
+LINE = 15.0
+PAD_X, PAD_Y = 10.0, 5.0
+BASELINE = 11.5  # of a line, below its upper edge
+MAX_CELLS = 48  # longer lines are shortened in the middle; the tooltip has them in full
+FRAME_CELLS = 48
+FRAME_TITLE = 18.0
+
+
+class Sized(NamedTuple):
+    """Lines of one box with their looks, and the size that holds them. `cut` when a line had to be shortened."""
+
+    lines: tuple[tuple[str, Tone, float], ...]
+    width: float
+    height: float
+    cut: bool
+
+
+def measured(box: Box) -> Sized:
+    """The box's lines as they will be drawn, and its size in whole, even pixels, so that its middle is a whole one."""
+    lines = list(_toned(box))
+    widths = [width for _, _, width in lines]
+    cut = any(text not in box.lines for text, tone, _ in lines if tone != "warning")
+    return Sized(tuple(lines), _even(max(widths, default=0.0) + 2 * PAD_X), _even(LINE * len(lines) + 2 * PAD_Y), cut)
+
+
+def _toned(box: Box) -> list[tuple[str, Tone, float]]:
+    """Each line with its look and its width."""
+    toned: list[tuple[str, Tone]] = [(line, "plain" if i else "strong") for i, line in enumerate(box.lines)]
+    if box.flags:
+        toned.append((", ".join(box.flags), "warning"))
+    short = [(shorten(text, MAX_CELLS), tone) for text, tone in toned]
+    return [(text, tone, text_width(text, tone_size(tone))) for text, tone in short]
+
+
+def tone_size(tone: Tone) -> float:
+    """Font size of a line in a box."""
+    return STRONG_SIZE if tone == "strong" else PLAIN_SIZE
+
+
+def placed(sized: Sized, rect: Rect) -> tuple[Words, ...]:
+    """The lines in the middle of a box."""
+    x = rect.x + rect.width / 2
+    top = rect.y + (rect.height - LINE * len(sized.lines)) / 2 + BASELINE
+    return tuple(Words(x, top + LINE * i, text, tone, width) for i, (text, tone, width) in enumerate(sized.lines))
+
+
+def frame_title(title: str) -> tuple[str, float]:
+    """A frame's title as it is drawn, and its width."""
+    short = shorten(one_line(title), FRAME_CELLS)
+    return short, text_width(short, NOTE_SIZE)
+
+
+def tooltip(pairs: Sequence[tuple[str, str]]) -> str:
+    """Facts as lines of text."""
+    return "\n".join(f"{word}: {text}" for word, text in pairs)
+
+
+def _even(size: float) -> float:
+    return 2.0 * math.ceil(size / 2)

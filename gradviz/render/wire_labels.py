@@ -1,0 +1,104 @@
+"""Where the words beside edges stand: next to an edge's end or middle, wherever they cover no box and no other words.
+
+An edge whose words fit nowhere gets none; its tooltip has them. This module knows positions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from gradviz.layout.model import Floats, Rect
+from gradviz.render.curves import Curves
+from gradviz.render.geometry import Words
+from gradviz.render.metrics import text_width
+
+SIZE = 9.0
+GAP = 4.0
+AIR = 2.0
+STEP = 6.0  # at most this far apart are the points of a curve that a label keeps off
+MAX_CURVES = 2_000
+CELL = 64.0  # side of the squares of the index of what is taken
+
+
+class _Taken:
+    """Rectangles by the squares they touch, to ask quickly what a new one would cover."""
+
+    def __init__(self, rects: Sequence[Rect]) -> None:
+        self.squares: dict[tuple[int, int], list[Rect]] = {}
+        for rect in rects:
+            self.add(rect)
+
+    def add(self, rect: Rect) -> None:
+        for square in _squares(rect):
+            self.squares.setdefault(square, []).append(rect)
+
+    def is_free(self, rect: Rect) -> bool:
+        """Whether a rectangle with a little air around it touches nothing."""
+        wide = Rect(rect.x - AIR, rect.y - AIR, rect.width + 2 * AIR, rect.height + 2 * AIR)
+        return not any(_overlap(wide, other) for square in _squares(wide) for other in self.squares.get(square, ()))
+
+
+def _squares(rect: Rect) -> Iterator[tuple[int, int]]:
+    for i in range(int(rect.x // CELL), int((rect.x + rect.width) // CELL) + 1):
+        for j in range(int(rect.y // CELL), int((rect.y + rect.height) // CELL) + 1):
+            yield i, j
+
+
+def _overlap(one: Rect, two: Rect) -> bool:
+    across = one.x < two.x + two.width and two.x < one.x + one.width
+    return across and one.y < two.y + two.height and two.y < one.y + one.height
+
+
+def label_words(labels: Sequence[str], curves: Curves, boxes: Sequence[Rect], room: Rect) -> Iterator[Words]:
+    """Words for the labels (one for each curve, mostly empty) that cover nothing and stay inside `room`.
+
+    In a drawing of moderate size they keep off the curves too, where any place allows that.
+    """
+    if not any(labels):
+        return
+    taken = _Taken(boxes)
+    lines = _Taken(_samples(curves) if len(labels) <= MAX_CURVES else ())
+    for i, label in enumerate(labels):
+        points = curves.points[curves.starts[i] : curves.starts[i + 1]]
+        if label and len(points):
+            width = text_width(label, SIZE)
+            places = [r for r in _candidates(points, width) if _inside(r, room) and taken.is_free(r)]
+            if places:
+                rect = next((place for place in places if lines.is_free(place)), places[0])
+                taken.add(rect)
+                yield Words(rect.x, rect.y + 0.8 * SIZE, label, "dim", width, centred=False)
+
+
+def _candidates(points: Floats, width: float) -> Iterator[Rect]:
+    """Places beside the curve: right and left of its end, of its middle, and of its start."""
+    piece = 3 * ((len(points) - 1) // 6)
+    between = bezier(points[piece : piece + 4], np.array([0.5, 0.25, 0.75]))
+    for x, y in (points[-1].tolist(), *between.tolist(), points[0].tolist()):
+        for shift in (-SIZE - 2 * GAP, -SIZE / 2, GAP):
+            yield Rect(x + GAP, y + shift, width, SIZE + 1.0)
+            yield Rect(x - GAP - width, y + shift, width, SIZE + 1.0)
+
+
+def _samples(curves: Curves) -> list[Rect]:
+    """Small squares along every curve, close enough together that no word fits between them."""
+    found: list[Rect] = []
+    for start, end in zip(curves.starts[:-1].tolist(), curves.starts[1:].tolist()):
+        for i in range(start, end - 3, 3):
+            piece = curves.points[i : i + 4]
+            steps = int(np.abs(np.diff(piece, axis=0)).sum() / STEP) + 2
+            found.extend(Rect(x, y, 1.0, 1.0) for x, y in bezier(piece, np.linspace(0.0, 1.0, steps)).tolist())
+    return found
+
+
+def bezier(piece: Floats, at: Floats) -> Floats:
+    """Points of one cubic Bezier piece at the given parameters."""
+    t, rest = at[:, None], 1.0 - at[:, None]
+    found: Floats = rest**3 * piece[0] + 3 * rest**2 * t * piece[1] + 3 * rest * t**2 * piece[2] + t**3 * piece[3]
+    return found
+
+
+def _inside(rect: Rect, room: Rect) -> bool:
+    across = room.x <= rect.x and rect.x + rect.width <= room.x + room.width
+    return across and room.y <= rect.y and rect.y + rect.height <= room.y + room.height

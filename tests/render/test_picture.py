@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from gradviz.graph import Graph, Node, TensorInfo
+from gradviz.layout.model import Drawing, Placement, Rect
+from gradviz.render.frames import Frame
+from gradviz.render.geometry import Picture, Words
+from gradviz.render.metrics import cells, is_measured, shorten, text_width
+from gradviz.render.options import Direction, LayoutEngine, Options
+from gradviz.render.page import legend_strip, wrap
+from gradviz.render.picture import LEAST_ROOM, compose, picture
+from gradviz.render.scene import Box, Legend, Link, Scene, scene
+from gradviz.render.sizing import MAX_CELLS
+from tests.builders import GRAPHS, multi_output, views
+from tests.render.column import drawn, in_a_column
+
+DIRECTIONS: tuple[Direction, ...] = ("down", "up", "right", "left")
+
+
+def extent(words: Words, size: float = 12.0) -> Rect:
+    """The room of a line of text, by the font's own measures."""
+    left = words.x - words.width / 2 if words.centred else words.x
+    return Rect(left, words.y - 0.76 * size, words.width, 0.98 * size)
+
+
+def contains(outer: Rect, inner: Rect) -> bool:
+    across = outer.x <= inner.x and inner.x + inner.width <= outer.x + outer.width
+    return across and outer.y <= inner.y and inner.y + inner.height <= outer.y + outer.height
+
+
+def overlap(one: Rect, two: Rect) -> bool:
+    across = one.x < two.x + two.width - 0.01 and two.x < one.x + one.width - 0.01
+    return across and one.y < two.y + two.height - 0.01 and two.y < one.y + one.height - 0.01
+
+
+def everything_placed(made: Picture) -> Iterator[Rect]:
+    """What may not cover each other: boxes, the legend, and all texts around and between them."""
+    yield from (block.rect for block in (*made.blocks, *made.swatches))
+    yield from (extent(words, 15.0 if words.tone == "title" else 10.5) for words in made.words)
+    yield from (extent(words, 9.0) for words in made.wire_words)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_nothing_overlaps_and_everything_is_inside(name: str, direction: Direction) -> None:
+    made = drawn(GRAPHS[name], direction, saved=True, attributes=True)
+    page = Rect(0, 0, made.width, made.height)
+    placed = list(everything_placed(made))
+    assert all(contains(page, rect) for rect in placed)
+    assert not [pair for pair in combinations(placed, 2) if overlap(*pair)]
+    assert made.curves.points[:, 0].max(initial=0) <= made.width and made.curves.points.min(initial=0) >= 0
+
+
+@pytest.mark.parametrize("direction", ["down", "left"])
+@pytest.mark.parametrize("layout", ["dot", "layered"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_real_layouts_overlap_nothing(name: str, layout: LayoutEngine, direction: Direction) -> None:
+    made = picture(GRAPHS[name], Options(layout=layout, direction=direction, saved=True))
+    page = Rect(0, 0, made.width, made.height)
+    placed = list(everything_placed(made))
+    assert all(contains(page, rect) for rect in placed)
+    assert not [pair for pair in combinations(placed, 2) if overlap(*pair)]
+
+
+@pytest.mark.parametrize("layout", ["dot", "layered"])
+def test_edges_join_their_boxes(layout: LayoutEngine) -> None:
+    made = picture(GRAPHS["random"], Options(layout=layout))
+    for i, (source, target) in enumerate(made.wire_ends):
+        begin, tip = made.curves.points[made.curves.starts[i]], made.curves.heads[i, 0]
+        for (x, y), block in ((begin, source), (tip, target)):
+            rect = made.blocks[block].rect
+            wide = Rect(rect.x - 2, rect.y - 2, rect.width + 4, rect.height + 4)
+            assert contains(wide, Rect(x, y, 0, 0))
+        assert begin[1] < tip[1]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_text_stays_in_its_box(name: str) -> None:
+    for block in drawn(GRAPHS[name], saved=True, attributes=True).blocks:
+        rows = [extent(words) for words in block.words]
+        assert all(contains(block.rect, row) for row in rows)
+        assert all(
+            words.width == pytest.approx(text_width(words.text, 12 if i == 0 else 11))
+            for i, words in enumerate(block.words)
+        )
+        assert not [pair for pair in combinations(rows, 2) if overlap(*pair)]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_picture_shows_the_whole_scene(name: str) -> None:
+    graph = GRAPHS[name]
+    expected = scene(graph, Options())
+    made = drawn(graph)
+    assert [block.kind for block in made.blocks] == [box.kind for box in expected.boxes]
+    assert len(made.wires) == len(expected.links) == len(made.curves.starts) - 1
+    assert [swatch.kind for swatch in made.swatches] == [entry.kind for entry in expected.legend]
+    shown = " ".join(words.text for words in made.words)
+    assert all(word in shown for line in expected.footer for word in line.split())
+
+
+@pytest.mark.parametrize(
+    ("direction", "axis", "sign"), [("down", 1, 1), ("up", 1, -1), ("right", 0, 1), ("left", 0, -1)]
+)
+def test_data_flows_in_the_direction_asked_for(direction: Direction, axis: int, sign: int) -> None:
+    made = drawn(GRAPHS["chain"], direction)
+    middles = [(b.rect.x + b.rect.width / 2, b.rect.y + b.rect.height / 2) for b in made.blocks]
+    for i, (source, target) in enumerate(made.wire_ends):
+        points = made.curves.points[made.curves.starts[i] : made.curves.starts[i + 1]]
+        along = sign * (middles[target][axis] - middles[source][axis])
+        # The stand-in places boxes by number, so an edge from a higher number to a lower one runs backwards.
+        assert (along > 0) == (target > source)
+        assert np.allclose(points[0], middles[source])
+        assert np.allclose(made.curves.heads[i, 0], middles[target])
+
+
+def test_only_data_has_arrowheads() -> None:
+    made = drawn(views(), saved=True)
+    headed = ~np.isnan(made.curves.heads[:, 0, 0])
+    assert "view" in made.wires
+    assert headed.tolist() == [kind == "data" for kind in made.wires]
+
+
+def test_an_arrowhead_ends_the_curve_and_points_along_it() -> None:
+    made = drawn(GRAPHS["diamond"])
+    for i in range(len(made.wires)):
+        tip, left, right = made.curves.heads[i]
+        end = made.curves.points[made.curves.starts[i + 1] - 1]
+        neck = (left + right) / 2
+        assert np.hypot(*(tip - neck)) == pytest.approx(6.5)
+        assert 0 < np.hypot(*(end - neck)) < 1.5  # a little inside the head: no gap
+
+
+def test_curves_keep_the_placement_s_points() -> None:
+    points = np.array([[0, 0], [0, 40], [30, 80], [30, 120]], dtype=float)
+
+    def placer(drawing: Drawing) -> Placement:
+        x, y = np.array([10.0, 200.0]), np.array([20.0, 200.0])
+        return Placement(x, y, points, np.array([0, 4]), (), 300, 300, "fixed")
+
+    boxes = tuple(Box(i, "op", ("a",), i, Node(i, "a")) for i in range(2))
+    made = compose(Graph(), Scene("", boxes, (Link(0, 1, "saved"),), (), ()), "down", placer)
+    on_curve = made.curves.points[::3]
+    assert np.allclose(on_curve - on_curve[0], points)
+    assert np.allclose(made.curves.points[3:7, 0] - on_curve[1, 0], [0, 0, 30, 30])  # upright at both ends of the bend
+
+
+def test_a_long_name_is_shortened_in_its_middle_and_told_in_the_tooltip() -> None:
+    name = "VeryLong" * 9
+    made = drawn(Graph(nodes=(Node(0, name, (TensorInfo((2,), "float32", "cpu"),)),)))
+    text = made.blocks[0].words[0].text
+    assert cells(text) == MAX_CELLS and "…" in text and text.startswith("VeryLong") and text.endswith("VeryLong")
+    assert name in made.blocks[0].tooltip
+
+
+def test_flags_are_marked_and_said_in_words() -> None:
+    made = drawn(GRAPHS["everything"])
+    marked = [block for block in made.blocks if block.marked]
+    assert len(marked) == 1
+    assert [words.text for words in marked[0].words if words.tone == "warning"] == ["custom function, hooks"]
+
+
+def test_labels_of_edges_are_drawn_beside_them() -> None:
+    made = drawn(multi_output())
+    assert {words.text for words in made.wire_words} == {"output 0", "output 1", "output 2"}
+    assert set(made.wire_tips) >= {"output 0", "output 1", "output 2"}
+
+
+def test_frames_surround_their_boxes_and_have_a_title() -> None:
+    boxes = tuple(Box(i, "op", ("AddBackward0",), i, Node(i, "AddBackward0"), (), i and 0) for i in range(3))
+    boxes = (boxes[0]._replace(frame=None), *boxes[1:])
+    framed = Scene(
+        "", boxes, (Link(0, 1), Link(1, 2)), (Legend("op", "backward function"),), (), (Frame("layer1", None, 0),)
+    )
+    made = compose(Graph(), framed, "down", in_a_column)
+    (frame,) = made.frames
+    assert [contains(frame.rect, block.rect) for block in made.blocks] == [False, True, True]
+    assert frame.words[0].text == "layer1" and contains(frame.rect, extent(frame.words[0]))
+    assert not any(overlap(extent(frame.words[0]), block.rect) for block in made.blocks)
+
+
+def test_the_layout_is_told_to_leave_room_for_labels() -> None:
+    seen: list[Drawing] = []
+
+    def placer(drawing: Drawing) -> Placement:
+        seen.append(drawing)
+        return in_a_column(drawing)
+
+    for graph in (GRAPHS["chain"], GRAPHS["multi_output"]):
+        compose(graph, scene(graph, Options()), "down", placer)
+    assert seen[1].rank_gap > seen[0].rank_gap
+
+
+def test_notes_of_the_layout_are_in_the_footer() -> None:
+    def placer(drawing: Drawing) -> Placement:
+        return replace(in_a_column(drawing), notes=("dot took too long",))
+
+    made = compose(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), "down", placer)
+    assert "dot took too long" in [words.text for words in made.words]
+
+
+# -- measures --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "expected"),
+    [("abc", 3, "abc"), ("abcdefg", 5, "ab…fg"), ("abcdefg", 1, "…"), ("漢字漢字漢字", 6, "漢…字"), ("", 4, "")],
+)
+def test_shorten(text: str, limit: int, expected: str) -> None:
+    assert shorten(text, limit) == expected
+    assert cells(shorten(text, limit)) <= limit
+
+
+def test_wide_letters_take_two_cells() -> None:
+    assert text_width("漢", 10) == 2 * text_width("a", 10) == text_width("👩", 10)
+    assert is_measured("αβ × 漢 é") and not is_measured("שלום")
+
+
+@pytest.mark.parametrize("text", ["a b c", "one two three four", "x" * 50, "漢字" * 20, "a " + "b" * 30])
+def test_wrapped_lines_fit_and_lose_nothing(text: str) -> None:
+    lines = wrap(text, 10)
+    assert all(0 < cells(line) <= 10 for line in lines)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_legend_stays_in_its_room() -> None:
+    entries = [("op", "backward function"), ("leaf", "leaf"), ("output", "output" * 4)]
+    strip = legend_strip(entries, 200.0)  # type: ignore[arg-type]
+    assert strip.width <= 200.0 < LEAST_ROOM
+    assert len({swatch.rect.y for swatch in strip.swatches}) > 1
