@@ -1,0 +1,167 @@
+"""Writes a picture as SVG, in pieces, and small: shared style rules, short numbers, one element for each thing.
+
+Every text passes through `escape`. This module knows geometry and SVG, nothing of graphs or layouts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from gradviz.graph import Graph
+from gradviz.render.geometry import Block, FrameBlock, Picture, Tone, Words
+from gradviz.render.metrics import is_measured
+from gradviz.render.options import Options, Theme
+from gradviz.render.picture import picture
+from gradviz.render.svg_style import style_sheet
+
+AT_ONCE = 1000  # elements in one piece
+TONE_CLASS: dict[Tone, str] = {"title": "gv-t", "strong": "gv-s", "plain": "", "dim": "gv-n", "warning": "gv-w"}
+
+# What XML 1.0 cannot hold: controls, half surrogate pairs and two characters that are none.
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
+_SPECIAL = re.compile('[&<>"]')
+
+
+def render(graph: Graph, options: Options) -> Iterator[str]:
+    """The graph as an SVG file, in pieces."""
+    return write(picture(graph, options), options.theme)
+
+
+def escape(text: str) -> str:
+    """Text for an SVG element or attribute; what XML cannot hold shows as the replacement character.
+
+    >>> escape("<lambda> & \\x00")
+    '&lt;lambda&gt; &amp; \ufffd'
+    """
+    return _SPECIAL.sub(lambda found: _ENTITIES[found[0]], _NOT_XML.sub("\ufffd", text))
+
+
+def write(made: Picture, theme: Theme, *, fit: bool = False) -> Iterator[str]:
+    """A picture as SVG in pieces. With `fit` it shrinks to the width of the page that it stands in."""
+    scope = _scope(made, theme)
+    width, height = number(made.width), number(made.height)
+    fitting = ' style="max-width:100%;height:auto"' if fit else ""
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+        f' class="{scope}"{fitting} role="img" aria-labelledby="{scope}-t {scope}-d">\n'
+        f'<title id="{scope}-t">{escape(made.title)}</title>\n<desc id="{scope}-d">{escape(made.description)}</desc>\n'
+        f"<style>\n{style_sheet(scope, theme)}\n</style>\n"
+        f'<rect class="gv-bg" width="{width}" height="{height}"/>\n'
+    )
+    yield from _group("gv-f", (_frame(frame) for frame in made.frames))
+    yield from _group("gv-e", _wires(made))
+    yield from _heads(made)
+    yield from _group("gv-b", (_block(block) for block in (*made.swatches, *made.blocks)))
+    yield from _joined(_words(words) for words in made.words)
+    yield from _joined(_words(words, "gv-l") for words in made.wire_words)
+    yield from _joined(_words(words, "gv-c") for frame in made.frames for words in frame.words)
+    yield "</svg>\n"
+
+
+def _scope(made: Picture, theme: Theme) -> str:
+    """A class that other pictures on the same page do not have, the same at every run."""
+    facts = (theme, made.width, made.height, made.title, made.description, len(made.blocks), len(made.wires))
+    return "gv-" + hashlib.sha256(repr(facts).encode()).hexdigest()[:8]
+
+
+# -- pieces ----------------------------------------------------------------------------------------------------------
+
+
+def number(value: float) -> str:
+    """A length with at most one decimal.
+
+    >>> number(3.0), number(0.25), number(-0.04)
+    ('3', '0.2', '0')
+    """
+    rounded = round(value, 1)
+    return str(int(rounded)) if rounded == int(rounded) else str(rounded)
+
+
+def _joined(elements: Iterable[str]) -> Iterator[str]:
+    """The elements, many in one piece."""
+    elements = iter(elements)
+    while piece := "".join(islice(elements, AT_ONCE)):
+        yield piece
+
+
+def _group(name: str, elements: Iterable[str]) -> Iterator[str]:
+    """The elements inside a `g`; nothing when there are none."""
+    opened = False
+    for piece in _joined(elements):
+        yield piece if opened else f'<g class="{name}">\n{piece}'
+        opened = True
+    if opened:
+        yield "</g>\n"
+
+
+# -- elements --------------------------------------------------------------------------------------------------------
+
+
+def _block(block: Block) -> str:
+    name = f"gv-{block.kind} gv-m" if block.marked else f"gv-{block.kind}"
+    tip = f"<title>{escape(block.tooltip)}</title>" if block.tooltip else ""
+    x, y, width, height = (number(side) for side in block.rect)
+    rounding = 2 if not block.words else 5
+    rect = f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{rounding}"/>'
+    return f'<g class="{name}">{tip}{rect}{"".join(_words(words) for words in block.words)}</g>\n'
+
+
+def _words(words: Words, name: str | None = None) -> str:
+    name = TONE_CLASS[words.tone] if name is None else name
+    style = f' class="{name}"' if name else ""
+    if not is_measured(words.text):  # a font that we did not measure draws it: make it keep to its room
+        style += f' textLength="{number(words.width)}" lengthAdjust="spacingAndGlyphs"'
+    end = "" if words.centred else "\n"
+    return f'<text x="{number(words.x)}" y="{number(words.y)}"{style}>{escape(words.text)}</text>{end}'
+
+
+def _frame(frame: FrameBlock) -> str:
+    x, y, width, height = (number(side) for side in frame.rect)
+    tip = f"<title>{escape(frame.tooltip)}</title>"
+    rect = f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="8"/>'
+    return f"<g>{tip}{rect}</g>\n"
+
+
+def _wires(made: Picture) -> Iterator[str]:
+    points, starts = made.curves.points.round(1).tolist(), made.curves.starts.tolist()
+    for i, kind in enumerate(made.wires):
+        if starts[i] < starts[i + 1]:
+            name = "" if kind == "data" else f' class="gv-{kind}"'
+            path = path_data(points[starts[i] : starts[i + 1]])
+            tip = made.wire_tips[i]
+            yield (
+                f'<path{name} d="{path}"><title>{escape(tip)}</title></path>\n'
+                if tip
+                else f'<path{name} d="{path}"/>\n'
+            )
+
+
+def path_data(points: Sequence[Sequence[float]]) -> str:
+    """Control points as path data; pieces that run straight down or up become lines."""
+    x, y = points[0]
+    parts = [f"M{_pair(x, y)}"]
+    for i in range(1, len(points) - 2, 3):
+        one, two, end = points[i], points[i + 1], points[i + 2]
+        if x == one[0] == two[0] == end[0]:
+            parts.append(f"V{number(end[1])}")
+        else:
+            parts.append(f"C{_pair(*one)} {_pair(*two)} {_pair(*end)}")
+        x = end[0]
+    return "".join(parts)
+
+
+def _pair(x: float, y: float) -> str:
+    return f"{number(x)} {number(y)}"
+
+
+def _heads(made: Picture) -> Iterator[str]:
+    """All arrowheads, many in one path."""
+    heads = (head for head in made.curves.heads.round(1).tolist() if not math.isnan(head[0][0]))
+    while some := list(islice(heads, AT_ONCE)):
+        path = "".join(f"M{_pair(*tip)}L{_pair(*left)} {_pair(*right)}z" for tip, left, right in some)
+        yield f'<path class="gv-h" d="{path}"/>\n'
