@@ -1,0 +1,136 @@
+"""Writes a picture as DOT in which everything has its place already, for Graphviz to paint as PNG or PDF.
+
+Every box, border and line of text is a node with a fixed position, every curve an edge with fixed control points, so
+what Graphviz paints is what the SVG shows. This
+module runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gradviz.layout.model import Floats, Rect
+from gradviz.render.curves import HEAD_LENGTH
+from gradviz.render.dot import quote
+from gradviz.render.geometry import Block, Picture, Tone, WireKind, Words
+from gradviz.render.metrics import FONTS
+from gradviz.render.page import NOTE_SIZE, TITLE_SIZE
+from gradviz.render.palette import BoxKind, Palette
+from gradviz.render.shades import border, dim, ground
+from gradviz.render.sizing import PLAIN_SIZE, STRONG_SIZE
+from gradviz.render.wire_labels import SIZE as LABEL_SIZE
+
+SCALE = 2.4  # points for one pixel: Graphviz rounds corners by 12 points, which are then our 5 pixels
+DPI = 72 / SCALE  # at which one of our pixels becomes one pixel
+MIDDLE = 0.31  # em from the middle of a line, where Graphviz puts a text, down to its baseline
+FAMILY = ",".join(FONTS)
+HEAD_SIZE = HEAD_LENGTH * SCALE / 10  # Graphviz's own arrowhead is 10 points long
+SIZES: dict[Tone, float] = {
+    "title": TITLE_SIZE,
+    "strong": STRONG_SIZE,
+    "plain": PLAIN_SIZE,
+    "dim": NOTE_SIZE,
+    "warning": PLAIN_SIZE,
+}
+BOLD: tuple[Tone, ...] = ("title", "strong", "warning")
+LINE_STYLE: dict[WireKind, str] = {"data": "", "saved": ",dir=none,style=dashed", "view": ",dir=none,style=dotted"}
+
+
+def fixed_dot(made: Picture, colors: Palette, scale: float) -> Iterator[str]:
+    """DOT for `neato -n2`, statement by statement. With `scale` 1, Graphviz paints one pixel, or point, for each of ours."""
+    writer = _Writer(made.height, colors)
+    yield writer.head(scale)
+    yield writer.corner("c0", 0.0, 0.0)
+    yield writer.corner("c1", made.width, made.height)
+    for i, frame in enumerate(made.frames):
+        yield writer.rect(f"f{i}", frame.rect, ground(colors, frame.depth), colors.border, "rounded,filled")
+    for i, block in enumerate(made.blocks):
+        yield writer.block(f"n{i}", block)
+    for i, block in enumerate(made.swatches):
+        yield writer.block(f"s{i}", block)
+    yield writer.texts_begin()
+    for i, (words, color, size) in enumerate(_texts(made, colors)):
+        yield writer.text(f"t{i}", words, color, size)
+    yield from writer.edges(made)
+    yield "}\n"
+
+
+def _texts(made: Picture, colors: Palette) -> Iterator[tuple[Words, str, float]]:
+    """Every line of text with its colour and size."""
+    for block in made.blocks:
+        for words in block.words:
+            yield words, _box_color(words.tone, block.kind, colors), SIZES[words.tone]
+    for words in (*made.words, *(words for frame in made.frames for words in frame.words)):
+        yield words, colors.text if words.tone == "title" else colors.muted, SIZES[words.tone]
+    for words in made.wire_words:
+        yield words, colors.muted, LABEL_SIZE
+
+
+def _box_color(tone: Tone, kind: BoxKind, colors: Palette) -> str:
+    if tone == "warning":
+        return colors.warning
+    return colors.text if tone == "strong" else dim(colors, kind)
+
+
+class _Writer:
+    """Statements in Graphviz's units: points, y upwards."""
+
+    def __init__(self, height: float, colors: Palette) -> None:
+        self.height, self.colors = height, colors
+
+    def head(self, scale: float) -> str:
+        return (
+            f'digraph {{\ngraph [pad=0,margin=0,outputorder=nodesfirst,bgcolor="{self.colors.background}",'
+            f"dpi={DPI * scale:.6g}];\n"
+            f'node [label="",shape=box,fixedsize=shape,margin=0,penwidth={SCALE:g}];\n'
+            f'edge [color="{self.colors.line}",penwidth={1.2 * SCALE:g},arrowsize={HEAD_SIZE:g}];\n'
+        )
+
+    def texts_begin(self) -> str:
+        return f'node [shape=none,height=0.01,fontname="{FAMILY}"];\n'
+
+    def corner(self, name: str, x: float, y: float) -> str:
+        """An invisible point, so that the painted page is as large as the picture."""
+        return f"{name} [shape=point,style=invis,width=0,height=0,{self._at(x, y)}];\n"
+
+    def block(self, name: str, block: Block) -> str:
+        edge = self.colors.warning if block.marked else border(self.colors, block.kind)
+        style = "filled,dashed" if block.marked else "rounded,filled" if block.words else "filled"
+        return self.rect(name, block.rect, self.colors.fill(block.kind), edge, style)
+
+    def rect(self, name: str, rect: Rect, fill: str, edge: str, style: str) -> str:
+        place = self._at(rect.x + rect.width / 2, rect.y + rect.height / 2)
+        size = f"width={_inches(rect.width)},height={_inches(rect.height)}"
+        return f'{name} [style="{style}",fillcolor="{fill}",color="{edge}",{size},{place}];\n'
+
+    def text(self, name: str, words: Words, color: str, size: float) -> str:
+        middle = words.x if words.centred else words.x + words.width / 2
+        bold = f',fontname="{FAMILY} Bold"' if words.tone in BOLD else ""
+        label = quote([words.text], left=not words.centred)
+        look = f'label={label},fontcolor="{color}",fontsize={size * SCALE:.6g}{bold},width={_inches(words.width)}'
+        return f"{name} [{look},{self._at(middle, words.y - MIDDLE * size)}];\n"
+
+    def edges(self, made: Picture) -> Iterator[str]:
+        starts = made.curves.starts.tolist()
+        points = self._points(made.curves.points)
+        heads = self._points(made.curves.heads[:, 0])
+        necks = self._points(made.curves.heads[:, 1:].mean(axis=1))
+        for i, kind in enumerate(made.wires):
+            path = points[starts[i] : starts[i + 1]]
+            if path:
+                place = f"e,{heads[i]} {' '.join(path[:-1])} {necks[i]}" if kind == "data" else " ".join(path)
+                ends = made.wire_ends[i]
+                yield f'n{ends[0]} -> n{ends[1]} [pos="{place}"{LINE_STYLE[kind]}];\n'
+
+    def _at(self, x: float, y: float) -> str:
+        return f'pos="{x * SCALE:.6g},{(self.height - y) * SCALE:.6g}"'
+
+    def _points(self, points: Floats) -> list[str]:
+        turned = np.column_stack([points[:, 0], self.height - points[:, 1]]) * SCALE
+        return [f"{x:.1f},{y:.1f}" for x, y in turned.tolist()]
+
+
+def _inches(length: float) -> str:
+    return f"{length * SCALE / 72:.6g}"
