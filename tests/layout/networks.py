@@ -164,3 +164,48 @@ def plain(count: int, edges: object, width: float = 60.0, height: float = 22.0) 
         edges=np.asarray(edges, np.int64).reshape(-1, 2),
         frame_of=np.full(count, -1, np.int64),
     )
+
+
+def unet(depth: int) -> Network:
+    """Down and up again, with a skip at every scale."""
+    net = Network()
+    x = net.box("input (1, 3, 64, 64)")
+    skips = []
+    for i in range(depth):
+        x = net.box("ReluBackward0", _conv(net, x, f"down.{i}"))
+        skips.append(x)
+        x = net.box("MaxPool2DWithIndicesBackward0", x)
+    for i in reversed(range(depth)):
+        x = net.box("CatBackward0", skips[i], net.box("UpsampleNearest2DBackward0", x))
+        x = net.box("ReluBackward0", _conv(net, x, f"up.{i}"))
+    net.box("MeanBackward0", x)
+    return net
+
+
+def mixture_of_experts(experts: int, layers: int = 3) -> Network:
+    """Every layer sends its input through all experts side by side and adds the results."""
+    net = Network()
+    x = net.box("input (8, 64)")
+    for i in range(layers):
+        gate = net.box("SoftmaxBackward0", net.linear(x, f"layer.{i}.gate"))
+        outs = []
+        for k in range(experts):
+            h = net.linear(net.box("ReluBackward0", net.linear(x, f"layer.{i}.{k}.up")), f"layer.{i}.{k}.down")
+            outs.append(net.box("MulBackward0", h, net.box("SelectBackward0", gate)))
+        x = net.box("AddBackward0", x, net.box("SumBackward1", net.box("StackBackward0", *outs)))
+    net.box("MeanBackward0", x)
+    return net
+
+
+def densenet(length: int, blocks: int = 2) -> Network:
+    """Every layer of a block uses the outputs of all layers before it."""
+    net = Network()
+    x = _conv(net, net.box("input (1, 3, 64, 64)"), "stem")
+    for i in range(blocks):
+        made = [x]
+        for k in range(length):
+            joined = net.box("CatBackward0", *made) if len(made) > 1 else x
+            made.append(_conv(net, net.box("ReluBackward0", net.norm(joined, f"b{i}.{k}.bn")), f"b{i}.{k}.conv"))
+        x = net.box("AvgPool2DBackward0", net.box("CatBackward0", *made))
+    net.box("MeanBackward0", x)
+    return net

@@ -19,14 +19,12 @@ BUSY = 500  # pieces between two lines from which crossings are counted by sorti
 class Order:
     """`at` is the point at every place, `place` the place of every point."""
 
-    def __init__(self, layers: Layers) -> None:
+    def __init__(self, layers: Layers, key: Ints) -> None:
         self.layers = layers
         self.line = layers.line
         self.lines = int(layers.first_line[-1])
         self.line_start = starts_of(counts(layers.line, self.lines))
-        self.at = np.lexsort((layers.key, layers.line))
-        self.place = np.empty(layers.size, np.int64)
-        self.place[self.at] = np.arange(layers.size)
+        self.sort(key)
         self.steps = PORT_STEPS if layers.ported else 1
         self.above_port = self._port(layers.above, layers.above_offset)
         self.below_port = self._port(layers.below, layers.below_offset)
@@ -39,6 +37,12 @@ class Order:
             return np.zeros(len(point), np.int64)
         share = offset / (2 * self.layers.half[point]) + 0.5
         return np.clip(share * self.steps, 0, self.steps - 1).astype(np.int64)
+
+    def sort(self, key: Ints) -> None:
+        """Order every line by the keys of its points."""
+        self.at = np.lexsort((key, self.line))
+        self.place = np.empty(len(key), np.int64)
+        self.place[self.at] = np.arange(len(key))
 
     def restore_places(self) -> None:
         """Set `at` from `place`."""

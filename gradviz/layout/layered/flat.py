@@ -9,44 +9,47 @@ from gradviz.layout.layered.alignment import pieces_by_place, spacing
 from gradviz.layout.layered.channels import channel_coordinates
 from gradviz.layout.layered.columns import straight_edges
 from gradviz.layout.layered.compaction import first_coordinates
-from gradviz.layout.layered.crossings import Order
 from gradviz.layout.layered.layers import Layers, chain_pieces, cut_into_layers
-from gradviz.layout.layered.ordering import reduce_crossings
+from gradviz.layout.layered.ordering import best_order
 from gradviz.layout.layered.packing import Shelves, pack_components
 from gradviz.layout.layered.polish import polish
-from gradviz.layout.layered.ranks import neighbours, rank_nodes, rows_by_component
+from gradviz.layout.layered.ranks import Neighbours, neighbours, rank_nodes, rows_by_component
 from gradviz.layout.layered.routes import Routes, edge_routes
 from gradviz.layout.layered.rows import Rows, place_rows
 from gradviz.layout.layered.sheet import TOP, Sheet, SheetPlacement
-from gradviz.layout.layered.walk import first_order
+from gradviz.layout.layered.walk import depth_order, given_order, level_order
 from gradviz.layout.model import Floats
 
 
 def place_sheet(sheet: Sheet) -> SheetPlacement:
     """Place everything on a sheet. Raises ValueError when the edges form a cycle."""
-    layers = _layers(sheet)
-    x = _across(layers)
+    near = neighbours(sheet.size, sheet.above, sheet.below)
+    layers = _layers(sheet, near)
+    x = _across(sheet, layers, near)
     rows = place_rows(sheet, layers)
     channel_x = channel_coordinates(sheet, layers, x)
     routes = edge_routes(sheet, layers, x, rows, channel_x)
     return _on_shelves(sheet, layers, x, rows, routes, channel_x)
 
 
-def _layers(sheet: Sheet) -> Layers:
+def _layers(sheet: Sheet, near: Neighbours) -> Layers:
     n, above, below = sheet.size, sheet.above, sheet.below
     component, count = components(n, above, below)
-    near = neighbours(n, above, below)
     ranking = rank_nodes(n, above, below, near)
     row = rows_by_component(ranking.rank, component, count, sheet.pin)
     kind = straight_edges(n, above, below, near, ranking.upwards, component, sheet.pin == TOP)
-    node_key, edge_key = first_order(n, above, below, row, sheet.pin != 0)
-    return cut_into_layers(sheet, row, component, count, kind, node_key, edge_key)
+    return cut_into_layers(sheet, row, component, count, kind)
 
 
-def _across(layers: Layers) -> Floats:
+def _across(sheet: Sheet, layers: Layers, near: Neighbours) -> Floats:
     """x of every point; each component has its own origin."""
-    order = Order(layers)
-    reduce_crossings(order)
+    n, above, below = sheet.size, sheet.above, sheet.below
+    starts = (
+        lambda: depth_order(n, above, below, layers.row[:n], sheet.pin != 0),
+        lambda: level_order(below, near),
+        lambda: given_order(n, above),
+    )
+    order = best_order(layers, starts)
     pieces, room = pieces_by_place(order), spacing(order)
     x, straight = first_coordinates(order, pieces, room)
     return polish(x, pieces, np.flatnonzero(chain_pieces(layers) & straight), room)[order.place]

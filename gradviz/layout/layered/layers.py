@@ -31,7 +31,6 @@ class Layers:
     component: Ints  # (points,)
     components: int
     half: Floats  # (points,) half widths
-    key: Ints  # (points,) first order
     above: Ints  # (pieces,)
     below: Ints  # (pieces,)
     above_offset: Floats  # (pieces,) where the piece meets a box, from its middle
@@ -85,9 +84,7 @@ def separation(half: Floats, bend: Mask, gap: float, left: Ints) -> Floats:
     return half[left] + half[left + 1] + np.where(both_bends, gap * BEND_GAP, gap)
 
 
-def cut_into_layers(
-    sheet: Sheet, row: Ints, component: Ints, components: int, kind: Ints, node_key: Ints, edge_key: Ints
-) -> Layers:
+def cut_into_layers(sheet: Sheet, row: Ints, component: Ints, components: int, kind: Ints) -> Layers:
     """Cut the edges of a sheet into pieces."""
     n = sheet.size
     span = row[sheet.below] - row[sheet.above]
@@ -112,7 +109,6 @@ def cut_into_layers(
         half=np.concatenate(
             (np.where(ported, BEND_HALF_WIDTH, sheet.widths / 2), np.full(len(bends), BEND_HALF_WIDTH))
         ),
-        key=np.concatenate((node_key, edge_key[bend_edge])),
         above=np.concatenate((sheet.above[short], sheet.above[long], bends)),
         below=np.concatenate((sheet.below[short], first, following)),
         above_offset=np.concatenate((sheet.above_offset[short], sheet.above_offset[long], np.zeros(len(bends)))),

@@ -1,29 +1,69 @@
-"""Fewer crossings: exchanges of neighbours everywhere at once, then sweeps over the lines that still have crossings."""
+"""Fewer crossings: exchanges of neighbours everywhere at once, then sweeps over the lines that still have crossings.
+
+Both only ever find the best order near the one they start from, so components that keep crossings are tried from other
+first orders too.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from gradviz.layout.layered.adjacency import Groups, Mask, counts, ranges
 from gradviz.layout.layered.crossings import Order
+from gradviz.layout.layered.layers import Layers
+from gradviz.layout.layered.walk import FirstOrder
 from gradviz.layout.model import Floats, Ints
 
 EXCHANGE_ROUNDS = 20
 SWEEPS = 4
 REACH = 12  # lines above and below a crossing that a sweep takes in
+LARGEST_RETRY = 300_000  # points; larger drawings are tried from the first start only
 LARGEST_PAIR = 4096  # pieces of one neighbour times those of the other, above which a pair is left as it is
 
 
-def reduce_crossings(order: Order) -> None:
-    """Improve the order in place. The number of crossings never grows."""
+def best_order(layers: Layers, starts: Sequence[Callable[[], FirstOrder]]) -> Order:
+    """An order with few crossings: for every component the best that was found from these first orders."""
+    order = Order(layers, _keys(layers, starts[0]()))
+    crossings = _by_component(layers, reduce_crossings(order))
+    for start in starts[1:]:
+        if not crossings.any() or layers.size > LARGEST_RETRY:
+            break
+        before = order.place.copy()
+        order.sort(np.where((crossings > 0)[layers.component], _keys(layers, start()), before))
+        now = _by_component(layers, reduce_crossings(order))
+        better = now < crossings
+        order.place = np.where(better[layers.component], order.place, before)
+        order.restore_places()
+        crossings = np.where(better, now, crossings)
+    return order
+
+
+def _keys(layers: Layers, first: FirstOrder) -> Ints:
+    """Keys of boxes and bend points."""
+    return np.concatenate((first.box, first.edge[layers.bend_edge]))
+
+
+def _by_component(layers: Layers, crossings: Ints) -> Ints:
+    """Crossings of every component from those below every line."""
+    if not layers.components:
+        return crossings
+    found: Ints = np.add.reduceat(crossings, layers.first_line[:-1])
+    return found
+
+
+def reduce_crossings(order: Order) -> Ints:
+    """Improve the order in place; the number of crossings never grows. Returns the crossings left below every line."""
     exchange(order, EXCHANGE_ROUNDS)
     before = order.crossings()
     for turn in range(SWEEPS):
         if not before.any():
-            return
-        before, worse = _sweep_once(order, before, upwards=bool(turn % 2))
-        if not worse and turn % 2:
-            return
+            break
+        before, better = _sweep_once(order, before, upwards=bool(turn % 2))
+        if not better and turn % 2:
+            break
+    return before
 
 
 def exchange(order: Order, rounds: int) -> None:
@@ -87,7 +127,7 @@ def _side_gain(order: Order, groups: Groups, far: Ints, port: Ints, left: Ints, 
 def _sweep_once(order: Order, before: Ints, upwards: bool) -> tuple[Ints, bool]:
     """One barycentre sweep over the windows with crossings; windows that got worse are put back.
 
-    Returns the crossings below every line now, and whether a window got worse.
+    Returns the crossings below every line now, and whether a window got better.
     """
     windows, window = _windows(before, order)
     old = order.place.copy()
@@ -101,11 +141,11 @@ def _sweep_once(order: Order, before: Ints, upwards: bool) -> tuple[Ints, bool]:
     change = np.bincount(beside[inside], weights=(after - before)[inside], minlength=len(windows))
     bad = (window >= 0) & (change[window] > 0)
     if not bad.any():
-        return after, False
+        return after, bool((change < 0).any())
     back = bad[order.line]
     order.place[back] = old[back]
     order.restore_places()
-    return order.crossings(), True
+    return order.crossings(), bool((change < 0).any())
 
 
 def _windows(crossings: Ints, order: Order) -> tuple[list[tuple[int, int]], Ints]:

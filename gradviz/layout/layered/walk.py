@@ -1,20 +1,54 @@
-"""A first order for boxes side by side, from one depth-first walk upwards from the ends.
+"""First orders for boxes side by side.
 
-For networks made of blocks in series this order already has few crossings or none. Knows ranks, no coordinates.
+The one from a depth-first walk upwards from the ends already has few crossings or none for networks made of blocks in
+series. Where blocks pass several values on, as recurrent networks do, others are better starts. Knows ranks, no
+coordinates.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from gradviz.layout.layered.adjacency import Mask, counts, place_in_group, starts_of
+from gradviz.layout.layered.ranks import Neighbours
 from gradviz.layout.model import Floats, Ints
 
 TWIG_LENGTH = 3  # boxes
 
 
-def first_order(size: int, above: Ints, below: Ints, rank: Ints, port: Mask) -> tuple[Ints, Ints]:
-    """Keys of nodes and of edges: sorting a row by them gives its first order from left to right."""
+class FirstOrder(NamedTuple):
+    """Sorting a row by the keys of its boxes, and those of the edges that pass it, gives its order from left to right."""
+
+    box: Ints
+    edge: Ints
+
+
+def level_order(below: Ints, near: Neighbours) -> FirstOrder:
+    """The order in which a breadth-first walk upwards from the ends meets the boxes."""
+    size = len(near.above_start) - 1
+    line = [node for node in range(size) if near.below_start[node] == near.below_start[node + 1]]
+    seen = bytearray(size)
+    for node in line:
+        seen[node] = 1
+    for node in line:  # grows while it is read
+        for other in near.above[near.above_start[node] : near.above_start[node + 1]]:
+            if not seen[other]:
+                seen[other] = 1
+                line.append(other)
+    key = np.empty(size, np.int64)
+    key[line] = np.arange(size)
+    return FirstOrder(key, key[below])
+
+
+def given_order(size: int, above: Ints) -> FirstOrder:
+    """The order in which the boxes were given."""
+    return FirstOrder(np.arange(size), above)
+
+
+def depth_order(size: int, above: Ints, below: Ints, rank: Ints, port: Mask) -> FirstOrder:
+    """The order in which a depth-first walk upwards from the ends meets boxes and edges, deepest inputs first."""
     preference = _preference(size, above, below, rank, port)
     order = np.lexsort((preference, below))
     start = starts_of(counts(below, size))
@@ -22,7 +56,7 @@ def first_order(size: int, above: Ints, below: Ints, rank: Ints, port: Mask) -> 
     node_key, sorted_edge_key = _walk(above[order].tolist(), start.tolist(), ends.tolist())
     edge_key = np.empty(len(above), np.int64)
     edge_key[order] = sorted_edge_key
-    return np.array(node_key, np.int64), edge_key
+    return FirstOrder(np.array(node_key, np.int64), edge_key)
 
 
 def _preference(size: int, above: Ints, below: Ints, rank: Ints, port: Mask) -> Floats:
