@@ -60,3 +60,23 @@ def test_leaves_of_one_box_lie_on_both_sides_of_the_stream() -> None:
     placement = place(plain(6, [(5, 0), (0, 1), (1, 2), (3, 1), (4, 1)]))
     assert sorted(np.sign(placement.x[[3, 4]] - placement.x[0]).tolist()) == [-1, 1]
     assert placement.x[0] == placement.x[1] == placement.x[2]
+
+
+def test_a_recurrent_network_keeps_few_crossings() -> None:
+    steps, layers = 20, 2
+    assert count_crossings(place(lstm(steps, layers).drawing())) <= 1.5 * steps * layers
+
+
+def test_rows_move_apart_where_edges_go_far_sideways() -> None:
+    near = place(plain(3, [(0, 2), (1, 2)], width=60.0))
+    far = place(plain(3, [(0, 2), (1, 2)], width=1200.0))
+    assert np.ptp(far.y) > 1.5 * np.ptp(near.y)
+
+
+def test_edges_past_the_budget_into_one_box_share_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradviz.layout.layered.layers.LEAST_BUDGET", 0)
+    monkeypatch.setattr("gradviz.layout.layered.layers.BUDGET_PER_NODE", 0)
+    drawing = plain(30, [*((i, i + 1) for i in range(29)), *((i, 29) for i in range(0, 20, 2))])
+    placement = place(drawing)
+    right = (placement.x + drawing.widths / 2).max()
+    assert len(np.unique(placement.points[placement.points[:, 0] > right, 0])) == 1

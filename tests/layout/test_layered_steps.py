@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 
 from gradviz.layout.layered.adjacency import components, follow_adding, place_in_group
 from gradviz.layout.layered.alignment import Constraints
+from gradviz.layout.layered.columns import NONE
 from gradviz.layout.layered.compaction import pack
-from gradviz.layout.layered.crossings import inversions
+from gradviz.layout.layered.crossings import Order, inversions
+from gradviz.layout.layered.frame_cycles import against_the_stream
+from gradviz.layout.layered.layers import cut_into_layers
+from gradviz.layout.layered.ordering import exchange
 from gradviz.layout.layered.ranks import neighbours, rank_nodes
 from gradviz.layout.layered.routes import Routes, without_idle_points
+from gradviz.layout.layered.sheet import plain_sheet
 from gradviz.layout.model import Ints
 
 pairs = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=40)
@@ -78,3 +83,38 @@ def test_dropping_idle_points_keeps_ends_and_shape(lines: list[list[tuple[int, i
 def _ends(edges: list[tuple[int, int]]) -> tuple[Ints, Ints]:
     array = np.array(edges, np.int64).reshape(-1, 2)
     return array[:, 0], array[:, 1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(7, 14)), max_size=30, unique=True))
+def test_crossings_between_two_rows_are_the_pairs_that_cross(edges: list[tuple[int, int]]) -> None:
+    above, below = _ends(edges)
+    everything = np.arange(15)
+    component, count = np.zeros(15, np.int64), 1
+    row = (everything > 6).astype(np.int64)
+    size = np.full(15, 10.0)
+    sheet = plain_sheet(size, size, above, below, 14.0, 26.0)
+    layers = cut_into_layers(sheet, row, component, count, np.full(len(edges), NONE))
+    expected = sum((a < c and b > d) or (a > c and b < d) for (a, b), (c, d) in itertools.combinations(edges, 2))
+    order = Order(layers, everything)
+    assert order.crossings().tolist() == [expected, 0]
+    exchange(order, 20)
+    assert order.crossings().sum() <= expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=20), st.lists(st.integers(0, 2), min_size=10))
+def test_only_edges_between_frames_on_a_cycle_go_up(edges: list[tuple[int, int]], frame_of: list[int]) -> None:
+    rank = np.arange(10)
+    above, below = _ends([(min(e), max(e)) for e in edges if e[0] != e[1]])
+    home = np.array([*frame_of[:10], 3, 3, 3], np.int64)
+    one, other = _frames_or_boxes(home, above, below)
+    up = against_the_stream(home, 10, np.array([1, 1, 1, 0]), rank, one, other)
+    graph = {(a, b) for a, b, u in zip(one.tolist(), other.tolist(), up.tolist()) if not u}
+    graph |= {(b, a) for a, b, u in zip(one.tolist(), other.tolist(), up.tolist()) if u}
+    ends = np.array(sorted(graph), np.int64).reshape(-1, 2)
+    rank_nodes(13, ends[:, 0], ends[:, 1], neighbours(13, ends[:, 0], ends[:, 1]))  # raises on a cycle
+    assert not up[(one < 10)].any()  # inside one frame boxes form no cycle
+
+
+def _frames_or_boxes(home: Ints, above: Ints, below: Ints) -> tuple[Ints, Ints]:
+    apart = home[above] != home[below]
+    return np.where(apart, 10 + home[above], above), np.where(apart, 10 + home[below], below)

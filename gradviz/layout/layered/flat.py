@@ -26,7 +26,7 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     near = neighbours(sheet.size, sheet.above, sheet.below)
     layers = _layers(sheet, near)
     x = _across(sheet, layers, near)
-    rows = place_rows(sheet, layers)
+    rows = place_rows(sheet, layers, x)
     channel_x = channel_coordinates(sheet, layers, x)
     routes = edge_routes(sheet, layers, x, rows, channel_x)
     return _on_shelves(sheet, layers, x, rows, routes, channel_x)

@@ -1,4 +1,4 @@
-"""How high every row is and where each box stands in its row. Knows no x."""
+"""How high every row is, where each box stands in its row, and how much room lies between the rows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from gradviz.layout.layered.sheet import BOTTOM, TOP, Sheet
 from gradviz.layout.model import Floats
 
 PORT_GAP = 0.6  # of the gap between rows, beside a border
+LEVEL_FREE = 200.0  # px that an edge may go sideways between rows before they move apart
+LEVEL = 600.0  # px further sideways for every gap more
+MOST_GAPS = 3.0
 
 
 class Rows(NamedTuple):
@@ -23,15 +26,13 @@ class Rows(NamedTuple):
     height: Floats  # (components,)
 
 
-def place_rows(sheet: Sheet, layers: Layers) -> Rows:
+def place_rows(sheet: Sheet, layers: Layers, x: Floats) -> Rows:
     """Rows as high as their highest box. Boxes without inputs stand at the bottom of theirs, unused ones at the top."""
     line = layers.line[: layers.boxes]
     first = layers.first_line[:-1]
     tall = np.zeros(int(layers.first_line[-1]))
     np.maximum.at(tall, line, sheet.heights)
-    gap = np.full(len(tall), sheet.rank_gap)  # below each row
-    gap[line[sheet.pin == TOP]] *= PORT_GAP
-    gap[line[sheet.pin == BOTTOM] - 1] *= PORT_GAP
+    gap = _gaps(sheet, layers, x)
     bottom = np.cumsum(tall + gap) - gap
     component_of_line = np.repeat(np.arange(layers.components), np.diff(layers.first_line))
     origin = (bottom - tall)[first]
@@ -42,3 +43,15 @@ def place_rows(sheet: Sheet, layers: Layers) -> Rows:
     share[counts(sheet.below, layers.boxes) == 0] = 1.0
     share[counts(sheet.above, layers.boxes) == 0] = 0.0
     return Rows(top, bottom, top[line] + slack * share + sheet.heights / 2, bottom[layers.first_line[1:] - 1])
+
+
+def _gaps(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
+    """Room below every row. Edges that go far sideways get more, or they would be nearly level and hard to follow."""
+    aside = x[layers.below] - x[layers.above] - layers.above_offset + layers.below_offset
+    furthest = np.zeros(int(layers.first_line[-1]))
+    np.maximum.at(furthest, layers.line[layers.above], np.abs(aside))
+    gap = sheet.rank_gap * np.minimum(1 + np.maximum(furthest - LEVEL_FREE, 0) / LEVEL, MOST_GAPS)
+    line = layers.line[: layers.boxes]
+    gap[line[sheet.pin == TOP]] *= PORT_GAP
+    gap[line[sheet.pin == BOTTOM] - 1] *= PORT_GAP
+    return gap
