@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gradviz.analysis.memory import saved as saved
     from gradviz.api import walk as walk
+    from gradviz.capture.recorder import Recording as Recording
+    from gradviz.capture.recorder import record as record
     from gradviz.errors import GradvizError as GradvizError
     from gradviz.graph import Graph as Graph
     from gradviz.graph_json import load as load
@@ -25,6 +27,8 @@ __version__ = "0.1.0"
 
 _HOME = {
     "walk": "gradviz.api",
+    "record": "gradviz.capture.recorder",
+    "Recording": "gradviz.capture.recorder",
     "load": "gradviz.graph_json",
     "saved": "gradviz.analysis.memory",
     "make_dot": "gradviz.torchviz",

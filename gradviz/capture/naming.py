@@ -167,6 +167,17 @@ def _outermost(modules: _Named) -> _Named:
     return kept
 
 
+def module_paths(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, str]:
+    """The caller's path for every module it knows, by identity: below `model` as the model names it, else by variable."""
+    found: dict[int, str] = {}
+    if model is not None:
+        found.update((id(module), path) for path, module in model.named_modules())
+    for name, outermost in _scan(variables)[0]:
+        for path, module in outermost.named_modules():
+            found.setdefault(id(module), f"{name}.{path}" if path else name)
+    return found
+
+
 def namespaces(frame: FrameType | None) -> list[dict[str, object]]:
     """Copies of the local and global variables of a frame, inner first. Leaves nothing behind in the frame.
 

@@ -6,7 +6,9 @@ then does not get. Nothing else in gradviz spells these names.
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -53,3 +55,45 @@ def made_as(tensor: torch.Tensor) -> str:
         return str(torch._C._autograd._get_creation_meta(tensor)).rpartition(".")[2]
     except (AttributeError, RuntimeError):
         return ""
+
+
+def _sequence_counter() -> Any:
+    try:
+        return torch._C._autograd._get_sequence_nr
+    except AttributeError:
+        return None
+
+
+CAN_RECORD = _sequence_counter() is not None
+peek_sequence = _sequence_counter() or (lambda: 0)
+"""The number that the next node of this thread will get. Looking takes none."""
+
+
+_HOOK_TABLE = re.compile(r"_global_(forward|backward)_(pre_)?hooks")
+
+
+class hide_global_hooks:
+    """Makes a compiled module not warn about the global module hooks with these ids, until `remove()`.
+
+    The warning is about hooks that the user set, and a user who turns warnings into errors would be stopped by it.
+    """
+
+    _NAME = "_has_any_global_hook"
+
+    def __init__(self, ids: Collection[int]) -> None:
+        home = torch.nn.modules.module
+        self._original = getattr(home, self._NAME, None)
+        if self._original is None:
+            return
+        tables = [table for name, table in vars(home).items() if _HOOK_TABLE.match(name) and isinstance(table, dict)]
+
+        def any_of_the_users() -> bool:
+            return any(key not in ids for table in tables for key in table)
+
+        self._mine = any_of_the_users
+        setattr(home, self._NAME, any_of_the_users)
+
+    def remove(self) -> None:
+        home = torch.nn.modules.module
+        if self._original is not None and getattr(home, self._NAME, None) is self._mine:
+            setattr(home, self._NAME, self._original)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import gc
 import inspect
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
 
 from gradviz.capture import keepalive, private
+from gradviz.capture.attribution import Attribution, Found, Places
 from gradviz.capture.naming import Names, Namespace
 from gradviz.capture.outputs import flatten
 from gradviz.capture.private import LAST, Node
@@ -57,11 +59,13 @@ def capture(
     title: str = "",
     saved: bool = True,
     need_graph: bool = True,
+    attribution: Attribution | None = None,
 ) -> Graph:
     """The graph behind `outputs`, with names from `model`, else `params`, else `variables` (inner namespace first).
 
-    With `saved=False` saved tensors and attributes are not read. Raises NotATensorError when there is no tensor in
-    `outputs`, and with `need_graph` NoGraphError when none of them has a graph.
+    `attribution` knows the scopes and source lines of the nodes. With `saved=False` saved tensors and attributes are not
+    read. Raises NotATensorError when there is no tensor in `outputs`, and with `need_graph` NoGraphError when none of them
+    has a graph.
     """
     tensors = flatten(outputs)
     names = Names(model, params, variables)
@@ -74,7 +78,7 @@ def capture(
             ]
             if need_graph and all(root.node is None for root in roots):
                 raise NoGraphError(_no_graph(roots))
-            return _describe(roots, names, title, saved)
+            return _describe(roots, names, title, saved, attribution)
     finally:
         if collecting:
             gc.enable()
@@ -173,10 +177,10 @@ def _traverse(starts: Sequence[Node]) -> _Traversal:
 # -- description -------------------------------------------------------------------------------------------------------
 
 
-def _describe(roots: Sequence[_Found], names: Names, title: str, saved: bool) -> Graph:
+def _describe(roots: Sequence[_Found], names: Names, title: str, saved: bool, attribution: Attribution | None) -> Graph:
     bases = [base_of(root.tensor) for root in roots]
     found = _traverse(_starts(roots, bases))
-    return _Describer(found, names, saved).graph(roots, bases, title)
+    return _Describer(found, names, saved, attribution).graph(roots, bases, title)
 
 
 def _starts(roots: Sequence[_Found], bases: Sequence[torch.Tensor | None]) -> list[Node]:
@@ -210,7 +214,7 @@ class _TypeFacts(NamedTuple):
 class _Describer:
     """Reads the facts of traversed nodes into records."""
 
-    def __init__(self, found: _Traversal, names: Names, saved: bool) -> None:
+    def __init__(self, found: _Traversal, names: Names, saved: bool, attribution: Attribution | None) -> None:
         self._found = found
         self._names = names
         self._types: dict[type, _TypeFacts] = {}
@@ -219,6 +223,10 @@ class _Describer:
         leaves = {id(variable): node for node, variable in self._variables.items()}
         self._leaf_ids: Mapping[int, int] = leaves
         self._reader = SavedReader(leaves, self._owners()) if saved else None
+        self._attribution = attribution.kind if attribution is not None else ""
+        self._places = Places((), repeat(None), repeat(None))
+        if attribution is not None:
+            self._places = attribution.places(Found(found.sequences, found.edges, self._variables))
 
     def graph(self, roots: Sequence[_Found], bases: Sequence[torch.Tensor | None], title: str) -> Graph:
         nodes = self._nodes()
@@ -231,8 +239,10 @@ class _Describer:
             roots=tuple(made),
             storages=self._reader.storages() if self._reader is not None else (),
             title=title or ", ".join(root.name for root in roots[:3]) + (", ..." if len(roots) > 3 else ""),
+            scopes=self._places.scopes,
             torch=torch.__version__,
-            notes=private.missing(),
+            attribution=self._attribution,
+            notes=(*private.missing(), *self._places.notes),
         )
 
     def _owners(self) -> Mapping[int, str]:
@@ -264,7 +274,8 @@ class _Describer:
         append, new, shapes_known = records.append, tuple.__new__, private.HAS_METADATA
         attributes, saved, _ = NOTHING
         names: tuple[str, ...]
-        for i, (node, sequence) in enumerate(zip(self._found.nodes, self._found.sequences)):
+        places = zip(self._found.nodes, self._found.sequences, self._places.scope_of, self._places.source_of)
+        for i, (node, sequence, scope, source) in enumerate(places):
             facts = types.get(type(node)) or self._type_facts(node)
             flags = facts.flags
             infos: tuple[TensorInfo | None, ...] = ()
@@ -286,8 +297,8 @@ class _Describer:
                         facts.op or node.name(),
                         infos,
                         None if sequence == LAST else sequence,
-                        None,
-                        None,
+                        scope,
+                        source,
                         attributes,
                         saved,
                         flags,

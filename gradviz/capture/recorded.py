@@ -1,0 +1,211 @@
+"""From what a recording noted to the scope and source line of every node of a graph.
+
+Attributes only what is certain: a sequence number that two threads may have given out is left alone, and the notes say how
+many were.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import torch
+
+from gradviz.capture.attribution import Found, Places
+from gradviz.capture.module_calls import Call, SeenModule, Tape, Tree, joined
+from gradviz.capture.private import LAST
+from gradviz.capture.tensors import device_name, dtype_name, shape_of
+from gradviz.graph import Scope, SourceLine, TensorInfo
+
+
+class Span(NamedTuple):
+    """The part of a tape that belongs to a recording: sequence numbers from `start` up to, not including, `end`."""
+
+    tape: Tape
+    start: int
+    end: int
+
+
+class Recorded:
+    """Attribution by recorded sequence numbers. `module_paths` are names that the caller has for modules, by identity."""
+
+    kind: Literal["recorded"] = "recorded"
+
+    def __init__(self, spans: Sequence[Span], trees: Sequence[Tree], module_paths: Mapping[int, str]) -> None:
+        self._spans = [span for span in spans if span.end > span.start]
+        self._trees = trees
+        self._paths = module_paths
+
+    def places(self, found: Found) -> Places:
+        calls: list[Call | None] = []
+        sources: list[SourceLine | None] = []
+        texts: dict[SourceLine | None, SourceLine | None] = {None: None}
+        doubtful = _doubtful(found, len(self._spans) > 1)
+        unsure = unseen = forgotten = 0
+        for node, number in enumerate(found.sequences):
+            span = None
+            if number != LAST:
+                candidates = [span for span in self._spans if span.start <= number < span.end]
+                if not candidates:
+                    unseen += 1
+                elif len(candidates) > 1 or node in doubtful:
+                    unsure += 1
+                else:
+                    span = candidates[0]
+            if span is None:
+                calls.append(None)
+                sources.append(None)
+                continue
+            calls.append(span.tape.calls.at(number))
+            line = span.tape.lines.at(number)
+            forgotten += number < span.tape.lines.dropped
+            if line not in texts:
+                texts[line] = _with_text(line)
+            sources.append(texts[line])
+        kept = _kept(calls)
+        scope_of: list[int | None] = [kept[call] if call is not None else None for call in calls]
+        for node, variable in found.variables.items():
+            scope_of[node] = self._owner(variable, kept)
+        return Places(self._scopes(kept), scope_of, sources, _notes(unseen, unsure, forgotten, len(self._spans)))
+
+    # -- scopes --------------------------------------------------------------------------------------------------------
+
+    def _scopes(self, kept: Mapping[Call, int]) -> tuple[Scope, ...]:
+        prefixes = self._prefixes(kept)
+        calls_of: dict[SeenModule, int] = {}
+        scopes = []
+        for call in kept:
+            calls_of[call.module] = count = calls_of.get(call.module, 0) + 1
+            scopes.append(
+                Scope(
+                    path=self._path(call, prefixes),
+                    type=call.module.type,
+                    call=count,
+                    parent=kept[call.parent] if call.parent is not None else None,
+                    parameters=call.tree.parameters.get(call.module),
+                    output=_output(call),
+                )
+            )
+        return tuple(scopes)
+
+    def _path(self, call: Call, prefixes: Mapping[Tree, str]) -> str:
+        known = self._known(call.module)
+        return known if known is not None else joined(prefixes[call.tree], call.tree.paths.get(call.module, ""))
+
+    def _known(self, seen: SeenModule) -> str | None:
+        """The caller's name for a module."""
+        module = seen.ref()
+        return self._paths.get(id(module)) if module is not None else None
+
+    def _prefixes(self, kept: Mapping[Call, int]) -> dict[Tree, str]:
+        """A distinct path for each outermost module: the caller's name, "" for a single one without, else the class name."""
+        trees = list(dict.fromkeys(call.tree for call in kept))
+        known = {tree: self._known(tree.seen) for tree in trees}
+        taken = {path for path in known.values() if path is not None}
+        prefixes: dict[Tree, str] = {}
+        for tree in trees:
+            path = known[tree]
+            if path is None:
+                path = "" if len(trees) == 1 else _distinct(tree.seen.type, taken)
+                taken.add(path)
+            prefixes[tree] = path
+        return prefixes
+
+    def _owner(self, variable: torch.Tensor, kept: Mapping[Call, int]) -> int | None:
+        """The first call of the module that owns a parameter, or of the next module around it that was called."""
+        for tree in self._trees:
+            reference, path = tree.owners.get(id(variable), (None, ""))
+            if reference is not None and reference() is variable:
+                scope = _first_call(tree, path, kept)
+                if scope is not None:
+                    return scope
+        return None
+
+
+def _first_call(tree: Tree, path: str, kept: Mapping[Call, int]) -> int | None:
+    first: dict[str, int] = {}
+    for call, scope in kept.items():
+        if call.tree is tree:
+            first.setdefault(tree.paths.get(call.module, ""), scope)
+    while path not in first:
+        if not path:
+            return None
+        path = path.rpartition(".")[0]
+    return first[path]
+
+
+def _kept(calls: Sequence[Call | None]) -> dict[Call, int]:
+    """The calls that made nodes and the calls around them, in the order they began, with their scope ids."""
+    reached: set[Call] = set()
+    for call in calls:
+        while call is not None and call not in reached:
+            reached.add(call)
+            call = call.parent
+    return {call: i for i, call in enumerate(sorted(reached, key=lambda call: call.number))}
+
+
+def _distinct(name: str, taken: set[str]) -> str:
+    """`name`, or with a number behind it where it is taken."""
+    count, candidate = 1, name
+    while candidate in taken:
+        count += 1
+        candidate = f"{name}_{count}"
+    return candidate
+
+
+def _output(call: Call) -> TensorInfo | None:
+    facts = call.output
+    if facts is None:
+        return None
+    layout = str(facts.layout).removeprefix("torch.")
+    return TensorInfo(shape_of(facts.shape), dtype_name(facts.dtype), device_name(facts.device), layout)
+
+
+def _with_text(line: SourceLine | None) -> SourceLine | None:
+    return line._replace(text=linecache.getline(line.file, line.line).strip()) if line is not None else None
+
+
+# -- doubt -------------------------------------------------------------------------------------------------------------
+
+
+def _doubtful(found: Found, several_threads: bool) -> set[int]:
+    """Nodes whose number another thread may have given out, which the recording did not see running Python.
+
+    On an accelerator, a backward with `create_graph=True` makes nodes in the engine's own thread, which counts from 0. They
+    show as numbers that occur twice, and as nodes with a lower number than what they were computed from. A view's
+    regenerated `grad_fn` shows the latter, too, so that alone counts only where other threads are possible.
+    """
+    nodes_of: dict[int, int] = {}
+    doubtful: set[int] = set()
+    for node, number in enumerate(found.sequences):
+        if number != LAST:
+            first = nodes_of.setdefault(number, node)
+            if first != node:
+                doubtful.update((first, node))
+    if doubtful or several_threads or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        for edge in found.edges:
+            if found.sequences[edge.consumer] < found.sequences[edge.producer] < LAST:
+                doubtful.add(edge.consumer)
+    return doubtful
+
+
+def _notes(unseen: int, unsure: int, forgotten: int, threads: int) -> tuple[str, ...]:
+    notes = []
+    if unsure:
+        where = f"{threads} threads made nodes while recording" if threads > 1 else "more than one thread made nodes"
+        notes.append(
+            f"{where} and each numbers its own from 0, so {_operations(unsure)} could not be told apart and have "
+            "neither module nor source line"
+        )
+    if unseen:
+        notes.append(f"{_operations(unseen)} ran outside the recording and have neither module nor source line")
+    if forgotten:
+        notes.append(
+            f"the recording was so long that it forgot its beginning: {_operations(forgotten)} have no source line"
+        )
+    return tuple(notes)
+
+
+def _operations(count: int) -> str:
+    return "1 operation" if count == 1 else f"{count:,} operations"

@@ -1,0 +1,58 @@
+"""What was current from each sequence number on: the one log behind source lines and module scopes.
+
+Autograd numbers its nodes upwards, thread by thread. So a value noted together with the next number to be given out holds
+for every node made until the next note. Knows nothing of torch, modules or lines.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+LIMIT = 2_000_000
+"""Notes that one log keeps unless told otherwise."""
+
+
+class Steps(Generic[T]):
+    """Values by sequence number. Notes at one number replace each other: nothing was made between them.
+
+    Beyond `limit` notes the older half is dropped, so that a long run cannot fill the memory; `dropped` is then the number
+    below which nothing is known any more.
+
+    >>> steps = Steps[str](0, "a")
+    >>> steps.add(3, "b"), steps.add(3, "c")
+    (None, None)
+    >>> [steps.at(number) for number in (0, 2, 3, 9)]
+    ['a', 'a', 'c', 'c']
+    """
+
+    __slots__ = ("dropped", "limit", "numbers", "values")
+
+    def __init__(self, start: int, value: T | None = None, limit: int = LIMIT) -> None:
+        self.limit = limit
+        self.dropped = 0
+        self.numbers = array("Q", (start,))
+        self.values: list[T | None] = [value]
+
+    def add(self, number: int, value: T | None) -> None:
+        """From `number` on, `value` is current. Numbers never go down within one thread."""
+        numbers = self.numbers
+        if numbers[-1] == number:
+            self.values[-1] = value
+            return
+        numbers.append(number)
+        self.values.append(value)
+        if len(numbers) > self.limit:
+            self._drop(len(numbers) // 2)
+
+    def at(self, number: int) -> T | None:
+        """What was current when `number` was given out, or None when that was before the first note that is kept."""
+        found = bisect_right(self.numbers, number) - 1
+        return self.values[found] if found >= 0 else None
+
+    def _drop(self, count: int) -> None:
+        self.dropped = self.numbers[count]
+        del self.numbers[:count], self.values[:count]
