@@ -31,6 +31,8 @@ def running(marker: str) -> list[str]:
 def wait_for(marker: str, *, present: bool, seconds: float = 20.0) -> bool:
     """Wait until a process with the marker is there, or is gone."""
     deadline = time.monotonic() + seconds
-    while bool(running(marker)) != present and time.monotonic() < deadline:
+    while bool(running(marker)) != present:
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.05)
-    return bool(running(marker)) == present
+    return True
