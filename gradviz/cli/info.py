@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
 from collections.abc import Iterator, Mapping
-from importlib import metadata, util
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.errors import GradvizError
 
 if TYPE_CHECKING:
     from gradviz.analysis.overview import Overview
@@ -46,13 +46,22 @@ def command(source: Source, as_json: bool) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Versions of what takes part, and the Graphviz engine there is. Imports none of it."""
+    """Versions of what takes part. Imports no torch."""
     from gradviz import __version__
 
-    dot = shutil.which("dot")
-    bundled = util.find_spec("pygraphviz") is not None
-    engine = f"system ({dot})" if dot else "bundled with pygraphviz" if bundled else "none: gradviz lays out itself"
-    return {"gradviz": __version__, "python": platform.python_version(), "torch": _version("torch"), "graphviz": engine}
+    versions = {"gradviz": __version__, "python": platform.python_version(), "torch": _version("torch")}
+    return {**versions, "graphviz": _graphviz()}
+
+
+def _graphviz() -> str:
+    """The Graphviz that draws, or what draws instead."""
+    from gradviz.layout import graphviz
+
+    try:
+        return f"{graphviz.version()} ({graphviz.which()})"
+    except GradvizError as error:
+        reason = str(error).splitlines()[0]
+        return f"not used, gradviz places the boxes itself: {reason}"
 
 
 def as_data(graph: Graph, found: Overview) -> dict[str, Any]:

@@ -13,8 +13,8 @@ _PATIENCE = 1.0  # seconds
 @contextmanager
 def progress(doing: str) -> Iterator[None]:
     """Say on standard error what is being done, once it has taken a second; take it back when done."""
-    stream = sys.stderr
-    if stream is None or not stream.isatty():
+    stream = sys.__stderr__  # and not what the user's script may have put in its place
+    if stream is None or stream.closed or not stream.isatty():
         yield
         return
     said = threading.Event()

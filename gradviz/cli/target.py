@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gradviz.capture.target_name import Target, parse_target
+from gradviz.cli.progress import progress
 from gradviz.errors import TargetError
 
 if TYPE_CHECKING:
-    from gradviz.capture.target import Captured
+    from gradviz.capture.target import Captured, Live
     from gradviz.graph import Graph
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,7 +52,7 @@ class Source:
         from gradviz.capture.target import Captured, run_target
 
         if self.target.kind != "graph":
-            return run_target(self.target, self.arguments, at=self.at, keep_going=self.keep_going)
+            return run_target(self.target, self.arguments, at=self.at, keep_going=self.keep_going, read=_read)
         self._refuse_script_options()
         from gradviz.graph_json import load
 
@@ -65,6 +66,13 @@ class Source:
         ):
             if given:
                 raise TargetError(f"{self.target.place!r} is a saved graph, which runs no script: leave out {what}.")
+
+
+def _read(live: Live) -> Graph:
+    from gradviz.capture.target import read_graph
+
+    with progress("reading the graph"):
+        return read_graph(live)
 
 
 def target_argument(function: F) -> F:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradviz.analysis.overview import depth, elements_of, overview
+from gradviz.cli.info import environment
 from gradviz.graph import Edge, Graph, Leaf, Node, Root, SavedTensor, Storage
 from gradviz.render.summary import longest_path
 from tests.builders import chain, leaf, tensor
@@ -65,3 +66,13 @@ def test_the_screen_and_the_json_say_the_same(gradviz: Gradviz, tmp_path: Path) 
     assert "+18 more" in said
     assert len(said.splitlines()) <= 40
     assert data["environment"]["torch"] and "graphviz" in data["environment"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"), [("none", "not used, gradviz places the boxes itself"), ("bundled", "(bundled)")]
+)
+def test_the_graphviz_in_use_is_named(monkeypatch: pytest.MonkeyPatch, chosen: str, said: str) -> None:
+    monkeypatch.setenv("GRADVIZ_GRAPHVIZ", chosen)
+    if chosen == "bundled":
+        pytest.importorskip("pygraphviz")
+    assert said in environment()["graphviz"]
