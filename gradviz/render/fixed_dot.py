@@ -30,11 +30,12 @@ HEAD_SIZE = HEAD_LENGTH * SCALE / 10  # Graphviz's own arrowhead is 10 points lo
 SIZES: dict[Tone, float] = {
     "title": TITLE_SIZE,
     "strong": STRONG_SIZE,
+    "name": PLAIN_SIZE,
     "plain": PLAIN_SIZE,
     "dim": NOTE_SIZE,
     "warning": PLAIN_SIZE,
 }
-BOLD: tuple[Tone, ...] = ("title", "strong", "warning")
+BOLD: tuple[Tone, ...] = ("title", "strong", "name", "warning")
 LINE_STYLE: dict[WireKind, str] = {"data": "", "saved": ",dir=none,style=dashed", "view": ",dir=none,style=dotted"}
 
 
@@ -71,7 +72,7 @@ def _texts(made: Picture, colors: Palette) -> Iterator[tuple[Words, str, float]]
 def _box_color(tone: Tone, kind: BoxKind, colors: Palette) -> str:
     if tone == "warning":
         return colors.warning
-    return colors.text if tone == "strong" else dim(colors, kind)
+    return colors.text if tone in ("strong", "name") else dim(colors, kind)
 
 
 class _Writer:

@@ -12,8 +12,8 @@ from gradviz.layout.model import Rect
 from gradviz.render.curves import Curves
 from gradviz.render.palette import BoxKind
 
-Tone = Literal["title", "strong", "plain", "dim", "warning"]
-"""How a text looks: the picture's title, the first line of a box, a name, secondary facts, a flag."""
+Tone = Literal["title", "strong", "name", "plain", "dim", "warning"]
+"""How a text looks: the picture's title; in a box its first line, a name, other facts, a flag; dim around the boxes."""
 
 
 class Words(NamedTuple):

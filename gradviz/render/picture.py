@@ -5,6 +5,7 @@ This module joins scene, layout and page; it knows no picture format.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -59,8 +60,8 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer) ->
     labels = tuple(link.label for link in drawn.links)
     around = Rect(0.0, top, inner + 2 * MARGIN, placement.height)
     return Picture(
-        width=inner + 2 * MARGIN,
-        height=top + placement.height + below.height + MARGIN,
+        width=math.ceil(inner + 2 * MARGIN),
+        height=math.ceil(top + placement.height + below.height + MARGIN),
         title=one_line(drawn.title) or "Autograd graph",
         description=_description(drawn, direction),
         words=above.words + below.words,

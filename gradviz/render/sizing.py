@@ -9,9 +9,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gradviz.graph import Node
 from gradviz.layout.model import Rect
 from gradviz.render.geometry import Tone, Words
-from gradviz.render.labels import one_line
+from gradviz.render.labels import names_text, one_line
 from gradviz.render.metrics import shorten, text_width
 from gradviz.render.page import NOTE_SIZE
 from gradviz.render.scene import Box
@@ -44,11 +45,19 @@ def measured(box: Box) -> Sized:
 
 def _toned(box: Box) -> list[tuple[str, Tone, float]]:
     """Each line with its look and its width."""
-    toned: list[tuple[str, Tone]] = [(line, "plain" if i else "strong") for i, line in enumerate(box.lines)]
+    toned: list[tuple[str, Tone]] = [(line, _tone(box, i)) for i, line in enumerate(box.lines)]
     if box.flags:
         toned.append((", ".join(box.flags), "warning"))
     short = [(shorten(text, MAX_CELLS), tone) for text, tone in toned]
     return [(text, tone, text_width(text, tone_size(tone))) for text, tone in short]
+
+
+def _tone(box: Box, index: int) -> Tone:
+    """The look of one line: the title stands out, and so do the names that the user's code has for what a node made."""
+    if not index:
+        return "strong"
+    names = {names_text([name]) for name in box.about.names} if isinstance(box.about, Node) else set()
+    return "name" if names.issuperset(box.lines[index].split(" = ")) else "plain"
 
 
 def tone_size(tone: Tone) -> float:

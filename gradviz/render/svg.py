@@ -19,7 +19,14 @@ from gradviz.render.picture import picture
 from gradviz.render.svg_style import style_sheet
 
 AT_ONCE = 1000  # elements in one piece
-TONE_CLASS: dict[Tone, str] = {"title": "gv-t", "strong": "gv-s", "plain": "", "dim": "gv-n", "warning": "gv-w"}
+TONE_CLASS: dict[Tone, str] = {
+    "title": "gv-t",
+    "strong": "gv-s",
+    "name": "gv-v",
+    "plain": "",
+    "dim": "gv-n",
+    "warning": "gv-w",
+}
 
 # What XML 1.0 cannot hold: controls, half surrogate pairs and two characters that are none.
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")

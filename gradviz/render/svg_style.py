@@ -33,16 +33,18 @@ def _scoped(scope: str, rules: list[tuple[str, str]]) -> str:
 
 
 def _shape_rules() -> list[tuple[str, str]]:
-    """What is the same in every theme. b boxes, m marked, s strong, w warning, e edges, h heads, f frames, t title, n notes.
+    """What is the same in every theme.
 
-    l labels of edges and c titles of frames, in front of edges: a rim of the background keeps both apart.
+    Boxes are b, marked ones m; in them s is strong, v the name of a value, w a warning. Edges are e, their heads h, their
+    labels l; frames f, their titles c; t is the title, n a note. Labels and frame titles stand in front of edges, with a
+    rim of the background that keeps both apart.
     """
     fonts = ",".join(f'"{font}"' if " " in font else font for font in FONTS)
     return [
         ("text", f"font:{PLAIN_SIZE:g}px {fonts};white-space:pre"),
         (".gv-b text", "text-anchor:middle"),
         (".gv-b .gv-s", f"font-size:{STRONG_SIZE:g}px;font-weight:700"),
-        (".gv-b .gv-w", "font-weight:700"),
+        (".gv-b .gv-v,.gv-b .gv-w", "font-weight:700"),
         (".gv-b .gv-m rect", "stroke-width:1.5;stroke-dasharray:4 2"),
         (".gv-n", f"font-size:{NOTE_SIZE:g}px"),
         (".gv-l", f"font-size:{LABEL_SIZE:g}px"),
@@ -66,7 +68,7 @@ def _color_rules(colors: Palette) -> list[tuple[str, str]]:
         (".gv-h", f"fill:{colors.line}"),
         (".gv-f rect", f"fill:{colors.muted};fill-opacity:.06;stroke:{colors.border};stroke-opacity:.6"),
         (".gv-b text", f"fill:{colors.text};fill-opacity:{DIM:g}"),
-        (".gv-b .gv-s", "fill-opacity:1"),
+        (".gv-b .gv-s,.gv-b .gv-v", "fill-opacity:1"),
         (".gv-b .gv-w", f"fill:{colors.warning};fill-opacity:1"),
     ]
     kinds = [(f".gv-b .gv-{kind} rect", f"fill:{colors.fill(kind)};stroke:{border(colors, kind)}") for kind in KINDS]

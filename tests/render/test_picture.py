@@ -165,6 +165,12 @@ def test_flags_are_marked_and_said_in_words() -> None:
     assert [words.text for words in marked[0].words if words.tone == "warning"] == ["custom function, hooks"]
 
 
+def test_names_of_the_user_s_code_stand_out() -> None:
+    for graph, expected in ((GRAPHS["everything"], ["h = hidden"]), (GRAPHS["diamond"], [])):
+        made = drawn(graph)
+        assert [words.text for block in made.blocks for words in block.words if words.tone == "name"] == expected
+
+
 def test_labels_of_edges_are_drawn_beside_them() -> None:
     made = drawn(multi_output())
     assert {words.text for words in made.wire_words} == {"output 0", "output 1", "output 2"}
