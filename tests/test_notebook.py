@@ -1,0 +1,55 @@
+"""The notebook in samples/, executed by a real kernel."""
+
+from __future__ import annotations
+
+import os
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+SAMPLES = Path(__file__).parent.parent / "samples"
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """The code cells of the notebook after it ran."""
+    notebook = nbformat.read(SAMPLES / "notebook.ipynb", as_version=4)
+    path = os.pathsep.join(filter(None, [str(SAMPLES.parent), os.environ.get("PYTHONPATH")]))
+    client = NotebookClient(
+        notebook, timeout=120, resources={"metadata": {"path": str(tmp_path_factory.mktemp("run"))}}
+    )
+    client.execute(env={**os.environ, "PYTHONPATH": path})
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def shown(cell: Any) -> Any:
+    """What the cell's last expression displayed, by MIME type."""
+    (result,) = [output for output in cell.outputs if output.output_type == "execute_result"]
+    return result.data
+
+
+def test_a_graph_shows_its_picture_and_a_text(cells: list[Any]) -> None:
+    data = shown(cells[0])
+    texts = [element.text for element in ElementTree.fromstring(data["image/svg+xml"]).iter() if element.text]
+    for name in ("x", "w", "a", "b", "y", "MulBackward0"):
+        assert name in texts, name
+    assert "MulBackward0" in data["text/plain"]
+
+
+def test_the_gradient_is_five(cells: list[Any]) -> None:
+    assert shown(cells[1])["text/plain"] == "tensor(5.)"
+
+
+def test_print_and_tree_are_text(cells: list[Any]) -> None:
+    (printed,) = [output for output in cells[2].outputs if output.output_type == "stream"]
+    assert "AddBackward0" in printed.text
+    assert "AddBackward0" in str(cells[3].outputs)
+
+
+def test_make_dot_shows_a_picture(cells: list[Any]) -> None:
+    data = shown(cells[4])
+    assert "AddmmBackward0" in data["image/svg+xml"]
