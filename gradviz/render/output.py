@@ -43,7 +43,8 @@ def pieces(graph: Graph, format: str, options: Options | None = None) -> Iterato
 
 def _made(graph: Graph, format: str, options: Options | None) -> str | bytes | Iterator[str]:
     row, options = get_format(format), options or Options()
-    if row.folded:
+    asked = (options.depth, options.focus, options.expand) != (Options().depth, None, ())
+    if row.folded and (graph.original is None or asked):  # what the caller folded stays as it is
         graph = fold(graph, depth=options.depth, focus=options.focus, expand=options.expand)
     return row.load()(graph, options)
 

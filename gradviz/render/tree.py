@@ -119,6 +119,10 @@ class TerminalTree:
         for note in notes(self.graph, self.options):
             yield self._line(options, (note, "dim"))
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """In a notebook: the same rows as plain text."""
+        return {"text/plain": "".join(render_text(self.graph, self.options))}
+
     def _line(self, options: ConsoleOptions, *pieces: tuple[str, str]) -> Text:
         from rich.text import Text
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from gradviz.errors import OutputError
-from gradviz.render.output import encode, write
+from gradviz.graph import Edge, Graph, Node, Scope
+from gradviz.render.options import Options
+from gradviz.render.output import encode, render, write
 
 ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
@@ -96,3 +98,14 @@ def test_a_full_disk_says_so_and_a_device_is_not_replaced() -> None:
 
 def test_half_a_surrogate_pair_can_be_written() -> None:
     assert encode("a\udc80é") == b"a\\udc80\xc3\xa9"
+
+
+def test_a_graph_that_was_folded_is_drawn_as_it_is() -> None:
+    """A small graph is drawn whole by default, but not when the caller has folded it."""
+    scopes = (Scope("net", "Net", 1, None),)
+    nodes = tuple(Node(i, f"Op{i}", sequence=9 - i, scope=0) for i in range(3))
+    graph = Graph(nodes, (Edge(0, 1, 0, 0), Edge(1, 2, 0, 0)), scopes=scopes)
+    assert "Op1" in str(render(graph, "dot"))
+    folded = graph.fold(depth=1)
+    assert "net Net" in str(render(folded, "dot")) and "Op1" not in str(render(folded, "dot"))
+    assert "Op1" in str(render(folded, "dot", Options(depth="all")))  # asked for
