@@ -80,3 +80,15 @@ def test_edges_past_the_budget_into_one_box_share_a_line(monkeypatch: pytest.Mon
     placement = place(drawing)
     right = (placement.x + drawing.widths / 2).max()
     assert len(np.unique(placement.points[placement.points[:, 0] > right, 0])) == 1
+
+
+@pytest.mark.parametrize("leaves", [3, 5, 7])
+def test_a_box_that_only_uses_leaves_stands_below_their_middle(leaves: int) -> None:
+    placement = place(plain(leaves + 2, [*((i, leaves) for i in range(leaves)), (leaves, leaves + 1)]))
+    assert placement.x[leaves] == pytest.approx(placement.x[:leaves].mean())
+
+
+def test_of_three_equal_ways_the_middle_one_goes_straight_on() -> None:
+    placement = place(plain(6, [(0, 1), (1, 2), (1, 3), (1, 4), (2, 5), (3, 5), (4, 5)]))
+    assert placement.x[0] == placement.x[1] == placement.x[3] == placement.x[5]
+    assert placement.x[2] + placement.x[4] == pytest.approx(2 * placement.x[3])

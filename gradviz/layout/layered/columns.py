@@ -30,21 +30,23 @@ def straight_edges(
     left = upwards
     for turn in range(ROUNDS + 1):
         finder.measure(left)
-        length = np.array(finder.length, np.int64)[np.array(left, np.int64)]
+        nodes = np.array(left, np.int64)
+        if turn == 0:
+            nodes = np.sort(nodes)  # of equal leaves the first is taken, which lies in their middle
+        length = np.array(finder.length, np.int64)[nodes]
         last = turn > 0 and (turn == ROUNDS or int(length.max(initial=0)) <= SHORT_LENGTH)
         if turn == 0:
-            finder.take_longest(left, length, component, ends, entry)
+            finder.take_longest(nodes, length, component, ends, entry)
         else:
-            finder.take_many(_candidates(left, length, component, ends, last), SHORT if last else LONG, last)
+            finder.take_many(_candidates(nodes, length, component, ends, last), SHORT if last else LONG, last)
         if last:
             break
         left = [node for node in left if not finder.taken[node]]
     return finder.kind
 
 
-def _candidates(left: list[int], length: Ints, component: Ints, ends: Mask, last: bool) -> list[int]:
+def _candidates(nodes: Ints, length: Ints, component: Ints, ends: Mask, last: bool) -> list[int]:
     """Where ways may begin, the longest first; the first node of a leaf's own line after others of its length."""
-    nodes = np.array(left, np.int64)
     if not last:
         longest = np.zeros(int(component.max(initial=0)) + 1, np.int64)
         np.maximum.at(longest, component[nodes], length)
@@ -73,9 +75,8 @@ class _WayFinder:
                     longest = length[other]
             length[node] = longest + 1
 
-    def take_longest(self, left: list[int], length: Ints, component: Ints, ends: Mask, entry: Mask) -> None:
+    def take_longest(self, nodes: Ints, length: Ints, component: Ints, ends: Mask, entry: Mask) -> None:
         """Take the longest way of every component."""
-        nodes = np.array(left, np.int64)
         order = np.lexsort((ends[nodes], -length, ~entry[nodes]) if entry.any() else (ends[nodes], -length))
         seen = bytearray(int(component.max(initial=0)) + 1)
         for node, part in zip(nodes[order].tolist(), component[nodes[order]].tolist()):
@@ -100,17 +101,20 @@ class _WayFinder:
         below, start, taken, length = self.near.below, self.near.below_start, self.taken, self.length
         places: list[int] = []
         while True:
-            longest, place = 0, -1
+            longest = 0
+            equal: list[int] = []
             for i in range(start[node], start[node + 1]):
                 other = below[i]
-                if length[other] > longest and not taken[other]:
-                    longest, place = length[other], i
+                if length[other] >= longest and not taken[other]:
+                    if length[other] > longest:
+                        longest, equal = length[other], []
+                    equal.append(i)
             if whole and longest < length[node] - 1:
                 return places, False
-            if place < 0:
+            if not equal:
                 return places, True
-            places.append(place)
-            node = below[place]
+            places.append(equal[len(equal) // 2])  # the middle one has the others on both sides
+            node = below[places[-1]]
 
     def _take(self, places: list[int], kind: int, first: int) -> None:
         self.taken[first] = 1
