@@ -47,7 +47,7 @@ def base_lines(base: Base) -> Lines:
 
 def saved_lines(saved: SavedTensor) -> Lines:
     """Slot, tensor, bytes, and the state unless it is live."""
-    lines = [labels.clip(saved.slot)]
+    lines = [labels.clip(saved.slot).strip() or "unnamed slot"]
     if saved.tensor is not None:
         lines.append(labels.tensor_line(saved.tensor))
     if saved.nbytes is not None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from gradviz.render.labels import one_line
+from gradviz.render.nesting import nested
 from gradviz.render.palette import DARK, LIGHT, Palette
 from gradviz.render.scene import Box, Link, Scene, scene
 
@@ -52,7 +53,8 @@ def quote(lines: Iterable[str], *, left: bool = False) -> str:
 
 def _defaults(drawn: Scene, options: Options, palette: Palette) -> Iterator[str]:
     font = f'fontname="Helvetica,Arial,sans-serif", fontcolor="{palette.text}"'
-    yield f'  graph [rankdir={RANKDIR[options.direction]}, bgcolor="{palette.background}", {font}, fontsize=9,\n'
+    ranks = ", newrank=true" if drawn.frames else ""  # without it, data that leaves a module and comes back is refused
+    yield f'  graph [rankdir={RANKDIR[options.direction]}{ranks}, bgcolor="{palette.background}", {font}, fontsize=9,\n'
     yield f"    labelloc=b, labeljust=l, label={quote((*_title(drawn), *drawn.footer), left=True)}];\n"
     yield f'  node [shape=box, style="filled,rounded", fillcolor="{palette.op}", color="{palette.border}", {font},\n'
     yield '    fontsize=10, height=0.2, margin="0.11,0.05"];\n'
@@ -65,38 +67,28 @@ def _title(drawn: Scene) -> tuple[str, ...]:
 
 def _boxes(drawn: Scene, palette: Palette) -> Iterator[str]:
     """All boxes, those of a module inside its cluster."""
-    inside: dict[int | None, list[Box]] = {}
-    for box in drawn.boxes:
-        inside.setdefault(box.frame, []).append(box)
-    children: dict[int | None, list[int]] = {}
-    for i, frame in enumerate(drawn.frames):
-        children.setdefault(frame.parent, []).append(i)
-    stack: list[int | str | None] = [None]  # frames to open, and closing braces
-    while stack:
-        top = stack.pop()
-        if isinstance(top, str):
-            yield top
-            continue
-        if top is not None:
-            yield _cluster(top, drawn, palette)
-            stack.append("  }\n")
-        for box in inside.get(top, ()):
-            yield _box(box, palette)
-        stack.extend(reversed(children.get(top, [])))
+    return nested(
+        drawn.boxes,
+        drawn.frames,
+        write=lambda box, level: _box(box, palette, "  " * (level + 1)),
+        begin=lambda frame, level: _cluster(frame, drawn, palette, "  " * (level + 1)),
+        end=lambda level: "  " * (level + 1) + "}\n",
+    )
 
 
-def _cluster(frame: int, drawn: Scene, palette: Palette) -> str:
+def _cluster(frame: int, drawn: Scene, palette: Palette, indent: str) -> str:
     title = quote((drawn.frames[frame].title,))
-    return f'  subgraph cluster_{frame} {{\n    label={title}; labelloc=t; labeljust=l; style=rounded; color="{palette.border}";\n'
+    look = f'labelloc=t; labeljust=l; style=rounded; color="{palette.border}";'
+    return f"{indent}subgraph cluster_{frame} {{\n{indent}  label={title}; {look}\n"
 
 
-def _box(box: Box, palette: Palette) -> str:
+def _box(box: Box, palette: Palette, indent: str) -> str:
     words = [f"label={quote((*box.lines, *box.flags))}"]
     if box.kind != "op":
         words.append(f'fillcolor="{palette.fill(box.kind)}"')
     if box.flags:
         words.append(f'color="{palette.warning}"')
-    return f"  n{box.id} [{', '.join(words)}];\n"
+    return f"{indent}n{box.id} [{', '.join(words)}];\n"
 
 
 def _link(link: Link) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.render.labels import count_text, more, one_line, plural
+from gradviz.render.nesting import nested
 from gradviz.render.palette import DARK, LIGHT
 from gradviz.render.scene import Box, Link, Scene, scene
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from gradviz.render.options import Options
 
 MAX_LINKS = 500
+END = "  end\n"
 MAX_CHARACTERS = 49_000  # of Mermaid's 50,000; the rest is for the frame around the boxes
 _DIRECTION = {"down": "TD", "up": "BT", "right": "LR", "left": "RL"}
 _ARROW = {"data": "-->", "view": "-.->", "saved": "---"}
@@ -39,8 +41,7 @@ def page(drawn: Scene, options: Options) -> Iterator[str]:
     if drawn.title.strip():
         yield f"**{escape(drawn.title.strip(), '&')}**\n\n"
     yield f"```mermaid\nflowchart {_DIRECTION[options.direction]}\n"
-    for box in part.boxes:
-        yield _box(box)
+    yield from _boxes(drawn, part)
     for link in part.links:
         yield _link(link)
     left = len(drawn.boxes) - len(part.boxes)
@@ -81,7 +82,8 @@ def cut(drawn: Scene) -> Part:
     """As much of a scene as Mermaid draws: the boxes nearest to the outputs, and the links between them."""
     if len(drawn.links) <= MAX_LINKS:
         whole = Part(drawn.boxes, drawn.links)
-        if _characters(whole) <= MAX_CHARACTERS:
+        borders = sum(_frame_characters(drawn, i) for i in range(len(drawn.frames)))
+        if _characters(whole) + borders <= MAX_CHARACTERS:
             return whole
     touching: dict[int, list[Link]] = {}
     for link in drawn.links:
@@ -89,10 +91,16 @@ def cut(drawn: Scene) -> Part:
         touching.setdefault(link.target, []).append(link)
     boxes: dict[int, Box] = {}
     links: list[Link] = []
+    framed: set[int] = set()
     room = MAX_CHARACTERS
     for box in _nearest_first(drawn, touching):
         boxes[box.id] = box
         found = [link for link in touching.get(box.id, ()) if link.source in boxes and link.target in boxes]
+        frame = box.frame
+        while frame is not None and frame not in framed:
+            framed.add(frame)
+            room -= _frame_characters(drawn, frame)
+            frame = drawn.frames[frame].parent
         room -= _characters(Part((box,), tuple(found)))
         if room < 0 or len(links) + len(found) > MAX_LINKS:
             del boxes[box.id]
@@ -124,6 +132,25 @@ def _nearest_first(drawn: Scene, touching: dict[int, list[Link]]) -> Iterator[Bo
 
 def _characters(part: Part) -> int:
     return sum(len(_box(box)) for box in part.boxes) + sum(len(_link(link)) for link in part.links)
+
+
+def _boxes(drawn: Scene, part: Part) -> Iterator[str]:
+    """The boxes of a part, those of a module inside its subgraph."""
+    return nested(
+        part.boxes,
+        drawn.frames,
+        write=lambda box, level: _box(box),
+        begin=lambda frame, level: _begin(drawn, frame),
+        end=lambda level: END,
+    )
+
+
+def _begin(drawn: Scene, frame: int) -> str:
+    return f'  subgraph f{frame}["{escape(drawn.frames[frame].title)}"]\n'
+
+
+def _frame_characters(drawn: Scene, frame: int) -> int:
+    return len(_begin(drawn, frame)) + len(END)
 
 
 def _cut_lines(drawn: Scene, part: Part) -> Iterator[str]:

@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gradviz.graph import Graph
+from gradviz.graph import Graph, Scope
 from gradviz.render.mermaid import MAX_LINKS, cut, escape, render
 from gradviz.render.options import Options
 from gradviz.render.output import encode
@@ -18,7 +18,9 @@ from tests.strategies import graphs, text
 
 BOX = re.compile(r'^  n\d+\["(?:[^"`<>]|<br/>)+"\]:::(?:op|leaf|output|base|saved|group)$')
 LINK = re.compile(r'^  n(\d+) (?:-->|-\.->|---)(?:\|"[^"]+"\|)? n(\d+)$')
-OTHER = re.compile(r'^(?:flowchart (?:TD|BT|LR|RL)|  classDef \w+ [\w:#,]+|  more\["#43;[\d,]+ more boxes"\])$')
+OTHER = re.compile(
+    r'^(?:  subgraph f\d+\["[^"`<>]*"\]|  end|flowchart (?:TD|BT|LR|RL)|  classDef \w+ [\w:#,]+|  more\["#43;[\d,]+ more boxes"\])$'
+)
 
 
 def written(graph: Graph, **options: object) -> str:
@@ -66,6 +68,13 @@ def test_arrows_and_labels() -> None:
     assert chart(written(diamond(), direction="left"))[0] == "flowchart RL"
 
 
+def test_a_module_is_a_subgraph_around_its_boxes() -> None:
+    lines = chart(written(GRAPHS["everything"]))
+    fc = lines.index('  subgraph f1["fc Linear, 12 parameters, (3, 4) float32"]')
+    assert lines[fc + 1].startswith('  n0["ScaleBackward') and lines.index("  end") > fc
+    assert sum("subgraph" in line for line in lines) == lines.count("  end") == 2
+
+
 @pytest.mark.parametrize("graph", [chain(100_000), random_dag(2, 3000)], ids=["chain", "random"])
 def test_what_mermaid_cannot_draw_is_cut_and_said(graph: Graph) -> None:
     drawn = scene(graph, Options())
@@ -82,6 +91,16 @@ def test_what_mermaid_cannot_draw_is_cut_and_said(graph: Graph) -> None:
 def test_a_cut_keeps_what_is_nearest_to_the_output() -> None:
     kept = {box.node for box in cut(scene(chain(2000), Options())).boxes}
     assert kept == set(range(len(kept)))
+
+
+def test_frames_count_towards_the_limit_too() -> None:
+    scopes = tuple(Scope(f"module{i}" + "x" * 200, "Long", 1, None) for i in range(400))
+    graph = chain(399)
+    inside = Graph(
+        tuple(node._replace(scope=node.id) for node in graph.nodes), graph.edges, roots=graph.roots, scopes=scopes
+    )
+    page = written(inside)
+    assert "more boxes" in page and len("\n".join(chart(page))) < 50_000
 
 
 def test_nothing_is_cut_at_the_limit() -> None:
