@@ -20,6 +20,11 @@ _OPAQUE = (str, bytes, bytearray, int, float, complex, type, torch.nn.Module, to
 
 _WORTH_ENTERING = (torch.Tensor, list, tuple, deque, Mapping)
 
+_Path = tuple[Any, str] | None
+"""The path to a container and the last step from there. Linked, so that deep nesting does not copy long texts."""
+
+_LEAVE = object()
+
 
 def flatten(outputs: object) -> list[tuple[str, torch.Tensor]]:
     """All tensors in `outputs` with their paths ("" for a bare tensor, "['loss']", "[0].logits"), in order.
@@ -28,17 +33,31 @@ def flatten(outputs: object) -> list[tuple[str, torch.Tensor]]:
     there is no tensor in it.
     """
     found: list[tuple[str, torch.Tensor]] = []
-    stack: list[tuple[str, object, tuple[int, ...]]] = [("", outputs, ())]
+    inside: set[int] = set()  # the containers around the current value
+    stack: list[tuple[_Path | object, object]] = [(None, outputs)]
     while stack:
-        path, value, inside = stack.pop()
-        if isinstance(value, torch.Tensor):
-            found.append((path, value))
+        path, value = stack.pop()
+        if path is _LEAVE:
+            inside.discard(id(value))
+        elif isinstance(value, torch.Tensor):
+            found.append((_written(path), value))
         elif value is not None and id(value) not in inside:
-            children = [(path + key, child, (*inside, id(value))) for key, child in _children(value)]
-            stack.extend(reversed(children))
+            children = [((path, key), child) for key, child in _children(value)]
+            if children:
+                inside.add(id(value))
+                stack.append((_LEAVE, value))
+                stack.extend(reversed(children))
     if not found:
         raise NotATensorError(_not_a_tensor(outputs))
     return found
+
+
+def _written(path: Any) -> str:
+    steps: list[str] = []
+    while path is not None:
+        path, step = path
+        steps.append(step)
+    return "".join(reversed(steps))
 
 
 def _children(value: object) -> Iterable[tuple[str, object]]:
