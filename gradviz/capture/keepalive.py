@@ -23,6 +23,9 @@ from gradviz.capture.private import LAST, WRAPPERS_ARE_PRESERVED, Node
 BAND = 64
 """Sequence numbers in a band. At 64, a thread with a 64 kB stack can still delete the graph."""
 
+SMALL = 128
+"""A graph of so few nodes is safe to delete without keepers, even in a thread with a 64 kB stack."""
+
 KEY = "__gradviz_keeper__"
 NEEDED = WRAPPERS_ARE_PRESERVED
 
@@ -80,3 +83,10 @@ def keep(node: Node, children: Sequence[Node]) -> None:
     metadata = node.metadata
     if KEY not in metadata:
         metadata[KEY] = _Keeper(list(children))
+
+
+def keep_all(waiting: list[tuple[Node, list[Node]]]) -> None:
+    """`keep` for each pair, and empty the list."""
+    for node, children in waiting:
+        keep(node, children)
+    waiting.clear()

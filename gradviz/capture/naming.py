@@ -1,8 +1,8 @@
 """Names for leaves and intermediate results, found without asking the user for them.
 
-Sources, the first that knows a tensor wins: `model=` (parameters and buffers), `params=`, then the caller's variables:
-modules, tensors, and one level of list, dict or tuple of tensors. Reading the variables creates no autograd node and
-leaves no reference behind.
+Sources, the first that knows a tensor wins: `model=` (parameters and buffers), `params=`, then the caller's variables, inner
+namespace first: modules, tensors, and one level of list, dict or tuple of tensors. Reading the variables creates no
+autograd node and leaves no reference behind.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Any
 import torch
 
 from gradviz.capture.private import Node, without_subclasses
-from gradviz.capture.tensors import grad_fn_of, storage_of
+from gradviz.capture.tensors import base_of, grad_fn_of, storage_of
 from gradviz.errors import NotATensorError
 
 Namespace = Mapping[str, object]
 _OPTIMIZED = 0x1  # CO_OPTIMIZED: a function's frame, whose locals live in fast slots
+_STRENGTH = ("input", "output", "buffer", "parameter")
+_NAMING_KEYS = (str, int, float, bool, type(None))
 
 
 class Names:
@@ -39,13 +41,14 @@ class Names:
         self.owner_of: dict[int, str] = {}
         self._tensors: dict[int, tuple[torch.Tensor, tuple[str, ...], int]] = {}
         self.results: dict[Node, list[tuple[int, str]]] = {}
+        self.hooked: set[Node] = set()
         self._buffers: set[int] = set()
         self._parameters: set[int] = set()
         with without_subclasses():
             for rank, source in enumerate(self._sources(model, params, variables)):
                 for name, tensor in source:
                     self._add(name, tensor, rank)
-        self._index()
+            self._index()
 
     def leaf(self, tensor: torch.Tensor) -> tuple[str, ...]:
         """All names of a tensor, none if nobody knows it."""
@@ -72,10 +75,11 @@ class Names:
             yield self._of_module("", model)
         if params is not None:
             yield _checked(params)
-        modules, tensors, elements = _scan(variables)
-        yield (item for name, module in modules for item in self._of_module(name + ".", module))
-        yield tensors
-        yield elements
+        for namespace in variables:
+            modules, tensors, elements = _scan(namespace)
+            yield (item for name, module in modules for item in self._of_module(name + ".", module))
+            yield tensors
+            yield elements
 
     def _of_module(self, prefix: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         for name, parameter in module.named_parameters(remove_duplicate=False):
@@ -93,22 +97,28 @@ class Names:
             self._tensors[id(tensor)] = (tensor, (*known[1], name), rank)
 
     def _index(self) -> None:
-        with without_subclasses():
-            for tensor, names, _ in self._tensors.values():
-                storage = storage_of(tensor)
-                if storage is not None:
-                    self._own(storage[0], self._owner(tensor))
-                node = _grad_fn(tensor)
-                if node is not None:
-                    self.results.setdefault(node, []).extend((tensor.output_nr, name) for name in names)
+        for tensor, names, _ in self._tensors.values():
+            node = _grad_fn(tensor)
+            storage = storage_of(tensor)
+            if storage is not None:
+                self._own(storage[0], self._owner(tensor, node))
+            if node is not None:
+                self.results.setdefault(node, []).extend((tensor.output_nr, name) for name in names)
+                if tensor._backward_hooks:
+                    self.hooked.add(node)
 
-    def _owner(self, tensor: torch.Tensor) -> str:
-        return "output" if _grad_fn(tensor) is not None else self.kind(tensor)
+    def _owner(self, tensor: torch.Tensor, node: Node | None) -> str:
+        """Whose memory this is. A view that was computed says nothing by itself: its base does."""
+        if not tensor.requires_grad:
+            return self.kind(tensor)
+        base = base_of(tensor)
+        if base is not None:
+            node, tensor = _grad_fn(base), base
+        return "output" if node is not None else self.kind(tensor)
 
     def _own(self, storage: int, owner: str) -> None:
-        strength = ("output", "input", "buffer", "parameter")
         known = self.owner_of.get(storage)
-        if known is None or strength.index(owner) > strength.index(known):
+        if known is None or _STRENGTH.index(owner) > _STRENGTH.index(known):
             self.owner_of[storage] = owner
 
 
@@ -129,31 +139,42 @@ def _checked(params: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Te
 _Named = list[tuple[str, Any]]
 
 
-def _scan(variables: Sequence[Namespace]) -> tuple[_Named, _Named, _Named]:
-    """Modules, tensors, and tensors one container deep, among the variables; inner namespaces first."""
+def _scan(namespace: Namespace) -> tuple[_Named, _Named, _Named]:
+    """Modules, tensors, and tensors one container deep, among the variables of one namespace.
+
+    Asks types only, never `isinstance`: a lazy proxy among the variables would run its owner's code.
+    """
     modules: _Named = []
     tensors: _Named = []
     elements: _Named = []
-    for namespace in variables:
-        for name, value in list(namespace.items()):
-            if name.startswith("_") or name in ("In", "Out"):  # private, and IPython's history
-                continue
-            if isinstance(value, torch.nn.Module):
-                modules.append((name, value))
-            elif isinstance(value, torch.Tensor):
-                tensors.append((name, value))
-            elif type(value) in (list, tuple, dict) or (isinstance(value, (tuple, dict)) and type(value).__len__):
-                _scan_container(name, value, modules, elements)
+    for name, value in list(namespace.items()):
+        if name.startswith("_") or name in ("In", "Out"):  # private, and IPython's history
+            continue
+        kind = type(value)
+        if issubclass(kind, torch.nn.Module):
+            modules.append((name, value))
+        elif issubclass(kind, torch.Tensor):
+            tensors.append((name, value))
+        elif issubclass(kind, (list, tuple, dict)):
+            _scan_container(name, value, modules, elements)
     return _outermost(modules), tensors, elements
 
 
 def _scan_container(name: str, value: Any, modules: _Named, elements: _Named) -> None:
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, item in list(items):
-        if isinstance(item, torch.Tensor):
-            elements.append((f"{name}[{key!r}]", item))
-        elif isinstance(item, torch.nn.Module):
-            modules.append((f"{name}[{key!r}]", item))
+    if isinstance(value, dict):
+        items: Iterable[tuple[Any, Any]] = list(dict.items(value))
+    else:
+        items = enumerate(tuple.__iter__(value) if isinstance(value, tuple) else list.__iter__(value))
+    wanted: dict[type, _Named | None] = {}  # by type, because a list of a million numbers is nothing unusual
+    for key, item in items:
+        kind = type(item)
+        if kind not in wanted:
+            wanted[kind] = (
+                elements if issubclass(kind, torch.Tensor) else modules if issubclass(kind, torch.nn.Module) else None
+            )
+        into = wanted[kind]
+        if into is not None and type(key) in _NAMING_KEYS:  # other keys have a `repr` of unknown length and effect
+            into.append((f"{name}[{key!r}]", item))
 
 
 def _outermost(modules: _Named) -> _Named:
@@ -186,8 +207,10 @@ def namespaces(frame: FrameType | None) -> list[dict[str, object]]:
     """
     if frame is None:
         return []
-    live = frame.f_locals
+    live = frame.f_locals  # read once: reading it again would fill it again
+    if live is frame.f_globals:
+        return [dict(live)]
     local = dict(live)
     if sys.version_info < (3, 13) and frame.f_code.co_flags & _OPTIMIZED and sys.getrefcount(live) <= 3:
         live.clear()
-    return [local] if frame.f_locals is frame.f_globals else [local, dict(frame.f_globals)]
+    return [local, dict(frame.f_globals)]

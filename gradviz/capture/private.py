@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from collections.abc import Collection
 from typing import Any
 
@@ -18,18 +19,34 @@ LAST = 2**64 - 1
 """Sequence number of AccumulateGrad: autograd runs it before everything else that is ready."""
 
 
-def _wrappers_are_preserved() -> bool:
+class _Probe:
+    """What the running torch can do, tried out on a graph of one node."""
+
+    wrappers_are_preserved = False
     """Whether the Python wrapper of a node lives as long as the node (torch 2.12 or 2.13 and later).
 
     Then a deep graph that was touched from Python crashes the process when it is deleted: see `keepalive`.
     """
-    tensor = torch.ones(1, requires_grad=True) * 1
-    node, other = tensor.grad_fn, object()
-    return sys.getrefcount(node) > sys.getrefcount(other)
+    has_metadata = False
+
+    def __init__(self) -> None:
+        # In a thread of its own: there, the caller's no_grad, modes and sequence numbers are not in force.
+        thread = threading.Thread(target=self._run)
+        thread.start()
+        thread.join()
+
+    def _run(self) -> None:
+        tensor = torch.ones(1, requires_grad=True, device="cpu") * 1
+        node, other = tensor.grad_fn, object()
+        self.wrappers_are_preserved = sys.getrefcount(node) > sys.getrefcount(other)
+        self.has_metadata = hasattr(node, "_input_metadata")
+        small = (torch.zeros((), dtype=dtype, device="cpu") for dtype in (torch.float32, torch.int8, torch.float32))
+        self.small = dict(zip((torch.float64, torch.int64, torch.complex128), small))
 
 
-WRAPPERS_ARE_PRESERVED = _wrappers_are_preserved()
-HAS_METADATA = hasattr((torch.ones(1, requires_grad=True) * 1).grad_fn, "_input_metadata")
+_probe = _Probe()
+WRAPPERS_ARE_PRESERVED = _probe.wrappers_are_preserved
+HAS_METADATA = _probe.has_metadata
 HAS_RAW_DATA = hasattr(torch._C._autograd.SavedTensor, "data")
 BackwardCFunction = torch.autograd.function.BackwardCFunction
 
@@ -45,8 +62,20 @@ def missing() -> tuple[str, ...]:
 
 
 def without_subclasses() -> Any:
-    """A context in which reading a tensor runs no `__torch_function__` of the user's."""
-    return torch._C.DisableTorchFunctionSubclass()
+    """A context in which reading a tensor runs no `__torch_function__` of the user's, of a subclass or of a mode.
+
+    `torch.set_default_device` is such a mode.
+    """
+    return torch._C.DisableTorchFunction()
+
+
+def is_wrapped_number(tensor: torch.Tensor) -> bool:
+    """Whether a 0-dim tensor is a Python number that autograd wrapped, as in `x * 2.5`.
+
+    Type promotion tells: only a wrapped number leaves the dtype of a smaller 0-dim tensor alone (but for its category).
+    """
+    small = _probe.small.get(tensor.dtype)
+    return small is not None and torch.result_type(small, tensor) != tensor.dtype
 
 
 def made_as(tensor: torch.Tensor) -> str:

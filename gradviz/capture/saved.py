@@ -1,59 +1,51 @@
 """Reads what a node saved for backward, without unpacking, recomputing or keeping anything.
 
-Only `_raw_saved_*` and its `.data` and `.unpack_hook` are read. `_saved_*` of a tensor slot is read in two cases where no hook
-can run (the slot has none): to tell an empty slot from a freed one, and to ask torch whether a tensor with a version above
-0 was modified since it was saved. `saved_tensors` is never touched: a read may destroy what it returns.
+Only `_raw_saved_*` and its `.data` and `.unpack_hook` are read. A slot is unpacked in two cases, both only where no hook can
+run because the slot has none: to tell an empty slot from a freed one, and to ask torch whether a tensor with a version
+above 0 was modified since it was saved. `saved_tensors` is never touched: a read may destroy what it returns.
+
+`SavedReader.read` runs once per node, so it is written flat, and what nodes of one type share is worked out once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
 
 from gradviz.capture import private
 from gradviz.capture.private import Node
-from gradviz.capture.tensors import element_bytes, parts_of, storage_of, tensor_info, version_of
+from gradviz.capture.tensors import element_bytes, is_plain, parts_of, storage_of, tensor_info, version_of
 from gradviz.graph import NO_ATTRIBUTES, NodeFlag, SavedState, SavedTensor, Storage, StorageKind, TensorInfo
 
 _RAW, _SAVED = "_raw_saved_", "_saved_"
 _SIGNED_FROM = 2**63
-_ONE_STORAGE = ("strided", "nested", "jagged")
+_Tensor, _Parameter, _new = torch.Tensor, torch.nn.Parameter, tuple.__new__
+_Fetch = Callable[[Node], tuple[Any, ...]]
+
+Read = tuple[Mapping[str, Any], tuple[SavedTensor, ...], tuple[NodeFlag, ...]]
+"""What one node saved: its attributes, its slots, and the flags that follow from the slots' states."""
+
+NOTHING: Read = (NO_ATTRIBUTES, (), ())
 
 
-class Slots(NamedTuple):
-    """What nodes of one type save: names of tensor slots, and of plain attributes."""
+class _Plan(NamedTuple):
+    """How to read the nodes of one type."""
 
-    tensors: tuple[str, ...]
-    attributes: tuple[str, ...]
+    slots: tuple[tuple[str, Callable[[Node], Any]], ...]  # each tensor slot, and what fetches it
+    plain: tuple[str, ...]  # names of the attributes that are no tensors
+    values: _Fetch | None  # fetches all of those at once
     custom: bool
 
 
-class Read(NamedTuple):
-    """What one node saved."""
+class _Facts(NamedTuple):
+    """What tensors of one shape, dtype, device and layout share."""
 
-    attributes: Mapping[str, Any]
-    saved: tuple[SavedTensor, ...]
-    flags: tuple[NodeFlag, ...]
-
-
-NOTHING = Read(NO_ATTRIBUTES, (), ())
-
-
-def slots_of(node: Node) -> Slots:
-    """The slots of a node's type. They are the same for all nodes of the type, so ask once per type: `dir` is slow."""
-    members = dir(node)
-    tensors = tuple(name.removeprefix(_RAW) for name in members if name.startswith(_RAW))
-    custom = isinstance(node, private.BackwardCFunction)
-    if custom:
-        tensors = ("tensors",)
-    plain = tuple(
-        name.removeprefix(_SAVED)
-        for name in members
-        if name.startswith(_SAVED) and name.removeprefix(_SAVED) not in tensors
-    )
-    return Slots(tensors if private.HAS_RAW_DATA else (), plain, custom)
+    info: TensorInfo
+    nbytes: int | None
+    may_be_number: bool
 
 
 class SavedReader:
@@ -67,9 +59,11 @@ class SavedReader:
         self._leaves = leaves
         self._owners = owners
         self._storages: dict[int, Storage] = {}  # by identity
-        self._slots: dict[type, Slots] = {}
-        self._infos: dict[Any, tuple[TensorInfo, int | None]] = {}
+        self._plans: dict[type, _Plan] = {}
+        self._facts: dict[Any, _Facts] = {}
         self._attributes: dict[Any, Mapping[str, Any]] = {}
+        self._of_leaves: dict[tuple[str, int, int], SavedTensor] = {}
+        self._tables = leaves, self._of_leaves, self._storages, self._facts  # for `read`: one look-up instead of four
 
     def storages(self) -> tuple[Storage, ...]:
         """All storages met so far, indexed by id."""
@@ -77,119 +71,228 @@ class SavedReader:
 
     def storage(self, tensor: torch.Tensor) -> Storage | None:
         """The tensor's storage, numbered when it is new; None where the tensor has none."""
+        parts = parts_of(tensor)
+        if parts:
+            return self.storage(parts[-1][1])
         found = storage_of(tensor)
-        if found is None:
-            return None
-        known = self._storages.get(found[0])
-        if known is None:
-            kind: StorageKind = self._owners.get(found[0], "activation")  # type: ignore[assignment]
-            known = self._storages[found[0]] = Storage(len(self._storages), found[1], kind)
-        return known
+        return None if found is None else self._storages.get(found[0]) or self._new_storage(*found, None)
+
+    def _new_storage(self, identity: int, nbytes: int, number: torch.Tensor | None) -> Storage:
+        """A storage met for the first time. `number` is given where it may hold a Python number."""
+        kind: StorageKind = self._owners.get(identity)  # type: ignore[assignment]
+        if kind is None:
+            kind = "number" if number is not None and private.is_wrapped_number(number) else "activation"
+        made: Storage = _new(Storage, (len(self._storages), nbytes, kind))
+        self._storages[identity] = made
+        return made
 
     def read(self, node: Node) -> Read:
         """Everything `node` saved. Never raises for a freed, hooked or modified slot: that is its state."""
-        kind = type(node)
-        slots = self._slots.get(kind)
-        if slots is None:
-            slots = self._slots[kind] = slots_of(node)
-        tensors, plain, custom = slots
-        if not tensors and not plain:
+        plan = self._plans.get(type(node))
+        if plan is None:
+            plan = self._plans[type(node)] = _plan(node)
+        slots, plain, values, custom = plan
+        if not slots and not plain:
             return NOTHING
         saved: list[SavedTensor] = []
         empty: list[str] = []
-        for name in tensors:
-            self._read_slot(node, name, saved, empty)
+        calm = True  # whether all slots are live
+        leaves, known, storages, facts_of = self._tables
+        for name, fetch in slots:
+            try:
+                raw = fetch(node)
+            except RuntimeError:  # a list of tensors that backward has freed
+                saved.append(SavedTensor(_shown(name), None, None, None, "freed"))
+                calm = False
+                continue
+            if type(raw) is tuple:
+                calm = self._read_list(name, raw, saved) and calm
+                continue
+            tensor = raw.data
+            if raw.unpack_hook is not None:
+                saved.append(self._packed(name, tensor, raw.unpack_hook))
+                calm = False
+                continue
+            if tensor is None:
+                empty.append(name)
+                continue
+            # The usual case, written out: an ordinary tensor that nobody has modified. All else goes to `_slot`.
+            leaf = leaves.get(id(tensor))
+            kind = type(tensor)
+            try:
+                if leaf is None and (kind is _Tensor or kind is _Parameter) and not tensor._version:
+                    memory = tensor.untyped_storage()  # raises for a sparse layout
+                    identity = memory._cdata
+                    facts = facts_of[tensor.shape, tensor.dtype, tensor.device]
+                    storage = storages.get(identity)
+                    if storage is None:
+                        storage = self._new_storage(identity, memory.nbytes(), tensor if facts[2] else None)
+                    view = tensor._is_view()
+                    fields = (name, facts[0], storage[0], storage[2], "live", facts[1], view, None, 0, "")
+                    saved.append(_new(SavedTensor, fields))
+                    continue
+                one = known.get((name, leaf, tensor._version)) if leaf is not None else None
+            except (KeyError, RuntimeError, TypeError):  # facts not known yet; no storage; nested; sizes without a hash
+                one = None
+            if one is None or (one.version and _state(node, name) != "live"):
+                one = self._slot(name, tensor, node, None)
+                calm = calm and one.state == "live"
+            saved.append(one)
         if custom:
             self._read_context(node, saved)
-        attributes = self._read_attributes(node, plain, empty) if plain or empty else NO_ATTRIBUTES
-        return Read(attributes, tuple(saved), _flags(saved) if saved else ())
+        if empty and not saved:  # backward frees all slots of a node at once
+            saved = [SavedTensor(name, None, None, None, "freed") for name in empty if _is_freed(node, name)]
+            if saved:
+                freed = {one.slot for one in saved}
+                empty, calm = [name for name in empty if name not in freed], False
+        attributes = self._read_attributes(node, plain, values, empty) if plain or empty else NO_ATTRIBUTES
+        return attributes, tuple(saved), () if calm else _flags(saved)
 
-    def _read_slot(self, node: Node, name: str, saved: list[SavedTensor], empty: list[str]) -> None:
-        try:
-            raw = getattr(node, _RAW + name)
-        except RuntimeError:  # list-valued slots raise when backward has freed them
-            saved.append(SavedTensor("saved_tensors" if name == "tensors" else name, None, None, None, "freed"))
-            return
-        if type(raw) is not tuple:
-            one = self._read_raw(raw, name, node)
-            if one is None:
-                empty.append(name)
-            else:
-                saved.append(one)
-            return
-        shown = "saved_tensors" if name == "tensors" else name
-        for i, element in enumerate(raw):
-            one = self._read_raw(element, f"{shown}[{i}]", None)
-            if one is not None:
-                saved.append(one)
-
-    def _read_raw(self, raw: Any, slot: str, node: Node | None) -> SavedTensor | None:
-        """One slot, or None when it is there but holds nothing. `node` is given where its `_saved_` twin may be asked."""
-        data, hook = raw.data, raw.unpack_hook
-        if hook is not None:
-            return self._packed(slot, data, hook)
-        if data is None:
-            return SavedTensor(slot, None, None, None, "freed") if node is not None and _is_freed(node, slot) else None
-        version = version_of(data)
-        return self.facts(slot, data, _modified(node, slot) if version else "live", version)
-
-    def facts(
-        self, slot: str, tensor: torch.Tensor, state: SavedState, version: int | None = None, note: str = ""
-    ) -> SavedTensor:
-        """One slot that holds `tensor`."""
-        info, nbytes = self._info(tensor)
-        storage = self.storage(tensor) if info.layout in _ONE_STORAGE else self._sparse(tensor)
-        number, kind = (None, None) if storage is None else (storage.id, storage.kind)
-        view, leaf = tensor._is_view(), self._leaves.get(id(tensor))
-        fields = (slot, info, number, kind, state, nbytes, view, leaf, version, note)
-        return tuple.__new__(SavedTensor, fields)
-
-    def _sparse(self, tensor: torch.Tensor) -> Storage | None:
-        """A sparse tensor has several storages: number them all, and give the one that holds its values."""
-        storages = [self.storage(part) for part in parts_of(tensor)]
-        return storages[-1] if storages else None
-
-    def _info(self, tensor: torch.Tensor) -> tuple[TensorInfo, int | None]:
-        try:
-            key = (tensor.shape, tensor.dtype, tensor.device, tensor.layout)
-            known = self._infos.get(key)
-        except (RuntimeError, TypeError):  # nested, or with symbolic sizes
-            return self._new_info(tensor)
+    def _slot(self, slot: str, tensor: torch.Tensor, node: Node | None, raw: Any) -> SavedTensor:
+        """An unhooked slot that holds `tensor`. Its state is asked of `node`, or of `raw` for an element of a list."""
+        leaf = self._leaves.get(id(tensor))
+        version = version_of(tensor)
+        state: SavedState = "live"
+        note = ""
+        if version:
+            state = _state(node, slot) if raw is None else _state_of_element(raw)
+            if state == "unknown":
+                note = "modified in place at some time; torch does not tell whether since it was saved"
+        if leaf is None or state != "live":
+            return self.facts(slot, tensor, state, version, note, leaf)
+        key = (slot, leaf, version or 0)
+        known = self._of_leaves.get(key)
         if known is None:
-            known = self._infos[key] = self._new_info(tensor)
+            known = self._of_leaves[key] = self.facts(slot, tensor, state, version, note, leaf)
         return known
 
-    def _new_info(self, tensor: torch.Tensor) -> tuple[TensorInfo, int | None]:
-        info = tensor_info(tensor)
-        return info, element_bytes(info, tensor.dtype.itemsize)
+    def facts(
+        self,
+        slot: str,
+        tensor: torch.Tensor,
+        state: SavedState,
+        version: int | None = None,
+        note: str = "",
+        leaf: int | None = None,
+    ) -> SavedTensor:
+        """One slot that holds `tensor`."""
+        info, nbytes, may_be_number = self._facts_of(tensor)
+        number: int | None = None
+        kind: StorageKind | None = None
+        if is_plain(tensor):
+            try:
+                memory = tensor.untyped_storage()
+                identity = memory._cdata
+                storage = self._storages.get(identity)
+                if storage is None:
+                    storage = self._new_storage(identity, memory.nbytes(), tensor if may_be_number else None)
+                number, kind = storage.id, storage.kind
+            except (RuntimeError, NotImplementedError):
+                note = note or f"torch does not tell the memory of a tensor with layout {info.layout}"
+        else:
+            number, kind, note = self._odd(tensor, note)
+        fields = (slot, info, number, kind, state, nbytes, tensor._is_view(), leaf, version, note)
+        return tuple.__new__(SavedTensor, fields)
+
+    def _facts_of(self, tensor: torch.Tensor) -> _Facts:
+        if not is_plain(tensor):
+            return _facts(tensor)
+        try:
+            key = (tensor.shape, tensor.dtype, tensor.device)
+            known = self._facts.get(key)
+        except (RuntimeError, TypeError):  # nested, or with symbolic sizes
+            return _facts(tensor)
+        if known is None:
+            known = self._facts[key] = _facts(tensor)
+        return known
+
+    def _odd(self, tensor: torch.Tensor, note: str) -> tuple[int | None, StorageKind | None, str]:
+        """A tensor that is made of others: numbers all their storages, and gives the one that holds the values."""
+        parts = parts_of(tensor)
+        storages = [(name, self.storage(part)) for name, part in parts]
+        known = [(name, storage) for name, storage in storages if storage is not None]
+        if not known:
+            found = self.storage(tensor) if not parts else None
+            if found is not None:
+                return found.id, found.kind, note
+            return None, None, note or f"torch does not tell the memory of this {type(tensor).__name__}"
+        told = ", ".join(f"{name} in storage {storage.id}" for name, storage in known)
+        return known[-1][1].id, known[-1][1].kind, f"{note}; {told}" if note else told
+
+    def _read_list(self, name: str, raw: Any, saved: list[SavedTensor]) -> bool:
+        """The elements of a list-valued slot; an element that holds nothing is left out. True when all are live."""
+        shown, before = _shown(name), len(saved)
+        for i, element in enumerate(raw):
+            tensor, hook = element.data, element.unpack_hook
+            if hook is not None:
+                saved.append(self._packed(f"{shown}[{i}]", tensor, hook))
+            elif tensor is not None:
+                saved.append(self._slot(f"{shown}[{i}]", tensor, None, element))
+        return all(one.state == "live" for one in saved[before:])
 
     def _packed(self, slot: str, packed: Any, hook: Any) -> SavedTensor:
         name = f"{getattr(hook, '__module__', '')}.{getattr(hook, '__qualname__', type(hook).__qualname__)}".lstrip(".")
         kind = f"{type(packed).__module__}.{type(packed).__qualname__}".removeprefix("builtins.")
         note = f"unpacked by {name} from a {kind}"
-        if isinstance(packed, torch.Tensor):
-            return self.facts(slot, packed, "packed", version_of(packed), note)
+        inside = [
+            one for one in (packed if type(packed) in (tuple, list) else (packed,)) if isinstance(one, torch.Tensor)
+        ]
+        if len(inside) == 1:  # as save_on_cpu does: (device, tensor)
+            tensor = inside[0]
+            return self.facts(slot, tensor, "packed", version_of(tensor), note, self._leaves.get(id(tensor)))
         return SavedTensor(slot, None, None, None, "packed", note=note)
 
     def _read_context(self, node: Node, saved: list[SavedTensor]) -> None:
-        """Tensors that a custom Function put on `ctx` itself, at most one list or tuple deep."""
-        for name, value in vars(node).items():
-            items = [(name, value)]
-            if isinstance(value, (list, tuple)):
-                items = [(f"{name}[{i}]", item) for i, item in enumerate(value)]
-            for slot, item in items:
-                if isinstance(item, torch.Tensor):
-                    saved.append(self.facts(f"ctx.{slot}", item, "live", version_of(item)))
+        """Tensors that a custom Function put on `ctx` itself, at most one list, tuple or dict deep."""
+        for name, value in list(vars(node).items()):
+            for slot, tensor in _tensors_on(name, value):
+                leaf = self._leaves.get(id(tensor))
+                saved.append(self.facts(f"ctx.{slot}", tensor, "live", version_of(tensor), "", leaf))
 
-    def _read_attributes(self, node: Node, plain: tuple[str, ...], empty: list[str]) -> Mapping[str, Any]:
+    def _read_attributes(
+        self, node: Node, plain: tuple[str, ...], fetch: _Fetch | None, empty: list[str]
+    ) -> Mapping[str, Any]:
         """Plain attributes, and None for slots that hold nothing. Nodes with equal attributes share one mapping."""
-        values = tuple([_plain(node, name) for name in plain])
-        key = (plain, values, tuple(empty), tuple(map(type, values)))
-        known = self._attributes.get(key)
+        values: tuple[Any, ...] = ()
+        try:
+            if fetch is not None:
+                values = fetch(node)
+            key = (plain, values, tuple(map(type, values)), *empty)  # types, because 1 == 1.0 == True
+            known = self._attributes.get(key)
+        except RuntimeError:  # one cannot be read: ask one by one
+            return _attributes(plain, tuple([_plain(node, name) for name in plain]), empty)
+        except TypeError:  # a list or a symbolic size, which have no hash
+            return _attributes(plain, values, empty)
         if known is None:
-            found = dict(zip(plain, values)) | dict.fromkeys(empty)
-            known = self._attributes[key] = {name: found[name] for name in sorted(found)}
+            known = self._attributes[key] = _attributes(plain, values, empty)
         return known
+
+
+def _plan(node: Node) -> _Plan:
+    """How to read a node's type. `dir` is slow, and the same for all nodes of the type."""
+    members = dir(node)
+    custom = isinstance(node, private.BackwardCFunction)
+    tensors = ["tensors"] if custom else [name.removeprefix(_RAW) for name in members if name.startswith(_RAW)]
+    saved = [name.removeprefix(_SAVED) for name in members if name.startswith(_SAVED)]
+    plain = tuple([name for name in saved if name not in tensors])
+    slots = tuple([(name, attrgetter(_RAW + name)) for name in tensors]) if private.HAS_RAW_DATA else ()
+    return _Plan(slots, plain, _fetch_all(plain), custom)
+
+
+def _fetch_all(plain: tuple[str, ...]) -> _Fetch | None:
+    if not plain:
+        return None
+    fetch = attrgetter(*[_SAVED + name for name in plain])
+    return fetch if len(plain) > 1 else lambda node: (fetch(node),)
+
+
+def _facts(tensor: torch.Tensor) -> _Facts:
+    info = tensor_info(tensor)
+    return _Facts(info, element_bytes(info, tensor.dtype.itemsize), info.shape == () and info.device == "cpu")
+
+
+def _shown(name: str) -> str:
+    return "saved_tensors" if name == "tensors" else name
 
 
 def _is_freed(node: Node, slot: str) -> bool:
@@ -201,10 +304,8 @@ def _is_freed(node: Node, slot: str) -> bool:
     return False
 
 
-def _modified(node: Node | None, slot: str) -> SavedState:
+def _state(node: Node | None, slot: str) -> SavedState:
     """Whether torch says that an unhooked slot was modified since it was saved."""
-    if node is None:
-        return "live"
     try:
         getattr(node, _SAVED + slot)
     except RuntimeError as error:
@@ -212,21 +313,44 @@ def _modified(node: Node | None, slot: str) -> SavedState:
     return "live"
 
 
-def _plain(node: Node, name: str) -> Any:
-    """A non-tensor attribute as plain data. An int64 that torch hands out as unsigned is made negative again."""
+def _state_of_element(raw: Any) -> SavedState:
+    """The same for one element of a list. Torch refuses to answer for an output of the node itself: unknown."""
     try:
-        return _decoded(getattr(node, _SAVED + name))
+        raw.unpack()
+    except (RuntimeError, AttributeError) as error:
+        return "modified" if "inplace operation" in str(error) else "unknown"
+    return "live"
+
+
+def _tensors_on(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    items: Any = ((name, value),)
+    if isinstance(value, (list, tuple)):
+        items = ((f"{name}[{i}]", item) for i, item in enumerate(value))
+    elif type(value) is dict:
+        items = ((f"{name}[{i}]", item) for i, item in enumerate(value.values()))
+    return ((slot, item) for slot, item in items if isinstance(item, torch.Tensor))
+
+
+def _attributes(plain: tuple[str, ...], values: tuple[Any, ...], empty: list[str]) -> Mapping[str, Any]:
+    found = dict(zip(plain, map(_decoded, values))) | dict.fromkeys(empty)
+    return {name: found[name] for name in sorted(found)}
+
+
+def _plain(node: Node, name: str) -> Any:
+    try:
+        return getattr(node, _SAVED + name)
     except RuntimeError as error:
         return f"unreadable: {str(error).splitlines()[0]}"
 
 
 def _decoded(value: Any) -> Any:
+    """A non-tensor attribute as plain data. An int64 that torch hands out as unsigned is made negative again."""
     kind = type(value)
     if kind is int:
         return value - 2**64 if value >= _SIGNED_FROM else value
     if value is None or kind in (bool, float, str):
         return value
-    if kind is tuple:
+    if isinstance(value, (tuple, list)):
         return tuple(_decoded(item) for item in value)
     return str(value)
 

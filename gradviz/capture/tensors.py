@@ -74,23 +74,51 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
         return None
 
 
-def parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The tensors that hold this tensor's memory: itself, or the index and value tensors of a sparse one."""
-    layout = tensor.layout
-    if layout == torch.strided or layout == torch.jagged:
-        return (tensor,)
-    if layout == torch.sparse_coo:
-        return (tensor._indices(), tensor._values())
-    if layout in (torch.sparse_csr, torch.sparse_bsr):
-        return (tensor.crow_indices(), tensor.col_indices(), tensor.values())
-    if layout in (torch.sparse_csc, torch.sparse_bsc):
-        return (tensor.ccol_indices(), tensor.row_indices(), tensor.values())
-    return ()
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+_DENSE = (torch.strided,)
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is one dense block: no subclass, which may be made of other tensors, and no sparse layout."""
+    return type(tensor) in _PLAIN_TYPES and tensor.layout in _DENSE
+
+
+def parts_of(tensor: torch.Tensor) -> tuple[tuple[str, torch.Tensor], ...]:
+    """The tensors that a sparse one or a wrapping subclass is made of, by name, values last; nothing for any other."""
+    if type(tensor) not in _PLAIN_TYPES and hasattr(tensor, "__tensor_flatten__"):
+        return _inner(tensor)
+    names = _SPARSE_PARTS.get(tensor.layout, ())
+    return tuple((name.strip("_"), getattr(tensor, name)()) for name in names)
+
+
+_SPARSE_PARTS: dict[torch.layout, tuple[str, ...]] = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+
+
+def _inner(tensor: torch.Tensor) -> tuple[tuple[str, torch.Tensor], ...]:
+    """The inner tensors that a wrapping subclass names. The largest holds the values."""
+    try:
+        names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+        parts = [(name, getattr(tensor, name)) for name in names]
+        known = [
+            (name, part) for name, part in parts if isinstance(part, torch.Tensor) and type(part) is not type(tensor)
+        ]
+    except Exception:  # the class's own code: whatever it raises, its parts are unknown
+        return ()
+    return tuple(sorted(known, key=lambda part: (storage_of(part[1]) or (0, -1))[1]))
 
 
 def version_of(tensor: torch.Tensor) -> int | None:
     """The version counter, or None for an inference tensor, which has none."""
-    return None if tensor.is_inference() else tensor._version
+    try:
+        return tensor._version
+    except RuntimeError:
+        return None
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor | None:

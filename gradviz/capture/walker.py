@@ -48,6 +48,8 @@ from gradviz.graph import Node as NodeRecord
 ACCUMULATE = "AccumulateGrad"
 _HIDES: dict[str, NodeFlag] = {"CheckpointFunctionBackward": "checkpoint", "CompiledFunctionBackward": "compiled"}
 _OPAQUE = ("CopySlices", "CppFunction")
+_UNDEFINED = TensorInfo((), "float32", "cpu")
+_Function = torch.autograd.Function
 
 
 def capture(
@@ -73,9 +75,8 @@ def capture(
     gc.disable()  # a million new records would set off collection after collection
     try:
         with private.without_subclasses():
-            roots = [
-                _find_root(_root_name(outputs, path, tensor, names, variables), tensor) for path, tensor in tensors
-            ]
+            variable = _variable_name(outputs, variables)
+            roots = [_find_root(_root_name(variable, path, tensor, names), tensor) for path, tensor in tensors]
             if need_graph and all(root.node is None for root in roots):
                 raise NoGraphError(_no_graph(roots))
             return _describe(roots, names, title, saved, attribution)
@@ -104,12 +105,19 @@ def _find_root(name: str, tensor: torch.Tensor) -> _Found:
     return _Found(name, tensor, node, "" if node is not None else why_no_graph(tensor))
 
 
-def _root_name(outputs: object, path: str, tensor: torch.Tensor, names: Names, variables: Sequence[Namespace]) -> str:
-    """The variable's name plus the path inside it: "y", "out['loss']"; "output" where there is no variable."""
+def _variable_name(outputs: object, variables: Sequence[Namespace]) -> str:
+    """What the caller calls `outputs`; "" where no variable holds it."""
     for namespace in variables:
         for name, value in namespace.items():
             if value is outputs and not name.startswith("_"):
-                return name + path
+                return name
+    return ""
+
+
+def _root_name(variable: str, path: str, tensor: torch.Tensor, names: Names) -> str:
+    """The variable's name plus the path inside it: "y", "out['loss']"; "output" where there is no variable."""
+    if variable:
+        return variable + path
     known = names.leaf(tensor)
     return known[0] if known and not path else "output" + path
 
@@ -136,41 +144,55 @@ class _Traversal(NamedTuple):
 def _traverse(starts: Sequence[Node]) -> _Traversal:
     """Visit everything reachable from `starts`. The caller holds the roots, so no node dies on the way.
 
-    Keepers are set at once as each node is visited, so that even an interrupted walk leaves a graph safe to delete.
+    Keepers are set at once as each node is visited, so that even an interrupted walk leaves a graph safe to delete. Only a
+    graph that is too small to matter gets none.
     """
     nodes: list[Node] = []
     index: dict[Node, int] = {}
     sequences: list[int] = []
     edges: list[Edge] = []
     none_inputs: dict[int, int] = {}
+    waiting: list[tuple[Node, list[Node]]] = []  # keepers of the first nodes, set when the graph turns out to be large
     for node in starts:
         if node not in index:
             index[node] = len(nodes)
             nodes.append(node)
             sequences.append(node._sequence_nr())
-    new, protect, band, last = tuple.__new__, keepalive.NEEDED, keepalive.BAND, LAST
+    new, find, add_edge = tuple.__new__, index.get, edges.append
+    protect, band, last, small = keepalive.NEEDED, keepalive.BAND, LAST, keepalive.SMALL
     for consumer, node in enumerate(nodes):  # grows while it is read
         sequence = sequences[consumer]
         kept: list[Node] | None = None
-        for position, (child, output) in enumerate(node.next_functions):
+        position = -1
+        for child, output in node.next_functions:
+            position += 1
             if child is None:
                 none_inputs[consumer] = none_inputs.get(consumer, 0) + 1
+                continue
+            producer = find(child)
+            if producer is None:
+                producer = index[child] = len(nodes)
+                nodes.append(child)
+                number = child._sequence_nr()
+                sequences.append(number)
             else:
-                producer = index.get(child)
-                if producer is None:
-                    producer = index[child] = len(nodes)
-                    nodes.append(child)
-                    sequences.append(child._sequence_nr())
-                edges.append(new(Edge, (consumer, producer, output, position, 1)))
                 number = sequences[producer]
-                # keepalive.must_keep, written out: this line runs once per edge
-                if protect and number != last and (number // band != sequence // band or number >= sequence):
-                    if kept is None:
-                        kept = [child]
-                    else:
-                        kept.append(child)
+            add_edge(new(Edge, (consumer, producer, output, position, 1)))
+            # keepalive.must_keep, written out: this line runs once per edge
+            if protect and number != last and (number // band != sequence // band or number >= sequence):
+                if kept is None:
+                    kept = [child]
+                else:
+                    kept.append(child)
         if kept is not None:
-            keepalive.keep(node, kept)
+            if consumer < small:
+                waiting.append((node, kept))
+            else:
+                keepalive.keep(node, kept)
+        if waiting and consumer == small:
+            keepalive.keep_all(waiting)
+    if len(nodes) > small:
+        keepalive.keep_all(waiting)
     return _Traversal(nodes, index, sequences, edges, none_inputs)
 
 
@@ -180,7 +202,11 @@ def _traverse(starts: Sequence[Node]) -> _Traversal:
 def _describe(roots: Sequence[_Found], names: Names, title: str, saved: bool, attribution: Attribution | None) -> Graph:
     bases = [base_of(root.tensor) for root in roots]
     found = _traverse(_starts(roots, bases))
-    return _Describer(found, names, saved, attribution).graph(roots, bases, title)
+    if keepalive.NEEDED:
+        for node in names.results:  # asked for its name only, but it has a wrapper now too
+            if node not in found.position_of:
+                keepalive.keep(node, [child for child, _ in node.next_functions if child is not None])
+    return _Describer(found, roots, names, saved, attribution).graph(bases, title)
 
 
 def _starts(roots: Sequence[_Found], bases: Sequence[torch.Tensor | None]) -> list[Node]:
@@ -214,21 +240,30 @@ class _TypeFacts(NamedTuple):
 class _Describer:
     """Reads the facts of traversed nodes into records."""
 
-    def __init__(self, found: _Traversal, names: Names, saved: bool, attribution: Attribution | None) -> None:
+    def __init__(
+        self,
+        found: _Traversal,
+        roots: Sequence[_Found],
+        names: Names,
+        saved: bool,
+        attribution: Attribution | None,
+    ) -> None:
         self._found = found
+        self._roots = roots
+        self._used: set[tuple[int, int]] | None = None  # (node, output) pairs that something uses; made when needed
         self._names = names
         self._types: dict[type, _TypeFacts] = {}
         self._outputs: dict[Any, tuple[TensorInfo | None, ...]] = {}
         self._variables = self._find_variables()
-        leaves = {id(variable): node for node, variable in self._variables.items()}
-        self._leaf_ids: Mapping[int, int] = leaves
-        self._reader = SavedReader(leaves, self._owners()) if saved else None
+        self._leaf_ids = {id(variable): node for node, variable in self._variables.items()}
+        self._reader = SavedReader(self._leaf_ids, self._owners()) if saved else None
         self._attribution = attribution.kind if attribution is not None else ""
         self._places = Places((), repeat(None), repeat(None))
         if attribution is not None:
             self._places = attribution.places(Found(found.sequences, found.edges, self._variables))
 
-    def graph(self, roots: Sequence[_Found], bases: Sequence[torch.Tensor | None], title: str) -> Graph:
+    def graph(self, bases: Sequence[torch.Tensor | None], title: str) -> Graph:
+        roots = self._roots
         nodes = self._nodes()
         leaves = [self._leaf(node, variable) for node, variable in self._variables.items()]
         made = [self._root(root, base, nodes, leaves) for root, base in zip(roots, bases)]
@@ -257,10 +292,9 @@ class _Describer:
     def _find_variables(self) -> dict[int, torch.Tensor]:
         """The tensor behind each AccumulateGrad, by node id."""
         found = {}
-        accumulate = torch.autograd.graph.Node
-        for i, node in enumerate(self._found.nodes):
-            if self._found.sequences[i] == LAST and isinstance(node, accumulate) and hasattr(node, "variable"):
-                variable = node.variable
+        for i, sequence in enumerate(self._found.sequences):
+            if sequence == LAST:  # other kinds of leaf, such as a received gradient, have the number too
+                variable = getattr(self._found.nodes[i], "variable", None)
                 if variable is not None:
                     found[i] = variable
         return found
@@ -269,46 +303,50 @@ class _Describer:
         """A record for every node. One flat loop, because it runs once per node."""
         types, infos_of = self._types, self._output_infos
         read = self._reader.read if self._reader is not None else None
-        results, none_inputs = self._names.results, self._found.none_inputs
+        results, hooked, none_inputs = self._names.results, self._names.hooked, self._found.none_inputs
         records: list[NodeRecord] = []
         append, new, shapes_known = records.append, tuple.__new__, private.HAS_METADATA
-        attributes, saved, _ = NOTHING
+        attributes, saved, states = NOTHING
         names: tuple[str, ...]
+        infos: tuple[TensorInfo | None, ...] = ()
         places = zip(self._found.nodes, self._found.sequences, self._places.scope_of, self._places.source_of)
         for i, (node, sequence, scope, source) in enumerate(places):
-            facts = types.get(type(node)) or self._type_facts(node)
-            flags = facts.flags
-            infos: tuple[TensorInfo | None, ...] = ()
+            op, flags, function = types.get(type(node)) or self._type_facts(node)
             if shapes_known:
                 infos = infos_of(node)
             if read is not None:
                 attributes, saved, states = read(node)
                 if states:
-                    flags = (*flags, *states)
+                    flags += states
+            if function is not None and len(infos) > 1 and _UNDEFINED in infos:
+                infos = self._without_undefined(i, infos)
+            names = self._names.result(node) if node in results else ()
+            if node in hooked:
+                flags += ("hooks",)
+            number: int | None = sequence
             if sequence == LAST:
-                names = self._names.leaf(self._variables[i]) if i in self._variables else ()
-            else:
-                names = self._names.result(node) if node in results else ()
-            append(
-                new(
-                    NodeRecord,
-                    (
-                        i,
-                        facts.op or node.name(),
-                        infos,
-                        None if sequence == LAST else sequence,
-                        scope,
-                        source,
-                        attributes,
-                        saved,
-                        flags,
-                        names,
-                        none_inputs.get(i, 0),
-                        facts.function,
-                        None,
-                    ),
-                )
+                number = None
+                if i in self._variables:
+                    names = self._names.leaf(self._variables[i])
+                    if _hooks(self._variables[i]):
+                        flags += ("hooks",)
+            nones = none_inputs.get(i, 0)
+            fields = (
+                i,
+                op or node.name(),
+                infos,
+                number,
+                scope,
+                source,
+                attributes,
+                saved,
+                flags,
+                names,
+                nones,
+                function,
+                None,
             )
+            append(new(NodeRecord, fields))
         return records
 
     def _type_facts(self, node: Node) -> _TypeFacts:
@@ -321,9 +359,9 @@ class _Describer:
         try:
             if len(metadata) == 1:
                 one = metadata[0]
-                key: Any = (tuple(one.shape), one.dtype, one.device)
+                key: Any = (*one.shape, one.dtype, one.device)
             else:
-                key = tuple([(tuple(one.shape), one.dtype, one.device) for one in metadata])
+                key = tuple([(*one.shape, one.dtype, one.device) for one in metadata])
             known = self._outputs.get(key)
         except (RuntimeError, TypeError):  # a strided nested tensor has no shape; symbolic sizes have no hash
             return tuple(_metadata_info(one) for one in metadata)
@@ -331,15 +369,27 @@ class _Describer:
             known = self._outputs[key] = tuple([_metadata_info(one) for one in metadata])
         return known
 
+    def _without_undefined(self, node: int, infos: tuple[TensorInfo | None, ...]) -> tuple[TensorInfo | None, ...]:
+        """None for results of a custom Function that have no gradient: torch describes them all as one float32 number.
+
+        A result that something uses is a real one.
+        """
+        if self._used is None:
+            self._used = {(edge.producer, edge.output) for edge in self._found.edges}
+            self._used |= {
+                (self._found.position_of[root.node], root.tensor.output_nr) for root in self._roots if root.node
+            }
+        used = self._used
+        return tuple([None if info == _UNDEFINED and (node, i) not in used else info for i, info in enumerate(infos)])
+
     def _leaf(self, node: int, variable: torch.Tensor) -> Leaf:
-        hooks = len(variable._backward_hooks or ()) + len(getattr(variable, "_post_accumulate_grad_hooks", None) or ())
         return Leaf(
             node=node,
             names=self._names.leaf(variable),
             tensor=tensor_info(variable),
             kind=self._names.kind(variable),  # type: ignore[arg-type]
-            has_grad=variable.grad is not None,
-            hooks=hooks,
+            has_grad=variable.is_leaf and variable.grad is not None,  # reading it elsewhere warns
+            hooks=_hooks(variable),
             storage=self._storage(variable),
             base=self._base(base_of(variable)),
         )
@@ -359,20 +409,28 @@ class _Describer:
         info = tensor_info(root.tensor)
         if root.node is not None:
             return Root(self._found.position_of[root.node], root.tensor.output_nr, root.name, info, self._base(base))
-        if not root.tensor.requires_grad or not root.tensor.is_leaf or base is not None:
+        if (
+            base is not None or not root.tensor.requires_grad or not root.tensor.is_leaf
+        ):  # `is_leaf` of a view may raise
             return Root(None, 0, root.name, info, self._base(base), root.why)
         return Root(self._leaf_node(root.tensor, info, nodes, leaves), 0, root.name, info)
 
     def _leaf_node(self, tensor: torch.Tensor, info: TensorInfo, nodes: list[NodeRecord], leaves: list[Leaf]) -> int:
         """The AccumulateGrad of an output that is itself a leaf. Torch makes it when it is first used; the model has it always."""
-        for leaf in leaves:
-            if self._variables.get(leaf.node) is tensor:
-                return leaf.node
-        node = len(nodes)
+        known = self._leaf_ids.get(id(tensor))
+        if known is not None:
+            return known
+        node = self._leaf_ids[id(tensor)] = len(nodes)
         self._variables[node] = tensor
-        nodes.append(NodeRecord(node, ACCUMULATE, (info,), names=self._names.leaf(tensor)))
+        flags: tuple[NodeFlag, ...] = ("hooks",) if _hooks(tensor) else ()
+        nodes.append(NodeRecord(node, ACCUMULATE, (info,), flags=flags, names=self._names.leaf(tensor)))
         leaves.append(self._leaf(node, tensor))
         return node
+
+
+def _hooks(tensor: torch.Tensor) -> int:
+    """How many hooks the user put on a tensor."""
+    return len(tensor._backward_hooks or ()) + len(getattr(tensor, "_post_accumulate_grad_hooks", None) or ())
 
 
 def _metadata_info(metadata: Any) -> TensorInfo:
@@ -403,7 +461,8 @@ def _type_facts(node: Node) -> _TypeFacts:
 def _function(node: Node) -> Function:
     """The class of a custom Function node, and where its `backward` is defined when Python can tell."""
     cls = getattr(type(node), "_forward_cls", None) or type(node)
-    backward = inspect.unwrap(getattr(cls, "backward", None) or cls)
+    own = cls.vjp if getattr(cls, "vjp", None) is not _Function.vjp else getattr(cls, "backward", None)
+    backward = inspect.unwrap(own or cls)
     code = getattr(backward, "__code__", None)
     definition = SourceLine(code.co_filename, code.co_firstlineno, code.co_name) if code is not None else None
     return Function(f"{cls.__module__}.{cls.__qualname__}", definition)
