@@ -1,9 +1,84 @@
-"""What every test shares: the flag that refreshes golden files."""
+"""What every test shares: the flag that refreshes golden files, and the proof that nothing stays installed."""
 
 from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew instead of comparing")
+
+
+def _installed() -> dict[str, object]:
+    """Everything global that gradviz could leave behind, by name. Torch's part only once torch is imported."""
+    found: dict[str, object] = {
+        "sys.gettrace()": sys.gettrace(),
+        "sys.getprofile()": sys.getprofile(),
+        "threading's trace function": getattr(threading, "_trace_hook", None),
+        "sys.argv": list(sys.argv),
+        "sys.path": list(sys.path),
+        "sys.excepthook": sys.excepthook,
+        "sys.stdout": sys.stdout,
+        "sys.stderr": sys.stderr,
+        "__main__": sys.modules.get("__main__"),
+        "the working directory": os.getcwd(),
+        "gc.isenabled()": gc.isenabled(),
+        "the recursion limit": sys.getrecursionlimit(),
+    }
+    if hasattr(sys, "monitoring"):
+        found["sys.monitoring tools"] = [sys.monitoring.get_tool(number) for number in range(6)]
+    if "torch" in sys.modules:
+        found.update(_installed_in_torch())
+    return found
+
+
+def _installed_in_torch() -> dict[str, object]:
+    import torch
+    from torch.nn.modules import module
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    hooks = [name for name in vars(module) if name.startswith("_global_") and "hooks" in name]
+    found: dict[str, object] = {f"nn.Module's {name}": list(getattr(module, name)) for name in hooks}
+    for owner, name in ((torch.Tensor, "backward"), (torch.autograd, "backward"), (torch.autograd, "grad")):
+        found[f"{owner.__name__}.{name}"] = getattr(owner, name)
+    found["saved tensor hooks"] = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    found["function modes"] = list(_get_current_function_mode_stack())
+    found["dispatch modes"] = list(_get_current_dispatch_mode_stack())
+    found["grad mode"] = torch.is_grad_enabled()
+    found["inference mode"] = torch.is_inference_mode_enabled()
+    found["anomaly mode"] = torch.is_anomaly_enabled()
+    found["nn.Module.__call__"] = torch.nn.Module.__call__
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_installed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After every test the interpreter is as it was: no hook, patch, mode or changed setting is left."""
+    before = _installed()
+    yield
+    _compare(before, _installed())
+
+
+def _compare(before: dict[str, object], after: dict[str, object]) -> None:
+    changed = [f"{name}: {before[name]!r} became {after[name]!r}" for name in before if before[name] != after[name]]
+    assert not changed, "left behind by this test:\n  " + "\n  ".join(changed)
+
+
+@pytest.fixture
+def leaves_behind() -> Callable[[Callable[[], object]], list[str]]:
+    """What calling a function leaves installed, by name."""
+
+    def measure(run: Callable[[], object]) -> list[str]:
+        before = _installed()
+        run()
+        after = _installed()
+        return [name for name in before if before[name] != after[name]]
+
+    return measure
