@@ -75,9 +75,9 @@ class Names:
             yield self._of_module("", model)
         if params is not None:
             yield _checked(params)
-        for namespace in variables:
-            modules, tensors, elements = _scan(namespace)
-            yield (item for name, module in modules for item in self._of_module(name + ".", module))
+        scanned = [_scan(namespace) for namespace in variables]
+        yield (item for name, module in _outermost(scanned) for item in self._of_module(name + ".", module))
+        for _, tensors, elements in scanned:
             yield tensors
             yield elements
 
@@ -139,7 +139,10 @@ def _checked(params: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Te
 _Named = list[tuple[str, Any]]
 
 
-def _scan(namespace: Namespace) -> tuple[_Named, _Named, _Named]:
+_Scanned = tuple[_Named, _Named, _Named]
+
+
+def _scan(namespace: Namespace) -> _Scanned:
     """Modules, tensors, and tensors one container deep, among the variables of one namespace.
 
     Asks types only, never `isinstance`: a lazy proxy among the variables would run its owner's code.
@@ -157,7 +160,7 @@ def _scan(namespace: Namespace) -> tuple[_Named, _Named, _Named]:
             tensors.append((name, value))
         elif issubclass(kind, (list, tuple, dict)):
             _scan_container(name, value, modules, elements)
-    return _outermost(modules), tensors, elements
+    return modules, tensors, elements
 
 
 def _scan_container(name: str, value: Any, modules: _Named, elements: _Named) -> None:
@@ -177,8 +180,9 @@ def _scan_container(name: str, value: Any, modules: _Named, elements: _Named) ->
             into.append((f"{name}[{key!r}]", item))
 
 
-def _outermost(modules: _Named) -> _Named:
+def _outermost(scanned: Sequence[_Scanned]) -> _Named:
     """The modules that no other one contains, each under its first name, so that a parameter has one name."""
+    modules = [item for found, _, _ in scanned for item in found]
     kept: _Named = []
     inside: set[int] = set()
     for name, module in sorted(modules, key=lambda item: -sum(1 for _ in item[1].modules())):
@@ -193,7 +197,7 @@ def module_paths(model: torch.nn.Module | None, variables: Sequence[Namespace]) 
     found: dict[int, str] = {}
     if model is not None:
         found.update((id(module), path) for path, module in model.named_modules())
-    for name, outermost in _scan(variables)[0]:
+    for name, outermost in _outermost([_scan(namespace) for namespace in variables]):
         for path, module in outermost.named_modules():
             found.setdefault(id(module), f"{name}.{path}" if path else name)
     return found

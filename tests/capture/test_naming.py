@@ -155,6 +155,12 @@ def test_what_the_model_does_not_know_comes_from_the_variables() -> None:
     assert set(leaf_names(gradviz.walk(model(x), model=model))) == {("weight",), ("x",)}
 
 
+def test_a_weight_that_two_modules_share_has_both_names() -> None:
+    one, other = torch.nn.Linear(3, 3, bias=False), torch.nn.Linear(3, 3, bias=False)
+    other.weight = one.weight
+    assert leaf_names(gradviz.walk(other(one(torch.ones(3))))) == [("one.weight", "other.weight")]
+
+
 def test_a_module_inside_another_one_gives_one_name() -> None:
     inner = torch.nn.Linear(3, 1, bias=False)
     outer = torch.nn.Sequential(inner)
