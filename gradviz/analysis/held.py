@@ -1,14 +1,14 @@
 """Bytes that each node holds for backward, every storage counted once.
 
-A storage that several nodes saved belongs to the one that saved it first, in the order the forward pass ran. Parameters,
-buffers and wrapped numbers are not counted: they exist with or without the graph.
+A storage that several nodes saved belongs to the one that saved it first, in the order the forward pass ran. Parameters
+and buffers are not counted: they exist with or without the graph.
 """
 
 from __future__ import annotations
 
-from gradviz.graph import Graph
+from gradviz.graph import Graph, StorageKind
 
-COUNTED = ("activation", "input", "output")
+COUNTED: tuple[StorageKind, ...] = ("activation", "number", "output", "input")
 """Kinds of storage that saving holds on to."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from gradviz.analysis.held import forward_order
+from gradviz.analysis.held import COUNTED, forward_order
 from gradviz.analysis.memory_notes import memory_notes
 from gradviz.analysis.sizes import tensor_bytes
 from gradviz.errors import FormatError, did_you_mean
@@ -23,9 +23,6 @@ By = Literal["node", "op", "module", "line", "dtype"]
 
 ONLY_GRAPH: tuple[StorageKind, ...] = ("activation", "number")
 """Kinds of storage that nobody but the graph is known to hold: they are freed when the graph is deleted."""
-
-HELD: tuple[StorageKind, ...] = (*ONLY_GRAPH, "output", "input")
-"""Kinds of storage that a forward pass adds. Parameters and buffers are there with or without it."""
 
 _PART = re.compile(r"\bin storage (\d+)")
 
@@ -54,7 +51,7 @@ class Row(NamedTuple):
     @property
     def held(self) -> int:
         """What the forward pass added: activations, wrapped numbers, inputs, and outputs that the caller keeps."""
-        return sum(self.kinds.get(kind, 0) for kind in HELD)
+        return sum(self.kinds.get(kind, 0) for kind in COUNTED)
 
     @property
     def only_graph(self) -> int:
@@ -112,8 +109,11 @@ class Saved:
         return _joined(self.rows)
 
     def top(self, count: int | None) -> tuple[tuple[Row, ...], Row | None]:
-        """The first `count` rows, and the others as one row; None where there are none. With None or 0 all rows."""
-        if not count or count >= len(self.rows):
+        """The first `count` rows, and the others as one row; None where there are none. With None or 0 all rows.
+
+        A single row more than `count` is shown, since "+1 more" would take its place.
+        """
+        if not count or count >= len(self.rows) - 1:
             return self.rows, None
         return self.rows[:count], _joined(self.rows[count:])
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command("tree", cls=TargetCommand)
-@render_options("max_depth", "max_rows", "leaves", "saved", "attributes")
+@render_options("max_depth", "max_rows", "leaves", "saved", "attributes", "color")
 @target_argument
 def command(source: Source, **options: Any) -> None:
     """Print the graph as a tree: outputs first, leaves last.

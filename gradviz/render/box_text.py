@@ -11,8 +11,11 @@ from gradviz.render import labels
 Lines = tuple[str, ...]
 
 
-def node_lines(graph: Graph, node: Node, *, attributes: bool = False) -> Lines:
-    """Op, what its forward made, the names that has, where it was made; with `attributes` one line for each."""
+def node_lines(graph: Graph, node: Node, *, attributes: bool = False, held: int = 0) -> Lines:
+    """Op, what its forward made, the names that has, where it was made; with `attributes` one line for each.
+
+    `held` is the bytes that it holds for backward, when they are to be said.
+    """
     lines = [labels.op_name(node)]
     if node.group is not None:
         lines.append(labels.group_line(node.group))
@@ -23,6 +26,8 @@ def node_lines(graph: Graph, node: Node, *, attributes: bool = False) -> Lines:
         lines.append(labels.names_text(name for name in node.names if name not in shown_below))
     if node.source is not None:
         lines.append(labels.source_text(node.source))
+    if held and node.group is None:  # a group says so already
+        lines.append(labels.held_text(held))
     if attributes:
         lines.extend(labels.attribute_line(name, value) for name, value in node.attributes.items())
     return tuple(line for line in lines if line)
@@ -45,13 +50,24 @@ def base_lines(base: Base) -> Lines:
     return (labels.names_text(base.names) or "base of a view", labels.tensor_line(base.tensor))
 
 
-def saved_lines(saved: SavedTensor) -> Lines:
-    """Slot, tensor, bytes, and the state unless it is live."""
+def saved_lines(saved: SavedTensor, graph: Graph, *, state: bool = True) -> Lines:
+    """Slot, tensor, bytes, those of its storage where they differ, and with `state` the state unless it is live."""
     lines = [labels.clip(saved.slot).strip() or "unnamed slot"]
     if saved.tensor is not None:
         lines.append(labels.tensor_line(saved.tensor))
-    if saved.nbytes is not None:
-        lines.append(labels.bytes_text(saved.nbytes))
-    if saved.state != "live":
+    storage = graph.storages[saved.storage].nbytes if saved.storage is not None else None
+    if saved.nbytes is not None or storage is not None:
+        lines.append(labels.slot_bytes_text(saved.nbytes, storage))
+    if state and saved.state != "live":
         lines.append(labels.state_text(saved.state))
     return tuple(lines)
+
+
+def saved_leaf_label(saved: SavedTensor) -> str:
+    """On the line from a leaf to the node that saved it, or a view of it: `saved weight`."""
+    words = ["saved", "as", labels.clip(saved.slot)]
+    if saved.leaf is None:
+        words.append("(a view)")
+    if saved.state != "live":
+        words.append(labels.state_text(saved.state))
+    return " ".join(words)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gradviz.render.options import Options
 
 RANKDIR = {"down": "TB", "up": "BT", "right": "LR", "left": "RL"}
-_STYLE = {"data": (), "view": ("style=dotted",), "saved": ("dir=none",)}
+_STYLE = {"data": (), "view": ("style=dotted",), "saved": ("dir=none",), "same": ("dir=none", "style=dashed")}
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "&": "&amp;"})  # Graphviz reads HTML entities in plain labels too
 
 

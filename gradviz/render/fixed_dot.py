@@ -36,7 +36,12 @@ SIZES: dict[Tone, float] = {
     "warning": PLAIN_SIZE,
 }
 BOLD: tuple[Tone, ...] = ("title", "strong", "name", "warning")
-LINE_STYLE: dict[WireKind, str] = {"data": "", "saved": ",dir=none,style=dashed", "view": ",dir=none,style=dotted"}
+LINE_STYLE: dict[WireKind, str] = {
+    "data": "",
+    "saved": ",dir=none,style=dashed",
+    "view": ",dir=none,style=dotted",
+    "same": ",dir=none,style=dashed",
+}
 
 
 def fixed_dot(made: Picture, colors: Palette, scale: float) -> Iterator[str]:

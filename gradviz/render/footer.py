@@ -5,7 +5,7 @@ A reader must be able to tell from the footer what the drawing does not show. Th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gradviz.graph import Graph
 from gradviz.render import labels
@@ -41,6 +41,20 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
     if is_all_freed(graph):
         yield "freed: backward() has run, the saved tensors are gone"
     yield from (labels.one_line(note) for note in graph.notes if note.strip())
+
+
+def saved_lines(graph: Graph) -> Iterator[str]:
+    """What a drawing of saved tensors leaves out."""
+    if graph.original is not None:
+        inside = [node.group.nodes for node in graph.nodes if node.group is not None]
+        count = sum(len(graph.original.nodes[i].saved) for nodes in inside for i in nodes)
+        if count:
+            yield f"not drawn: {labels.plural(count, 'saved tensor')} inside folded boxes"
+
+
+def held_line(nbytes: Sequence[int]) -> str:
+    """What all boxes hold together: their numbers add up to it."""
+    return f"held for backward: {labels.bytes_text(sum(nbytes))}, each storage once, at the box that saved it first"
 
 
 def is_all_freed(graph: Graph) -> bool:

@@ -46,7 +46,7 @@ class FrameBlock(NamedTuple):
     depth: int
 
 
-WireKind = Literal["data", "saved", "view"]
+WireKind = Literal["data", "saved", "view", "same"]
 """An edge of the graph; a saved tensor and the node that keeps it; a view and its base. Only data has arrowheads."""
 
 

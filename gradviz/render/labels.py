@@ -91,6 +91,27 @@ def bytes_text(nbytes: int | None) -> str:
     return f"{size / 1024:,.1f} PiB"
 
 
+def held_text(nbytes: int) -> str:
+    """Bytes that a box holds for backward: `holds 1.5 MiB`."""
+    return f"holds {bytes_text(nbytes)}"
+
+
+def slot_bytes_text(nbytes: int | None, storage: int | None) -> str:
+    """Bytes of a saved tensor, and of its storage where that is another number: `16 B of a 3.9 KiB storage`."""
+    if nbytes is None or storage is None:
+        return bytes_text(storage if nbytes is None else nbytes)
+    if nbytes == storage:
+        return bytes_text(nbytes)
+    return f"{bytes_text(nbytes)} {'of' if nbytes < storage else 'in'} a {bytes_text(storage)} storage"
+
+
+def scale_text(above: int, most: int | None) -> str:
+    """One step of a scale of memory: `holds 2.0 KiB to 4.0 KiB`."""
+    if most is None:
+        return f"holds more than {bytes_text(above)}"
+    return f"holds {bytes_text(above)} to {bytes_text(most)}" if above else f"holds up to {bytes_text(most)}"
+
+
 def again(count: int) -> str:
     """The same parameters used `count` times: `×12`."""
     return f"×{count_text(count)}"

@@ -24,7 +24,7 @@ MAX_LINKS = 500
 END = "  end\n"
 MAX_CHARACTERS = 49_000  # of Mermaid's 50,000; the rest is for the frame around the boxes
 _DIRECTION = {"down": "TD", "up": "BT", "right": "LR", "left": "RL"}
-_ARROW = {"data": "-->", "view": "-.->", "saved": "---"}
+_ARROW = {"data": "-->", "view": "-.->", "saved": "---", "same": "-.-"}
 _PLAIN = frozenset(" ,()/=")  # besides letters and digits, what neither Mermaid nor Markdown reads as markup
 _PLAIN_INSIDE = frozenset(".:_+-'[]")  # what Mermaid takes as it is, except where a line begins
 _LIST_MARK = re.compile(r"\d+[.)]")  # some versions of Mermaid refuse a label that looks like a list

@@ -17,6 +17,7 @@ Direction = Literal["down", "up", "right", "left"]
 Leaves = Literal["auto", "shared", "per-use", "hidden"]
 LayoutEngine = Literal["auto", "dot", "layered"]
 Theme = Literal["auto", "light", "dark"]
+Color = Literal["kind", "memory"]
 
 Check = Callable[[str, Any], Any]
 """Takes an option's name and the value given, returns the value to keep, raises FormatError when it is not valid."""
@@ -119,6 +120,9 @@ class Options:
     )
     theme: Theme = field(
         default="auto", metadata=_choice(get_args(Theme), "Colours; auto follows the reader's setting where it can.")
+    )
+    color: Color = field(
+        default="kind", metadata=_choice(get_args(Color), "What colours mean: the kind of box, or the memory it holds.")
     )
     max_depth: int | None = field(
         default=None, metadata=_value(limit, "Levels of branches that a tree shows; 0 for all.")

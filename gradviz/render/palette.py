@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-BoxKind = Literal["op", "leaf", "output", "base", "saved", "group"]
+BoxKind = Literal[
+    "op", "leaf", "output", "base", "saved", "stale", "group", "heat1", "heat2", "heat3", "heat4", "heat5"
+]
+HEAT: tuple[BoxKind, ...] = ("heat1", "heat2", "heat3", "heat4", "heat5")
+"""Kinds of the boxes of ops and groups when colours mean memory, from the least held to the most."""
+
 
 MEANING: dict[BoxKind, str] = {
     "leaf": "leaf: its .grad is filled by backward()",
     "op": "backward function",
     "group": "several backward functions, folded",
     "saved": "tensor saved for backward",
+    "stale": "saved tensor that backward() can no longer use",
     "output": "output",
     "base": "base of a view, on a dotted line",
 }
@@ -22,7 +28,7 @@ MEANING: dict[BoxKind, str] = {
 
 
 class Palette(NamedTuple):
-    """Colours of one theme, as `#rrggbb`. The first six are fills, one per kind of box."""
+    """Colours of one theme, as `#rrggbb`. A field that is called as a kind of box is the fill of such boxes."""
 
     op: str
     leaf: str
@@ -36,6 +42,12 @@ class Palette(NamedTuple):
     line: str  # edges
     border: str  # boxes and frames
     warning: str  # flags: freed, modified in place, hidden
+    stale: str
+    heat1: str
+    heat2: str
+    heat3: str
+    heat4: str
+    heat5: str
 
     def fill(self, kind: BoxKind) -> str:
         """The fill of one kind of box."""
@@ -56,6 +68,12 @@ LIGHT = Palette(
     line="#555555",
     border="#777777",
     warning="#b00020",
+    stale="#ffe6bf",
+    heat1="#fffbe6",
+    heat2="#fff3bf",
+    heat3="#ffe98f",
+    heat4="#ffdd57",
+    heat5="#ffcb1f",
 )
 DARK = Palette(
     op="#3d4147",
@@ -70,5 +88,11 @@ DARK = Palette(
     line="#9aa0a6",
     border="#7d838a",
     warning="#ffada6",
+    stale="#4a3a22",
+    heat1="#2b2920",
+    heat2="#383220",
+    heat3="#463c1c",
+    heat4="#534416",
+    heat5="#5f4a0e",
 )
 PALETTES: dict[Literal["light", "dark"], Palette] = {"light": LIGHT, "dark": DARK}

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedTensor
+from gradviz.analysis.heat import STEPS, heat
+from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor
 from gradviz.render import box_text, labels
-from gradviz.render.footer import footer_lines, is_all_freed
+from gradviz.render.footer import footer_lines, held_line, is_all_freed, saved_lines
 from gradviz.render.frames import Frame, Frames
 from gradviz.render.options import Options
-from gradviz.render.palette import MEANING, BoxKind
+from gradviz.render.palette import HEAT, MEANING, BoxKind
 
-LinkStyle = Literal["data", "view", "saved"]
+LinkStyle = Literal["data", "view", "saved", "same"]
+STALE: tuple[SavedState, ...] = ("freed", "modified")
 SPLIT_ABOVE = 4  # a leaf with more users than this gets one box per user when `leaves` is auto
 
 
@@ -40,7 +42,8 @@ class Link(NamedTuple):
     """One line between two boxes, given by id. Data flowed from `source` to `target` in the forward pass.
 
     Style: "data" has an arrow at `target`; "view" is dotted, from a base to its view; "saved" has no arrow, from a
-    saved tensor to the node that holds it. `label` is ready to print and mostly empty. `edges` are drawn as this one.
+    saved tensor or leaf to the node that holds it; "same" is dashed, between two saved tensors with one storage. `label`
+    is ready to print and mostly empty. `edges` are drawn as this one.
     """
 
     source: int
@@ -69,7 +72,7 @@ class Scene(NamedTuple):
 
 
 def scene(graph: Graph, options: Options) -> Scene:
-    """What to draw of a graph under these options (`leaves`, `saved` and `attributes` matter here).
+    """What to draw of a graph under these options (`leaves`, `saved`, `attributes` and `color` matter here).
 
     >>> from gradviz.graph import Edge, Graph, Node, Root, TensorInfo
     >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
@@ -97,6 +100,8 @@ class _Drafter:
         self.uses = _uses(graph)
         self.split = self._leaves_to_split()
         self.frames = Frames(graph)
+        self.heat = heat(graph) if options.color == "memory" else None
+        self.owners = {leaf.storage: leaf.node for leaf in graph.leaves if leaf.storage is not None}
         self.several = {edge.producer for edge in graph.edges if edge.output}  # nodes whose links name the output
         self.several.update(node.id for node in graph.nodes if len(node.outputs) > 1)
 
@@ -138,12 +143,17 @@ class _Drafter:
         for node in self.graph.nodes:
             leaf = leaf_of.get(node.id)
             if leaf is None:
-                lines = box_text.node_lines(self.graph, node, attributes=self.options.attributes)
-                kind: BoxKind = "group" if node.group else "op"
+                held = self.heat.nbytes[node.id] if self.heat is not None else 0
+                lines = box_text.node_lines(self.graph, node, attributes=self.options.attributes, held=held)
+                kind = self._kind(node)
                 self.box_of[node.id] = self._add(kind, lines, node.id, node, self._flags(node), node.scope)
             elif not hidden and node.id not in self.split:
                 users = [edge.consumer for edge in self.graph.consumers(node.id)]
                 self.box_of[node.id] = self._draw_leaf(leaf, users)
+
+    def _kind(self, node: Node) -> BoxKind:
+        step = self.heat.step(node.id) if self.heat is not None else 0
+        return HEAT[step - 1] if step else "group" if node.group else "op"
 
     def _draw_leaf(self, leaf: Leaf, users: Sequence[int], uses: int = 1) -> int:
         """A parameter stands inside the module that all its users are in; any other leaf comes from outside."""
@@ -181,10 +191,34 @@ class _Drafter:
         self._link(source, self.box_of.get(edge.consumer), "data", " ".join(words), edge.count)
 
     def _draw_saved(self) -> None:
+        """A box for each saved tensor. A saved leaf has its box already, and is only linked to who saved it."""
+        first: dict[int, int] = {}  # storage -> the box that showed it first
         for node in self.graph.nodes:
+            target = self.box_of.get(node.id)
             for saved in node.saved:
-                box = self._add("saved", box_text.saved_lines(saved), node.id, saved, scope=node.scope)
-                self._link(box, self.box_of.get(node.id), "saved")
+                leaf = self._leaf_of(saved)
+                source = self._source(leaf, node.id) if leaf is not None else None
+                if source is not None:
+                    self._link(source, target, "saved", box_text.saved_leaf_label(saved))
+                    continue
+                box = self._draw_slot(node, saved)
+                self._link(box, target, "saved")
+                if saved.storage is not None:
+                    self._link(box, first.setdefault(saved.storage, box), "same", "same storage")
+
+    def _leaf_of(self, saved: SavedTensor) -> int | None:
+        """The leaf that a slot holds, or a view of. None for a stale slot, which has a box of its own to say so."""
+        if saved.state in STALE:
+            return None
+        if saved.leaf is not None or saved.storage is None:
+            return saved.leaf
+        return self.owners.get(saved.storage)
+
+    def _draw_slot(self, node: Node, saved: SavedTensor) -> int:
+        stale = saved.state in STALE
+        lines = box_text.saved_lines(saved, self.graph, state=not stale)
+        flags = (labels.state_text(saved.state),) if stale else ()
+        return self._add("stale" if stale else "saved", lines, node.id, saved, flags, node.scope)
 
     def _draw_roots(self) -> None:
         for root in self.graph.roots:
@@ -217,11 +251,25 @@ class _Drafter:
 
     def _legend(self) -> tuple[Legend, ...]:
         drawn = {box.kind for box in self.boxes}
-        return tuple(Legend(kind, text) for kind, text in MEANING.items() if kind in drawn)
+        found = [Legend(kind, text) for kind, text in MEANING.items() if kind in drawn]
+        if self.heat is not None:
+            found += [
+                Legend(
+                    kind, labels.scale_text(self.heat.above(step), self.heat.above(step + 1) if step < STEPS else None)
+                )
+                for step, kind in enumerate(HEAT, 1)
+                if kind in drawn
+            ]
+        return tuple(found)
 
     def _footer(self) -> tuple[str, ...]:
         hidden = len(self.graph.leaf_of) if self.options.leaves == "hidden" else 0
-        return tuple(footer_lines(self.graph, split=len(self.split), copies=len(self.copies), hidden=hidden))
+        lines = list(footer_lines(self.graph, split=len(self.split), copies=len(self.copies), hidden=hidden))
+        if self.options.saved:
+            lines += saved_lines(self.graph)
+        if self.heat is not None:
+            lines.append(held_line(self.heat.nbytes))
+        return tuple(lines)
 
 
 class _Uses(NamedTuple):

@@ -6,6 +6,8 @@ has. This module knows colours and fonts, no geometry.
 
 from __future__ import annotations
 
+from typing import get_args
+
 from gradviz.render.metrics import FONTS
 from gradviz.render.options import Theme
 from gradviz.render.page import NOTE_SIZE, TITLE_SIZE
@@ -14,7 +16,7 @@ from gradviz.render.shades import DIM, border, ground
 from gradviz.render.sizing import PLAIN_SIZE, STRONG_SIZE
 from gradviz.render.wire_labels import SIZE as LABEL_SIZE
 
-KINDS: tuple[BoxKind, ...] = ("op", "leaf", "output", "base", "saved", "group")
+KINDS: tuple[BoxKind, ...] = get_args(BoxKind)
 
 
 def style_sheet(scope: str, theme: Theme) -> str:
@@ -53,6 +55,7 @@ def _shape_rules() -> list[tuple[str, str]]:
         (".gv-t", f"font-size:{TITLE_SIZE:g}px;font-weight:700"),
         (".gv-e path", "fill:none;stroke-width:1.2"),
         (".gv-e .gv-saved", "stroke-dasharray:5 3"),
+        (".gv-e .gv-same", "stroke-dasharray:8 4"),
         (".gv-e .gv-view", "stroke-dasharray:1.5 3"),
     ]
 

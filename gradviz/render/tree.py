@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from gradviz.analysis.heat import heat
 from gradviz.render import labels
-from gradviz.render.footer import footer_lines
+from gradviz.render.footer import footer_lines, held_line
 from gradviz.render.options import Options
 from gradviz.render.tree_rows import BRANCH, Part, Row, Style, TreeRows
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gradviz.graph import Graph
 
 TERMINAL_ROWS = 200
+HELD_WIDTH = 10  # of the longest text, "1023.9 MiB"
 _COLORS: dict[Style, str] = {
     "op": "bold",
     "group": "bold italic",
@@ -59,7 +61,7 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
     for i, row in enumerate(limited_rows(graph, options, options.max_rows or 0)):
         if row.first and i:
             yield "\n"
-        yield f"{row.guides}{'  '.join(text for _, text in row.parts)}\n"
+        yield f"{_held(row, options)}{row.guides}{'  '.join(text for _, text in row.parts)}\n"
     yield "\n"
     for line in notes(graph, options):
         yield f"{line}\n"
@@ -92,6 +94,8 @@ def notes(graph: Graph, options: Options) -> Iterator[str]:
     if any(len(graph.inputs(node)) > 1 for node in range(len(graph.nodes))):
         yield f"A row is an input of the row above it in its column; {BRANCH.strip()} marks further inputs."
     yield from footer_lines(graph, hidden=len(graph.leaf_of) if options.leaves == "hidden" else 0)
+    if options.color == "memory":
+        yield held_line(heat(graph).nbytes)
 
 
 class TerminalTree:
@@ -109,7 +113,7 @@ class TerminalTree:
         for i, row in enumerate(limited_rows(self.graph, self.options, limit)):
             if row.first and i:
                 yield Text("")
-            line = self._line(options, (row.guides, "dim"), *_spaced(row.parts))
+            line = self._line(options, (_held(row, self.options) + row.guides, "dim"), *_spaced(row.parts))
             if options.ascii_only and line.cell_len > options.max_width:
                 line.truncate(options.max_width - 3, overflow="crop")
                 line.append("...")
@@ -131,6 +135,13 @@ class TerminalTree:
                 (text.translate(_ASCII).encode("ascii", "backslashreplace").decode(), s) for text, s in pieces
             )
         return Text.assemble(*pieces)
+
+
+def _held(row: Row, options: Options) -> str:
+    """The column of bytes in front of a row, when the options ask for it."""
+    if options.color != "memory":
+        return ""
+    return f"{labels.bytes_text(row.held) if row.held else '':>{HELD_WIDTH}}  "
 
 
 def _spaced(parts: tuple[Part, ...]) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from gradviz.analysis.heat import heat
 from gradviz.graph import Graph, Node, Root
 from gradviz.render import box_text, labels
 from gradviz.render.footer import is_all_freed
@@ -29,6 +30,7 @@ class Row(NamedTuple):
     see: int | None = None  # the node that the last part refers to
     cut: int = 0  # nodes that this row stands for
     first: bool = False  # begins another part, to be set apart by an empty line
+    held: int = 0  # bytes that the node holds for backward, when the options ask for them
 
 
 class _Step(NamedTuple):
@@ -55,6 +57,7 @@ class TreeRows:
         self.shape = TreeShape(graph, leaves=options.leaves != "hidden")
         self.several = {edge.producer for edge in graph.edges if edge.output}
         self.all_freed = is_all_freed(graph)
+        self.held = heat(graph).nbytes if options.color == "memory" else ()
 
     def __iter__(self) -> Iterator[Row]:
         stack = [_Step("node", "", "", 0, top) for top in reversed(self.shape.tops)]
@@ -78,7 +81,8 @@ class TreeRows:
                 yield Row(step.lead, self._reference(step), see=step.node)
             else:
                 alone = step.owner == -1 and step.node not in self.graph.roots_of
-                yield Row(step.lead, self._node_parts(step), step.node, first=alone)
+                held = self.held[step.node] if self.held else 0
+                yield Row(step.lead, self._node_parts(step), step.node, first=alone, held=held)
                 stack.extend(self._below(step))
 
     # -- what comes below a node -----------------------------------------------------------------------------------
@@ -112,7 +116,7 @@ class TreeRows:
     # -- wording ---------------------------------------------------------------------------------------------------
 
     def _saved(self, step: _Step) -> str:
-        return ", ".join(box_text.saved_lines(self.graph.nodes[step.node].saved[step.which]))
+        return ", ".join(box_text.saved_lines(self.graph.nodes[step.node].saved[step.which], self.graph))
 
     def _title(self, node: int) -> Part:
         leaf = self.graph.leaf_of.get(node)

@@ -16,8 +16,8 @@ from tests.builders import GRAPHS, chain, diamond, multi_output, random_dag, vie
 from tests.render.conftest import Golden
 from tests.strategies import graphs, text
 
-BOX = re.compile(r'^  n\d+\["(?:[^"`<>]|<br/>)+"\]:::(?:op|leaf|output|base|saved|group)$')
-LINK = re.compile(r'^  n(\d+) (?:-->|-\.->|---)(?:\|"[^"]+"\|)? n(\d+)$')
+BOX = re.compile(r'^  n\d+\["(?:[^"`<>]|<br/>)+"\]:::(?:op|leaf|output|base|saved|stale|group|heat[1-5])$')
+LINK = re.compile(r'^  n(\d+) (?:-->|-\.->|-\.-|---)(?:\|"[^"]+"\|)? n(\d+)$')
 OTHER = re.compile(
     r'^(?:  subgraph f\d+\["[^"`<>]*"\]|  end|flowchart (?:TD|BT|LR|RL)|  classDef \w+ [\w:#,]+|  more\["#43;[\d,]+ more boxes"\])$'
 )

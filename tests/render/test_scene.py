@@ -6,13 +6,15 @@ from collections import Counter
 
 import pytest
 
-from gradviz.graph import Edge, Graph, Root
+from gradviz.analysis.heat import heat
+from gradviz.graph import Edge, Graph, Group, Leaf, Node, Root, SavedTensor, Storage
 from gradviz.render.facts import facts
 from gradviz.render.labels import FLAG_WORDS
 from gradviz.render.options import Options
 from gradviz.render.scene import Box, Scene, scene
 from tests.builders import (
     GRAPHS,
+    accumulate,
     chain,
     diamond,
     everything,
@@ -52,8 +54,8 @@ def test_what_holds_for_every_scene(name: str, leaves: str, saved: bool) -> None
     assert missing == (set(graph.leaf_of) if leaves == "hidden" else set())
     data = Counter(
         (made.boxes[a].node, made.boxes[b].node)
-        for a, b, *_ in made.links
-        if made.boxes[b].kind in ("op", "group") and made.boxes[a].kind not in ("saved", "base")
+        for a, b, style, *_ in made.links
+        if made.boxes[b].kind in ("op", "group") and made.boxes[a].kind != "base" and style == "data"
     )
     wanted = Counter((edge.producer, edge.consumer) for edge in graph.edges if edge.producer not in missing)
     assert data == wanted
@@ -127,13 +129,77 @@ def test_an_output_without_a_graph_says_why() -> None:
 
 def test_saved_tensors_are_drawn_when_asked() -> None:
     made = scene(everything(), Options(saved=True))
-    assert [box.lines for box in made.boxes if box.kind == "saved"] == [
-        ("self", "(s93, 4) float16 jagged cuda:0", "64 B"),
-        ("weight", "(3, 4) float32", "48 B"),
-        ("other", "freed"),
+    assert [(box.kind, box.lines, box.flags) for box in made.boxes if isinstance(box.about, SavedTensor)] == [
+        ("saved", ("self", "(s93, 4) float16 jagged cuda:0", "64 B"), ()),
+        ("stale", ("other",), ("freed",)),
     ]
-    assert ends(made, "saved") == [(name, "ScaleBackward") for name in ("self", "weight", "other")]
+    assert ends(made, "saved") == [(name, "ScaleBackward") for name in ("self", "w = tied.w", "other")]
     assert titles(scene(everything(), Options()), "saved") == []
+
+
+def saving(*slots: SavedTensor) -> Scene:
+    """`x * w` where the slots given are saved; w's storage is 0."""
+    nodes = (Node(0, "MulBackward0", (tensor(4),), 1, saved=slots), accumulate(1))
+    leaves = (Leaf(1, ("w",), tensor(4), "parameter", storage=0),)
+    storages = (Storage(0, 16, "parameter"), Storage(1, 4000, "activation"))
+    graph = Graph(nodes, (Edge(0, 1, 0, 0),), leaves, storages=storages)
+    return scene(graph, Options(saved=True))
+
+
+@pytest.mark.parametrize(
+    ("slot", "label"),
+    [
+        (SavedTensor("other", tensor(4), 0, "parameter", "live", 16, leaf=1), "saved as other"),
+        (SavedTensor("mat2", tensor(2), 0, "parameter", "live", 8, True), "saved as mat2 (a view)"),
+    ],
+)
+def test_a_saved_leaf_is_linked_and_not_drawn_again(slot: SavedTensor, label: str) -> None:
+    made = saving(slot)
+    assert titles(made, "saved") == []
+    assert [(link.label, link.style) for link in made.links if link.label] == [(label, "saved")]
+
+
+def test_a_leaf_that_was_modified_since_has_a_box_to_say_so() -> None:
+    made = saving(SavedTensor("other", tensor(4), 0, "parameter", "modified", 16, leaf=1, version=2))
+    assert titles(made, "stale") == ["other"]
+    assert made.boxes[-1].flags == ("modified in place",)
+
+
+def test_slots_of_one_storage_are_linked() -> None:
+    slots = [SavedTensor(name, tensor(4), 1, "activation", "live", 16) for name in ("self", "other", "result")]
+    made = saving(*slots)
+    assert ends(made, "same") == [("other", "self"), ("result", "self")]
+    assert made.boxes[2].lines[-1] == "16 B of a 3.9 KiB storage"
+
+
+def test_colours_can_mean_memory() -> None:
+    def slot(storage: int) -> SavedTensor:
+        return SavedTensor("self", tensor(4), storage, "activation", "live", 16)
+
+    sizes = (1000, 501, 500, 70, 50, 1)
+    nodes = [Node(i, "ExpBackward0", (), 10 - i, saved=(slot(i),)) for i in range(len(sizes))]
+    storages = tuple(Storage(i, nbytes, "activation") for i, nbytes in enumerate(sizes))
+    made = scene(Graph((*nodes, Node(6, "AddBackward0", (), 1)), storages=storages), Options(color="memory"))
+    assert [box.kind for box in made.boxes] == ["heat5", "heat5", "heat4", "heat2", "heat1", "heat1", "op"]
+    assert [box.lines[-1] for box in made.boxes][:2] == ["holds 1000 B", "holds 501 B"]
+    assert [entry.text for entry in made.legend][1:] == [
+        "holds up to 62 B",
+        "holds 62 B to 125 B",
+        "holds 250 B to 500 B",
+        "holds more than 500 B",
+    ]
+    assert any("2.1 KiB" in line for line in made.footer)
+
+
+def test_folded_boxes_hold_what_is_inside() -> None:
+    slot = SavedTensor("self", tensor(4), 0, "activation", "live", 16)
+    nodes = tuple(Node(i, "ExpBackward0", (), 3 - i, saved=(slot._replace(storage=i),)) for i in range(3))
+    storages = tuple(Storage(i, 100 * (i + 1), "activation") for i in range(3))
+    whole = Graph(nodes, storages=storages)
+    group = Node(0, "fc", group=Group("module", "fc", (0, 2), nbytes=400))
+    folded = Graph((group, nodes[1]._replace(id=1)), storages=storages, original=whole)
+    assert heat(folded).nbytes == (400, 200)
+    assert "not drawn: 2 saved tensors inside folded boxes" in scene(folded, Options(saved=True)).footer
 
 
 def test_a_box_shows_where_it_was_made_and_its_attributes_when_asked() -> None:

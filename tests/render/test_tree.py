@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from rich.console import Console
 
-from gradviz.graph import Graph, Node
+from gradviz.graph import Edge, Graph, Node, SavedTensor, Storage
 from gradviz.render.labels import op_name
 from gradviz.render.options import Options
 from gradviz.render.output import encode
@@ -184,3 +184,13 @@ def test_the_tree_names_every_op(name: str) -> None:
 def test_sizes_count_what_each_node_shows() -> None:
     shape = TreeShape(diamond())
     assert shape.owner == [-1, 0, 0, 1] and shape.size == [4, 2, 1, 1] and shape.referenced == {3}
+
+
+def test_bytes_held_stand_in_a_column_in_front() -> None:
+    slot = SavedTensor("result", None, 0, "activation", "live")
+    nodes = (Node(0, "ExpBackward0", saved=(slot,)), Node(1, "AddBackward0"))
+    graph = Graph(nodes, (Edge(0, 1, 0, 0),), storages=(Storage(0, 1536, "activation"),))
+    assert rows(graph, color="memory")[:2] == ["   1.5 KiB  ExpBackward0", "            AddBackward0"]
+    assert "held for backward: 1.5 KiB" in written(graph, color="memory")
+    assert "   1.5 KiB  ExpBackward0" in on_terminal(graph, color="memory")
+    assert rows(graph)[:2] == ["ExpBackward0", "AddBackward0"]
