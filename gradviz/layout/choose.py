@@ -1,6 +1,7 @@
-"""Chooses who places a drawing: dot where it is quick, else the layered layout, which always ends.
+"""Chooses who places a drawing: dot where it is quick and better, else the layered layout, which always ends.
 
-dot draws small graphs better, and its time grows far faster than a graph does. It owns the estimate of that time and the
+dot draws small graphs without frames better. With frames it bends the main stream of a network and runs edges through
+titles, and its time grows far faster than a graph does. This module owns the estimate of that time and the
 step from one engine to the other; it knows neither how Graphviz is started nor how anything is placed.
 """
 
@@ -31,14 +32,14 @@ AUTO_LIMIT = 3.0  # seconds: what `auto` gives dot at most, for when the estimat
 def place(drawing: Drawing, *, engine: Engine = "auto", timeout: float = 20.0) -> Placement:
     """Place a drawing. `timeout` is what dot may take, in seconds.
 
-    `auto` takes dot if it should need well below a second, else the layered layout. `dot` tries dot in any case. Whenever
+    `auto` takes dot for a drawing without frames if it should need well below a second, else the layered layout. `dot` tries dot in any case. Whenever
     dot does not finish, fails or is not there, the layered layout is used and `notes` says why.
 
     Raises `LayoutError` if no engine can place the drawing, `FormatError` for an unknown engine.
     """
     if engine not in get_args(Engine):
         raise FormatError(f"layout cannot be {engine!r}. {did_you_mean(engine, get_args(Engine), what='engines')}")
-    if engine == "layered" or (engine == "auto" and size_for_dot(drawing) > LARGEST_FOR_DOT):
+    if engine == "layered" or (engine == "auto" and (drawing.frames or size_for_dot(drawing) > LARGEST_FOR_DOT)):
         return _layered(drawing)
     limit = min(timeout, AUTO_LIMIT) if engine == "auto" else timeout
     try:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,8 +31,15 @@ def failing(error):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_auto_takes_dot_for_small_drawings(monkeypatch, engine):
     monkeypatch.setenv(graphviz.VARIABLE, engine)
-    placed = choose.place(random_dag(1))
+    drawn = random_dag(1)
+    assert drawn.frames
+    placed = choose.place(replace(drawn, frames=(), frame_of=np.full(drawn.size, -1)))
     assert (placed.engine, placed.notes) == ("dot", ())
+
+
+def test_auto_places_frames_with_layered(monkeypatch):
+    monkeypatch.setattr(dot, "place", failing(AssertionError("dot was started")))
+    assert choose.place(random_dag(1)).engine == "layered"
 
 
 @pytest.mark.parametrize("drawn", [chain(1300), complete(60), random_dag(0, 2000)], ids=["long", "dense", "random"])
