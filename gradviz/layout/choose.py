@@ -32,8 +32,9 @@ AUTO_LIMIT = 3.0  # seconds: what `auto` gives dot at most, for when the estimat
 def place(drawing: Drawing, *, engine: Engine = "auto", timeout: float = 20.0) -> Placement:
     """Place a drawing. `timeout` is what dot may take, in seconds.
 
-    `auto` takes dot for a drawing without frames if it should need well below a second, else the layered layout. `dot` tries dot in any case. Whenever
-    dot does not finish, fails or is not there, the layered layout is used and `notes` says why.
+    `auto` takes dot for a drawing without frames if it should need well below a second, else the layered layout. `dot`
+    tries dot in any case. Whenever dot does not finish, fails or is not there, the layered layout is used and `notes`
+    says why.
 
     Raises `LayoutError` if no engine can place the drawing, `FormatError` for an unknown engine.
     """
