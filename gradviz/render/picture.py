@@ -14,7 +14,7 @@ import numpy as np
 from gradviz.graph import Graph
 from gradviz.layout.choose import place
 from gradviz.layout.model import Drawing, Frame, Placement, Rect
-from gradviz.render import curves, page, ports, wire_labels
+from gradviz.render import curves, loops, page, ports, wire_labels
 from gradviz.render.facts import facts
 from gradviz.render.geometry import Block, FrameBlock, Picture, Words
 from gradviz.render.labels import one_line
@@ -46,6 +46,7 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer) ->
     sizes = [measured(box) for box in drawn.boxes]
     titles = [frame_title(frame.title) for frame in drawn.frames]
     placement = _place(_drawing(drawn, sizes, titles, direction), direction, placer)
+    placement = loops.drawn(placement, drawn, sizes, flat=direction in ("left", "right"))
     room = max(placement.width, LEAST_ROOM)
     above = _above(drawn, room)
     below = _below(drawn, placement.notes, room)
@@ -86,9 +87,10 @@ def _drawing(drawn: Scene, sizes: list[Sized], titles: list[tuple[str, float]], 
         text_width(link.label, wire_labels.SIZE) if flat else wire_labels.SIZE for link in drawn.links if link.label
     ]
     frames = zip(drawn.frames, titles)
+    room = loops.rooms(drawn)
     drawing = Drawing(
-        widths=np.array([size.width for size in sizes], dtype=np.float64),
-        heights=np.array([size.height for size in sizes], dtype=np.float64),
+        widths=np.array([size.width for size in sizes], dtype=np.float64) + (0.0 if flat else room),
+        heights=np.array([size.height for size in sizes], dtype=np.float64) + (room if flat else 0.0),
         edges=np.array([(link.source, link.target) for link in drawn.links], dtype=np.int64).reshape(-1, 2),
         frame_of=np.array([-1 if box.frame is None else box.frame for box in drawn.boxes], dtype=np.int64),
         frames=tuple(Frame(frame.parent, width + 2 * PAD_X, FRAME_TITLE) for frame, (_, width) in frames),

@@ -41,6 +41,8 @@ class Box(NamedTuple):
 class Link(NamedTuple):
     """One line between two boxes, given by id. Data flowed from `source` to `target` in the forward pass.
 
+    A link from a box to itself is a loop: the turns of a folded loop feed each other.
+
     Style: "data" has an arrow at `target`; "view" is dotted, from a base to its view; "saved" has no arrow, from a
     saved tensor or leaf to the node that holds it; "same" is dashed, between two saved tensors with one storage. `label`
     is ready to print and mostly empty. `edges` are drawn as this one.
@@ -180,7 +182,7 @@ class _Drafter:
     def _link(
         self, source: int | None, target: int | None, style: LinkStyle = "data", label: str = "", edges: int = 1
     ) -> None:
-        if source is not None and target is not None and source != target:
+        if source is not None and target is not None and (source != target or style == "data"):
             self.links.append(Link(source, target, style, label, edges))
 
     def _draw_edge(self, edge: Edge) -> None:

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from gradviz.graph import Graph, Node, TensorInfo
+from gradviz.graph import Edge, Graph, Group, Node, TensorInfo
 from gradviz.layout.model import Drawing, Placement, Rect
 from gradviz.render.frames import Frame
 from gradviz.render.geometry import Picture, Words
@@ -239,3 +239,18 @@ def test_a_legend_stays_in_its_room() -> None:
     strip = legend_strip(entries, 200.0)  # type: ignore[arg-type]
     assert strip.width <= 200.0 < LEAST_ROOM
     assert len({swatch.rect.y for swatch in strip.swatches}) > 1
+
+
+@pytest.mark.parametrize("direction", ["down", "up", "left", "right"])
+def test_a_loop_is_drawn_beside_its_box(direction: Direction) -> None:
+    group = Node(0, "cell Cell", group=Group("loop", "cell Cell", (0, 1, 2), 3, 3))
+    made = picture(Graph((group,), (Edge(0, 0, 0, 0, 2),)), Options(direction=direction))
+    (box,) = [block.rect for block in made.blocks]
+    points = made.curves.points
+    assert len(points) == 7
+    beyond = (
+        points[:, 1] - (box.y + box.height) if direction in ("left", "right") else points[:, 0] - (box.x + box.width)
+    )
+    assert beyond.min() >= 0 and 10 < beyond.max() < 30
+    assert points[:, 0].max() < made.width and points[:, 1].max() < made.height
+    assert [words.text for words in made.wire_words if words] == ["×2"]
