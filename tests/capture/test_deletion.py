@@ -1,0 +1,112 @@
+"""A graph that was walked can be deleted, however deep it is, and nothing lives longer than it would have."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import weakref
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+import gradviz
+from gradviz.capture.keepalive import BAND, KEY, SMALL, must_keep
+from gradviz.capture.private import LAST, WRAPPERS_ARE_PRESERVED
+from tests.capture.deletion_cases import CASES, IN_MAIN_THREAD
+from tests.capture.graphs import chain, leaf
+
+_SCRIPT = Path(__file__).with_name("deletion_cases.py")
+_CONTROL = "unprotected"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(_SCRIPT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("case", [name for name in (*CASES, *IN_MAIN_THREAD) if name != _CONTROL])
+def test_the_process_survives(case: str) -> None:
+    done = run(case)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_a_million_nodes() -> None:
+    done = run("deep_chain", "1000000")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
+
+
+@pytest.mark.skipif(not WRAPPERS_ARE_PRESERVED, reason="this torch lets go of wrappers, so nothing crashes")
+def test_without_keepers_the_process_dies() -> None:
+    assert run(_CONTROL).returncode not in (0, 1)  # 1 would be an ordinary exception
+
+
+def test_what_must_be_kept() -> None:
+    assert not must_keep(BAND + 5, BAND + 4)  # inside one band, downwards
+    assert must_keep(BAND, BAND - 1)  # across bands
+    assert must_keep(5, 5) and must_keep(5, 6)  # upwards: a view's regenerated grad_fn, or another thread's node
+    assert not must_keep(5, LAST)  # AccumulateGrad has no children
+
+
+def test_a_path_without_keepers_is_short() -> None:
+    """Whatever the numbers are, on any path at most BAND steps in a row go without a keeper."""
+    random.seed(0)
+    for _ in range(50):
+        numbers = [random.randrange(400) for _ in range(2_000)]
+        for i in range(1, len(numbers)):  # mostly downwards, as autograd numbers nodes
+            if random.random() < 0.9:
+                numbers[i] = max(0, numbers[i - 1] - random.randrange(1, 4))
+        longest = steps = 0
+        for parent, child in pairwise(numbers):
+            steps = 0 if must_keep(parent, child) else steps + 1
+            longest = max(longest, steps)
+        assert longest <= BAND
+
+
+def _keepers_after_walking(y: torch.Tensor) -> int:
+    gradviz.walk(y)
+    nodes = [y.grad_fn]
+    seen = set(nodes)
+    for node in nodes:
+        assert node is not None
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen:
+                seen.add(child)
+                nodes.append(child)
+    return sum(KEY in node.metadata for node in nodes if node is not None)
+
+
+@pytest.mark.skipif(not WRAPPERS_ARE_PRESERVED, reason="this torch needs no keepers")
+def test_small_graphs_pay_nothing_and_deep_ones_little() -> None:
+    assert _keepers_after_walking(chain(SMALL - 1)) == 0
+    assert 49 <= _keepers_after_walking(chain(50 * BAND)) <= 51
+
+
+def test_nothing_lives_longer_than_it_would_have() -> None:
+    """The intermediate results that die with each deletion are the same with and without a walk."""
+
+    def deaths(look: bool) -> list[frozenset[int]]:
+        random.seed(4)
+        held = [leaf()]
+        dead: set[int] = set()
+        for i in range(300):
+            y = torch.tanh(random.choice(held[-40:]) + random.choice(held[-40:]))
+            held.append(y)
+            node = y.grad_fn
+            assert node is not None
+            saved = node._raw_saved_result.data  # type: ignore[attr-defined]
+            weakref.finalize(saved.untyped_storage(), dead.add, i)
+            del node, saved, y
+        if look:
+            gradviz.walk(held[-20:])
+        seen = []
+        while held:
+            held.pop(random.randrange(len(held)))
+            seen.append(frozenset(dead))
+        return seen
+
+    assert deaths(True) == deaths(False)
+    assert len(deaths(True)[-1]) == 300
