@@ -1,0 +1,143 @@
+"""The shape of the package: imports go one way, torch stays where live objects are read, importing costs nothing."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import gradviz
+
+ROOT = Path(gradviz.__file__).parent
+MODULES = {
+    ".".join(("gradviz", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(ROOT.rglob("*.py"))
+}
+
+# A package may import from those on lower levels and from itself.
+_LEVELS = {"capture": 1, "analysis": 1, "layout": 1, "render": 2, "cli": 3}
+_TOP = {"api": 3, "torchviz": 3, "notebook": 3, "__main__": 3}
+_READS_LIVE_OBJECTS = ("gradviz.capture", "gradviz.analysis.gradients", "gradviz.api", "gradviz.torchviz")
+
+
+class Import(NamedTuple):
+    module: str
+    eager: bool  # runs when the importing module is imported
+
+
+def part(module: str) -> str:
+    """The package below gradviz, or the module itself at the top: "render", "graph", ..."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def level(module: str) -> int:
+    return {**_LEVELS, **_TOP}.get(part(module), 0)
+
+
+def imports(path: Path) -> Iterator[Import]:
+    """Every import statement, but for those that only a type checker sees."""
+    stack: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text()), True)]
+    while stack:
+        node, eager = stack.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, eager) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            known = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (Import(name if name in MODULES else node.module, eager) for name in known)
+        eager = eager and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        stack.extend((child, eager) for child in ast.iter_child_nodes(node))
+
+
+def allowed(importer: str, imported: Import) -> bool:
+    """Whether one module of gradviz may import another."""
+    above, below = part(importer), part(imported.module)
+    if not below or not above or above == below:  # gradviz/__init__.py, or inside one package
+        return True
+    if level(imported.module) < level(importer):
+        return True
+    if level(imported.module) == level(importer):
+        beside = {("analysis", "capture"): importer.startswith("gradviz.analysis.gradients")}
+        return level(importer) in (0, 3) or beside.get((above, below), False)
+    # A record that prints, draws or folds itself opens a door upwards, and only when it is asked to.
+    return not imported.eager and (importer == "gradviz.graph" or (above, below) == ("analysis", "render"))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_one_way(module: str) -> None:
+    wrong = [found for found in imports(MODULES[module]) if found.module in MODULES and not allowed(module, found)]
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("gradviz.capture.walker", Import("gradviz.render.svg", False)),
+        ("gradviz.render.svg", Import("gradviz.cli.main", False)),
+        ("gradviz.analysis.fold", Import("gradviz.capture.walker", True)),
+        ("gradviz.analysis.fold", Import("gradviz.render.labels", True)),
+        ("gradviz.graph", Import("gradviz.render.summary", True)),
+        ("gradviz.layout.dot", Import("gradviz.analysis.fold", True)),
+    ],
+)
+def test_the_wrong_way_is_refused(importer: str, imported: Import) -> None:
+    assert not allowed(importer, imported)
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if not name.startswith(_READS_LIVE_OBJECTS)])
+def test_only_readers_of_live_objects_import_torch(module: str) -> None:
+    assert not [found for found in imports(MODULES[module]) if found.module.split(".")[0] == "torch" and found.eager]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_says_what_it_owns(module: str) -> None:
+    assert ast.get_docstring(ast.parse(MODULES[module].read_text()))
+
+
+def _loaded_by(code: str) -> set[str]:
+    """Modules that running `code` in a fresh interpreter adds to those it starts with."""
+    script = f"import sys\nbefore = set(sys.modules)\n{code}\nprint(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=100)
+    return set(done.stdout.split())
+
+
+def test_importing_gradviz_loads_nothing_else() -> None:
+    assert {name for name in _loaded_by("import gradviz") if name.startswith("gradviz")} == {"gradviz"}
+
+
+HEAVY = {"torch", "numpy", "graphviz", "pygraphviz", "rich", "click", "IPython"}
+
+
+def test_importing_gradviz_loads_nothing_heavy() -> None:
+    loaded = _loaded_by("import gradviz")
+    assert not HEAVY & loaded
+    assert len(loaded) < 40
+
+
+def test_after_torch_a_walk_adds_only_gradviz() -> None:
+    loaded = _loaded_by("import torch\nbefore = set(sys.modules)\nimport gradviz\ngradviz.walk")
+    assert not (HEAVY - {"torch", "numpy"}) & loaded
+    assert len({name for name in loaded if not name.startswith("gradviz")}) <= 5, loaded
+
+
+@pytest.mark.parametrize(
+    "code", ["import gradviz.graph, gradviz.graph_json, gradviz.render.output", "import gradviz.cli.main"]
+)
+def test_a_saved_graph_needs_no_torch(code: str) -> None:
+    assert "torch" not in _loaded_by(code)
+
+
+@pytest.mark.parametrize("name", gradviz.__all__)
+def test_every_public_name_loads(name: str) -> None:
+    assert getattr(gradviz, name) is not None and name in dir(gradviz)
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'wlak'"):
+        gradviz.wlak  # noqa: B018
