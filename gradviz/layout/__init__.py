@@ -1,1 +1,1 @@
-
+"""From boxes and wires to positions. Knows no graph and no picture format."""
