@@ -134,8 +134,7 @@ class _Folder:
     def _alike_under(self, parent: int | None) -> list[list[int]]:
         """Sets of alike calls of different modules, made directly inside `parent`."""
         if parent not in self._alike:
-            top = [i for i, scope in enumerate(self.tree.scopes) if scope.parent is None]
-            siblings = top if parent is None else self.tree.children[parent]
+            siblings = self.tree.outermost if parent is None else self.tree.children[parent]
             self._alike[parent] = alike_siblings(self.graph, self.tree, siblings) if len(siblings) > 1 else []
         return self._alike[parent]
 

@@ -26,9 +26,14 @@ class ScopeTree:
         return found
 
     @cached_property
+    def outermost(self) -> list[int]:
+        """Ids of the calls that no other call is around."""
+        return [i for i, scope in enumerate(self.scopes) if scope.parent is None]
+
+    @cached_property
     def top_down(self) -> list[int]:
         """All scopes, every one after the scope around it."""
-        order = [i for i, scope in enumerate(self.scopes) if scope.parent is None]
+        order = list(self.outermost)
         for scope in order:  # grows while it is read
             order.extend(self.children[scope])
         return order
