@@ -6,12 +6,14 @@ Every text passes through `escape`. This module knows geometry and SVG, nothing 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
+
+import numpy as np
 
 from gradviz.graph import Graph
+from gradviz.layout.model import Floats
 from gradviz.render.geometry import Block, FrameBlock, Picture, Tone, Words
 from gradviz.render.metrics import is_measured
 from gradviz.render.options import Options, Theme
@@ -63,7 +65,7 @@ def write(made: Picture, theme: Theme, *, fit: bool = False) -> Iterator[str]:
     yield from _group("gv-f", (_frame(frame) for frame in made.frames))
     yield from _group("gv-e", _wires(made))
     yield from _heads(made)
-    yield from _group("gv-b", (_block(block) for block in (*made.swatches, *made.blocks)))
+    yield from _group("gv-b", (_block(block) for block in chain(made.swatches, made.blocks)))
     yield from _joined(_words(words) for words in made.words)
     yield from _joined(_words(words, "gv-l") for words in made.wire_words)
     yield from _joined(_words(words, "gv-c") for frame in made.frames for words in frame.words)
@@ -85,8 +87,20 @@ def number(value: float) -> str:
     >>> number(3.0), number(0.25), number(-0.04)
     ('3', '0.2', '0')
     """
+    if value == (whole := int(value)):  # nearly always, and rounding is slow
+        return str(whole)
     rounded = round(value, 1)
     return str(int(rounded)) if rounded == int(rounded) else str(rounded)
+
+
+def numbers(values: Floats) -> list[str]:
+    """`number` of many values at once, which takes a tenth of the time.
+
+    >>> numbers(np.array([[3.0, 0.25], [-0.04, 1e7]]))
+    ['3', '0.2', '0', '10000000']
+    """
+    flat = (values.round(1) + 0.0).ravel().tolist()  # adding turns a negative zero into zero
+    return ("%.1f " * len(flat) % tuple(flat)).replace(".0 ", " ").split()
 
 
 def _joined(elements: Iterable[str]) -> Iterator[str]:
@@ -135,40 +149,44 @@ def _frame(frame: FrameBlock) -> str:
 
 
 def _wires(made: Picture) -> Iterator[str]:
-    points, starts = made.curves.points.round(1).tolist(), made.curves.starts.tolist()
-    for i, kind in enumerate(made.wires):
-        if starts[i] < starts[i + 1]:
-            name = "" if kind == "data" else f' class="gv-{kind}"'
-            path = path_data(points[starts[i] : starts[i + 1]])
-            tip = made.wire_tips[i]
-            yield (
-                f'<path{name} d="{path}"><title>{escape(tip)}</title></path>\n'
-                if tip
-                else f'<path{name} d="{path}"/>\n'
-            )
+    """One path for each wire that is drawn. Numbers become text for many wires at a time."""
+    starts = made.curves.starts.tolist()
+    for first in range(0, len(made.wires), AT_ONCE):
+        wires = range(first, min(first + AT_ONCE, len(made.wires)))
+        begin = starts[first]
+        texts = numbers(made.curves.points[begin : starts[wires.stop]])
+        for i in wires:
+            if starts[i] < starts[i + 1]:
+                yield _wire(made, i, path_data(texts[2 * (starts[i] - begin) : 2 * (starts[i + 1] - begin)]))
 
 
-def path_data(points: Sequence[Sequence[float]]) -> str:
-    """Control points as path data; pieces that run straight down or up become lines."""
-    x, y = points[0]
-    parts = [f"M{_pair(x, y)}"]
-    for i in range(1, len(points) - 2, 3):
-        one, two, end = points[i], points[i + 1], points[i + 2]
-        if x == one[0] == two[0] == end[0]:
-            parts.append(f"V{number(end[1])}")
-        else:
-            parts.append(f"C{_pair(*one)} {_pair(*two)} {_pair(*end)}")
-        x = end[0]
+def _wire(made: Picture, i: int, path: str) -> str:
+    kind, tip = made.wires[i], made.wire_tips[i]
+    name = "" if kind == "data" else f' class="gv-{kind}"'
+    return f'<path{name} d="{path}"><title>{escape(tip)}</title></path>\n' if tip else f'<path{name} d="{path}"/>\n'
+
+
+def path_data(texts: Sequence[str]) -> str:
+    """Control points, as x and y in turn, as path data; pieces that run straight down or up become lines.
+
+    >>> path_data(["1", "0", "1", "3", "1", "6", "1", "9"]), path_data(["1", "0", "1", "3", "4", "6", "4", "9"])
+    ('M1 0V9', 'M1 0C1 3 4 6 4 9')
+    """
+    x = texts[0]
+    parts = [f"M{x} {texts[1]}"]
+    for i in range(2, len(texts) - 5, 6):
+        x1, y1, x2, y2, x3, y3 = texts[i : i + 6]
+        parts.append(f"V{y3}" if x == x1 == x2 == x3 else f"C{x1} {y1} {x2} {y2} {x3} {y3}")
+        x = x3
     return "".join(parts)
-
-
-def _pair(x: float, y: float) -> str:
-    return f"{number(x)} {number(y)}"
 
 
 def _heads(made: Picture) -> Iterator[str]:
     """All arrowheads, many in one path."""
-    heads = (head for head in made.curves.heads.round(1).tolist() if not math.isnan(head[0][0]))
-    while some := list(islice(heads, AT_ONCE)):
-        path = "".join(f"M{_pair(*tip)}L{_pair(*left)} {_pair(*right)}z" for tip, left, right in some)
-        yield f'<path class="gv-h" d="{path}"/>\n'
+    heads = made.curves.heads
+    for first in range(0, len(heads), AT_ONCE):
+        some = heads[first : first + AT_ONCE]
+        some = some[~np.isnan(some[:, 0, 0])]
+        if len(some):
+            path = "M%s %sL%s %s %s %sz" * len(some) % tuple(numbers(some))
+            yield f'<path class="gv-h" d="{path}"/>\n'

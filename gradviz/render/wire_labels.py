@@ -5,7 +5,7 @@ An edge whose words fit nowhere gets none; its tooltip has them. This module kno
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -25,7 +25,7 @@ CELL = 64.0  # side of the squares of the index of what is taken
 class _Taken:
     """Rectangles by the squares they touch, to ask quickly what a new one would cover."""
 
-    def __init__(self, rects: Sequence[Rect]) -> None:
+    def __init__(self, rects: Iterable[Rect]) -> None:
         self.squares: dict[tuple[int, int], list[Rect]] = {}
         for rect in rects:
             self.add(rect)
@@ -51,7 +51,7 @@ def _overlap(one: Rect, two: Rect) -> bool:
     return across and one.y < two.y + two.height and two.y < one.y + one.height
 
 
-def label_words(labels: Sequence[str], curves: Curves, boxes: Sequence[Rect], room: Rect) -> Iterator[Words]:
+def label_words(labels: Sequence[str], curves: Curves, boxes: Iterable[Rect], room: Rect) -> Iterator[Words]:
     """Words for the labels (one for each curve, mostly empty) that cover nothing and stay inside `room`.
 
     In a drawing of moderate size they keep off the curves too, where any place allows that.
@@ -64,11 +64,21 @@ def label_words(labels: Sequence[str], curves: Curves, boxes: Sequence[Rect], ro
         points = curves.points[curves.starts[i] : curves.starts[i + 1]]
         if label and len(points):
             width = text_width(label, SIZE)
-            places = [r for r in _candidates(points, width) if _inside(r, room) and taken.is_free(r)]
-            if places:
-                rect = next((place for place in places if lines.is_free(place)), places[0])
+            rect = _best(_candidates(points, width), room, taken, lines)
+            if rect is not None:
                 taken.add(rect)
                 yield Words(rect.x, rect.y + 0.8 * SIZE, label, "dim", width, centred=False)
+
+
+def _best(places: Iterator[Rect], room: Rect, taken: _Taken, lines: _Taken) -> Rect | None:
+    """The first place that is free of boxes, words and curves; else the first that is free of boxes and words."""
+    fallback: Rect | None = None
+    for place in places:
+        if _inside(place, room) and taken.is_free(place):
+            if lines.is_free(place):
+                return place
+            fallback = fallback or place
+    return fallback
 
 
 def _candidates(points: Floats, width: float) -> Iterator[Rect]:

@@ -172,7 +172,7 @@ def test_large_pictures_come_in_pieces_and_stay_small() -> None:
 
 
 def test_only_what_does_not_fit_is_told_in_tooltips_of_huge_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradviz.render.picture.MAX_TOOLTIPS", 3)
+    monkeypatch.setattr("gradviz.render.blocks.MAX_TOOLTIPS", 3)
     graph = chain(5)
     nodes = (graph.nodes[0]._replace(op="Long" * 20), *graph.nodes[1:])
     root = parsed(Graph(nodes, graph.edges, graph.leaves, graph.roots))
@@ -189,4 +189,4 @@ def test_numbers_are_short(value: float, text: str) -> None:
 
 
 def test_straight_pieces_become_lines() -> None:
-    assert path_data([[1, 2], [1, 3], [1, 4], [1, 5], [1, 6], [2, 6], [2, 7.5]]) == "M1 2V5C1 6 2 6 2 7.5"
+    assert path_data(["1", "2", "1", "3", "1", "4", "1", "5", "1", "6", "2", "6", "2", "7.5"]) == "M1 2V5C1 6 2 6 2 7.5"
