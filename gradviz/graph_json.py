@@ -6,13 +6,13 @@ what holds between records; `gradviz.graph_schema` knows the records. Nothing he
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gradviz import graph_schema as schema
+from gradviz.collecting import paused
 from gradviz.errors import GraphFileError
 from gradviz.graph import Edge, Graph, Leaf, Scope
 from gradviz.graph_codecs import Bad, Codec, Context, Record, Word, shown
@@ -87,15 +87,11 @@ def load(path: str | os.PathLike[str]) -> Graph:
 
 def loads(text: str, *, name: str = "graph file") -> Graph:
     """The graph in a text that `dump` made. Raises GraphFileError; `name` is what its message calls the text."""
-    collecting = gc.isenabled()
-    gc.disable()  # a million small records would be searched for cycles again and again, and have none
     try:
-        return _graph(_parsed(text))
+        with paused():
+            return _graph(_parsed(text))
     except Bad as bad:
         raise GraphFileError(f"{name}: {bad.where.lstrip('.') or 'it'} {bad.problem}. {_ADVICE}") from bad
-    finally:
-        if collecting:
-            gc.enable()
 
 
 _ADVICE = "A graph file is written by `graph.save('name.json')` or `gradviz render TARGET -o name.json`."

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 from gradviz.analysis.fold import fold
+from gradviz.collecting import paused
 from gradviz.errors import OutputError
 from gradviz.render.options import Options
 from gradviz.render.registry import format_of, get_format
@@ -30,15 +31,17 @@ def render(graph: Graph, format: str, options: Options | None = None) -> str | b
     >>> print(render(Graph(nodes=(Node(0, "AddBackward0"),)), "dot").splitlines()[0])
     digraph gradviz {
     """
-    made = _made(graph, format, options)
-    return made if isinstance(made, (str, bytes)) else "".join(made)
+    with paused():
+        made = _made(graph, format, options)
+        return made if isinstance(made, (str, bytes)) else "".join(made)
 
 
 def pieces(graph: Graph, format: str, options: Options | None = None) -> Iterator[bytes]:
     """The graph in one format, piece by piece and encoded as in a file: what to write to a pipe."""
-    made = _made(graph, format, options)
-    for piece in (made,) if isinstance(made, (str, bytes)) else made:
-        yield piece if isinstance(piece, bytes) else encode(piece)
+    with paused():
+        made = _made(graph, format, options)
+        for piece in (made,) if isinstance(made, (str, bytes)) else made:
+            yield piece if isinstance(piece, bytes) else encode(piece)
 
 
 def _made(graph: Graph, format: str, options: Options | None) -> str | bytes | Iterator[str]:
