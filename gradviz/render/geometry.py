@@ -5,6 +5,7 @@ Units are pixels, x to the right, y downwards. This module knows no graph, no la
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -64,7 +65,7 @@ class Picture:
     words: tuple[Words, ...]  # title, legend and footer
     swatches: tuple[Block, ...]  # the legend's colours
     frames: tuple[FrameBlock, ...]  # outer ones first
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
     curves: Curves
     wires: tuple[WireKind, ...]
     wire_ends: tuple[tuple[int, int], ...]

@@ -6,7 +6,7 @@ This module joins scene, layout and page; it knows no picture format.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,18 +15,17 @@ from gradviz.graph import Graph
 from gradviz.layout.choose import place
 from gradviz.layout.model import Drawing, Frame, Placement, Rect
 from gradviz.render import curves, loops, page, ports, wire_labels
-from gradviz.render.facts import facts
-from gradviz.render.geometry import Block, FrameBlock, Picture, Words
+from gradviz.render.blocks import Blocks, tooltip_note
+from gradviz.render.geometry import FrameBlock, Picture, Words
 from gradviz.render.labels import one_line
 from gradviz.render.metrics import text_width
 from gradviz.render.options import Direction, Options
 from gradviz.render.scene import Scene, scene
-from gradviz.render.sizing import FRAME_TITLE, PAD_X, Sized, frame_title, measured, placed, tooltip
+from gradviz.render.sizing import FRAME_TITLE, PAD_X, Sized, frame_title, measured_all
 
 MARGIN = 16.0
 PART_GAP = 12.0  # between title, legend, boxes and footer
 LEAST_ROOM = 520.0  # for the texts around a small drawing
-MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
 GAP, RANK_GAP, SIDE_RANK_GAP = 18.0, 34.0, 44.0
 
 Placer = Callable[[Drawing], Placement]
@@ -43,7 +42,7 @@ def picture(graph: Graph, options: Options) -> Picture:
 
 def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer) -> Picture:
     """The picture of a scene, with the boxes where `placer` puts them."""
-    sizes = [measured(box) for box in drawn.boxes]
+    sizes = measured_all(drawn.boxes)
     titles = [frame_title(frame.title) for frame in drawn.frames]
     placement = _place(_drawing(drawn, sizes, titles, direction), direction, placer)
     placement = loops.drawn(placement, drawn, sizes, flat=direction in ("left", "right"))
@@ -57,7 +56,7 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer) ->
     below = below.moved(MARGIN, top + placement.height)
     above = above.moved(MARGIN, MARGIN)
     found = curves.with_heads(placement, [link.style == "data" for link in drawn.links])
-    blocks = tuple(_blocks(graph, drawn, sizes, placement))
+    blocks = Blocks(graph, drawn.boxes, sizes, placement.x, placement.y)
     labels = tuple(link.label for link in drawn.links)
     around = Rect(0.0, top, inner + 2 * MARGIN, placement.height)
     return Picture(
@@ -73,7 +72,7 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer) ->
         wires=tuple(link.style for link in drawn.links),
         wire_ends=tuple((link.source, link.target) for link in drawn.links),
         wire_tips=labels,
-        wire_words=tuple(wire_labels.label_words(labels, found, [block.rect for block in blocks], around)),
+        wire_words=tuple(wire_labels.label_words(labels, found, blocks.rects(), around)),
         notes=placement.notes,
     )
 
@@ -112,15 +111,7 @@ def _place(drawing: Drawing, direction: Direction, placer: Placer) -> Placement:
     return curves.turn(curves.smooth(found), direction)
 
 
-# -- boxes and frames ------------------------------------------------------------------------------------------------
-
-
-def _blocks(graph: Graph, drawn: Scene, sizes: list[Sized], placement: Placement) -> Iterator[Block]:
-    told = len(drawn.boxes) <= MAX_TOOLTIPS
-    for box, size, x, y in zip(drawn.boxes, sizes, placement.x.tolist(), placement.y.tolist()):
-        rect = Rect(x - size.width / 2, y - size.height / 2, size.width, size.height)
-        tip = tooltip(facts(graph, box.about)) if told or size.cut else ""
-        yield Block(rect, box.kind, placed(size, rect), tip, bool(box.flags))
+# -- frames -------------------------------------------------------------------------------------------------------
 
 
 def _frames(
@@ -155,11 +146,8 @@ def _above(drawn: Scene, room: float) -> page.Strip:
 
 
 def _below(drawn: Scene, notes: tuple[str, ...], room: float) -> page.Strip:
-    tips = len(drawn.boxes) > MAX_TOOLTIPS
-    missing = (
-        [f"tooltips only where text is shortened, since there are more than {MAX_TOOLTIPS:,} boxes"] if tips else []
-    )
-    lines = page.lines_strip([one_line(line) for line in (*drawn.footer, *notes, *missing)], room)
+    texts = (*drawn.footer, *notes, tooltip_note(len(drawn.boxes)))
+    lines = page.lines_strip([one_line(line) for line in texts if line], room)
     return page.stacked([lines], PART_GAP, before=PART_GAP)
 
 

@@ -94,6 +94,7 @@ class _Drafter:
     def __init__(self, graph: Graph, options: Options) -> None:
         self.graph, self.options = graph, options
         self.boxes: list[Box] = []
+        self.lines: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.links: list[Link] = []
         self.box_of: dict[int, int] = {}  # node id -> box id, for nodes that have exactly one box
         self.copies: dict[tuple[int, int | None], int] = {}  # (leaf, its user) -> box id
@@ -136,6 +137,7 @@ class _Drafter:
         flags: tuple[str, ...] = (),
         scope: int | None = None,
     ) -> int:
+        lines = self.lines.setdefault(lines, lines)  # thousands of boxes read the same
         frame = self.frames.of(scope)
         self.boxes.append(Box(len(self.boxes), kind, lines, node, about, flags, frame))
         return len(self.boxes) - 1

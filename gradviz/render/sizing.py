@@ -6,7 +6,7 @@ This module knows the scene's boxes and the font; it knows nothing of layouts or
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from gradviz.graph import Node
@@ -33,6 +33,18 @@ class Sized(NamedTuple):
     width: float
     height: float
     cut: bool
+
+
+def measured_all(boxes: Iterable[Box]) -> list[Sized]:
+    """`measured` of every box. Boxes that read the same share one result, as most do in a large graph."""
+    known: dict[Hashable, Sized] = {}
+    found: list[Sized] = []
+    for box in boxes:
+        key = (box.lines, box.flags, box.about.names if isinstance(box.about, Node) else ())
+        if key not in known:
+            known[key] = measured(box)
+        found.append(known[key])
+    return found
 
 
 def measured(box: Box) -> Sized:
