@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from gradviz.capture.failure import Failure
 from gradviz.capture.find import Namespace
+from gradviz.capture.late_recording import LateRecording
 from gradviz.capture.target_name import Target
 from gradviz.graph import Graph
 
@@ -22,13 +23,13 @@ class Live:
     """What was found, while it is alive. Keep nothing of it: the script's tensors must die with the script.
 
     `variables` are the namespaces that know names, innermost first. `names` are names for the outputs where no variable
-    holds them all.
+    holds them all. `recording` knows module calls and source lines; it is None when nothing was recorded.
     """
 
     outputs: Any
     variables: Sequence[Namespace]
     title: str
-    recording: Any = None
+    recording: LateRecording | None = None
     names: tuple[str, ...] = ()
 
 
@@ -50,7 +51,8 @@ def read_graph(live: Live) -> Graph:
     """The graph behind the outputs: what `run_target` reads when it is not told otherwise."""
     from gradviz.capture.walker import capture
 
-    graph = capture(live.outputs, variables=live.variables, title=live.title)
+    attribution = live.recording.attribution(live.variables) if live.recording is not None else None
+    graph = capture(live.outputs, variables=live.variables, title=live.title, attribution=attribution)
     if not live.names:
         return graph
     return replace(graph, roots=tuple(root._replace(name=name) for root, name in zip(graph.roots, live.names)))

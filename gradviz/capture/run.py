@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +18,7 @@ from gradviz.capture.engine import watching_backward
 from gradviz.capture.failure import Failure, Stopped, users_code
 from gradviz.capture.find import Namespace, check_tensors, final_tensors, lookup, outputs_of
 from gradviz.capture.frames import name_of, variables_at
+from gradviz.capture.late_recording import LateRecording, untraced
 from gradviz.capture.live import Captured, Live
 from gradviz.capture.program import Program
 from gradviz.capture.target_name import Target
@@ -35,7 +37,7 @@ class Run(Generic[T]):
         at: int | None,
         keep_going: bool,
         read: Callable[[Live], T],
-        recording: Any,
+        recording: LateRecording | None,
     ) -> None:
         self._target = target
         self._program = program
@@ -45,6 +47,7 @@ class Run(Generic[T]):
         self._recording = recording
         self._calls = 0
         self._thread = threading.get_ident()
+        self._stopped_from_outside = False
         self._results: list[T] = []
         self._error: Exception | None = None
         self._failure: Failure | None = None
@@ -52,7 +55,7 @@ class Run(Generic[T]):
     def captured(self) -> Captured[T]:
         watches = self._at is not None or not self._target.name
         watching = watching_backward(self._on_backward) if watches else nullcontext()
-        with users_code() as outcome, _no_late_stop(), watching:
+        with users_code() as outcome, self._no_late_stop(), watching:
             self._program.run()
         if self._program.problem is not None:
             raise self._program.problem
@@ -104,14 +107,30 @@ class Run(Generic[T]):
             self._take(Live(outputs, variables, title, self._recording, names))
 
     def _take(self, live: Live) -> None:
-        self._results.append(self._read(live))
+        with untraced():
+            self._results.append(self._read(live))
 
     def _stop(self) -> None:
         """End the user's code. In a thread of its own, end that and the main one."""
         if threading.get_ident() != self._thread:
             threading.excepthook = _hide_stop(threading.excepthook)
+            self._stopped_from_outside = True
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(Stopped))
         raise Stopped
+
+    @contextmanager
+    def _no_late_stop(self) -> Iterator[None]:
+        """After the block no stop from another thread is on its way to this one any more.
+
+        It is waited for. Taking it back with a null exception would leave Python 3.11 looking for it for ever.
+        """
+        try:
+            yield
+        finally:
+            if self._stopped_from_outside:
+                with suppress(Stopped):
+                    for _ in range(10):
+                        time.sleep(0)
 
     # -- when the script has ended -------------------------------------------------------------------------------------
 
@@ -158,12 +177,3 @@ def _hide_stop(shown: Callable[[Any], Any]) -> Callable[[Any], Any]:
             shown(arguments)
 
     return show
-
-
-@contextmanager
-def _no_late_stop() -> Iterator[None]:
-    """After the block no stop from another thread is on its way to this one any more."""
-    try:
-        yield
-    finally:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), None)

@@ -6,9 +6,10 @@ The door to `program`, `engine`, `run` and their neighbours: later code needs on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import Any, TypeVar, overload
 
+from gradviz.capture.late_recording import recording_from_torch_on
 from gradviz.capture.live import Captured, Live, read_graph
 from gradviz.capture.program import Program
 from gradviz.capture.run import Run
@@ -16,12 +17,9 @@ from gradviz.capture.target_name import Target, parse_target
 from gradviz.errors import TargetError
 from gradviz.graph import Graph
 
-__all__ = ["Captured", "Live", "Recorder", "Target", "parse_target", "read_graph", "run_target"]
+__all__ = ["Captured", "Live", "Target", "parse_target", "read_graph", "run_target"]
 
 T = TypeVar("T")
-
-Recorder = Callable[[], AbstractContextManager[Any]]
-"""Entered around the user's code. What it yields is handed on as `Live.recording`."""
 
 
 @overload
@@ -31,7 +29,7 @@ def run_target(
     *,
     at: int | None = ...,
     keep_going: bool = ...,
-    recorder: Recorder = ...,
+    record: bool = ...,
 ) -> Captured[Graph]: ...
 
 
@@ -43,7 +41,7 @@ def run_target(
     at: int | None = ...,
     keep_going: bool = ...,
     read: Callable[[Live], T],
-    recorder: Recorder = ...,
+    record: bool = ...,
 ) -> Captured[T]: ...
 
 
@@ -54,7 +52,7 @@ def run_target(
     at: int | None = None,
     keep_going: bool = False,
     read: Callable[[Live], Any] = read_graph,
-    recorder: Recorder = nullcontext,
+    record: bool = True,
 ) -> Captured[Any]:
     """Run a script or import a module, and `read` what it leads to.
 
@@ -65,7 +63,7 @@ def run_target(
             variables too, and not when the script has ended.
         keep_going: let the script run on to its end after the call.
         read: called once, while everything is alive; its result is `Captured.result`.
-        recorder: a context manager entered around the user's code.
+        record: note module calls and source lines while the script runs, which takes some time.
 
     Raises:
         TargetError, NotATensorError, NoGraphError: there is nothing to look at; the message says why.
@@ -79,4 +77,5 @@ def run_target(
     program = Program(parsed)
     with ExitStack() as stack:
         stack.enter_context(program.interpreter(arguments))
-        return Run(parsed, program, at, keep_going, read, stack.enter_context(recorder())).captured()
+        recording = stack.enter_context(recording_from_torch_on()) if record else None
+        return Run(parsed, program, at, keep_going, read, recording).captured()

@@ -26,23 +26,25 @@ class _Watcher:
     ) -> ModuleSpec | None:
         if name != self._name:
             return None
-        for finder in sys.meta_path:
-            found = (
-                finder.find_spec(name, path, target) if finder is not self and hasattr(finder, "find_spec") else None
-            )
+        sys.meta_path.remove(self)  # its work is done, unless nobody finds the module
+        for finder in list(sys.meta_path):
+            found = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
             if found is not None:
                 self._watch(found.loader)
-                sys.meta_path.remove(self)  # its work is done
                 return found
+        sys.meta_path.insert(0, self)
         return None
 
     def _watch(self, loader: Any) -> None:
         if not hasattr(loader, "exec_module"):
             return
-        load = loader.exec_module
+        load, before = loader.exec_module, getattr(loader, "__dict__", {}).get("exec_module")
 
         def load_and_act(module: ModuleType) -> None:
-            del loader.exec_module  # the loader is as it was before the module's own code runs
+            if before is None:  # the loader is as it was before the module's own code runs
+                del loader.exec_module
+            else:
+                loader.exec_module = before
             load(module)
             self._action()
 

@@ -46,13 +46,16 @@ class Source:
     arguments: tuple[str, ...]
     at: int | None
     keep_going: bool
+    record: bool = True
 
     def graph(self) -> Captured[Graph]:
         """Read the saved graph, or run the script. Call `raise_failure()` of the result when its graph is written."""
         from gradviz.capture.target import Captured, run_target
 
         if self.target.kind != "graph":
-            return run_target(self.target, self.arguments, at=self.at, keep_going=self.keep_going, read=_read)
+            return run_target(
+                self.target, self.arguments, at=self.at, keep_going=self.keep_going, record=self.record, read=_read
+            )
         self._refuse_script_options()
         from gradviz.graph_json import load
 
@@ -79,14 +82,22 @@ def target_argument(function: F) -> F:
     """Adds TARGET, `--at` and `--continue`. The command gets them as one `source: Source`."""
 
     @click.pass_context
-    def with_source(ctx: click.Context, /, target: str, at: int | None, keep_going: bool, **options: Any) -> Any:
+    def with_source(
+        ctx: click.Context, /, target: str, at: int | None, keep_going: bool, record: bool, **options: Any
+    ) -> Any:
         arguments: Sequence[str] = ctx.meta.get(_ARGUMENTS, ())
-        source = Source(parse_target(target), tuple(arguments), at, keep_going)
+        source = Source(parse_target(target), tuple(arguments), at, keep_going, record)
         return ctx.invoke(function, source=source, **options)
 
     with_source.__doc__, with_source.__name__ = function.__doc__, function.__name__
     with_source.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
     for decorate in (
+        click.option(
+            "--record/--no-record",
+            default=True,
+            show_default=True,
+            help="Note modules and source lines while the script runs; without, it runs faster.",
+        ),
         click.option(
             "--continue", "keep_going", is_flag=True, help="Let the script run on to its end after that backward call."
         ),

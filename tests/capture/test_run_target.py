@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -76,25 +75,27 @@ def test_an_error_of_read_is_not_the_users_to_catch(tmp_path: Path, target: str)
         run_target(target, read=read)
 
 
-def test_the_recorder_is_around_the_script_and_the_reading(tmp_path: Path) -> None:
-    events: list[str] = []
+def test_modules_and_lines_are_recorded_unless_told_otherwise(tmp_path: Path) -> None:
+    path = script(tmp_path, TRAINING)
+    line = next(i for i, text in enumerate(path.read_text().splitlines(), 1) if "loss =" in text)
+    graph = run_target(str(path), at=2).result
+    assert graph.attribution == "recorded"
+    assert {(scope.path, scope.type) for scope in graph.scopes} == {("model", "Linear")}
+    made = {node.op: node.source for node in graph.nodes if node.source is not None}
+    assert {source.line for source in made.values()} == {line}
+    assert {source.file for source in made.values()} == {str(path)}
+    assert set(made) >= {"MulBackward0", "SumBackward0", "PowBackward0", "AddmmBackward0"}
+    plain = run_target(str(path), at=2, record=False).result
+    assert (plain.attribution, plain.scopes) == ("", ())
+    assert [node.op for node in plain.nodes] == [node.op for node in graph.nodes]
 
-    @contextmanager
-    def recorder() -> Iterator[str]:
-        events.append(f"begin {sys.argv[1:]}")
-        try:
-            yield "the recording"
-        finally:
-            events.append("end")
 
-    def read(live: Live) -> None:
-        events.append(f"read {live.recording}")
-
-    run_target(str(script(tmp_path, TRAINING)), ["a"], read=read, recorder=recorder)
-    assert events == ["begin ['a']", "read the recording", "end"]
-    with pytest.raises(ScriptError):
-        run_target(str(script(tmp_path, "1 / 0\n")), read=read, recorder=recorder)
-    assert events[3:] == ["begin []", "end"]
+def test_recording_ends_with_the_script_however_it_ends(tmp_path: Path) -> None:
+    before = sys.gettrace(), torch.nn.modules.module._global_forward_hooks.copy()
+    for text in (TRAINING, "1 / 0\n", "raise SystemExit(1)\n"):
+        with contextlib.suppress(ScriptError):
+            run_target(str(script(tmp_path, text)))
+        assert (sys.gettrace(), torch.nn.modules.module._global_forward_hooks) == before
 
 
 def test_a_failure_after_the_capture_is_kept_for_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

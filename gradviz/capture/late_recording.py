@@ -1,0 +1,59 @@
+"""Records a script's module calls and source lines from the moment on that the script has imported torch.
+
+Before that there is nothing to record, and importing torch ourselves would change what the script sees.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from gradviz.capture.when_imported import when_imported
+
+if TYPE_CHECKING:
+    from gradviz.capture.attribution import Attribution
+    from gradviz.capture.naming import Namespace
+    from gradviz.capture.recorder import Recording
+
+
+class LateRecording:
+    """What a run of a script noted. `recording` is None while torch is not imported, and where it cannot record."""
+
+    def __init__(self) -> None:
+        self.recording: Recording | None = None
+
+    def attribution(self, variables: Sequence[Namespace]) -> Attribution | None:
+        """Where nodes were made, for `capture`. The namespaces name the outermost modules."""
+        return self.recording.attribution(None, variables) if self.recording is not None else None
+
+    def begin(self, until: ExitStack) -> None:
+        """Record until the stack is closed."""
+        from gradviz.capture.private import CAN_RECORD
+        from gradviz.capture.recorder import record
+
+        if CAN_RECORD:
+            self.recording = until.enter_context(record())
+
+
+@contextmanager
+def recording_from_torch_on() -> Iterator[LateRecording]:
+    """Around the user's code: record as soon as torch is there."""
+    late = LateRecording()
+    with ExitStack() as until, when_imported("torch", lambda: late.begin(until)):
+        yield late
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """No line of the block is traced: reading a graph calls functions by the million, none of them the user's."""
+    trace: Callable[..., object] | None = sys.gettrace()
+    if trace is None:
+        yield
+        return
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(trace)  # type: ignore[arg-type]
