@@ -12,6 +12,9 @@ from collections.abc import Hashable, Sequence
 from gradviz.analysis.scopes import ScopeTree
 from gradviz.graph import Graph
 
+LEAST = 3
+"""How many alike modules are worth joining: two are easier to read side by side."""
+
 
 def structure(graph: Graph, tree: ScopeTree, scope: int) -> Hashable:
     """What makes a call alike another: equal values mean equal structure."""
@@ -35,7 +38,7 @@ def _input(graph: Graph, producer: int, output: int, position: int, place: dict[
 
 
 def alike_siblings(graph: Graph, tree: ScopeTree, siblings: Sequence[int]) -> list[list[int]]:
-    """Sets of at least two calls among `siblings` that are alike and of different modules, in order of their first nodes.
+    """Sets of at least `LEAST` calls among `siblings` that are alike and of different modules, in order of their first nodes.
 
     A cheap comparison comes first, so that the proof is made only for calls that could be alike.
     """
@@ -45,9 +48,9 @@ def alike_siblings(graph: Graph, tree: ScopeTree, siblings: Sequence[int]) -> li
             likely.setdefault((tree.scopes[scope].type, len(tree.members[scope])), []).append(scope)
     found: list[list[int]] = []
     for candidates in likely.values():
-        if len({tree.scopes[scope].path for scope in candidates}) > 1:
+        if len({tree.scopes[scope].path for scope in candidates}) >= LEAST:
             proven: dict[Hashable, list[int]] = {}
             for scope in candidates:
                 proven.setdefault(structure(graph, tree, scope), []).append(scope)
-            found.extend(same for same in proven.values() if len(same) > 1)
+            found.extend(same for same in proven.values() if len(same) >= LEAST)
     return found

@@ -14,11 +14,15 @@ from gradviz.render import labels
 
 
 class Frame(NamedTuple):
-    """A border around boxes: one call of one module. `parent` is the index of the frame around it."""
+    """A border around boxes: one call of one module. `parent` is the index of the frame around it.
+
+    `title` leaves out what the frame around it says already; `full` does not, and is for tooltips.
+    """
 
     title: str
     parent: int | None
     scope: int
+    full: str = ""
 
 
 class Frames:
@@ -39,7 +43,8 @@ class Frames:
                 record = self._graph.scopes[inner]
                 parent = None if record.parent is None else self._number[record.parent]
                 self._number[inner] = len(self._frames)
-                self._frames.append(Frame(frame_title(record), parent, inner))
+                around = "" if record.parent is None else self._graph.scopes[record.parent].path
+                self._frames.append(Frame(frame_title(record, around), parent, inner, frame_title(record)))
         return self._number[scope]
 
     def around(self, nodes: Sequence[int]) -> int | None:
@@ -51,9 +56,13 @@ class Frames:
         return tuple(self._frames)
 
 
-def frame_title(scope: Scope) -> str:
-    """Path, class, which call when it is a later one, parameters and output: `fc Linear, 12 parameters, (3, 4) float32`."""
-    words = [labels.one_line(f"{scope.path} {scope.type}".strip())]
+def frame_title(scope: Scope, around: str = "") -> str:
+    """Path, class, which call when it is a later one, parameters and output: `fc Linear, 12 parameters, (3, 4) float32`.
+
+    The path is given relative to the module `around`.
+    """
+    path = scope.path.removeprefix(f"{around}.") if around else scope.path
+    words = [labels.one_line(f"{path} {scope.type}".strip())]
     if scope.call > 1:
         words.append(f"call {labels.count_text(scope.call)}")
     if scope.parameters:

@@ -122,7 +122,7 @@ def _frames(
     for frame in drawn.frames:  # a parent comes before its children
         depths.append(0 if frame.parent is None else depths[frame.parent] + 1)
     made = [
-        FrameBlock(rect, (_frame_words(rect, *title, direction),), one_line(frame.title), depth)
+        FrameBlock(rect, (_frame_words(rect, *title, direction),), one_line(frame.full or frame.title), depth)
         for frame, title, rect, depth in zip(drawn.frames, titles, placement.frames, depths)
         if rect.width and rect.height
     ]
