@@ -24,6 +24,7 @@ By = Literal["node", "op", "module", "line", "dtype"]
 ONLY_GRAPH: tuple[StorageKind, ...] = ("activation", "number")
 """Kinds of storage that nobody but the graph is known to hold: they are freed when the graph is deleted."""
 
+_WORD_AND_NUMBER = re.compile(r"(\D*)(\d*)")
 _PART = re.compile(r"\bin storage (\d+)")
 
 
@@ -228,8 +229,13 @@ def _rows(graph: Graph, by: By, found: Mapping[int, Holder]) -> tuple[Row, ...]:
         row._replace(kinds=dict(sorted(kinds[key].items())), storages=storages[key], nodes=len(nodes[key]))
         for key, row in empty.items()
     ]
-    rows.sort(key=lambda row: (-row.held, -row.nbytes, row.name, row.node or 0))
+    rows.sort(key=lambda row: (-row.held, -row.nbytes, _natural(row.name), row.node or 0))
     return tuple(_with_shares(rows))
+
+
+def _natural(name: str) -> list[tuple[str, int]]:
+    """A key that sorts `blocks.2` before `blocks.10`."""
+    return [(word, int(number or 0)) for word, number in _WORD_AND_NUMBER.findall(name)]
 
 
 def _with_shares(rows: list[Row]) -> Iterator[Row]:

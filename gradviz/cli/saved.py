@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from gradviz.analysis.checkpoint import Advice, checkpoint_advice
+from gradviz.analysis.memory import Row, Saved, saved
+from gradviz.cli.sizes import Size
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 
 if TYPE_CHECKING:
-    from gradviz.analysis.memory import Row, Saved
+    from rich.console import RenderableType
 
 BY = ("line", "module", "op", "node", "dtype")
 
@@ -23,32 +26,80 @@ BY = ("line", "module", "op", "node", "dtype")
     help="What a row stands for. Without it: the line of code, else the module, else the op, as far as recorded.",
 )
 @click.option("--top", type=click.IntRange(min=0), metavar="N", help="Rows to show; 0 for all. [default: 10]")
+@click.option(
+    "--budget",
+    type=Size(),
+    metavar="SIZE",
+    help="Say which modules to wrap in a checkpoint so that no more than this is held, such as 40GiB.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print exact bytes as JSON; all rows unless --top is given.")
 @target_argument
-def command(source: Source, by: Any, top: int | None, as_json: bool) -> None:
+def command(source: Source, by: Any, top: int | None, budget: int | None, as_json: bool) -> None:
     """Show what is saved for backward, in bytes.
 
     Says which lines, modules or ops hold them, as far as was recorded.
     Nothing is unpacked, recomputed or kept by looking. Under FakeTensorMode the sizes are those of a real run.
     """
+    if budget is not None and (by is not None or top is not None):
+        raise click.UsageError("--budget prints modules to wrap, not rows of saved tensors: leave out --by and --top.")
     with result_stream() as stream:
         captured = source.graph()
-        from gradviz.analysis.memory import saved
-
-        found = saved(captured.result, by=by)
-        if as_json:
-            stream.write(json.dumps(as_data(found, captured.result.title, top), indent=2) + "\n")
+        graph = captured.result
+        if budget is not None:
+            _write_advice(stream, checkpoint_advice(graph, budget), graph.title, as_json)
         else:
-            from rich.console import Console
-
-            from gradviz.render.saved_table import TOP, plain, saved_table
-
-            table = saved_table(found, TOP if top is None else top)
-            if stream.isatty():
-                Console(file=stream, highlight=False).print(table)
-            else:
-                stream.write(plain(table) + "\n")
+            _write_saved(stream, saved(graph, by=by), graph.title, top, as_json)
     captured.raise_failure()
+
+
+def _write_saved(stream: TextIO, found: Saved, title: str, top: int | None, as_json: bool) -> None:
+    if as_json:
+        _write_json(stream, as_data(found, title, top))
+        return
+    from gradviz.render.saved_table import TOP, saved_table
+
+    _write_table(stream, saved_table(found, TOP if top is None else top))
+
+
+def _write_advice(stream: TextIO, advice: Advice, title: str, as_json: bool) -> None:
+    if as_json:
+        _write_json(stream, advice_data(advice, title))
+        return
+    from gradviz.render.advice_table import advice_table
+
+    _write_table(stream, advice_table(advice))
+
+
+def _write_json(stream: TextIO, data: dict[str, Any]) -> None:
+    stream.write(json.dumps(data, indent=2) + "\n")
+
+
+def _write_table(stream: TextIO, table: RenderableType) -> None:
+    """In colour and as wide as the terminal, or plain and as wide as it needs to be."""
+    from rich.console import Console
+
+    from gradviz.render.saved_table import plain
+
+    if stream.isatty():
+        Console(file=stream, highlight=False).print(table)
+    else:
+        stream.write(plain(table) + "\n")
+
+
+def advice_data(advice: Advice, title: str) -> dict[str, Any]:
+    """The advice for `--json`, in bytes and numbers of ops."""
+    return {
+        "title": title,
+        "budget": advice.budget,
+        "fits": advice.fits,
+        "held_before": advice.before,
+        "held_after": advice.held,
+        "peak_after": advice.peak,
+        "ops": advice.ops,
+        "ops_again": advice.again,
+        "wrap": [step._asdict() for step in advice.steps],
+        "note": "an estimate for torch.utils.checkpoint with use_reentrant=False",
+    }
 
 
 def as_data(found: Saved, title: str, top: int | None = None) -> dict[str, Any]:

@@ -159,6 +159,20 @@ def test_complex_tensors_have_eight_bytes_an_element() -> None:
     assert found.totals.held_for_backward == found.totals.gradients == 40
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_sparse_tensors_count_their_indices_and_their_values() -> None:
+    indices, values = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.ones(3)
+    sparse = torch.sparse_coo_tensor(indices, values, (3, 3)).coalesce()
+    dense = torch.randn(3, 2, requires_grad=True)
+    assert gradviz.saved(gradviz.walk(torch.sparse.mm(sparse, dense))).totals.held_for_backward == 48 + 12
+
+
+def test_numbers_that_autograd_wrapped_are_told_apart() -> None:
+    w = torch.randn(3, requires_grad=True)
+    totals = gradviz.saved(gradviz.walk(w * 2.5)).totals
+    assert (totals.numbers, totals.activations, totals.held_only_by_graph) == (8, 0, 8)
+
+
 def test_after_backward_everything_is_freed() -> None:
     w = torch.randn(4, requires_grad=True)
     loss = w.exp().sum()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import gradviz as package
 from gradviz.analysis.memory import saved
+from gradviz.cli.sizes import parse_size
 from gradviz.graph import SourceLine
 from tests.analysis.saving import random_saving
 from tests.cli.conftest import Gradviz
@@ -108,3 +110,63 @@ def test_text_of_the_user_cannot_break_the_table(gradviz: Gradviz, tmp_path: Pat
     by_line = gradviz("saved", tmp_path / "odd.json").stdout
     assert "[red]x.py:3" in by_line and "\x1b" not in by_line and "[bold]" in by_line
     assert "[link]Op\\nBackward" in gradviz("saved", tmp_path / "odd.json", "--by", "op").stdout
+
+
+MODULES = """
+import torch
+from torch import nn
+
+net = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Sigmoid(), nn.Tanh()) for _ in range(4)))
+"""
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    names: dict[str, Any] = {}
+    exec(MODULES, names)
+    with package.record() as recording:
+        loss = names["net"](names["torch"].ones(64, 8)).sum()
+    recording.graph(loss, model=names["net"]).save(str(tmp_path / "net.json"))
+    return tmp_path / "net.json"
+
+
+def test_a_budget_names_modules_to_wrap(gradviz: Gradviz, recorded: Path) -> None:
+    text = gradviz("saved", recorded, "--budget", "12 KiB").stdout
+    data = json.loads(gradviz("saved", recorded, "--budget", "12KiB", "--json").stdout)
+    assert data["budget"] == 12 * 1024 and data["fits"] and "the budget of 12.0 KiB holds" in text
+    assert data["held_before"] - sum(step["freed"] for step in data["wrap"]) == data["held_after"] <= data["budget"]
+    assert {step["type"] for step in data["wrap"]} == {"Sequential"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--budget", "lots"), "'lots' is no size"),
+        (("--budget", "0"), "no size"),
+        (("--budget", "1GiB", "--by", "op"), "leave out --by"),
+    ],
+)
+def test_wrong_budgets(gradviz: Gradviz, recorded: Path, arguments: tuple[str, ...], told: str) -> None:
+    assert told in gradviz("saved", recorded, *arguments, code=2).output
+
+
+def test_a_budget_needs_modules(gradviz: Gradviz, tmp_path: Path) -> None:
+    package.Graph().save(str(tmp_path / "empty.json"))
+    assert "no modules" in gradviz("saved", tmp_path / "empty.json", "--budget", "1GiB", code=2).output
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("40GiB", 40 * 2**30),
+        ("40GB", 40 * 10**9),
+        ("1.5 kib", 1536),
+        ("1e9", 10**9),
+        ("7", 7),
+        ("7B", 7),
+        ("2M", 2 * 10**6),
+    ]
+    + [(text, None) for text in ("", "GiB", "-1", "1.2.3", "0.1", "1e999", "5 apples", "nan", "inf")],
+)
+def test_sizes(text: str, nbytes: int | None) -> None:
+    assert parse_size(text) == nbytes
