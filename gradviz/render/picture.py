@@ -26,6 +26,7 @@ from gradviz.render.sizing import FRAME_TITLE, PAD_X, Sized, frame_title, measur
 MARGIN = 16.0
 PART_GAP = 12.0  # between title, legend, boxes and footer
 LEAST_ROOM = 520.0  # for the texts around a small drawing
+FAR = 20e6  # pixels; Chromium misplaces things by 2 pixels at 27 million, and loses them from 33.5 million on
 GAP, RANK_GAP, SIDE_RANK_GAP = 18.0, 34.0, 44.0
 
 Placer = Callable[[Drawing], Placement]
@@ -47,7 +48,7 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer) ->
     placement = _place(_drawing(drawn, sizes, titles, direction), direction, placer)
     placement = loops.drawn(placement, drawn, sizes, flat=direction in ("left", "right"))
     room = max(placement.width, LEAST_ROOM)
-    above = _above(drawn, room)
+    above = _above(drawn, room, _too_far(placement))
     below = _below(drawn, placement.notes, room)
     inner = max(placement.width, above.width, below.width)
     left = MARGIN + float(round((inner - placement.width) / 2))
@@ -139,10 +140,22 @@ def _frame_words(rect: Rect, text: str, width: float, direction: Direction) -> W
 # -- words -----------------------------------------------------------------------------------------------------------
 
 
-def _above(drawn: Scene, room: float) -> page.Strip:
+def _above(drawn: Scene, room: float, warning: str) -> page.Strip:
     title = page.lines_strip([one_line(drawn.title)], room, "title")
+    warned = page.lines_strip([warning] if warning else [], room)
     legend = page.legend_strip([(entry.kind, entry.text) for entry in drawn.legend], room)
-    return page.stacked([title, legend], PART_GAP / 2, after=PART_GAP)
+    return page.stacked([title, warned, legend], PART_GAP / 2, after=PART_GAP)
+
+
+def _too_far(placement: Placement) -> str:
+    """What to say above a drawing that no browser shows to its end."""
+    size = max(placement.width, placement.height)
+    if size <= FAR:
+        return ""
+    return (
+        f"This drawing is {size / 1e6:.0f} million pixels long. Browsers misplace or leave out what lies beyond "
+        f"{FAR / 1e6:.0f} million: fold it with --depth, or write it as txt or json."
+    )
 
 
 def _below(drawn: Scene, notes: tuple[str, ...], room: float) -> page.Strip:

@@ -254,3 +254,14 @@ def test_a_loop_is_drawn_beside_its_box(direction: Direction) -> None:
     assert beyond.min() >= 0 and 10 < beyond.max() < 30
     assert points[:, 0].max() < made.width and points[:, 1].max() < made.height
     assert [words.text for words in made.wire_words if words] == ["×2"]
+
+
+@pytest.mark.parametrize(("deep", "warned"), [(1.0, False), (30e6, True)])
+def test_a_drawing_that_browsers_do_not_show_to_its_end_says_so_at_its_top(deep: float, warned: bool) -> None:
+    def placer(drawing: Drawing) -> Placement:
+        placed = in_a_column(drawing)
+        return replace(placed, height=placed.height + deep)
+
+    made = compose(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), "down", placer)
+    top = " ".join(words.text for words in made.words if words.y < 200)
+    assert ("30 million pixels" in top and "--depth" in top) is warned
