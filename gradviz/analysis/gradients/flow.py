@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.analysis.gradients.live import open_graph
-from gradviz.analysis.gradients.replay import replay
+from gradviz.analysis.gradients.live import Opened, open_graph
+from gradviz.analysis.gradients.recomputation import once, recomputes
+from gradviz.analysis.gradients.replay import Step, replay
+from gradviz.analysis.gradients.size import Size, Sizes
+from gradviz.capture.attribution import Attribution
 from gradviz.capture.naming import Namespace
 from gradviz.graph import Edge, Graph
 
 
-class Flow(NamedTuple):
-    """The size of one gradient. `zeros` is the share of zeros, `nonfinite` the number of NaN and Inf elements."""
-
-    norm: float
-    max: float
-    zeros: float
-    nonfinite: int
-
-
 class EdgeFlow(NamedTuple):
-    """The gradient along one edge; `flow` is None where the consumer gave none."""
+    """The gradient along one edge, from consumer to producer. `size` is None where the consumer gave none."""
 
     edge: Edge
-    flow: Flow | None
+    size: Size | None
 
 
 class LeafFlow(NamedTuple):
-    """The gradient that a leaf would get, of which the first fields repeat the numbers of `Flow`."""
+    """The gradient that a leaf would get. `node` is its AccumulateGrad; the numbers are those of `Size`."""
 
     names: tuple[str, ...]
     node: int
@@ -41,14 +36,25 @@ class LeafFlow(NamedTuple):
 
 
 class GradientFlow(NamedTuple):
-    """Gradients of a whole graph. `order` is the backward functions by id in execution order."""
+    """Gradients of a whole graph.
+
+    `edges` are the graph's, in its order. `leaves` come in execution order; those that no gradient reaches are left out and
+    named in `notes`. `order` is the backward functions by id in execution order, AccumulateGrad included. `incoming` is the
+    size of the gradient that came into each function, the largest one when it has several outputs; functions that no gradient
+    reached are left out.
+    """
 
     graph: Graph
     edges: tuple[EdgeFlow, ...]
     leaves: tuple[LeafFlow, ...]
     order: tuple[int, ...]
-    incoming: Mapping[int, Flow]  # largest incoming gradient by node, nodes that none reached left out
+    incoming: Mapping[int, Size]
     notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        from gradviz.render.flow_table import text
+
+        return text(self)
 
 
 def measure(
@@ -56,48 +62,87 @@ def measure(
     gradient: Any = None,
     *,
     model: torch.nn.Module | None = None,
+    params: Mapping[str, torch.Tensor] | None = None,
     variables: Sequence[Namespace] = (),
     title: str = "",
+    attribution: Attribution | None = None,
 ) -> GradientFlow:
-    """Run backward without the engine and measure every gradient on the way.
+    """Run backward without the engine and measure every gradient on the way: see `gradviz.flow`."""
+    opened = open_graph(
+        outputs, gradient, model=model, params=params, variables=variables, title=title, attribution=attribution
+    )
+    meter = _Meter(opened.live.graph)
+    with torch.random.fork_rng(devices=_devices(opened)):  # what a checkpoint recomputes may draw random numbers
+        once(opened.live.graph, lambda: meter.run(opened))
+    return meter.result(opened.notes)
 
-    `gradient` starts at each output; without it ones. Writes no `.grad`, frees nothing, runs no hook on a gradient.
-    Raises NoGraphError, NotATensorError, and GradientError for a graph that backward could not run through either.
-    """
-    live, starts = open_graph(outputs, gradient, model=model, variables=variables, title=title)
-    edges: dict[Edge, Flow | None] = {}
-    leaves: list[LeafFlow] = []
-    incoming: dict[int, Flow] = {}
-    order = []
-    for step in replay(live, starts):
-        order.append(step.node)
-        arrived = [size(one) for one in step.incoming if one is not None]
+
+def _devices(opened: Opened) -> list[int]:
+    """CUDA devices in the graph."""
+    infos = (info for node in opened.live.graph.nodes for info in node.outputs if info is not None)
+    names = sorted({info.device for info in infos if info.device.startswith("cuda")})
+    return [torch.device(name).index or 0 for name in names]
+
+
+class _Meter:
+    """Measures steps as they come, so that no gradient is kept."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._sizes = Sizes()
+        self._edges: dict[Edge, Size | None] = {}
+        self._leaves: list[LeafFlow] = []
+        self._order: list[int] = []
+        self._incoming: dict[int, Size] = {}
+
+    def run(self, opened: Opened) -> None:
+        for step in replay(opened.live, opened.starts):
+            self._take(step)
+
+    def _take(self, step: Step) -> None:
+        self._order.append(step.node)
+        arrived = [self._sizes.of(one) for one in step.incoming if one is not None]
         if arrived:
-            incoming[step.node] = max(arrived, key=lambda flow: (flow.nonfinite > 0, flow.norm))
-        for edge in live.graph.inputs(step.node):
+            self._incoming[step.node] = max(arrived, key=lambda size: (size.nonfinite > 0, size.norm))
+        for edge in self._graph.inputs(step.node):
             leaving = step.outgoing[edge.position] if step.outgoing else None
-            edges[edge] = None if leaving is None else size(leaving)
-        leaf = live.graph.leaf_of.get(step.node)
+            self._edges[edge] = None if leaving is None else self._sizes.of(leaving)
+        leaf = self._graph.leaf_of.get(step.node)
         if leaf is not None and arrived:
-            leaves.append(LeafFlow(leaf.names, step.node, *arrived[0]))
-    measured = tuple(EdgeFlow(edge, edges.get(edge)) for edge in live.graph.edges)
-    return GradientFlow(live.graph, measured, tuple(leaves), tuple(order), incoming, tuple(_notes(live.graph)))
+            self._leaves.append(LeafFlow(leaf.names, step.node, *arrived[0]))
+
+    def result(self, notes: Sequence[str]) -> GradientFlow:
+        graph = self._graph
+        edges = tuple(EdgeFlow(edge, self._edges.get(edge)) for edge in graph.edges)
+        every = (*notes, *_notes(graph, self._incoming), *graph.notes)
+        return GradientFlow(graph, edges, tuple(self._leaves), tuple(self._order), self._incoming, every)
 
 
-def _notes(graph: Graph) -> list[str]:
-    hooked = sum(leaf.hooks > 0 for leaf in graph.leaves)
-    return ["hooks on tensors did not run: a hook that changes gradients is not in these numbers"] if hooked else []
+# -- notes -------------------------------------------------------------------------------------------------------------
 
 
-def size(gradient: torch.Tensor) -> Flow:
-    """Norm, largest absolute value, share of zeros and number of non-finite elements of a gradient."""
-    with torch.no_grad():
-        dense = gradient.coalesce()._values() if gradient.is_sparse else gradient
-        count = gradient.numel()
-        if not count or not dense.numel():
-            return Flow(0.0, 0.0, 1.0 if count else 0.0, 0)
-        magnitude = dense.detach().abs().to(torch.float64)
-        nonzero = int(torch.count_nonzero(magnitude))
-        finite = int(torch.isfinite(magnitude).sum())
-        norm, largest = float(torch.linalg.vector_norm(magnitude)), float(magnitude.max())
-    return Flow(norm, largest, 1 - nonzero / count, dense.numel() - finite)
+def _notes(graph: Graph, incoming: Mapping[int, Size]) -> Iterator[str]:
+    hooked = [_name(graph, leaf.node) for leaf in graph.leaves if leaf.hooks]
+    if hooked:
+        yield f"hooks did not run, so what they change is not in these numbers: on {_few(hooked)}"
+    if any(node.op == "BackwardHookFunctionBackward" for node in graph.nodes):
+        yield "full backward hooks of modules did not run, so what they change is not in these numbers"
+    packed = Counter("checkpoint" if recomputes(node) else "hook" for node in graph.nodes if "packed" in node.flags)
+    if packed["hook"]:
+        yield f"unpack hooks of {packed['hook']} backward functions ran, as they do in backward"
+    if packed["checkpoint"]:
+        yield (
+            "checkpointed parts were computed once more, as in backward; what their forward changes, "
+            "such as running statistics of batch norm, was changed once more"
+        )
+    missed = [_name(graph, leaf.node) for leaf in graph.leaves if leaf.node not in incoming]
+    if missed:
+        yield f"no gradient reaches {_few(missed)}"
+
+
+def _name(graph: Graph, leaf: int) -> str:
+    return " = ".join(graph.leaf_of[leaf].names) or f"an unnamed {graph.leaf_of[leaf].kind}"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,4 +1,4 @@
-"""Opens a graph for gradients: its model and its live nodes, with the same ids."""
+"""Opens a graph for gradients: its model and its live nodes, with the same ids, and the gradients that begin at its outputs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.analysis.gradients.replay import Live, seed
+from gradviz.analysis.gradients.replay import Live, Start
+from gradviz.capture.attribution import Attribution
 from gradviz.capture.naming import Namespace
 from gradviz.capture.outputs import flatten
+from gradviz.capture.private import without_subclasses
 from gradviz.capture.walker import capture, live_nodes
+from gradviz.errors import GradientError
+from gradviz.graph import Root
 
 
 class Opened(NamedTuple):
-    """A live graph and where gradients start in it: node, output and gradient of each root that has a graph."""
+    """A live graph, where gradients start in it, and what a reader must know of the starts."""
 
     live: Live
-    starts: tuple[tuple[int, int, torch.Tensor], ...]
+    starts: tuple[Start, ...]
+    notes: tuple[str, ...]
 
 
 def open_graph(
@@ -28,16 +33,54 @@ def open_graph(
     params: Mapping[str, torch.Tensor] | None = None,
     variables: Sequence[Namespace] = (),
     title: str = "",
+    attribution: Attribution | None = None,
 ) -> Opened:
     """Walk `outputs` and keep the nodes alive. `gradient` is for each output; without it, ones.
 
-    Raises what `capture` raises.
+    Raises what `capture` raises, and GradientError when every output is a leaf, or when `gradient` does not fit.
     """
-    graph = capture(outputs, model=model, params=params, variables=variables, title=title, saved=False)
+    graph = capture(outputs, model=model, params=params, variables=variables, title=title, attribution=attribution)
     tensors = [tensor for _, tensor in flatten(outputs)]
-    starts = tuple(
-        (root.node, root.output, seed(tensor.detach(), gradient))
+    computed = [
+        (root, tensor)
         for root, tensor in zip(graph.roots, tensors)
         if root.node is not None and root.node not in graph.leaf_of
-    )
-    return Opened(Live(graph, live_nodes(tensors)), starts)
+    ]
+    if not computed:
+        raise GradientError(f"{graph.roots[0].name} is a leaf: no function led to it, so there is nothing to go back through")
+    with without_subclasses():
+        starts = tuple(
+            Start(root.node, root.output, _seed(root, tensor.detach(), gradient))
+            for root, tensor in computed
+            if root.node is not None
+        )
+    large = [root.name for root, tensor in computed if tensor.numel() != 1] if gradient is None else []
+    return Opened(Live(graph, live_nodes(tensors)), starts, _notes(large))
+
+
+def _notes(large: Sequence[str]) -> tuple[str, ...]:
+    if not large:
+        return ()
+    names = ", ".join(large[:3]) + (", ..." if len(large) > 3 else "")
+    return (f"{names}: not a single number, so these are the gradients of the sum of all elements",)
+
+
+def _seed(root: Root, tensor: torch.Tensor, gradient: Any) -> torch.Tensor:
+    """The gradient that starts at an output: the one given, else ones, which means the gradient of its sum."""
+    if gradient is None:
+        return _ones(tensor)
+    given = torch.as_tensor(gradient, dtype=tensor.dtype, device=tensor.device)
+    try:
+        return given.detach().expand_as(tensor)
+    except RuntimeError:
+        raise GradientError(
+            f"the gradient has shape {tuple(given.shape)}, which does not fit {root.name} of shape {tuple(tensor.shape)}"
+        ) from None
+
+
+def _ones(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.layout == torch.sparse_coo:
+        same = tensor.coalesce()
+        return torch.sparse_coo_tensor(same.indices(), torch.ones_like(same.values()), same.shape)
+    return torch.ones_like(tensor)
+

@@ -6,26 +6,36 @@ gradient. There may be astronomically many paths: they are counted exactly, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 
 from gradviz.analysis.gradients.live import Opened, open_graph
+from gradviz.analysis.gradients.path_count import Place, beginnings, ways_to
+from gradviz.analysis.gradients.recomputation import once, recomputes
 from gradviz.analysis.gradients.replay import Live, call, fitted, replay
+from gradviz.analysis.gradients.size import size
+from gradviz.capture.attribution import Attribution
 from gradviz.capture.naming import Namespace
+from gradviz.capture.private import without_subclasses
+from gradviz.capture.tensors import grad_fn_of
 from gradviz.errors import GradientError
 from gradviz.graph import Edge, Graph
 
 LIMIT = 1000
 """Up to this many paths are all followed, one by one."""
 
-BEAM = 20
-"""Of more paths, how many are followed on from each node: those with the largest gradient there."""
+_BEAM = 20  # of more paths, how many go on from each node at most
+_CALLS = 200_000  # calls of backward functions that one look may take
+_BYTES = 2**30  # memory that contributions may take
 
 
 class PathStep(NamedTuple):
-    """One step along a path: the edge taken, and how the gradient's size changed. `factor` is exact for scalars."""
+    """One step along a path: the edge taken, the norm of the gradient after it, and by what it multiplied the gradient.
+
+    `factor` is the local derivative where both ends are single real numbers, else None.
+    """
 
     edge: Edge
     norm: float
@@ -33,7 +43,7 @@ class PathStep(NamedTuple):
 
 
 class GradientPath(NamedTuple):
-    """One way from the root to the target: node ids, steps, and its share of the gradient (a detached tensor)."""
+    """One way from the output to the target: node ids, steps, and its share of the gradient (a detached tensor)."""
 
     nodes: tuple[int, ...]
     steps: tuple[PathStep, ...]
@@ -41,11 +51,11 @@ class GradientPath(NamedTuple):
 
 
 class Paths(NamedTuple):
-    """All paths from `root` to `target`.
+    """All paths from an output to the target.
 
-    `count` is exact. `total` is the gradient, from one pass over the graph. `paths` are sorted by size, largest first;
-    when `complete` is False they are those found by following the largest gradients, and others exist. A path on which some
-    function gives no gradient counts, but is not in `paths`.
+    `count` is exact. `total` is the gradient, from one pass over the graph. `paths` are sorted by norm, largest first; when
+    `complete` is False they are those found by following the largest gradients, and others exist. A path on which some
+    function gives no gradient counts, but is not in `paths`. `target` is the node and output of the target.
     """
 
     graph: Graph
@@ -53,7 +63,13 @@ class Paths(NamedTuple):
     total: torch.Tensor
     paths: tuple[GradientPath, ...]
     complete: bool
-    target: tuple[str, ...]
+    target: Place
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        from gradviz.render.paths_table import text
+
+        return text(self)
 
 
 def find_paths(
@@ -62,116 +78,156 @@ def find_paths(
     *,
     limit: int = LIMIT,
     model: torch.nn.Module | None = None,
-    variables: tuple[Namespace, ...] = (),
+    params: Mapping[str, torch.Tensor] | None = None,
+    variables: Sequence[Namespace] = (),
+    title: str = "",
+    attribution: Attribution | None = None,
 ) -> Paths:
-    """Every path from `output` to `target`. Raises GradientError when there is none, and what `open_graph` raises.
-
-    An output that is not a scalar stands for its sum.
-    """
-    opened = open_graph(output, model=model, variables=variables)
-    graph = opened.live.graph
-    at = _target(opened.live, target)
-    ways = _count(graph, *at)
-    (root, root_output, _), *_ = opened.starts
-    total_count = ways.get(root, 0) + ((root, root_output) == at)
-    if not total_count:
-        raise GradientError("no path leads from the output to this tensor: its gradient is None")
+    """Every path from `output` to `target`: see `gradviz.paths`."""
+    opened = open_graph(
+        output, model=model, params=params, variables=variables, title=title, attribution=attribution
+    )
+    if len(opened.starts) > 1:
+        raise GradientError("paths begin at one output, and this holds several: name one of them")
+    graph, (start,) = opened.live.graph, opened.starts
+    at = _place(opened.live, target)
+    ways = ways_to(graph, at)
+    count = ways.get(start.node, 0) + ((start.node, start.output) == at)
+    if not count:
+        raise GradientError("no path leads from the output to this tensor, so its gradient is None")
     gradient = _gradient(opened, at, ways)
-    every = total_count <= limit
-    found = sorted(_follow(opened, at, ways, None if every else BEAM), key=lambda path: -_size(path.contribution))
-    return Paths(graph, total_count, gradient, tuple(found), every, graph.nodes[at[0]].names)
+    beam = _beam(opened, ways, count, min(limit, _most(gradient)))
+    found = list(_every(opened, at, ways) if beam is None else _largest(opened, at, ways, beam))
+    found.sort(key=lambda path: -size(path.contribution).norm)
+    notes = (*opened.notes, *graph.notes)
+    return Paths(graph, count, gradient, tuple(found), beam is None, at, notes)
 
 
-def _target(live: Live, tensor: torch.Tensor) -> tuple[int, int]:
+def _place(live: Live, tensor: torch.Tensor) -> Place:
     """Node and output of the tensor in the graph."""
-    if tensor.grad_fn is not None:
-        for i, node in enumerate(live.nodes):
-            if node is tensor.grad_fn:
-                return i, tensor.output_nr
+    with without_subclasses():
+        try:
+            made_by = grad_fn_of(tensor, asked_for=True)
+        except RuntimeError as error:
+            raise GradientError(f"torch refuses to tell what made this tensor: {str(error).splitlines()[0]}") from error
+    if made_by is not None:
+        for node, function in enumerate(live.nodes):
+            if function is made_by:
+                return node, tensor.output_nr
     for leaf in live.graph.leaves:
-        if getattr(live.nodes[leaf.node], "variable", None) is tensor:
+        if leaf.node < len(live.nodes) and getattr(live.nodes[leaf.node], "variable", None) is tensor:
             return leaf.node, 0
-    why = "it does not require grad" if not tensor.requires_grad else "the output does not depend on it"
+    why = "the output does not depend on it" if tensor.requires_grad else "it does not require grad"
     raise GradientError(f"no path leads from the output to this tensor: {why}")
 
 
-def _count(graph: Graph, target: int, output: int) -> dict[int, int]:
-    """How many paths lead from each node to the target; only nodes with at least one."""
-    ways: dict[int, int] = {}
-    for node in reversed(graph.order):
-        number = 0
-        for edge in graph.inputs(node):
-            if edge.producer == target and edge.output == output:
-                number += 1
-            number += ways.get(edge.producer, 0)
-        if number:
-            ways[node] = number
-    return ways
+def _gradient(opened: Opened, at: Place, ways: Mapping[int, int]) -> torch.Tensor:
+    """The gradient of the target, from one pass over the nodes that lead to it."""
+    graph, found = opened.live.graph, list[torch.Tensor]()
+    if any(recomputes(graph.nodes[node]) for node in ways):
+        raise GradientError(
+            "a path leads through torch.utils.checkpoint, which would recompute its forward for every path. "
+            "Look at the model without checkpoints, or at the gradients with flow."
+        )
+
+    def run() -> None:
+        for step in replay(opened.live, opened.starts, {*ways, at[0]}):
+            if step.node == at[0] and len(step.incoming) > at[1] and (arrived := step.incoming[at[1]]) is not None:
+                found.append(arrived.detach())
+
+    once(graph, run)
+    if not found:
+        raise GradientError("no gradient reaches this tensor: on every path some function gives none")
+    return found[0]
 
 
-def _gradient(opened: Opened, at: tuple[int, int], ways: dict[int, int]) -> torch.Tensor:
-    for step in replay(opened.live, opened.starts, {*ways, at[0]}):
-        if step.node == at[0] and len(step.incoming) > at[1] and (arrived := step.incoming[at[1]]) is not None:
-            return arrived
-    raise GradientError("no gradient reaches this tensor: on every path some function gives none")
+def _most(gradient: torch.Tensor) -> int:
+    """How many contributions of this size fit into memory."""
+    return max(1, _BYTES // max(1, gradient.numel() * gradient.element_size()))
+
+
+def _beam(opened: Opened, ways: Mapping[int, int], count: int, limit: int) -> int | None:
+    """None when all paths are followed, else how many go on from each node."""
+    if count <= limit and beginnings(opened.live.graph, opened.starts[0].node, ways) <= _CALLS:
+        return None
+    return max(1, min(_BEAM, limit, _CALLS // max(1, len(ways))))
+
+
+class _Trail(NamedTuple):
+    """A path as far as it was followed, without its gradients."""
+
+    node: int
+    step: PathStep | None
+    before: _Trail | None
 
 
 class _Open(NamedTuple):
-    """A path followed as far as one node: the gradient that arrived at its output `output`, and the path before it."""
+    """A path followed as far as one output of one node, and the gradient there."""
 
-    node: int
+    trail: _Trail
     output: int
     gradient: torch.Tensor
-    step: PathStep | None
-    before: _Open | None
 
     def closed(self) -> GradientPath:
-        """The whole path, root first."""
-        nodes, steps, at = [], [], self
+        """The whole path, output first."""
+        nodes: list[int] = []
+        steps: list[PathStep] = []
+        at: _Trail | None = self.trail
         while at is not None:
             nodes.append(at.node)
             if at.step is not None:
                 steps.append(at.step)
-            at = at.before  # type: ignore[assignment]  # None ends the loop
-        return GradientPath(tuple(reversed(nodes)), tuple(reversed(steps)), self.gradient)
+            at = at.before
+        return GradientPath(tuple(reversed(nodes)), tuple(reversed(steps)), self.gradient.detach())
 
 
-def _follow(opened: Opened, at: tuple[int, int], ways: dict[int, int], most: int | None) -> list[GradientPath]:
-    """Paths to the target, node by node from the root; with `most`, only that many of the largest go on from each node."""
-    graph = opened.live.graph
-    (root, output, gradient), *_ = opened.starts
-    arrived: dict[int, list[_Open]] = {root: [_Open(root, output, gradient, None, None)]}
-    found: list[GradientPath] = []
-    for node in graph.order:
-        here = sorted(arrived.pop(node, []), key=lambda path: -_size(path.gradient))[:most]
-        found.extend(path.closed() for path in here if (node, path.output) == at)
+def _begin(opened: Opened) -> _Open:
+    (start,) = opened.starts
+    return _Open(_Trail(start.node, None, None), start.output, start.gradient)
+
+
+def _every(opened: Opened, at: Place, ways: Mapping[int, int]) -> Iterator[GradientPath]:
+    """All paths, depth first: so only the gradients beside one path are alive at a time."""
+    stack = [_begin(opened)]
+    while stack:
+        path = stack.pop()
+        if (path.trail.node, path.output) == at:
+            yield path.closed()
+        if path.trail.node in ways:
+            stack.extend(_onward(opened.live, path, at, ways))
+
+
+def _largest(opened: Opened, at: Place, ways: Mapping[int, int], beam: int) -> Iterator[GradientPath]:
+    """Paths node by node from the output; only those with the largest gradients go on from each node."""
+    begin = _begin(opened)
+    arrived = {begin.trail.node: [begin]}
+    for node in opened.live.graph.order:
+        here = arrived.pop(node, [])
+        if len(here) > beam:
+            here = sorted(here, key=lambda path: -size(path.gradient).norm)[:beam]
+        yield from (path.closed() for path in here if (node, path.output) == at)
         if node in ways:
             for path in here:
                 for further in _onward(opened.live, path, at, ways):
-                    arrived.setdefault(further.node, []).append(further)
-    return found
+                    arrived.setdefault(further.trail.node, []).append(further)
 
 
-def _onward(live: Live, path: _Open, at: tuple[int, int], ways: dict[int, int]) -> Iterator[_Open]:
+def _onward(live: Live, path: _Open, at: Place, ways: Mapping[int, int]) -> Iterator[_Open]:
     """The path, one edge longer, along every edge that leads to the target and that a gradient takes."""
-    function = live.nodes[path.node]
-    incoming: list[torch.Tensor | None] = [None] * len(function._input_metadata)
+    node = path.trail.node
+    incoming: list[torch.Tensor | None] = [None] * max(len(live.nodes[node]._input_metadata), path.output + 1)
     incoming[path.output] = path.gradient
-    outgoing = call(live, path.node, incoming)
-    for edge in live.graph.inputs(path.node):
+    outgoing = call(live, node, incoming)
+    for edge in live.graph.inputs(node):
         leaving = outgoing[edge.position]
         if leaving is not None and (edge.producer in ways or (edge.producer, edge.output) == at):
             leaving = fitted(live.nodes[edge.producer], edge.output, leaving)
-            yield _Open(edge.producer, edge.output, leaving, _step(edge, path.gradient, leaving), path)
+            step = PathStep(edge, size(leaving).norm, _factor(path.gradient, leaving))
+            yield _Open(_Trail(edge.producer, step, path.trail), edge.output, leaving)
 
 
-def _step(edge: Edge, before: torch.Tensor, after: torch.Tensor) -> PathStep:
-    factor = None
-    if before.numel() == after.numel() == 1 and float(before) != 0:
-        factor = float(after) / float(before)
-    return PathStep(edge, _size(after), factor)
-
-
-def _size(gradient: torch.Tensor) -> float:
-    dense = gradient.coalesce()._values() if gradient.is_sparse else gradient
-    return float(torch.linalg.vector_norm(dense.to(torch.float64) if not dense.is_complex() else dense))
+def _factor(before: torch.Tensor, after: torch.Tensor) -> float | None:
+    if before.numel() != 1 or after.numel() != 1 or before.is_complex() or after.is_complex():
+        return None
+    first = before.item()
+    return after.item() / first if first else None

@@ -10,23 +10,18 @@ Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.analysis.gradients.ready import ReadyQueue
+from gradviz.analysis.gradients.refusal import refuse
 from gradviz.capture.private import LAST, BackwardCFunction, Node
 from gradviz.errors import GradientError
 from gradviz.graph import Graph
 
 Gradient = torch.Tensor | None
-REFUSED = {
-    "CheckpointFunctionBackward": (
-        "torch.utils.checkpoint with use_reentrant=True runs backward inside its own node and writes the .grad of the parameters "
-        "in it: use use_reentrant=False to look at gradients"
-    ),
-}
 
 
 class Live(NamedTuple):
@@ -36,43 +31,69 @@ class Live(NamedTuple):
     nodes: Sequence[Node]
 
 
+class Start(NamedTuple):
+    """Where gradients begin: a node, which of its outputs, and the gradient there."""
+
+    node: int
+    output: int
+    gradient: torch.Tensor
+
+
 class Step(NamedTuple):
-    """One call: the gradients that came in, per output of the node's forward, and those that went out, per input."""
+    """One call: the gradients that came in, per output of the node's forward, and those that went out, per entry of
+    `next_functions`."""
 
     node: int
     incoming: tuple[Gradient, ...]
     outgoing: tuple[Gradient, ...]
 
 
-def call(live: Live, node: int, incoming: Sequence[Gradient]) -> tuple[Gradient, ...]:
-    """The gradients that one backward function gives for its inputs.
+# -- one call ----------------------------------------------------------------------------------------------------------
 
-    Raises GradientError for a function that would disturb the graph, and for one that torch refuses to run: a freed graph, or
-    a saved tensor that was modified in place.
+
+def call(live: Live, node: int, incoming: Sequence[Gradient]) -> tuple[Gradient, ...]:
+    """The gradients that one backward function gives for its inputs, by position in `next_functions`.
+
+    Raises GradientError for a function that torch refuses to run (a freed graph, a saved tensor that was modified in place)
+    and for a custom one that raises.
     """
-    record, function = live.graph.nodes[node], live.nodes[node]
-    if record.op in REFUSED:
-        raise GradientError(f"{record.op} cannot be looked into: {REFUSED[record.op]}")
+    op, function = live.graph.nodes[node].op, live.nodes[node]
     try:
         with torch.no_grad():
             if isinstance(function, BackwardCFunction):
-                made = function.apply(*_with_zeros(function, incoming))  # type: ignore[no-untyped-call]
-            else:
-                made = function(*incoming)
-    except RuntimeError as error:
-        raise GradientError(f"{record.op} cannot compute its gradient: {_reason(error)}") from error
+                return _call_custom(function, incoming)
+            made = function(*incoming)
+    except GradientError:
+        raise
+    except Exception as error:
+        raise GradientError(f"{op} cannot compute its gradient: {_reason(error)}") from error
     return tuple(made) if isinstance(made, (tuple, list)) else (made,)
 
 
-def _reason(error: RuntimeError) -> str:
-    text = str(error).splitlines()[0]
+def _reason(error: Exception) -> str:
+    text = (str(error).splitlines() or [""])[0]
     if "second time" in text:
-        return "backward() has already freed what it saved; look before backward(), or call it with retain_graph=True"
-    return text
+        return "backward() has already freed what it saved. Look before backward(), or call it with retain_graph=True."
+    return text if isinstance(error, RuntimeError) else f"its backward raised {type(error).__name__}: {text}"
+
+
+def _call_custom(function: Any, incoming: Sequence[Gradient]) -> tuple[Gradient, ...]:
+    """Call the backward of a custom Function. It returns a gradient per argument; only tensors have an entry in
+    `next_functions`, and those that require grad are the ones with an edge in it."""
+    made = function.apply(*_with_zeros(function, incoming))
+    returned = iter(made if isinstance(made, (tuple, list)) else (made,))
+    given = [gradient for gradient, needed in zip(returned, function.needs_input_grad) if needed]
+    entries = [child is not None for child, _ in function.next_functions]
+    if len(given) != sum(entries):
+        raise GradientError(
+            f"{function.name()} cannot compute its gradient: its backward returned too few gradients for its inputs."
+        )
+    rest = iter(given)
+    return tuple(next(rest) if entry else None for entry in entries)
 
 
 def _with_zeros(function: Node, incoming: Sequence[Gradient]) -> list[torch.Tensor]:
-    """A custom Function sees zeros where no gradient came, as the engine gives it by default."""
+    """A custom Function sees zeros where no gradient came, as the engine gives it unless it says otherwise."""
     return [
         torch.zeros(tuple(one.shape), dtype=one.dtype, device=one.device) if gradient is None else gradient
         for one, gradient in zip(function._input_metadata, incoming)
@@ -87,53 +108,58 @@ def fitted(function: Node, output: int, gradient: torch.Tensor) -> torch.Tensor:
     shape = tuple(metadata.shape)
     if tuple(gradient.shape) != shape:
         gradient = gradient.sum_to_size(shape)
+    if gradient.is_complex() and not metadata.dtype.is_complex:
+        gradient = gradient.real
     return gradient if gradient.dtype == metadata.dtype else gradient.to(metadata.dtype)
 
 
-def replay(
-    live: Live, starts: Sequence[tuple[int, int, torch.Tensor]], only: Collection[int] | None = None
-) -> Iterator[Step]:
-    """Call every function that a gradient reaches, in the engine's order: latest op first among those that are ready.
+# -- all calls ---------------------------------------------------------------------------------------------------------
 
-    `starts` gives node, output and gradient of each root. With `only`, gradients go no further than these nodes. A step at an
-    AccumulateGrad node has nothing outgoing. Gradients are let go as soon as they have been used.
+
+def replay(live: Live, starts: Sequence[Start], only: Collection[int] | None = None) -> Iterator[Step]:
+    """Call every function that the engine would run, in its order.
+
+    With `only`, gradients go no further than these nodes. A step at an AccumulateGrad node, or at one that no gradient
+    reaches, has nothing outgoing. Gradients are let go as soon as they have been used. Raises GradientError before the
+    first call when there is a function among them that must not be called, else what `call` raises.
     """
     graph = live.graph
-    wanted = set(only) if only is not None else None
-    inside = _reached(graph, [node for node, _, _ in starts], wanted)
+    inside = _reached(graph, [start.node for start in starts], only)
+    refuse(graph, ((node, live.nodes[node]) for node in sorted(inside)))
     waiting = _waiting(graph, inside)
     arrived: dict[int, list[Gradient]] = {}
-    for node, output, gradient in starts:
-        _add(live, arrived, node, output, gradient)
-    ready = [_priority(graph, node) for node in inside if not waiting[node]]
-    heapq.heapify(ready)
+    ready = ReadyQueue()
+    for node in dict.fromkeys(start.node for start in starts):
+        if waiting.get(node) == 0:
+            ready.push(node, _sequence(graph, node))
+    for start in starts:
+        _add(live, arrived, *start)
     while ready:
-        *_, node = heapq.heappop(ready)
+        node = ready.pop()
         incoming = tuple(arrived.pop(node, ()))
         ends = node in graph.leaf_of or all(one is None for one in incoming)
         outgoing = () if ends else call(live, node, incoming)
         yield Step(node, incoming, outgoing)
         for edge in graph.inputs(node):
             if edge.producer in inside:
-                if outgoing and (gradient_out := outgoing[edge.position]) is not None:
-                    _add(live, arrived, edge.producer, edge.output, gradient_out)
+                if outgoing and (gradient := outgoing[edge.position]) is not None:
+                    _add(live, arrived, edge.producer, edge.output, gradient)
                 waiting[edge.producer] -= 1
                 if not waiting[edge.producer]:
-                    heapq.heappush(ready, _priority(graph, edge.producer))
+                    ready.push(edge.producer, _sequence(graph, edge.producer))
 
 
-def _priority(graph: Graph, node: int) -> tuple[int, int]:
-    """The engine runs the function with the highest sequence number first; AccumulateGrad has the highest of all."""
+def _sequence(graph: Graph, node: int) -> int:
     sequence = graph.nodes[node].sequence
-    return -(LAST if sequence is None else sequence), node
+    return LAST if sequence is None else sequence
 
 
-def _reached(graph: Graph, starts: Sequence[int], wanted: set[int] | None) -> set[int]:
-    found = {node for node in starts if wanted is None or node in wanted}
+def _reached(graph: Graph, starts: Sequence[int], only: Collection[int] | None) -> set[int]:
+    found = {node for node in starts if only is None or node in only}
     stack = list(found)
     while stack:
         for edge in graph.inputs(stack.pop()):
-            if edge.producer not in found and (wanted is None or edge.producer in wanted):
+            if edge.producer not in found and (only is None or edge.producer in only):
                 found.add(edge.producer)
                 stack.append(edge.producer)
     return found
@@ -152,10 +178,10 @@ def _waiting(graph: Graph, inside: set[int]) -> dict[int, int]:
 def _add(live: Live, arrived: dict[int, list[Gradient]], node: int, output: int, gradient: torch.Tensor) -> None:
     function = live.nodes[node]
     slots = arrived.setdefault(node, [None] * max(len(function._input_metadata), output + 1))
-    known, gradient = slots[output], fitted(function, output, gradient)
-    slots[output] = gradient if known is None else known + gradient
-
-
-def seed(tensor: torch.Tensor, gradient: Any = None) -> torch.Tensor:
-    """The gradient that starts at an output: the one given, else ones, which for a tensor means the gradient of its sum."""
-    return torch.ones_like(tensor) if gradient is None else torch.as_tensor(gradient).expand_as(tensor)
+    gradient = fitted(function, output, gradient)
+    known = slots[output]
+    if known is None:
+        slots[output] = gradient
+    else:  # torch adds a sparse tensor to a dense one, and not the other way round
+        with torch.no_grad():
+            slots[output] = gradient + known if known.layout != torch.strided else known + gradient

@@ -1,0 +1,34 @@
+"""Which backward functions must not be called to look at gradients, and why.
+
+Calling one of these would change something of the user's: write a `.grad`, destroy what was saved, or talk to other processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gradviz.capture.private import Node
+from gradviz.errors import GradientError
+from gradviz.graph import Graph
+
+_BY_NAME = {
+    "CheckpointFunctionBackward": (
+        "torch.utils.checkpoint with use_reentrant=True runs backward inside its own node and writes the .grad of the parameters "
+        "in it. Use use_reentrant=False to look at gradients"
+    ),
+    "RegisterPostBackwardFunctionBackward": (
+        "fully_shard reduces and frees gradients of all processes in it. Look at the model before fully_shard"
+    ),
+}
+_CLEARS = "clear_saved_tensors_on_access"
+
+
+def refuse(graph: Graph, live: Iterable[tuple[int, Node]]) -> None:
+    """Raise GradientError when one of these live nodes, given with their ids, must not be called."""
+    for node, function in live:
+        record = graph.nodes[node]
+        reason = _BY_NAME.get(record.op, "")
+        if "custom" in record.flags and getattr(getattr(function, "_forward_cls", None), _CLEARS, False):
+            reason = f"it sets {_CLEARS}, so its saved tensors can be read only once, by your own backward()"
+        if reason:
+            raise GradientError(f"{record.op} cannot be called just to look at gradients: {reason}.")
