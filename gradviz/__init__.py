@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gradviz.analysis.memory import saved as saved
+    from gradviz.api import flow as flow
+    from gradviz.api import paths as paths
     from gradviz.api import walk as walk
     from gradviz.capture.recorder import Recording as Recording
     from gradviz.capture.recorder import record as record
@@ -31,6 +33,8 @@ _HOME = {
     "Recording": "gradviz.capture.recorder",
     "load": "gradviz.graph_json",
     "saved": "gradviz.analysis.memory",
+    "flow": "gradviz.api",
+    "paths": "gradviz.api",
     "make_dot": "gradviz.torchviz",
     "Graph": "gradviz.graph",
     "GradvizError": "gradviz.errors",

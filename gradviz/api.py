@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from gradviz.capture.naming import namespaces
 from gradviz.capture.walker import capture
 from gradviz.graph import Graph
+
+if TYPE_CHECKING:
+    from gradviz.analysis.gradients.flow import GradientFlow
+    from gradviz.analysis.gradients.paths import Paths
+    from gradviz.capture.recorder import Recording
 
 
 def walk(
@@ -40,3 +46,80 @@ def walk(
     Source: https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.Node
     """
     return capture(outputs, model=model, params=params, variables=namespaces(sys._getframe(1)), saved=saved)
+
+
+def flow(
+    outputs: object,
+    gradient: Any = None,
+    *,
+    model: torch.nn.Module | None = None,
+    params: Mapping[str, torch.Tensor] | None = None,
+    recording: Recording | None = None,
+) -> GradientFlow:
+    """How large a gradient runs along every edge behind `outputs`, in the order in which backward would run.
+
+    Backward functions are called one by one, without the engine: no `.grad` is written, not even of tensors with
+    `retain_grad()`, nothing is freed, no hook on a tensor, node or module runs, and backward() can still be called. Hooks
+    that unpack saved tensors run, and checkpoints recompute, because a gradient needs those tensors.
+
+    Args:
+        outputs: a tensor, or any nesting of tensors.
+        gradient: where to start, in the shape of each output. Without it ones: the gradient of the sum of all elements.
+        model, params: name the leaves, as for `gradviz.walk`.
+        recording: a finished `gradviz.record()`, so that the table can go by module.
+
+    Raises:
+        NoGraphError, NotATensorError: as `gradviz.walk`.
+        GradientError: backward could not run either (freed, or modified in place), or looking would disturb: a reentrant
+            checkpoint writes `.grad`.
+
+    >>> import torch, gradviz
+    >>> w = torch.tensor([3.0, 0.0], requires_grad=True)
+    >>> loss = (w * w).sum()
+    >>> [(leaf.names, leaf.norm, leaf.zeros) for leaf in gradviz.flow(loss).leaves]
+    [(('w',), 6.0, 0.5)]
+
+    Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
+    """
+    from gradviz.analysis.gradients.flow import measure
+
+    variables = namespaces(sys._getframe(1))
+    attribution = recording.attribution(model, variables) if recording is not None else None
+    return measure(outputs, gradient, model=model, params=params, variables=variables, attribution=attribution)
+
+
+def paths(
+    output: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    limit: int = 1000,
+    model: torch.nn.Module | None = None,
+    params: Mapping[str, torch.Tensor] | None = None,
+) -> Paths:
+    """The chain rule path by path: every way from `output` back to `target`, and its share of the gradient.
+
+    A share is a chain of vector-Jacobian products along the path. The shares of all paths add up to the gradient. Nothing
+    is disturbed: see `gradviz.flow`.
+
+    Args:
+        output: a tensor; one that is not a single number stands for the sum of its elements.
+        target: a leaf or an intermediate result that `output` was computed from.
+        limit: up to this many paths are all followed. Of more, only the largest; all are counted.
+        model, params: name the leaves, as for `gradviz.walk`.
+
+    Raises:
+        GradientError: no path leads to `target`, or as `gradviz.flow`.
+
+    >>> import torch, gradviz
+    >>> x, w = torch.tensor(2.0, requires_grad=True), torch.tensor(1.0, requires_grad=True)
+    >>> y = (x + w) * (w + 1)
+    >>> found = gradviz.paths(y, w)
+    >>> found.count, [float(path.contribution) for path in found.paths], float(found.total)
+    (2, [3.0, 2.0], 5.0)
+
+    Source: https://docs.pytorch.org/tutorials/beginner/understanding_leaf_vs_nonleaf_tutorial.html
+    """
+    from gradviz.analysis.gradients.paths import find_paths
+
+    variables = namespaces(sys._getframe(1))
+    return find_paths(output, target, limit=limit, model=model, params=params, variables=variables)

@@ -18,6 +18,8 @@ COMMANDS = {
     "render": "gradviz.cli.render",
     "tree": "gradviz.cli.tree",
     "saved": "gradviz.cli.saved",
+    "flow": "gradviz.cli.flow",
+    "paths": "gradviz.cli.paths",
     "info": "gradviz.cli.info",
 }
 """Module of each command, in the order that help shows them. The module's `command` is the click command."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gradviz.graph import Graph
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _ARGUMENTS = "gradviz.arguments"
 
@@ -50,16 +51,22 @@ class Source:
 
     def graph(self) -> Captured[Graph]:
         """Read the saved graph, or run the script. Call `raise_failure()` of the result when its graph is written."""
-        from gradviz.capture.target import Captured, run_target
+        from gradviz.capture.target import Captured
 
         if self.target.kind != "graph":
-            return run_target(
-                self.target, self.arguments, at=self.at, keep_going=self.keep_going, record=self.record, read=_read
-            )
+            return self.read(_read)
         self._refuse_script_options()
         from gradviz.graph_json import load
 
         return Captured(load(self.target.place), self.target)
+
+    def read(self, read: Callable[[Live], T]) -> Captured[T]:
+        """Run the script and `read` what it leads to, while it is alive. Raises TargetError for a saved graph."""
+        from gradviz.capture.target import run_target
+
+        return run_target(
+            self.target, self.arguments, at=self.at, keep_going=self.keep_going, record=self.record, read=read
+        )
 
     def _refuse_script_options(self) -> None:
         for given, what in (

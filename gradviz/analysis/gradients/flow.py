@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.analysis.gradients.live import Opened, open_graph
+from gradviz.analysis.gradients.live import Opened, open_graph, renamed
 from gradviz.analysis.gradients.recomputation import once, recomputes
 from gradviz.analysis.gradients.replay import Step, replay
 from gradviz.analysis.gradients.size import Size, Sizes
@@ -50,6 +50,10 @@ class GradientFlow(NamedTuple):
     order: tuple[int, ...]
     incoming: Mapping[int, Size]
     notes: tuple[str, ...]
+
+    def with_names(self, names: Sequence[str]) -> GradientFlow:
+        """The same with these names for the outputs, where there are any."""
+        return self._replace(graph=renamed(self.graph, names))
 
     def __str__(self) -> str:
         from gradviz.render.flow_table import text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from gradviz.capture.outputs import flatten
 from gradviz.capture.private import without_subclasses
 from gradviz.capture.walker import capture, live_nodes
 from gradviz.errors import GradientError
-from gradviz.graph import Root
+from gradviz.graph import Graph, Root
 
 
 class Opened(NamedTuple):
@@ -47,7 +48,9 @@ def open_graph(
         if root.node is not None and root.node not in graph.leaf_of
     ]
     if not computed:
-        raise GradientError(f"{graph.roots[0].name} is a leaf: no function led to it, so there is nothing to go back through")
+        raise GradientError(
+            f"{graph.roots[0].name} is a leaf: no function led to it, so there is nothing to go back through"
+        )
     with without_subclasses():
         starts = tuple(
             Start(root.node, root.output, _seed(root, tensor.detach(), gradient))
@@ -84,3 +87,9 @@ def _ones(tensor: torch.Tensor) -> torch.Tensor:
         return torch.sparse_coo_tensor(same.indices(), torch.ones_like(same.values()), same.shape)
     return torch.ones_like(tensor)
 
+
+def renamed(graph: Graph, names: Sequence[str]) -> Graph:
+    """The graph with these names for its outputs; unchanged when there are none."""
+    if not names:
+        return graph
+    return replace(graph, roots=tuple(root._replace(name=name) for root, name in zip(graph.roots, names)))

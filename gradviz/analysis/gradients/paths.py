@@ -7,14 +7,15 @@ gradient. There may be astronomically many paths: they are counted exactly, and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
-from gradviz.analysis.gradients.live import Opened, open_graph
+from gradviz.analysis.gradients.live import Opened, open_graph, renamed
 from gradviz.analysis.gradients.path_count import Place, beginnings, ways_to
 from gradviz.analysis.gradients.recomputation import once, recomputes
-from gradviz.analysis.gradients.replay import Live, call, fitted, replay
+from gradviz.analysis.gradients.replay import Live, call, replay
 from gradviz.analysis.gradients.size import size
 from gradviz.capture.attribution import Attribution
 from gradviz.capture.naming import Namespace
@@ -27,7 +28,7 @@ LIMIT = 1000
 """Up to this many paths are all followed, one by one."""
 
 _BEAM = 20  # of more paths, how many go on from each node at most
-_CALLS = 200_000  # calls of backward functions that one look may take
+_CALLS = 20_000  # calls of backward functions that one look may take, or twice the number of functions if that is more
 _BYTES = 2**30  # memory that contributions may take
 
 
@@ -66,6 +67,14 @@ class Paths(NamedTuple):
     target: Place
     notes: tuple[str, ...]
 
+    def with_names(self, target: str, names: Sequence[str]) -> Paths:
+        """The same with these names for the outputs, where there are any, and for the target when it has none."""
+        graph, (node, _) = renamed(self.graph, names), self.target
+        if not graph.nodes[node].names:
+            known = graph.nodes[node]._replace(names=(target,))
+            graph = replace(graph, nodes=(*graph.nodes[:node], known, *graph.nodes[node + 1 :]))
+        return self._replace(graph=graph)
+
     def __str__(self) -> str:
         from gradviz.render.paths_table import text
 
@@ -84,9 +93,7 @@ def find_paths(
     attribution: Attribution | None = None,
 ) -> Paths:
     """Every path from `output` to `target`: see `gradviz.paths`."""
-    opened = open_graph(
-        output, model=model, params=params, variables=variables, title=title, attribution=attribution
-    )
+    opened = open_graph(output, model=model, params=params, variables=variables, title=title, attribution=attribution)
     if len(opened.starts) > 1:
         raise GradientError("paths begin at one output, and this holds several: name one of them")
     graph, (start,) = opened.live.graph, opened.starts
@@ -95,12 +102,19 @@ def find_paths(
     count = ways.get(start.node, 0) + ((start.node, start.output) == at)
     if not count:
         raise GradientError("no path leads from the output to this tensor, so its gradient is None")
-    gradient = _gradient(opened, at, ways)
-    beam = _beam(opened, ways, count, min(limit, _most(gradient)))
-    found = list(_every(opened, at, ways) if beam is None else _largest(opened, at, ways, beam))
-    found.sort(key=lambda path: -size(path.contribution).norm)
-    notes = (*opened.notes, *graph.notes)
-    return Paths(graph, count, gradient, tuple(found), beam is None, at, notes)
+    _refuse_recomputation(graph, ways)
+    results: list[Paths] = []
+
+    def follow() -> None:
+        gradient = _gradient(opened, at, ways)
+        beam = _beam(opened, ways, count, min(limit, _most(gradient)))
+        found = list(_every(opened, at, ways) if beam is None else _largest(opened, at, ways, beam))
+        found.sort(key=lambda path: -size(path.contribution).norm)
+        notes = (*opened.notes, *graph.notes)
+        results.append(Paths(graph, count, gradient, tuple(found), beam is None, at, notes))
+
+    once(graph, follow)
+    return results[0]
 
 
 def _place(live: Live, tensor: torch.Tensor) -> Place:
@@ -121,24 +135,20 @@ def _place(live: Live, tensor: torch.Tensor) -> Place:
     raise GradientError(f"no path leads from the output to this tensor: {why}")
 
 
-def _gradient(opened: Opened, at: Place, ways: Mapping[int, int]) -> torch.Tensor:
-    """The gradient of the target, from one pass over the nodes that lead to it."""
-    graph, found = opened.live.graph, list[torch.Tensor]()
+def _refuse_recomputation(graph: Graph, ways: Mapping[int, int]) -> None:
     if any(recomputes(graph.nodes[node]) for node in ways):
         raise GradientError(
             "a path leads through torch.utils.checkpoint, which would recompute its forward for every path. "
             "Look at the model without checkpoints, or at the gradients with flow."
         )
 
-    def run() -> None:
-        for step in replay(opened.live, opened.starts, {*ways, at[0]}):
-            if step.node == at[0] and len(step.incoming) > at[1] and (arrived := step.incoming[at[1]]) is not None:
-                found.append(arrived.detach())
 
-    once(graph, run)
-    if not found:
-        raise GradientError("no gradient reaches this tensor: on every path some function gives none")
-    return found[0]
+def _gradient(opened: Opened, at: Place, ways: Mapping[int, int]) -> torch.Tensor:
+    """The gradient of the target, from one pass over the nodes that lead to it."""
+    for step in replay(opened.live, opened.starts, {*ways, at[0]}):
+        if step.node == at[0] and len(step.incoming) > at[1] and (arrived := step.incoming[at[1]]) is not None:
+            return arrived.detach()
+    raise GradientError("no gradient reaches this tensor: on every path some function gives none")
 
 
 def _most(gradient: torch.Tensor) -> int:
@@ -148,7 +158,8 @@ def _most(gradient: torch.Tensor) -> int:
 
 def _beam(opened: Opened, ways: Mapping[int, int], count: int, limit: int) -> int | None:
     """None when all paths are followed, else how many go on from each node."""
-    if count <= limit and beginnings(opened.live.graph, opened.starts[0].node, ways) <= _CALLS:
+    calls = beginnings(opened.live.graph, opened.starts[0].node, ways)
+    if count <= limit and calls <= max(_CALLS, 2 * len(ways)):
         return None
     return max(1, min(_BEAM, limit, _CALLS // max(1, len(ways))))
 
@@ -221,7 +232,6 @@ def _onward(live: Live, path: _Open, at: Place, ways: Mapping[int, int]) -> Iter
     for edge in live.graph.inputs(node):
         leaving = outgoing[edge.position]
         if leaving is not None and (edge.producer in ways or (edge.producer, edge.output) == at):
-            leaving = fitted(live.nodes[edge.producer], edge.output, leaving)
             step = PathStep(edge, size(leaving).norm, _factor(path.gradient, leaving))
             yield _Open(_Trail(edge.producer, step, path.trail), edge.output, leaving)
 

@@ -1,8 +1,8 @@
-"""Checkpoints under a replay: what they recompute is recomputed once, as in a real backward, and not once per saved tensor.
+"""Gives a replay a run of the engine to run inside, where it needs one: over a graph of one function, which is our own.
 
-A checkpoint recomputes its forward once per run of the engine and hands each tensor out once. Outside the engine it would
-recompute at every read and keep what was not read. So the replay of a graph with checkpoints runs inside a run of
-the engine over a graph of a single function, which touches nothing of the user's.
+Checkpoints need it. They recompute their forward once per run of the engine and hand each tensor out once; outside the
+engine they would recompute at every read and keep what was not read. And a replay that is started from a hook, while
+backward runs, needs it: functions look up which gradients the current run wants, and must find that it is all.
 
 Source: https://docs.pytorch.org/docs/stable/checkpoint.html
 """
@@ -28,17 +28,18 @@ def recomputes(node: Node) -> bool:
 
 def once(graph: Graph, action: Callable[[], None]) -> None:
     """Run `action`, which calls each backward function at most once, so that every checkpoint recomputes once."""
-    if not any(recomputes(node) for node in graph.nodes):
+    recomputed = any(recomputes(node) for node in graph.nodes)
+    if not recomputed and torch._C._current_graph_task_id() == -1:
         action()
         return
-    if any(node.op == _QUEUES for node in graph.nodes):
+    if recomputed and any(node.op == _QUEUES for node in graph.nodes):
         raise GradientError(
             "a checkpoint in a model with DistributedDataParallel cannot be recomputed apart from its own backward. "
             "Look at the model before DistributedDataParallel."
         )
     with torch.inference_mode(False), torch.enable_grad():
         start = torch.zeros((), requires_grad=True)
-        torch.autograd.grad(_Inside.apply(action, start), start)  # type: ignore[no-untyped-call]
+        _Inside.apply(action, start).backward()  # type: ignore[no-untyped-call]  # and not `grad`, which wants one gradient
 
 
 class _Inside(torch.autograd.Function):

@@ -52,22 +52,31 @@ class Step(NamedTuple):
 
 
 def call(live: Live, node: int, incoming: Sequence[Gradient]) -> tuple[Gradient, ...]:
-    """The gradients that one backward function gives for its inputs, by position in `next_functions`.
+    """The gradients that one backward function gives for its inputs, by position in `next_functions`, in the shape and dtype of
+    those inputs.
 
     Raises GradientError for a function that torch refuses to run (a freed graph, a saved tensor that was modified in place)
     and for a custom one that raises.
     """
-    op, function = live.graph.nodes[node].op, live.nodes[node]
+    with torch.no_grad():
+        outgoing = list(_call(live.graph.nodes[node].op, live.nodes[node], incoming))
+        for edge in live.graph.inputs(node):
+            gradient = outgoing[edge.position]
+            if gradient is not None:
+                outgoing[edge.position] = _fitted(live.nodes[edge.producer], edge.output, gradient)
+    return tuple(outgoing)
+
+
+def _call(op: str, function: Any, incoming: Sequence[Gradient]) -> Sequence[Gradient]:
     try:
-        with torch.no_grad():
-            if isinstance(function, BackwardCFunction):
-                return _call_custom(function, incoming)
-            made = function(*incoming)
+        if isinstance(function, BackwardCFunction):
+            return _call_custom(function, incoming)
+        made = function(*incoming)
     except GradientError:
         raise
     except Exception as error:
         raise GradientError(f"{op} cannot compute its gradient: {_reason(error)}") from error
-    return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+    return made if isinstance(made, (tuple, list)) else (made,)
 
 
 def _reason(error: Exception) -> str:
@@ -100,7 +109,7 @@ def _with_zeros(function: Node, incoming: Sequence[Gradient]) -> list[torch.Tens
     ]
 
 
-def fitted(function: Node, output: int, gradient: torch.Tensor) -> torch.Tensor:
+def _fitted(function: Node, output: int, gradient: torch.Tensor) -> torch.Tensor:
     """A gradient with the shape and dtype of the output that it belongs to, as the engine makes it before a call."""
     metadata = function._input_metadata[output]
     if metadata.is_nested_tensor or gradient.layout != torch.strided:
@@ -176,9 +185,7 @@ def _waiting(graph: Graph, inside: set[int]) -> dict[int, int]:
 
 
 def _add(live: Live, arrived: dict[int, list[Gradient]], node: int, output: int, gradient: torch.Tensor) -> None:
-    function = live.nodes[node]
-    slots = arrived.setdefault(node, [None] * max(len(function._input_metadata), output + 1))
-    gradient = fitted(function, output, gradient)
+    slots = arrived.setdefault(node, [None] * max(len(live.nodes[node]._input_metadata), output + 1))
     known = slots[output]
     if known is None:
         slots[output] = gradient

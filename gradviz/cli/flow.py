@@ -1,0 +1,84 @@
+"""`gradviz flow`: how large the gradient is along every edge, as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gradviz.cli.progress import progress
+from gradviz.cli.streams import result_stream
+from gradviz.cli.target import Source, TargetCommand, target_argument
+
+if TYPE_CHECKING:
+    from gradviz.analysis.gradients.flow import GradientFlow
+    from gradviz.capture.target import Live
+
+BY = ("module", "leaf", "node", "edge")
+
+
+@click.command("flow", cls=TargetCommand)
+@click.option("--by", type=click.Choice(BY), help="What a row stands for. [default: module where recorded, else leaf]")
+@click.option("--top", type=click.IntRange(min=0), metavar="N", help="Rows to show; 0 for all. [default: 50]")
+@click.option("--json", "as_json", is_flag=True, help="Print every edge, leaf and function as JSON.")
+@target_argument
+def command(source: Source, by: Any, top: int | None, as_json: bool) -> None:
+    """Show how large the gradient is along the graph.
+
+    Norm, largest value, share of zeros, and entries that are not finite. No .grad is written, nothing is freed and no hook
+    on a gradient runs.
+    """
+    with result_stream() as stream:
+        captured = source.read(_measure)
+        flow = captured.result
+        if as_json:
+            stream.write(json.dumps(as_data(flow), indent=2) + "\n")
+        else:
+            from rich.console import Console
+
+            from gradviz.render.flow_table import TOP, flow_table, text
+
+            rows = TOP if top is None else top
+            if stream.isatty():
+                Console(file=stream, highlight=False).print(flow_table(flow, by, rows))
+            else:
+                stream.write(text(flow, by, rows) + "\n")
+    captured.raise_failure()
+
+
+def _measure(live: Live) -> GradientFlow:
+    from gradviz.analysis.gradients.flow import measure
+
+    attribution = live.recording.attribution(live.variables) if live.recording is not None else None
+    with progress("computing gradients"):
+        flow = measure(live.outputs, variables=live.variables, title=live.title, attribution=attribution)
+    return flow.with_names(live.names)
+
+
+def as_data(flow: GradientFlow) -> dict[str, Any]:
+    """Everything that was measured, for `--json`. NaN and infinity, which JSON has no number for, are text."""
+    from gradviz.analysis.gradients.rows import rows, title
+
+    graph = flow.graph
+    step = {node: i for i, node in enumerate(flow.order, 1)}
+    return {
+        "title": graph.title,
+        "outputs": [root.name for root in graph.roots],
+        "order": [{"node": node, "op": graph.nodes[node].op, "name": title(graph, node)} for node in flow.order],
+        "edges": [
+            {"step": step.get(edge.consumer), **edge._asdict(), **_numbers(size._asdict() if size else {})}
+            for edge, size in flow.edges
+        ],
+        "leaves": [_numbers(leaf._asdict()) for leaf in flow.leaves],
+        "modules": [_numbers(row._asdict()) for row in rows(flow, "module")] if graph.scopes else [],
+        "notes": list(flow.notes),
+    }
+
+
+def _numbers(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in fields.items()
+    }

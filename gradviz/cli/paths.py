@@ -1,0 +1,138 @@
+"""`gradviz paths`: the chain rule path by path, as text or as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gradviz.cli.progress import progress
+from gradviz.cli.streams import result_stream
+from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.errors import NotATensorError
+
+if TYPE_CHECKING:
+    import torch
+
+    from gradviz.analysis.gradients.paths import Paths
+    from gradviz.capture.target import Live
+
+_ELEMENTS = 1000  # of a tensor that JSON lists
+
+
+@click.command("paths", cls=TargetCommand)
+@click.option("--to", "name", required=True, metavar="NAME", help="Where the paths end: a variable or parameter.")
+@click.option("--top", type=click.IntRange(min=0), metavar="N", help="Paths to show; 0 for all. [default: 10]")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="Follow all paths when there are no more than this, else the largest.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print every path that was followed as JSON.")
+@target_argument
+def command(source: Source, name: str, top: int | None, limit: int, as_json: bool) -> None:
+    """Show the chain rule path by path.
+
+    Every path from the output back to NAME contributes a product of derivatives; together they are the gradient. All paths
+    are counted. No .grad is written and nothing is freed.
+    """
+    with result_stream() as stream:
+        captured = source.read(lambda live: _find(live, name, limit, source.target.short))
+        found = captured.result
+        if as_json:
+            stream.write(json.dumps(as_data(found, top), indent=2) + "\n")
+        else:
+            from rich.console import Console
+
+            from gradviz.render.paths_table import TOP, paths_table, text
+
+            rows = TOP if top is None else top
+            if stream.isatty():
+                Console(file=stream, highlight=False).print(paths_table(found, rows))
+            else:
+                stream.write(text(found, rows) + "\n")
+    captured.raise_failure()
+
+
+def _find(live: Live, name: str, limit: int, place: str) -> Paths:
+    from gradviz.analysis.gradients.paths import find_paths
+    from gradviz.capture.find import lookup
+
+    target = _tensor(lookup(name, live.variables, place), name, place)
+    attribution = live.recording.attribution(live.variables) if live.recording is not None else None
+    with progress("following the paths"):
+        found = find_paths(
+            live.outputs, target, limit=limit, variables=live.variables, title=live.title, attribution=attribution
+        )
+    return found.with_names(name, live.names)
+
+
+def _tensor(value: object, name: str, place: str) -> torch.Tensor:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, torch.nn.Module):
+        names = [f"{name}.{parameter}" for parameter, _ in value.named_parameters()]
+        hint = f" Name a parameter, such as {names[0]}." if names else ""
+        raise NotATensorError(f"{name} in {place} is a module, not a tensor.{hint}")
+    raise NotATensorError(f"{name} in {place} is not a tensor; its type is {type(value).__name__}.")
+
+
+def as_data(found: Paths, top: int | None = None) -> dict[str, Any]:
+    """Everything the command knows, for `--json`. Large tensors are given by their norm only."""
+    from gradviz.analysis.gradients.rows import title
+
+    graph = found.graph
+    shown = found.paths[:top] if top else found.paths
+    return {
+        "title": graph.title,
+        "output": next(root.name for root in graph.roots if root.node is not None),
+        "target": title(graph, found.target[0]),
+        "count": found.count,
+        "complete": found.complete,
+        "total": _tensor_data(found.total),
+        "paths": [
+            {
+                "nodes": list(path.nodes),
+                "names": [title(graph, node) for node in path.nodes],
+                "ops": [graph.nodes[node].op for node in path.nodes],
+                "steps": [
+                    {
+                        "position": s.edge.position,
+                        "output": s.edge.output,
+                        "norm": _number(s.norm),
+                        "factor": _number(s.factor),
+                    }
+                    for s in path.steps
+                ],
+                "contribution": _tensor_data(path.contribution),
+            }
+            for path in shown
+        ],
+        "notes": list(found.notes),
+    }
+
+
+def _tensor_data(tensor: torch.Tensor) -> dict[str, Any]:
+    from gradviz.analysis.gradients.size import size
+
+    listed = tensor.numel() <= _ELEMENTS and not tensor.is_complex() and not tensor.is_nested
+    return {
+        "shape": list(tensor.shape),
+        "norm": _number(size(tensor).norm),
+        "values": _numbers(tensor.to_dense().tolist()) if listed else None,
+    }
+
+
+def _numbers(values: Any) -> Any:
+    return [_numbers(one) for one in values] if isinstance(values, list) else _number(values)
+
+
+def _number(value: float | None) -> float | str | None:
+    """NaN and infinity, which JSON has no number for, as text."""
+    return value if value is None or math.isfinite(value) else str(value)

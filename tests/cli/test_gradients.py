@@ -1,0 +1,120 @@
+"""`gradviz flow` and `gradviz paths`: text, JSON, and the ways to get it wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Gradviz
+from tests.cli.scripts import REPOSITORY, TRAINING, script
+from tests.cli.scripts import gradviz as gradviz_process
+
+CHAIN_RULE = REPOSITORY / "samples" / "chain_rule.py"
+
+BROKEN = """
+import torch
+from torch.utils.checkpoint import checkpoint
+
+x = torch.tensor([0.0, 4.0], requires_grad=True)
+w = torch.zeros(2, requires_grad=True)
+net = torch.nn.Linear(2, 2)
+lost = 3
+(x.sqrt() * w).sum().backward()
+"""
+
+CHECKPOINTED = """
+import torch
+from torch.utils.checkpoint import checkpoint
+
+x = torch.ones(2, 2, requires_grad=True)
+net = torch.nn.Linear(2, 2)
+loss = checkpoint(net, x, use_reentrant={}).sum()
+loss.backward()
+"""
+
+
+def test_paths_of_the_chain_rule(gradviz: Gradviz) -> None:
+    assert gradviz("paths", CHAIN_RULE, "--to", "w").stdout.splitlines()[:6] == [
+        "2 paths from y to w",
+        "",
+        "contribution  path",
+        "           3  y -(3)-> b -(1)-> w",
+        "           2  y -(2)-> a -(1)-> w",
+        "           5  the gradient of y with respect to w",
+    ]
+
+
+def test_paths_as_json(gradviz: Gradviz) -> None:
+    data = json.loads(gradviz("paths", CHAIN_RULE, "--to", "w", "--json").stdout)
+    assert (data["count"], data["complete"], data["total"]["values"]) == (2, True, 5.0)
+    assert [(path["names"], path["contribution"]["values"]) for path in data["paths"]] == [
+        (["y", "b", "w"], 3.0),
+        (["y", "a", "w"], 2.0),
+    ]
+    assert [step["factor"] for step in data["paths"][0]["steps"]] == [3.0, 1.0]
+
+
+def test_top_cuts_paths_and_says_so(gradviz: Gradviz) -> None:
+    text = gradviz("paths", CHAIN_RULE, "--to", "w", "--top", 1).stdout
+    assert "+1 more" in text and "-> a" not in text
+
+
+def test_a_parameter_is_named_as_in_code(gradviz: Gradviz, tmp_path: Path) -> None:
+    data = json.loads(gradviz("paths", script(tmp_path, TRAINING), "--to", "model.weight", "--json").stdout)
+    assert data["output"] == "loss" and data["target"] == "model.weight"
+    assert data["total"]["shape"] == [1, 3]
+
+
+def test_flow_of_the_chain_rule(gradviz: Gradviz) -> None:
+    data = json.loads(gradviz("flow", CHAIN_RULE, "--json").stdout)
+    assert {leaf["names"][0]: leaf["norm"] for leaf in data["leaves"]} == {"w": 5.0, "x": 2.0}
+    assert [entry["op"] for entry in data["order"][:3]] == ["MulBackward0", "AddBackward0", "AddBackward0"]
+    assert sorted(edge["norm"] for edge in data["edges"]) == [2.0, 2.0, 2.0, 3.0, 3.0]
+    lines = gradviz("flow", CHAIN_RULE, "--by", "leaf").stdout.splitlines()
+    assert "w" in lines[3].split() and "5" in lines[3].split()
+
+
+@pytest.mark.parametrize("by", ["leaf", "node", "edge"])
+def test_flow_by(gradviz: Gradviz, tmp_path: Path, by: str) -> None:
+    text = gradviz("flow", script(tmp_path, TRAINING), "--by", by).stdout
+    assert "gradient of loss" in text and "bars: norm" in text
+    assert "+" in gradviz("flow", script(tmp_path, TRAINING), "--by", by, "--top", 1).stdout
+
+
+def test_infinite_gradients_are_text_in_json_and_marked_in_the_table(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, BROKEN.replace("zeros", "ones"))
+    (leaf,) = [leaf for leaf in json.loads(gradviz("flow", path, "--json").stdout)["leaves"] if leaf["names"] == ["x"]]
+    assert (leaf["norm"], leaf["nonfinite"]) == ("inf", 1)
+    (row,) = [line for line in gradviz("flow", path).stdout.splitlines() if " x " in line]
+    assert row.split()[-5:] == ["inf", "inf", "0", "%", "1"]
+
+
+def test_a_checkpoint(gradviz: Gradviz, tmp_path: Path) -> None:
+    text = gradviz("flow", script(tmp_path, CHECKPOINTED.format(False)), "--by", "leaf").stdout
+    assert "net.weight" in text and "computed once more" in text
+    told = gradviz("flow", script(tmp_path, CHECKPOINTED.format(True)), code=2).output
+    assert "CheckpointFunctionBackward" in told and "use_reentrant=False" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("los", "Did you mean lost?"), ("lost", "its type is int"), ("net", "net.weight"), ("net.weight", "no path")],
+)
+def test_wrong_names(gradviz: Gradviz, tmp_path: Path, name: str, told: str) -> None:
+    assert told in gradviz("paths", script(tmp_path, BROKEN), "--to", name, code=2).output
+
+
+def test_wrong_use(gradviz: Gradviz, tmp_path: Path) -> None:
+    assert "--to" in gradviz("paths", CHAIN_RULE, code=2).output
+    assert "no modules" in gradviz("flow", CHAIN_RULE, "--by", "module", code=2).output
+    gradviz("render", CHAIN_RULE, "-o", "graph.json")
+    assert "needs the script" in gradviz("flow", "graph.json", code=2).output
+
+
+def test_the_scripts_output_is_kept_apart(tmp_path: Path) -> None:
+    done = gradviz_process("flow", script(tmp_path, TRAINING), "--at", 2, "--continue", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "end" in done.stderr and "end" not in done.stdout.split()
+    assert "\x1b" not in done.stdout
