@@ -38,6 +38,7 @@ class Run(Generic[T]):
         keep_going: bool,
         read: Callable[[Live], T],
         recording: LateRecording | None,
+        need_graph: bool = True,
     ) -> None:
         self._target = target
         self._program = program
@@ -45,6 +46,7 @@ class Run(Generic[T]):
         self._keep_going = keep_going
         self._read = read
         self._recording = recording
+        self._need_graph = need_graph
         self._calls = 0
         self._thread = threading.get_ident()
         self._stopped_from_outside = False
@@ -53,7 +55,7 @@ class Run(Generic[T]):
         self._failure: Failure | None = None
 
     def captured(self) -> Captured[T]:
-        watches = self._at is not None or not self._target.name
+        watches = self._at is not None or (self._need_graph and not self._target.name)
         watching = watching_backward(self._on_backward) if watches else nullcontext()
         with users_code() as outcome, self._no_late_stop(), watching:
             self._program.run()
@@ -141,6 +143,9 @@ class Run(Generic[T]):
         if self._target.name:
             self._read_named([namespace])
             return
+        if not self._need_graph:
+            self._take(Live(None, [namespace], self._target.title, self._recording))
+            return
         found = final_tensors(namespace, self._target.short, also="called no backward() and ")
         title = f"{self._target.title}: {', '.join(list(found)[:3])}" + (", ..." if len(found) > 3 else "")
         outputs = list(found.values())
@@ -161,7 +166,8 @@ class Run(Generic[T]):
                 raise outcome.failure.error
             self._failure = outcome.failure
             return
-        check_tensors(outputs, label, place)
+        if self._need_graph:
+            check_tensors(outputs, label, place)
         self._take(Live(outputs, [{label: outputs}, *variables], self._target.title, self._recording))
 
     def _too_few_calls(self) -> str:

@@ -42,6 +42,7 @@ def run_target(
     keep_going: bool = ...,
     read: Callable[[Live], T],
     record: bool = ...,
+    need_graph: bool = ...,
 ) -> Captured[T]: ...
 
 
@@ -53,6 +54,7 @@ def run_target(
     keep_going: bool = False,
     read: Callable[[Live], Any] = read_graph,
     record: bool = True,
+    need_graph: bool = True,
 ) -> Captured[Any]:
     """Run a script or import a module, and `read` what it leads to.
 
@@ -64,6 +66,8 @@ def run_target(
         keep_going: let the script run on to its end after the call.
         read: called once, while everything is alive; its result is `Captured.result`.
         record: note module calls and source lines while the script runs, which takes some time.
+        need_graph: without it, a script is read when it has ended, all its variables and whatever they hold, unless `at` is
+            given; a name may stand for anything.
 
     Raises:
         TargetError, NotATensorError, NoGraphError: there is nothing to look at; the message says why.
@@ -78,4 +82,4 @@ def run_target(
     with ExitStack() as stack:
         stack.enter_context(program.interpreter(arguments))
         recording = stack.enter_context(recording_from_torch_on()) if record else None
-        return Run(parsed, program, at, keep_going, read, recording).captured()
+        return Run(parsed, program, at, keep_going, read, recording, need_graph).captured()

@@ -18,6 +18,7 @@ COMMANDS = {
     "render": "gradviz.cli.render",
     "tree": "gradviz.cli.tree",
     "saved": "gradviz.cli.saved",
+    "tensors": "gradviz.cli.tensors",
     "flow": "gradviz.cli.flow",
     "paths": "gradviz.cli.paths",
     "info": "gradviz.cli.info",

@@ -60,12 +60,21 @@ class Source:
 
         return Captured(load(self.target.place), self.target)
 
-    def read(self, read: Callable[[Live], T]) -> Captured[T]:
-        """Run the script and `read` what it leads to, while it is alive. Raises TargetError for a saved graph."""
+    def read(self, read: Callable[[Live], T], *, need_graph: bool = True) -> Captured[T]:
+        """Run the script and `read` what it leads to, while it is alive. Raises TargetError for a saved graph.
+
+        `need_graph` is that of `run_target`.
+        """
         from gradviz.capture.target import run_target
 
         return run_target(
-            self.target, self.arguments, at=self.at, keep_going=self.keep_going, record=self.record, read=read
+            self.target,
+            self.arguments,
+            at=self.at,
+            keep_going=self.keep_going,
+            record=self.record,
+            read=read,
+            need_graph=need_graph,
         )
 
     def _refuse_script_options(self) -> None:

@@ -1,0 +1,78 @@
+"""`gradviz tensors`: what autograd knows of every tensor of a script, as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gradviz.cli.progress import progress
+from gradviz.cli.streams import result_stream
+from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.errors import NotATensorError
+
+if TYPE_CHECKING:
+    from gradviz.capture.inventory import TensorFacts
+    from gradviz.capture.target import Live
+
+_TOP = 100
+
+
+@click.command("tensors", cls=TargetCommand)
+@click.option("--top", type=click.IntRange(min=0), metavar="N", help="Rows to show; 0 for all. [default: 100]")
+@click.option("--json", "as_json", is_flag=True, help="Print all tensors as JSON.")
+@target_argument
+def command(source: Source, top: int | None, as_json: bool) -> None:
+    """List the script's tensors and what autograd knows of each.
+
+    The script runs to its end, so gradients are there; with --at K the variables are those at the K-th backward call, local
+    ones too. Reading changes nothing.
+    """
+    with result_stream() as stream:
+        captured = source.read(lambda live: _read(live, source), need_graph=False)
+        found = captured.result
+        if as_json:
+            stream.write(json.dumps({"tensors": [as_data(one) for one in found]}, indent=2) + "\n")
+        else:
+            from rich.console import Console
+
+            from gradviz.render.saved_table import plain
+            from gradviz.render.tensors_table import tensors_table
+
+            table = tensors_table(found, _TOP if top is None else top)
+            if stream.isatty():
+                Console(file=stream, highlight=False).print(table)
+            else:
+                stream.write(plain(table) + "\n")
+    captured.raise_failure()
+
+
+def _read(live: Live, source: Source) -> tuple[TensorFacts, ...]:
+    from gradviz.capture.inventory import inventory
+
+    named = source.target.name
+    variables = [{named: live.outputs}] if named else live.variables
+    with progress("reading the tensors"):
+        found = inventory(variables)
+    if found:
+        return found
+    if named:
+        raise NotATensorError(f"{named} in {source.target.short} holds no tensor.")
+    raise NotATensorError(
+        f"{source.target.short} has no global variable that holds a tensor. With --at 1 the variables are those at the first "
+        "backward call, local ones too."
+    )
+
+
+def as_data(one: TensorFacts) -> dict[str, Any]:
+    """All facts of a tensor, for `--json`."""
+    grad = None if one.grad is None else {**one.grad._asdict(), "tensor": one.grad.tensor._asdict()}
+    if grad is not None:
+        grad.update({key: _number(grad[key]) for key in ("norm", "value")})
+    return {**one._asdict(), "tensor": one.tensor._asdict(), "grad": grad}
+
+
+def _number(value: float | None) -> float | str | None:
+    return value if value is None or math.isfinite(value) else str(value)

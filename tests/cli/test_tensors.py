@@ -1,0 +1,67 @@
+"""`gradviz tensors`: the table, the JSON, and the ways to get it wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Gradviz
+from tests.cli.scripts import REPOSITORY, TRAINING, script
+
+SAMPLES = REPOSITORY / "samples"
+
+
+def test_the_table_of_the_chain_rule(gradviz: Gradviz) -> None:
+    rows = [line.split() for line in gradviz("tensors", SAMPLES / "chain_rule.py").stdout.splitlines()]
+    assert rows[0] == [
+        "name",
+        "shape",
+        "dtype",
+        "leaf",
+        "requires",
+        "grad",
+        "grad_fn",
+        "grad",
+        "version",
+        "stride",
+        "offset",
+    ]
+    assert rows[2] == ["w", "()", "float32", "yes", "yes", "-", "5", "0", "()", "0"]
+    assert rows[3] == ["a", "()", "float32", "no", "yes", "AddBackward0", "-", "0", "()", "0"]
+
+
+def test_views_share_a_letter_and_stale_ones_are_not_read(gradviz: Gradviz) -> None:
+    found = json.loads(gradviz("tensors", SAMPLES / "inplace_view.py", "--json").stdout)["tensors"]
+    facts = {one["names"][0]: one for one in found}
+    assert facts["row"]["storage"] == facts["table"]["storage"] == "A"
+    assert facts["row"]["grad_fn"] is None and facts["table"]["grad_fn"].endswith("CopySlices")
+    assert "would add to the graph" in gradviz("tensors", SAMPLES / "inplace_view.py").stdout
+
+
+def test_at_a_call_local_variables_are_there_and_gradients_are_not(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, TRAINING)
+    at_end = gradviz("tensors", path).stdout
+    assert "model.weight" in at_end and "loss" not in at_end and "norm" in at_end
+    at_first = gradviz("tensors", path, "--at", 1).stdout
+    assert "loss" in at_first and "model.weight" in at_first and "norm" not in at_first
+
+
+def test_a_name_a_module_and_data_without_a_graph(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, TRAINING)
+    assert [line.split()[0] for line in gradviz("tensors", f"{path}:model").stdout.splitlines()[1:3]] == [
+        "model.weight",
+        "model.bias",
+    ]
+    data = script(tmp_path, "import torch\nx = torch.arange(48).view(6, 8)\ny = x[1:5:2, 1:4]", "data.py")
+    rows = [line.split() for line in gradviz("tensors", data).stdout.splitlines()]
+    assert rows[2][-4:] == ["A", "(16,", "1)", "9"]
+
+
+def test_top_cuts_and_says_so(gradviz: Gradviz) -> None:
+    assert "+3 more" in gradviz("tensors", SAMPLES / "chain_rule.py", "--top", 2).stdout
+
+
+def test_nothing_to_list(gradviz: Gradviz, tmp_path: Path) -> None:
+    assert "--at 1" in gradviz("tensors", script(tmp_path, "import torch\nx = 3"), code=2).output
+    assert "holds no tensor" in gradviz("tensors", f"{script(tmp_path, 'x = 3')}:x", code=2).output
+    assert "no variable" in gradviz("tensors", f"{script(tmp_path, 'x = 3')}:y", code=2).output
