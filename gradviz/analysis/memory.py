@@ -25,6 +25,7 @@ ONLY_GRAPH: tuple[StorageKind, ...] = ("activation", "number")
 """Kinds of storage that nobody but the graph is known to hold: they are freed when the graph is deleted."""
 
 _WORD_AND_NUMBER = re.compile(r"(\D*)(\d*)")
+_CHECKPOINT = "torch.utils.checkpoint"
 _PART = re.compile(r"\bin storage (\d+)")
 
 
@@ -86,6 +87,7 @@ class Totals(NamedTuple):
     packed_slots: int
     packed_bytes: int  # of the packed objects that are tensors
     packed_unknown: int  # packed objects that are no tensor: nobody can tell their size
+    recomputed_slots: int  # packed by a checkpoint: nothing is held for them until backward computes them again
     without_storage: int  # tensors that have no storage that can be asked
     empty_storage: int  # tensors with elements in a storage of 0 bytes
 
@@ -286,7 +288,10 @@ def _totals(graph: Graph, found: Mapping[int, Holder]) -> Totals:
         modified_bytes=_bytes_in(graph, [slot for slot in full if slot.state == "modified"]),
         packed_slots=states["packed"],
         packed_bytes=_bytes_in(graph, [slot for slot in full if slot.state == "packed"]),
-        packed_unknown=sum(slot.state == "packed" and slot.tensor is None for slot in slots),
+        packed_unknown=sum(
+            slot.state == "packed" and slot.tensor is None and not _is_recomputed(slot) for slot in slots
+        ),
+        recomputed_slots=sum(_is_recomputed(slot) for slot in slots),
         without_storage=sum(_nbytes(graph, slot) is None for slot in full),
         empty_storage=sum(_nbytes(graph, slot) == 0 and bool(slot.nbytes) for slot in full),
     )
@@ -306,6 +311,10 @@ def _unread_leaves(graph: Graph, kind: StorageKind) -> int:
 
 def _bytes_in(graph: Graph, slots: list[SavedTensor]) -> int:
     return sum(graph.storages[i].nbytes or 0 for i in {storage for slot in slots for storage in storages_of(slot)})
+
+
+def _is_recomputed(slot: SavedTensor) -> bool:
+    return slot.state == "packed" and slot.tensor is None and _CHECKPOINT in slot.note
 
 
 def _nbytes(graph: Graph, slot: SavedTensor) -> int | None:

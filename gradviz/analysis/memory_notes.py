@@ -27,6 +27,11 @@ def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
             f"{_slots(totals.packed_unknown)} packed by a hook into something that is no tensor: its size is not known "
             "and not counted"
         )
+    if totals.recomputed_slots:
+        yield (
+            f"{_slots(totals.recomputed_slots)} left to checkpoints: nothing is held for them until backward() computes "
+            "them again; what is kept for that is counted"
+        )
     if totals.without_storage:
         yield f"{_tensors(totals.without_storage)} no storage that can be asked: not counted"
     if totals.empty_storage:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.capture import private
+from gradviz.capture.checkpoint_inputs import kept_by
 from gradviz.capture.private import Node
 from gradviz.capture.tensors import element_bytes, is_plain, parts_of, storage_of, tensor_info, version_of
 from gradviz.graph import NO_ATTRIBUTES, NodeFlag, SavedState, SavedTensor, Storage, StorageKind, TensorInfo
@@ -62,6 +63,7 @@ class SavedReader:
         self._plans: dict[type, _Plan] = {}
         self._facts: dict[Any, _Facts] = {}
         self._attributes: dict[Any, Mapping[str, Any]] = {}
+        self._checkpoints: dict[int, Any] = {}  # frames whose inputs have been told, held so that no id comes twice
         self._of_leaves: dict[tuple[str, int, int], SavedTensor] = {}
         self._tables = leaves, self._of_leaves, self._storages, self._facts  # for `read`: one look-up instead of four
 
@@ -111,6 +113,7 @@ class SavedReader:
             tensor = raw.data
             if raw.unpack_hook is not None:
                 saved.append(self._packed(name, tensor, raw.unpack_hook))
+                saved.extend(self._kept_to_compute_again(raw.unpack_hook))
                 calm = False
                 continue
             if tensor is None:
@@ -226,6 +229,7 @@ class SavedReader:
             tensor, hook = element.data, element.unpack_hook
             if hook is not None:
                 saved.append(self._packed(f"{shown}[{i}]", tensor, hook))
+                saved.extend(self._kept_to_compute_again(hook))
             elif tensor is not None:
                 saved.append(self._slot(f"{shown}[{i}]", tensor, None, element))
         return all(one.state == "live" for one in saved[before:])
@@ -241,6 +245,18 @@ class SavedReader:
             tensor = inside[0]
             return self.facts(slot, tensor, "packed", version_of(tensor), note, self._leaves.get(id(tensor)))
         return SavedTensor(slot, None, None, None, "packed", note=note)
+
+    def _kept_to_compute_again(self, hook: Any) -> list[SavedTensor]:
+        """Inputs that a checkpoint keeps, told once, with the first of its slots that is met."""
+        kept = kept_by(hook)
+        if kept is None or id(kept.frame) in self._checkpoints:
+            return []
+        self._checkpoints[id(kept.frame)] = kept.frame
+        note = "input of a checkpoint, kept to compute again"
+        return [
+            self.facts(f"checkpoint[{i}]", one, "live", version_of(one), note, self._leaves.get(id(one)))
+            for i, one in enumerate(kept.tensors)
+        ]
 
     def _read_context(self, node: Node, saved: list[SavedTensor]) -> None:
         """Tensors that a custom Function put on `ctx` itself, at most one list, tuple or dict deep."""

@@ -126,7 +126,8 @@ def _lines(found: Saved) -> Iterator[tuple[str, int | None, str]]:
         yield "modified in place", totals.modified_bytes, labels.plural(totals.modified_slots, "slot")
     if totals.packed_slots:
         unknown = f", {labels.count_text(totals.packed_unknown)} of unknown size" if totals.packed_unknown else ""
-        yield "packed by hooks", totals.packed_bytes, labels.plural(totals.packed_slots, "slot") + unknown
+        again = f", {labels.count_text(totals.recomputed_slots)} computed again" if totals.recomputed_slots else ""
+        yield "packed by hooks", totals.packed_bytes, labels.plural(totals.packed_slots, "slot") + unknown + again
     yield "in the whole graph:", None, ""
     for what, nbytes in (("parameters", totals.parameters), ("buffers", totals.buffers), ("inputs", totals.inputs)):
         if nbytes:

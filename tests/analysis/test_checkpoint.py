@@ -225,6 +225,8 @@ def test_wrapping_frees_what_was_foretold(part: float) -> None:
     for step in advice.steps:
         wrap(model.get_submodule(step.path))
     measured = held_after_forward(model, tokens) + outside
+    wrapped_graph = gradviz.walk(model(tokens), model=model, params={"tokens": tokens})
+    assert saved(wrapped_graph).total.held == pytest.approx(measured, rel=0.01)
     assert measured == pytest.approx(advice.held, rel=0.05)
     assert measured <= advice.budget * 1.05
     assert advice.held == advice.before - sum(step.freed for step in advice.steps)

@@ -99,6 +99,7 @@ def test_states_are_counted() -> None:
         SavedTensor("c", tensor, 0, "activation", "modified", 8, version=2),
         SavedTensor("d", None, None, None, "packed", note="unpacked by read from a str"),
         SavedTensor("e", tensor, 1, "activation", "packed", 8),
+        SavedTensor("h", None, None, None, "packed", note="unpacked by torch.utils.checkpoint.f from a X"),
         SavedTensor("f", TensorInfo((2,), "float32", "cpu", "_mkldnn"), None, None, "live"),
         SavedTensor("g", tensor, 2, "activation", "live", 8),
     )
@@ -107,10 +108,18 @@ def test_states_are_counted() -> None:
     )
     totals = saved(graph, "op").totals
     assert (totals.freed_slots, totals.modified_slots, totals.modified_bytes) == (1, 2, 8)
-    assert (totals.packed_slots, totals.packed_bytes, totals.packed_unknown) == (2, 80, 1)
+    assert (totals.packed_slots, totals.packed_bytes, totals.packed_unknown) == (3, 80, 1)
+    assert totals.recomputed_slots == 1
     assert (totals.slots, totals.storages, totals.without_storage, totals.empty_storage) == (5, 3, 1, 1)
     notes = " ".join(memory_notes(graph, totals))
-    for word in ("freed", "modified in place", "no tensor", "no storage that can be asked", "storage of 0 bytes"):
+    for word in (
+        "freed",
+        "modified in place",
+        "no tensor",
+        "computes them again",
+        "no storage that can be asked",
+        "storage of 0 bytes",
+    ):
         assert word in notes
 
 
