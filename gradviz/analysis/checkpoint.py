@@ -6,6 +6,7 @@ it costs is one more run of its ops. Knows nothing of torch.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from gradviz.graph import Graph
 
 SHARES = (8, 4, 2, 1)
 """A module may bring back at most such a part of the budget when it is computed again. Each is tried, the best plan kept."""
+
+_NUMBER = re.compile(r"\d+")
 
 LAST_RESORT = (64, 32, 16, 8, 4, 2)
 """The same as parts of all that is held, for a budget that no plan meets."""
@@ -106,11 +109,17 @@ def _greedy(calls: ModuleCalls, budget: int, most_again: int) -> list[str]:
     return [path for path in chosen if state.has(path)]  # an outer module may have taken the place of inner ones
 
 
+def _alike_together(calls: ModuleCalls, paths: list[str]) -> list[str]:
+    """Modules whose paths differ only in numbers one after the other, in forward order. What a plan comes to stays the same."""
+    kinds = list(dict.fromkeys(_NUMBER.sub("#", path) for path in paths))
+    return sorted(paths, key=lambda path: (kinds.index(_NUMBER.sub("#", path)), calls.first_op(path)))
+
+
 def _plan(calls: ModuleCalls, budget: int, paths: list[str]) -> Advice:
     """What comes of wrapping these modules one after the other."""
     state = Wrapping(calls)
     steps: list[Wrap] = []
-    for path in paths:
+    for path in _alike_together(calls, paths):
         gain = state.gain(path)
         state.wrap(path)
         steps.append(Wrap(path, *calls.described(path), gain.freed, gain.ops, state.held, gain.again))

@@ -64,6 +64,10 @@ class ModuleCalls:
         calls = self.by_path[path]
         return self.graph.scopes[calls[0].scope].type, len(calls)
 
+    def first_op(self, path: str) -> int:
+        """Where the module's first op is in forward order."""
+        return min(self.place[call.nodes[0]] for call in self.by_path[path])
+
     def can_go(self, unit: Unit) -> bool:
         """Whether nobody but the graph holds it."""
         return isinstance(unit, tuple) or self.graph.storages[unit].kind in ONLY_GRAPH
