@@ -10,7 +10,8 @@ Direction. An edge runs from the *consumer* (nearer to the root) to the *produce
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -204,7 +205,8 @@ class Graph:
 
     def consumers(self, node: int) -> tuple[Edge, ...]:
         """Edges that end at `node`: who uses its outputs."""
-        return tuple(self.edges[i] for i in self._consumer_edges[node])
+        places, start = self._by_producer
+        return tuple([self.edges[i] for i in places[start[node] : start[node + 1]]])
 
     @cached_property
     def leaf_of(self) -> Mapping[int, Leaf]:
@@ -244,19 +246,18 @@ class Graph:
     @cached_property
     def _first_edge(self) -> Sequence[int]:
         """Where the edges of each consumer begin, with one entry more for the end of the last."""
-        start = [0] * (len(self.nodes) + 1)
-        for edge in self.edges:
-            start[edge.consumer + 1] += 1
-        for i in range(len(self.nodes)):
-            start[i + 1] += start[i]
-        return start
+        return _starts(len(self.nodes), (edge.consumer for edge in self.edges))
 
     @cached_property
-    def _consumer_edges(self) -> Sequence[Sequence[int]]:
-        found: list[list[int]] = [[] for _ in self.nodes]
+    def _by_producer(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Places of edges by producer, and where those of each producer begin, with one entry more for the end."""
+        start = _starts(len(self.nodes), (edge.producer for edge in self.edges))
+        free = array("q", start)
+        found = array("q", bytes(8 * len(self.edges)))
         for i, edge in enumerate(self.edges):
-            found[edge.producer].append(i)
-        return found
+            found[free[edge.producer]] = i
+            free[edge.producer] += 1
+        return found, start
 
     # -- doors to the rest of gradviz: each imports only when called, so that this module knows nothing of them ---------
 
@@ -292,3 +293,13 @@ class Graph:
         from gradviz.notebook import mimebundle
 
         return mimebundle(self)
+
+
+def _starts(count: int, keys: Iterable[int]) -> array[int]:
+    """Where each of the keys 0 to `count` - 1 begins when the keys are sorted, and the end. 8 bytes an entry."""
+    start = array("q", bytes(8 * (count + 1)))
+    for key in keys:
+        start[key + 1] += 1
+    for i in range(count):
+        start[i + 1] += start[i]
+    return start

@@ -139,8 +139,9 @@ class _Drafter:
     ) -> int:
         lines = self.lines.setdefault(lines, lines)  # thousands of boxes read the same
         frame = self.frames.of(scope)
-        self.boxes.append(Box(len(self.boxes), kind, lines, node, about, flags, frame))
-        return len(self.boxes) - 1
+        box = len(self.boxes)
+        self.boxes.append(Box(box, kind, lines, node, about, flags, frame))
+        return box
 
     def _draw_nodes(self) -> None:
         leaf_of, hidden = self.graph.leaf_of, self.options.leaves == "hidden"
