@@ -6,11 +6,9 @@ and how failures are shown lie in `program`, `engine` and `failure`.
 
 from __future__ import annotations
 
-import ctypes
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +16,7 @@ from gradviz.capture.engine import watching_backward
 from gradviz.capture.failure import Failure, Stopped, users_code
 from gradviz.capture.find import Namespace, check_tensors, final_tensors, lookup, outputs_of
 from gradviz.capture.frames import name_of, variables_at
+from gradviz.capture.interrupt import stoppable_main
 from gradviz.capture.late_recording import LateRecording, untraced
 from gradviz.capture.live import Captured, Live
 from gradviz.capture.program import Program
@@ -49,7 +48,9 @@ class Run(Generic[T]):
         self._need_graph = need_graph
         self._calls = 0
         self._thread = threading.get_ident()
-        self._stopped_from_outside = False
+        self._lock = threading.Lock()
+        self._reader: int | None = None  # the thread that is reading
+        self._stop_main: Callable[[], None] = lambda: None
         self._results: list[T] = []
         self._error: Exception | None = None
         self._failure: Failure | None = None
@@ -57,7 +58,7 @@ class Run(Generic[T]):
     def captured(self) -> Captured[T]:
         watches = self._at is not None or (self._need_graph and not self._target.name)
         watching = watching_backward(self._on_backward) if watches else nullcontext()
-        with users_code() as outcome, self._no_late_stop(), watching:
+        with users_code() as outcome, stoppable_main() as self._stop_main, watching:
             self._program.run()
         if self._program.problem is not None:
             raise self._program.problem
@@ -90,11 +91,14 @@ class Run(Generic[T]):
     # -- at a backward call --------------------------------------------------------------------------------------------
 
     def _on_backward(self, outputs: Sequence[Any], frame: FrameType) -> None:
-        self._calls += 1
-        if self._calls == (self._at or 1) and not self._done:
-            self._guarded(lambda: self._read_at_backward(outputs, frame))
-        if self._done and not self._keep_going:
-            self._stop()
+        if self._reader == threading.get_ident():
+            return  # `read` itself computes gradients
+        with self._lock:  # another thread's backward waits until this one has been read
+            self._calls += 1
+            if self._calls == (self._at or 1) and not self._done:
+                self._guarded(lambda: self._read_at_backward(outputs, frame))
+            if self._done and not self._keep_going:
+                self._stop()
 
     def _read_at_backward(self, outputs: Sequence[Any], frame: FrameType) -> None:
         variables = variables_at(frame, self._program.namespace, Program.run.__code__)
@@ -109,30 +113,19 @@ class Run(Generic[T]):
             self._take(Live(outputs, variables, title, self._recording, names))
 
     def _take(self, live: Live) -> None:
-        with untraced():
-            self._results.append(self._read(live))
+        self._reader = threading.get_ident()
+        try:
+            with untraced():
+                self._results.append(self._read(live))
+        finally:
+            self._reader = None
 
     def _stop(self) -> None:
-        """End the user's code. In a thread of its own, end that and the main one."""
-        if threading.get_ident() != self._thread:
-            threading.excepthook = _hide_stop(threading.excepthook)
-            self._stopped_from_outside = True
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(Stopped))
-        raise Stopped
-
-    @contextmanager
-    def _no_late_stop(self) -> Iterator[None]:
-        """After the block no stop from another thread is on its way to this one any more.
-
-        It is waited for. Taking it back with a null exception would leave Python 3.11 looking for it for ever.
-        """
-        try:
-            yield
-        finally:
-            if self._stopped_from_outside:
-                with suppress(Stopped):
-                    for _ in range(10):
-                        time.sleep(0)
+        """End the user's code. In a thread of its own, end that and the main one (or that at its next backward)."""
+        if threading.get_ident() == self._thread:
+            raise Stopped
+        self._stop_main()
+        raise SystemExit from Stopped()  # the one exception that ends a thread without a word
 
     # -- when the script has ended -------------------------------------------------------------------------------------
 
@@ -173,13 +166,3 @@ class Run(Generic[T]):
     def _too_few_calls(self) -> str:
         times = {0: "no backward()", 1: "backward() once"}.get(self._calls, f"backward() {self._calls} times")
         return f"{self._target.short} called {times}, so there is no call {self._at} to look at"
-
-
-def _hide_stop(shown: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A `threading.excepthook` that says nothing of a thread that we stopped."""
-
-    def show(arguments: Any) -> None:
-        if not issubclass(arguments.exc_type, Stopped):
-            shown(arguments)
-
-    return show

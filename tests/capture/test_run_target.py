@@ -54,6 +54,18 @@ def test_read_is_called_once_and_sees_the_frames_as_they_are(tmp_path: Path) -> 
     assert seen == [1]
 
 
+def test_read_may_compute_gradients_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def read(live: Live) -> list[float]:
+        weight = live.variables[-1]["model"].weight  # type: ignore[attr-defined]
+        found = torch.autograd.grad(live.outputs, weight, retain_graph=True)
+        assert weight.grad is None
+        return found[0].flatten().tolist()
+
+    captured = run_target(str(script(tmp_path, TRAINING)), read=read, keep_going=True)
+    assert len(captured.result) == 3 and any(captured.result)
+    assert capsys.readouterr().out.splitlines() == ["step 0", "step 1", "step 2", "end"]
+
+
 @pytest.mark.parametrize("target", ["script.py", "script.py:loss"])
 def test_an_error_of_read_is_not_the_users_to_catch(tmp_path: Path, target: str) -> None:
     script(

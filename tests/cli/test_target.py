@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import TRAINING, script
+from tests.cli.scripts import gradviz as run_gradviz
 
 
 def info(gradviz: Gradviz, *arguments: object) -> dict[str, object]:
@@ -148,26 +150,35 @@ def test_a_compiler_that_traces_is_not_a_call(gradviz: Gradviz, tmp_path: Path) 
     assert leaves(data) == {"w"}
 
 
-def test_backward_in_a_thread_stops_the_whole_script(gradviz: Gradviz, tmp_path: Path) -> None:
-    path = script(
-        tmp_path,
-        """
-        import threading, torch
+THREADS = {
+    "joined": "thread = threading.Thread(target=work)\nthread.start()\nthread.join()\n",
+    "awaited": "threading.Thread(target=work).start()\nqueue.Queue().get()\n",
+    "busy main": "threading.Thread(target=work).start()\nwhile True: pass\n",
+    "pool": "with futures.ThreadPoolExecutor(2) as pool: print(list(pool.map(lambda _: work(), range(4))))\n",
+    "several": "threads = [threading.Thread(target=work) for _ in range(4)]\n"
+    "for thread in threads: thread.start()\nfor thread in reversed(threads): thread.join()\n",
+}
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGRTMAX"), reason="needs real-time signals to stop a waiting main thread")
+@pytest.mark.parametrize("name", THREADS)
+def test_backward_in_a_thread_stops_the_whole_script(tmp_path: Path, name: str) -> None:
+    text = """
+        import queue, threading, torch
+        from concurrent import futures
         w = torch.ones(1, requires_grad=True)
         def work():
             loss = w * 3
             loss.backward()
             print("not reached")
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-        for _ in range(100): pass
-        print("not reached either")
-        """,
-    )
-    result = gradviz("info", "--json", path)
+    """
+    path = script(tmp_path, text)
+    path.write_text(path.read_text() + THREADS[name] + "print('not reached either')\n")
+    result = run_gradviz("info", "--json", path, cwd=tmp_path, timeout=60)
+    assert result.returncode == 0, result.stderr
     assert roots(json.loads(result.stdout)) == [("loss", "MulBackward0")]
-    assert result.stderr == ""
+    said = set(result.stderr.splitlines())
+    assert said <= ({"not reached"} if name == "several" else set())  # when the script has ended, its threads run on
 
 
 @pytest.mark.parametrize(
