@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 
 @click.command("tree", cls=TargetCommand)
-@render_options("max_depth", "max_rows", "leaves", "saved", "attributes", "color")
+@render_options("by", "columns", "depth", "max_depth", "max_rows", "leaves", "saved", "attributes", "color")
 @target_argument
 def command(source: Source, **options: Any) -> None:
-    """Print the graph as a tree: outputs first, leaves last.
+    """Print the graph as a tree: modules as they ran, or nodes from the output down.
 
-    What several nodes use is shown once and pointed at from then on. What the script prints goes to standard error.
+    With modules, each row says how often it was called, its ops, parameters, output and bytes held for backward. --by node
+    shows single nodes: what several of them use is shown once and pointed at from then on. --by line shows the lines of
+    your code and what each made. What the script prints goes to standard error.
     """
     with result_stream() as stream:
         captured = source.graph()

@@ -19,6 +19,9 @@ LayoutEngine = Literal["auto", "dot", "layered"]
 Theme = Literal["auto", "light", "dark"]
 Color = Literal["kind", "memory"]
 
+By = Literal["auto", "node", "module", "line"]
+OUTLINE_COLUMNS = ("calls", "ops", "parameters", "output", "saved", "made")
+
 Check = Callable[[str, Any], Any]
 """Takes an option's name and the value given, returns the value to keep, raises FormatError when it is not valid."""
 
@@ -76,6 +79,12 @@ def path_values(name: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def columns_value(name: str, value: Any) -> tuple[str, ...]:
+    """Names of columns, as a list or as one text with commas."""
+    given = value.split(",") if isinstance(value, str) else list(value)
+    return tuple(one_of(name, str(word).strip(), OUTLINE_COLUMNS) for word in given)
+
+
 def _choice(choices: tuple[str, ...], help: str) -> dict[str, Any]:
     def check(name: str, value: Any) -> str:
         return one_of(name, value, choices)
@@ -123,6 +132,14 @@ class Options:
     )
     color: Color = field(
         default="kind", metadata=_choice(get_args(Color), "What colours mean: the kind of box, or the memory it holds.")
+    )
+    by: By = field(
+        default="auto",
+        metadata=_choice(get_args(By), "Rows of a tree: nodes from the output down, modules, or lines of code."),
+    )
+    columns: str | tuple[str, ...] = field(
+        default=(),
+        metadata=_value(columns_value, f"Columns by module or line, with commas: {', '.join(OUTLINE_COLUMNS)}."),
     )
     max_depth: int | None = field(
         default=None, metadata=_value(limit, "Levels of branches that a tree shows; 0 for all.")

@@ -7,13 +7,14 @@ needs no memory for its text.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 from gradviz.analysis.heat import heat
 from gradviz.render import labels
 from gradviz.render.footer import footer_lines, held_line
 from gradviz.render.options import Options
+from gradviz.render.outline import outline_by, table, text_lines
 from gradviz.render.tree_rows import BRANCH, Part, Row, Style, TreeRows
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
     """
     if graph.title:
         yield f"{labels.one_line(graph.title)}\n"
+    if outline_by(graph, options) != "node":
+        yield from (f"{line}\n" for line in text_lines(table(graph, options, options.max_rows or 0)))
+        yield from (f"{line}\n" for line in ("", *footer_lines(graph)))
+        return
     for i, row in enumerate(limited_rows(graph, options, options.max_rows or 0)):
         if row.first and i:
             yield "\n"
@@ -110,17 +115,24 @@ class TerminalTree:
         limit = TERMINAL_ROWS if self.options.max_rows is None else self.options.max_rows
         if self.graph.title:
             yield self._line(options, (labels.one_line(self.graph.title), "bold"))
+        if outline_by(self.graph, self.options) != "node":
+            yield from self._outline(options, limit)
+            return
         for i, row in enumerate(limited_rows(self.graph, self.options, limit)):
             if row.first and i:
                 yield Text("")
             line = self._line(options, (_held(row, self.options) + row.guides, "dim"), *_spaced(row.parts))
-            if options.ascii_only and line.cell_len > options.max_width:
-                line.truncate(options.max_width - 3, overflow="crop")
-                line.append("...")
-            line.no_wrap, line.overflow = True, "ellipsis"
-            yield line
+            yield _fitted(line, options)
         yield Text("")
         for note in notes(self.graph, self.options):
+            yield self._line(options, (note, "dim"))
+
+    def _outline(self, options: ConsoleOptions, limit: int) -> Iterator[Text]:
+        made = table(self.graph, self.options, limit)
+        styles = ["bold", *("cyan" if opened else "" for opened in made.opened)]
+        for text, style in zip_longest(text_lines(made), styles, fillvalue="dim"):
+            yield _fitted(self._line(options, (text, style)), options)
+        for note in ("", *footer_lines(self.graph)):
             yield self._line(options, (note, "dim"))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
@@ -135,6 +147,15 @@ class TerminalTree:
                 (text.translate(_ASCII).encode("ascii", "backslashreplace").decode(), s) for text, s in pieces
             )
         return Text.assemble(*pieces)
+
+
+def _fitted(line: Text, options: ConsoleOptions) -> Text:
+    """The line on one row of the terminal, with an ellipsis where it was cut."""
+    if options.ascii_only and line.cell_len > options.max_width:
+        line.truncate(options.max_width - 3, overflow="crop")
+        line.append("...")
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
 
 
 def _held(row: Row, options: Options) -> str:

@@ -42,7 +42,7 @@ def on_terminal(graph: Graph, width: int = 100, *, encoding: str = "utf-8", **op
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_golden(name: str, golden: Golden) -> None:
-    text = written(GRAPHS[name], saved=True, attributes=True)
+    text = written(GRAPHS[name], by="node", saved=True, attributes=True)
     assert len(re.findall("^", text, re.M)) > 1
     golden(f"{name}.txt", encode(text))
 

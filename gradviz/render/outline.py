@@ -1,0 +1,115 @@
+"""Prints the outline of a graph: modules indented by nesting, or lines of code, with columns of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from gradviz.analysis import outline
+from gradviz.analysis.outline import OutlineRow
+from gradviz.graph import Graph
+from gradviz.render import labels
+from gradviz.render.metrics import cells
+from gradviz.render.options import Options
+
+
+class Column(NamedTuple):
+    """One column: its heading, its text for a row, and whether it holds numbers, which are aligned to the right."""
+
+    heading: str
+    text: Callable[[OutlineRow], str]
+    number: bool = True
+
+
+COLUMNS: dict[str, Column] = {
+    "calls": Column("calls", lambda row: labels.count_text(row.calls) if row.type else ""),
+    "ops": Column("ops", lambda row: "" if row.node else labels.count_text(row.ops)),
+    "parameters": Column("parameters", lambda row: labels.count_text(row.parameters) if row.parameters else ""),
+    "output": Column("output", lambda row: labels.tensor_line(row.output) if row.output else "", False),
+    "saved": Column("saved", lambda row: labels.bytes_text(row.nbytes) if row.nbytes else ""),
+    "made": Column("made", lambda row: ", ".join(map(labels.one_line, row.made)), False),
+}
+FOR_MODULES = ("calls", "ops", "parameters", "output", "saved")
+FOR_LINES = ("ops", "saved", "made")
+
+
+OPS_UP_TO = 100
+"""Nodes of a graph whose outline lists the backward functions of each module too."""
+
+
+class Table(NamedTuple):
+    """An outline as text cells: the heading, the rows, which columns hold numbers, and notes for under it.
+
+    `opened` says of each row whether it stands for what is below it, a module or a line, and not for a single op.
+    """
+
+    heading: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    numbers: tuple[bool, ...]
+    notes: tuple[str, ...]
+    opened: tuple[bool, ...]
+
+
+def table(graph: Graph, options: Options, limit: int = 0) -> Table:
+    """The outline that the options ask for, at most `limit` rows (0: all)."""
+    by_line = outline_by(graph, options) == "line"
+    ops = len(graph.nodes) <= OPS_UP_TO
+    found: Iterator[OutlineRow] = (
+        outline.lines(graph) if by_line else outline.modules(graph, every=options.depth == "all", ops=ops)
+    )
+    if options.max_depth:
+        found = (row for row in found if row.depth < (options.max_depth or 0))
+    columns = [COLUMNS[name] for name in options.columns or (FOR_LINES if by_line else FOR_MODULES)]
+    kept = list(islice(found, limit or None))
+    left = sum(1 for _ in found)
+    rows = [(("  " * row.depth) + title(graph, row), *(column.text(row) for column in columns)) for row in kept]
+    notes = [f"{labels.more(left)} rows (max_rows=0 shows all)"] if left else []
+    if any(row.alike > 1 for row in kept):
+        notes.append("alike: modules of one structure, of which the first is shown open (depth=all shows each)")
+    if graph.attribution == "inferred" and not by_line:
+        notes.append("modules inferred from their parameters; record the forward pass to know them")
+    heading = ("line" if by_line else "module", *(column.heading for column in columns))
+    return Table(
+        heading,
+        rows,
+        (False, *(column.number for column in columns)),
+        tuple(notes),
+        tuple(row.node is None for row in kept),
+    )
+
+
+def outline_by(graph: Graph, options: Options) -> str:
+    """What the rows of a tree are: "node", "module" or "line". Modules when they were recorded, unless asked otherwise."""
+    if options.by != "auto":
+        return options.by
+    return "module" if graph.scopes else "node"
+
+
+def title(graph: Graph, row: OutlineRow) -> str:
+    """Path and class of a module, a backward function with its leaves, or file, line and text of a line of code."""
+    if row.node is not None:
+        leaves = [graph.leaf_of[edge.producer] for edge in graph.inputs(row.node.id) if edge.producer in graph.leaf_of]
+        words = [labels.op_name(row.node), labels.names_text(row.node.names), *map(labels.leaf_title, leaves)]
+        return "  ".join(word for word in words if word)
+    if row.line is not None:
+        return f"{labels.source_text(row.line)}  {labels.clip(row.line.text.strip(), 60)}".rstrip()
+    if not row.type:
+        return "outside every module" if not row.made else "no line recorded"
+    name = labels.one_line(f"{row.path} {row.type}".strip())
+    return f"{name}, {labels.alike(row.alike)}" if row.alike > 1 else name
+
+
+def text_lines(made: Table) -> Iterator[str]:
+    """The table as aligned plain text."""
+    widths = [max(map(cells, column)) for column in zip(made.heading, *made.rows)]
+    for row in (made.heading, *made.rows):
+        yield "  ".join(_cell(text, wide, number) for text, wide, number in zip(row, widths, made.numbers)).rstrip()
+    if made.notes:
+        yield ""
+        yield from made.notes
+
+
+def _cell(text: str, wide: int, number: bool) -> str:
+    room = " " * (wide - cells(text))
+    return room + text if number else text + room
