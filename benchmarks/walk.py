@@ -1,0 +1,180 @@
+"""How long a walk takes and how much memory it needs, as ratios measured side by side in one run.
+
+    python benchmarks/walk.py            # all graphs
+    python benchmarks/walk.py chain gpt  # some
+
+Bare: a loop over `next_functions` with a set, on an equal graph that nobody touched before (cold) or again on the same one
+(warm). Every number is the best of three, each on a fresh graph. The collector is off for the bare loop too.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gradviz.capture.walker import capture
+from gradviz.render.options import Options
+from gradviz.render.output import render
+
+ROUNDS = 3
+MILLION = 1_000_000
+
+
+def chain(steps: int) -> torch.Tensor:
+    y = torch.ones(3, requires_grad=True) * 1.0
+    for _ in range(steps):
+        y = torch.tanh(y)
+    return y
+
+
+def scaled_chain(steps: int) -> torch.Tensor:
+    y = torch.ones(3, requires_grad=True) * 1.0
+    for _ in range(steps):
+        y = y * 1.0001
+    return y
+
+
+def lstm(steps: int) -> torch.Tensor:
+    cell = torch.nn.LSTMCell(8, 8)
+    state = torch.zeros(2, 8), torch.zeros(2, 8)
+    for _ in range(steps):
+        state = cell(torch.randn(2, 8), state)
+    return state[0].sum()
+
+
+def gpt(blocks: int) -> torch.Tensor:
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True, norm_first=True)
+    model = torch.nn.TransformerEncoder(layer, blocks, enable_nested_tensor=False)
+    made: torch.Tensor = model(torch.randn(1, 4, 16)).sum()
+    return made
+
+
+GRAPHS: dict[str, Callable[[], torch.Tensor]] = {
+    "chain": lambda: chain(100_000),
+    "scaled": lambda: scaled_chain(100_000),
+    "lstm": lambda: lstm(3_000),
+    "gpt": lambda: gpt(48),
+}
+
+
+def bare(y: torch.Tensor) -> int:
+    seen = {y.grad_fn}
+    stack = [y.grad_fn]
+    while stack:
+        node = stack.pop()
+        assert node is not None
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen:
+                seen.add(child)
+                stack.append(child)
+    return len(seen)
+
+
+def seconds(make: Callable[[], torch.Tensor], run: Callable[[torch.Tensor], Any], *, warm: bool = False) -> float:
+    """The best of some runs. The graph is walked once with keepers before it is deleted, or the process would crash."""
+    best = math.inf
+    for _ in range(ROUNDS):
+        y = make()
+        if warm:
+            run(y)
+        gc.collect()
+        gc.disable()
+        start = time.process_time()
+        made = run(y)
+        best = min(best, time.process_time() - start)
+        gc.enable()
+        del made
+        capture(y, saved=False)
+        del y
+    return best
+
+
+def compare(name: str) -> None:
+    make = GRAPHS[name]
+    nodes = bare(y := make())
+    capture(y, saved=False)
+    del y
+    runs: dict[str, Callable[[torch.Tensor], Any]] = {
+        "bare": bare,
+        "walk(saved=False)": lambda y: capture(y, saved=False),
+        "walk(saved=True)": capture,
+    }
+    print(f"{name}: {nodes:,} nodes")
+    for warm in (False, True):
+        times = {label: seconds(make, run, warm=warm) for label, run in runs.items()}
+        told = ", ".join(
+            f"{label} {1e6 * t / nodes:.2f} us/node ({t / times['bare']:.1f}x)" for label, t in times.items()
+        )
+        print(f"  {'warm' if warm else 'cold'}: {told}")
+
+
+def against_torchviz() -> None:
+    """Walk and DOT against torchviz.make_dot, on a graph that torchviz's recursion can still manage."""
+    try:
+        from torchviz import make_dot
+    except ImportError:
+        print("torchviz is not installed")
+        return
+    whole = Options.of({"depth": "all"})
+
+    def ours(y: torch.Tensor) -> Any:
+        return render(capture(y, saved=False), "dot", whole)
+
+    for name, steps in (("chain", 5_000), ("lstm", 300)):
+        make = {"chain": chain, "lstm": lstm}[name]
+        times = [seconds(lambda: make(steps), run) for run in (ours, lambda y: make_dot(y).source)]  # noqa: B023
+        print(
+            f"{name} of {steps:,} steps to DOT: gradviz {times[0]:.3f} s, torchviz {times[1]:.3f} s ({times[0] / times[1]:.2f}x)"
+        )
+
+
+_MEMORY = """
+import gc, resource, sys
+from benchmarks.walk import chain, scaled_chain
+from gradviz.capture.walker import capture
+make = {"chain": chain, "scaled": scaled_chain}[sys.argv[1]]
+capture(make(100))
+y = make(int(sys.argv[2]))
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = peak()
+graph = capture(y, saved=sys.argv[3] == "True")
+print((peak() - before) / len(graph.nodes))
+"""
+
+
+def memory() -> None:
+    """Peak above the graph itself, per node, in a process of its own (a peak never comes down again)."""
+    for name in ("chain", "scaled"):
+        for saved in (False, True):
+            command = [sys.executable, "-c", _MEMORY, name, str(MILLION), str(saved)]
+            told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            print(f"{name} of {MILLION:,} nodes, saved={saved}: peak {float(told):.0f} bytes a node above the graph")
+
+
+def main() -> None:
+    print(
+        f"torch {torch.__version__}, Python {sys.version.split()[0]}, limit {resource.getrlimit(resource.RLIMIT_STACK)[0]}"
+    )
+    for name in sys.argv[1:] or GRAPHS:
+        compare(name)
+    if not sys.argv[1:]:
+        against_torchviz()
+        memory()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    sys.setrecursionlimit(1_000_000)
+    threading.stack_size(1 << 30)  # torchviz is recursive
+    thread = threading.Thread(target=main)
+    thread.start()
+    thread.join()
