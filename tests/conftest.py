@@ -48,7 +48,8 @@ def _installed_in_torch() -> dict[str, object]:
     found: dict[str, object] = {f"nn.Module's {name}": list(getattr(module, name)) for name in hooks}
     for owner, name in ((torch.Tensor, "backward"), (torch.autograd, "backward"), (torch.autograd, "grad")):
         found[f"{owner.__name__}.{name}"] = getattr(owner, name)
-    found["saved tensor hooks"] = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # torch 2.5 and later
+    found["saved tensor hooks"] = top(True) if top is not None else None
     found["function modes"] = list(_get_current_function_mode_stack())
     found["dispatch modes"] = list(_get_current_dispatch_mode_stack())
     found["grad mode"] = torch.is_grad_enabled()

@@ -23,10 +23,13 @@ def _pack(tensor: torch.Tensor) -> torch.Tensor:
         ("gc.isenabled()", gc.disable, gc.enable),
         ("sys.argv", lambda: sys.argv.append("more"), lambda: sys.argv.pop()),
         ("the working directory", lambda: os.chdir(".."), None),
-        (
+        pytest.param(
             "saved tensor hooks",
             lambda: torch._C._autograd._push_saved_tensors_default_hooks(_pack, _pack),
             lambda: torch._C._autograd._pop_saved_tensors_default_hooks(),
+            marks=pytest.mark.skipif(
+                not hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"), reason="this torch does not tell"
+            ),
         ),
         ("Tensor.backward", lambda: setattr(torch.Tensor, "backward", _pack), None),
         ("torch.autograd.grad", lambda: setattr(torch.autograd, "grad", _pack), None),

@@ -94,7 +94,7 @@ class SavedReader:
         if plan is None:
             plan = self._plans[type(node)] = _plan(node)
         slots, plain, values, custom = plan
-        if not slots and not plain:
+        if not slots and not plain and not custom:
             return NOTHING
         saved: list[SavedTensor] = []
         empty: list[str] = []

@@ -30,7 +30,8 @@ class Registered:
     name: str = ""
 
 
-_pytree.register_dataclass(Registered)
+if hasattr(_pytree, "register_dataclass"):  # torch 2.6 and later
+    _pytree.register_dataclass(Registered)
 
 
 @dataclass

@@ -1,0 +1,40 @@
+"""What a torch that shows less gives: a smaller graph that says what is missing, never a hook that runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import gradviz
+from gradviz.capture import private
+from tests.capture.graphs import leaf, ops
+
+
+def test_without_raw_saved_tensors_none_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private, "HAS_RAW_DATA", False)
+
+    def unpack(_: Any) -> torch.Tensor:
+        pytest.fail("a hook ran")
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
+        y = torch.tanh(leaf()) ** 2
+    graph = gradviz.walk(y)
+    assert ops(graph) == ["PowBackward0", "TanhBackward0", "AccumulateGrad"]
+    assert all(not node.saved for node in graph.nodes)
+    assert graph.nodes[0].attributes == {"exponent": 2}
+    assert any("cannot show saved tensors" in note for note in graph.notes)
+
+
+def test_without_metadata_no_shapes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private, "HAS_METADATA", False)
+    graph = gradviz.walk(leaf() * 2)
+    assert [node.outputs for node in graph.nodes] == [(), ()]
+    assert graph.roots[0].tensor.shape == (3,)
+    assert any("does not tell the shapes" in note for note in graph.notes)
+
+
+def test_nothing_is_missing_from_this_torch_without_a_note() -> None:
+    graph = gradviz.walk(leaf() * 2)
+    assert bool(graph.notes) == (not private.HAS_RAW_DATA or not private.HAS_METADATA)
