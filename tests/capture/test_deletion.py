@@ -14,7 +14,7 @@ import torch
 
 import gradviz
 from gradviz.capture.keepalive import BAND, KEY, SMALL, must_keep
-from gradviz.capture.private import LAST, WRAPPERS_ARE_PRESERVED
+from gradviz.capture.private import HAS_RAW_DATA, LAST, WRAPPERS_ARE_PRESERVED
 from tests.capture.deletion_cases import CASES, IN_MAIN_THREAD
 from tests.capture.graphs import chain, leaf
 
@@ -29,6 +29,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("case", [name for name in (*CASES, *IN_MAIN_THREAD) if name != _CONTROL])
 def test_the_process_survives(case: str) -> None:
+    if case == "views_written_in_place" and not WRAPPERS_ARE_PRESERVED:
+        pytest.skip("an older torch crashes here by itself, also when nobody walked the graph")
     done = run(case)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
 
@@ -85,6 +87,7 @@ def test_small_graphs_pay_nothing_and_deep_ones_little() -> None:
     assert 49 <= _keepers_after_walking(chain(50 * BAND)) <= 51
 
 
+@pytest.mark.skipif(not HAS_RAW_DATA, reason="this torch does not show what is saved")
 def test_nothing_lives_longer_than_it_would_have() -> None:
     """The intermediate results that die with each deletion are the same with and without a walk."""
 
