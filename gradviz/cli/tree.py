@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command("tree", cls=TargetCommand)
-@render_options("by", "columns", "depth", "max_depth", "max_rows", "leaves", "saved", "attributes", "color")
+@render_options("by", "columns", "names", "depth", "max_depth", "max_rows", "leaves", "saved", "attributes", "color")
 @target_argument
 def command(source: Source, **options: Any) -> None:
     """Print the graph as a tree: modules as they ran, or nodes from the output down.

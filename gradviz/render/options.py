@@ -19,6 +19,7 @@ LayoutEngine = Literal["auto", "dot", "layered"]
 Theme = Literal["auto", "light", "dark"]
 Color = Literal["kind", "memory"]
 
+OpNames = Literal["backward", "forward"]
 By = Literal["auto", "node", "module", "line"]
 OUTLINE_COLUMNS = ("calls", "ops", "parameters", "output", "saved", "made")
 
@@ -106,6 +107,10 @@ class Options:
 
     direction: Direction = field(
         default="down", metadata=_choice(get_args(Direction), "Where data flows; leaves are at the start.")
+    )
+    names: OpNames = field(
+        default="backward",
+        metadata=_choice(get_args(OpNames), "Name ops as autograd does, AddmmBackward0, or as torch does, addmm."),
     )
     depth: int | Literal["auto", "all"] = field(
         default="auto",

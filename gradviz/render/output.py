@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 from gradviz.analysis.fold import fold
+from gradviz.analysis.forward_names import with_forward_names
 from gradviz.collecting import paused
 from gradviz.errors import OutputError
 from gradviz.render.options import Options
@@ -46,6 +47,8 @@ def pieces(graph: Graph, format: str, options: Options | None = None) -> Iterato
 
 def _made(graph: Graph, format: str, options: Options | None) -> str | bytes | Iterator[str]:
     row, options = get_format(format), options or Options()
+    if row.folded and options.names == "forward":
+        graph = with_forward_names(graph)
     asked = (options.depth, options.focus, options.expand) != (Options().depth, None, ())
     if row.folded and (graph.original is None or asked):  # what the caller folded stays as it is
         graph = fold(graph, depth=options.depth, focus=options.focus, expand=options.expand)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
+from gradviz.analysis.forward_names import with_forward_names
 from gradviz.analysis.heat import heat
 from gradviz.render import labels
 from gradviz.render.footer import footer_lines, held_line
@@ -43,7 +44,8 @@ _ASCII = str.maketrans({"├": "|", "└": "`", "│": "|", "─": "-"})
 
 def tree(graph: Graph, options: Options | None = None) -> RenderableType:
     """The graph as a rich renderable, at most 200 rows unless `max_rows` says otherwise."""
-    return TerminalTree(graph, options or Options())
+    options = options or Options()
+    return TerminalTree(_named(graph, options), options)
 
 
 def render_text(graph: Graph, options: Options) -> Iterator[str]:
@@ -57,6 +59,7 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
     <BLANKLINE>
     2 backward functions, 0 leaves, 0 outputs, 1 edge
     """
+    graph = _named(graph, options)
     if graph.title:
         yield f"{labels.one_line(graph.title)}\n"
     if outline_by(graph, options) != "node":
@@ -70,6 +73,10 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
     yield "\n"
     for line in notes(graph, options):
         yield f"{line}\n"
+
+
+def _named(graph: Graph, options: Options) -> Graph:
+    return with_forward_names(graph) if options.names == "forward" else graph
 
 
 def limited_rows(graph: Graph, options: Options, limit: int) -> Iterator[Row]:
