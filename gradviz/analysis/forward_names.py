@@ -14,6 +14,8 @@ from gradviz.graph import Graph, Node
 _BACKWARD = re.compile(r"Backward\d*$")
 _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
+_DIMENSIONS = re.compile(r"(\d)D")
+
 
 def forward_name(node: Node) -> str:
     """The op that a node is the backward of.
@@ -30,7 +32,7 @@ def forward_name(node: Node) -> str:
     name = _BACKWARD.sub("", node.op)
     if name == node.op:  # AccumulateGrad, and names that are not made by autograd's rule
         return node.op
-    return _WORD_STARTS.sub("_", name).lower()
+    return _WORD_STARTS.sub("_", _DIMENSIONS.sub(r"\1d", name)).lower()
 
 
 def with_forward_names(graph: Graph) -> Graph:
