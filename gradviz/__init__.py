@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gradviz.analysis.diff import diff as diff
     from gradviz.analysis.memory import saved as saved
     from gradviz.api import flow as flow
     from gradviz.api import paths as paths
@@ -34,6 +35,7 @@ _HOME = {
     "load": "gradviz.graph_json",
     "saved": "gradviz.analysis.memory",
     "flow": "gradviz.api",
+    "diff": "gradviz.analysis.diff",
     "paths": "gradviz.api",
     "make_dot": "gradviz.torchviz",
     "Graph": "gradviz.graph",

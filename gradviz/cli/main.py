@@ -21,6 +21,7 @@ COMMANDS = {
     "tensors": "gradviz.cli.tensors",
     "flow": "gradviz.cli.flow",
     "paths": "gradviz.cli.paths",
+    "diff": "gradviz.cli.diff",
     "info": "gradviz.cli.info",
 }
 """Module of each command, in the order that help shows them. The module's `command` is the click command."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-_ARGUMENTS = "gradviz.arguments"
+ARGUMENTS = "gradviz.arguments"
 
 
 class TargetCommand(click.Command):
@@ -32,7 +32,7 @@ class TargetCommand(click.Command):
         ours = args
         if "--" in args:
             end = args.index("--")
-            ours, ctx.meta[_ARGUMENTS] = args[:end], tuple(args[end + 1 :])
+            ours, ctx.meta[ARGUMENTS] = args[:end], tuple(args[end + 1 :])
         return super().parse_args(ctx, ours)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -101,7 +101,7 @@ def target_argument(function: F) -> F:
     def with_source(
         ctx: click.Context, /, target: str, at: int | None, keep_going: bool, record: bool, **options: Any
     ) -> Any:
-        arguments: Sequence[str] = ctx.meta.get(_ARGUMENTS, ())
+        arguments: Sequence[str] = ctx.meta.get(ARGUMENTS, ())
         source = Source(parse_target(target), tuple(arguments), at, keep_going, record)
         return ctx.invoke(function, source=source, **options)
 

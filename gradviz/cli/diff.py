@@ -1,0 +1,116 @@
+"""`gradviz diff`: what differs between two graphs: of two targets, or of two backward calls of one script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from gradviz.analysis.diff import GraphDiff
+from gradviz.capture.target import Captured
+from gradviz.capture.target_name import parse_target
+from gradviz.cli.streams import result_stream
+from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
+from gradviz.graph import Graph
+
+DIFFERENT = 1
+
+
+class _TwoScripts(TargetCommand):
+    """A command whose line may end in `-- ARGUMENTS -- ARGUMENTS OF THE SECOND`."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SECOND]"]
+
+
+@click.command("diff", cls=_TwoScripts)
+@click.option(
+    "--at", type=click.IntRange(min=1), multiple=True, metavar="K", help="Backward call of each target; give it twice."
+)
+@click.option("--top", type=click.IntRange(min=0), metavar="N", help="Rows of each kind; 0 for all. [default: 100]")
+@click.option("--json", "as_json", is_flag=True, help="Print it all as JSON.")
+@click.argument("before")
+@click.argument("after", required=False)
+@click.pass_context
+def command(
+    ctx: click.Context, before: str, after: str | None, at: Sequence[int], top: int | None, as_json: bool
+) -> None:
+    """Show what differs between two graphs.
+
+    BEFORE and AFTER are targets: scripts, or graphs saved as JSON. Without AFTER, BEFORE is run twice: at two backward calls
+    (--at 1 --at 2) or with two sets of arguments (-- A -- B). Exit code 0 when nothing differs, else 1.
+    """
+    if len(at) > 2:
+        raise click.UsageError("--at is given once or twice: for both, or one for each.")
+    given = tuple(ctx.meta.get(ARGUMENTS, ()))
+    if after is None and len(at) < 2 and "--" not in given:
+        raise click.UsageError("one TARGET needs --at twice, or two sets of arguments: -- A -- B.")
+    with result_stream() as stream:
+        captured = _both((before, after or before), at, given)
+        from gradviz.analysis.diff import diff
+
+        found = diff(captured[0].result, captured[1].result)
+        if as_json:
+            stream.write(json.dumps(as_data(found), indent=2) + "\n")
+        else:
+            from gradviz.render.diff_text import TOP, text
+
+            stream.write(text(found, TOP if top is None else top) + "\n")
+    for one in captured:
+        one.raise_failure()
+    if not found.empty:
+        ctx.exit(DIFFERENT)
+
+
+def _both(targets: tuple[str, str], at: Sequence[int], given: tuple[str, ...]) -> list[Captured[Graph]]:
+    """Both graphs. With one set of arguments, or one `--at`, it is for every target that is a script."""
+    sets = [given, given]
+    if "--" in given:
+        split = given.index("--")
+        sets = [given[:split], given[split + 1 :]]
+    calls = [at[0], at[-1]] if at else [None, None]
+    found = []
+    for text, arguments, call in zip(targets, sets, calls):
+        target = parse_target(text)
+        saved = target.kind == "graph"
+        source = Source(
+            target, () if saved and "--" not in given else arguments, None if saved and len(at) < 2 else call, False
+        )
+        found.append(source.graph())
+    return found
+
+
+def as_data(found: GraphDiff) -> dict[str, Any]:
+    """Everything that differs, for `--json`. Ids are those of the graph that the key names."""
+    return {
+        "before": found.before.title,
+        "after": found.after.title,
+        "empty": found.empty,
+        "removed": [_node(found.before, node) for node in found.removed],
+        "added": [_node(found.after, node) for node in found.added],
+        "changed": [
+            {
+                "before": one.before,
+                "after": one.after,
+                "op": found.after.nodes[one.after].op,
+                "changes": [change._asdict() for change in one.changes],
+            }
+            for one in found.changed
+        ],
+        "removed_edges": [edge._asdict() for edge in found.removed_edges],
+        "added_edges": [edge._asdict() for edge in found.added_edges],
+        "outputs": [change._asdict() for change in found.outputs],
+        "same": len(found.matched) - len(found.changed),
+    }
+
+
+def _node(graph: Graph, node: int) -> dict[str, Any]:
+    record = graph.nodes[node]
+    return {
+        "id": node,
+        "op": record.op,
+        "names": list(record.names),
+        "source": record.source._asdict() if record.source is not None else None,
+    }

@@ -1,0 +1,47 @@
+"""`gradviz diff`: two targets, two calls, two sets of arguments; exit codes; text and JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Gradviz
+from tests.cli.scripts import REPOSITORY, TRAINING, script
+
+CONTROL_FLOW = REPOSITORY / "samples" / "control_flow.py"
+
+
+def test_another_branch_of_one_script(gradviz: Gradviz) -> None:
+    result = gradviz("diff", CONTROL_FLOW, "--json", "--", "--", "--negative", code=1)
+    data = json.loads(result.stdout)
+    assert "ExpBackward0" in [node["op"] for node in data["added"]]
+    assert "ExpBackward0" not in [node["op"] for node in data["removed"]]
+    assert not data["empty"]
+    text = gradviz("diff", CONTROL_FLOW, "--", "--positive", "--", "--negative", code=1).stdout
+    assert "+ ExpBackward0" in text and "control_flow.py:" in text
+
+
+def test_equal_graphs_exit_0(gradviz: Gradviz, tmp_path: Path) -> None:
+    assert "no difference" in gradviz("diff", CONTROL_FLOW, CONTROL_FLOW).stdout
+    assert "no difference" in gradviz("diff", script(tmp_path, TRAINING), "--at", 1, "--at", 2).stdout
+
+
+def test_saved_graphs_and_scripts_mix(gradviz: Gradviz) -> None:
+    gradviz("render", CONTROL_FLOW, "-o", "plain.json")
+    assert "no difference" in gradviz("diff", "plain.json", "plain.json").stdout
+    assert "+ NegBackward0" in gradviz("diff", "plain.json", CONTROL_FLOW, "--", "--negative", code=1).stdout
+
+
+def test_one_more_turn_of_a_loop(gradviz: Gradviz) -> None:
+    data = json.loads(gradviz("diff", CONTROL_FLOW, "--json", "--", "--", "--limit", "200", code=1).stdout)
+    assert [node["op"] for node in data["added"]] == ["MulBackward0"] and not data["removed"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [((), "needs --at twice"), (("--at", 1), "needs --at twice"), (("--at", 1, "--at", 2, "--at", 3), "once or twice")],
+)
+def test_wrong_use(gradviz: Gradviz, arguments: tuple[object, ...], told: str) -> None:
+    assert told in gradviz("diff", CONTROL_FLOW, *arguments, code=2).output
