@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 @render_options("by", "columns", "names", "depth", "max_depth", "max_rows", "leaves", "saved", "attributes", "color")
 @target_argument
 def command(source: Source, **options: Any) -> None:
-    """Print the graph as a tree: modules as they ran, or nodes from the output down.
+    """Print the graph as a tree of modules, nodes or lines of code.
 
-    With modules, each row says how often it was called, its ops, parameters, output and bytes held for backward. --by node
-    shows single nodes: what several of them use is shown once and pointed at from then on. --by line shows the lines of
-    your code and what each made. What the script prints goes to standard error.
+    Modules stand as they ran, nodes from the output down. With modules, each row says how often it was called, its ops,
+    parameters, output and bytes held for backward. --by node shows single nodes: what several of them use is shown once and
+    pointed at from then on. --by line shows the lines of your code and what each made. What the script prints goes to
+    standard error.
     """
     with result_stream() as stream:
         captured = source.graph()
