@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gradviz.capture.attribution import Attribution
     from gradviz.capture.naming import Namespace
     from gradviz.capture.recorder import Recording
+    from gradviz.capture.unfinished import LastOutputs
 
 
 class LateRecording:
@@ -27,6 +28,10 @@ class LateRecording:
     def attribution(self, variables: Sequence[Namespace]) -> Attribution | None:
         """Where nodes were made, for `capture`. The namespaces name the outermost modules."""
         return self.recording.attribution(None, variables) if self.recording is not None else None
+
+    def last_outputs(self, error: BaseException) -> LastOutputs | None:
+        """What had been computed when `error` ended the user's code, and where; None when nothing was recorded."""
+        return self.recording.last_outputs(error) if self.recording is not None else None
 
     def begin(self, until: ExitStack) -> None:
         """Record until the stack is closed."""

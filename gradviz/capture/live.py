@@ -23,7 +23,8 @@ class Live:
     """What was found, while it is alive. Keep nothing of it: the script's tensors must die with the script.
 
     `variables` are the namespaces that know names, innermost first. `names` are names for the outputs where no variable
-    holds them all. `recording` knows module calls and source lines; it is None when nothing was recorded.
+    holds them all. `recording` knows module calls and source lines; it is None when nothing was recorded. `notes` is what a
+    reader of the graph must know about how it was found.
     """
 
     outputs: Any
@@ -31,6 +32,7 @@ class Live:
     title: str
     recording: LateRecording | None = None
     names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ def read_graph(live: Live) -> Graph:
 
     attribution = live.recording.attribution(live.variables) if live.recording is not None else None
     graph = capture(live.outputs, variables=live.variables, title=live.title, attribution=attribution)
+    if live.notes:
+        graph = replace(graph, notes=(*live.notes, *graph.notes))
     if not live.names:
         return graph
     return replace(graph, roots=tuple(root._replace(name=name) for root, name in zip(graph.roots, live.names)))

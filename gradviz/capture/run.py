@@ -6,6 +6,7 @@ and how failures are shown lie in `program`, `engine` and `failure`.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -63,6 +64,8 @@ class Run(Generic[T]):
         if self._program.problem is not None:
             raise self._program.problem
         self._failure = self._failure or outcome.failure
+        if not self._results and self._error is None and self._failure is not None:
+            self._guarded(lambda: self._read_unfinished(self._failure))
         if not self._done:
             self._guarded(self._read_at_end)
         if self._error is not None:
@@ -145,6 +148,21 @@ class Run(Generic[T]):
         self._take(
             Live(outputs[0] if len(outputs) == 1 else outputs, [namespace], title, self._recording, tuple(found))
         )
+
+    def _read_unfinished(self, failure: Failure | None) -> None:
+        """Read what had been computed when the script failed, if a forward pass was under way."""
+        last = (
+            self._recording.last_outputs(failure.error) if self._recording is not None and failure is not None else None
+        )
+        if last is None or not last.outputs or last.source is None or not self._need_graph:
+            return
+        at = f"{os.path.basename(last.source.file)}:{last.source.line}"
+        inside = f" in {last.module}" if last.module else ""
+        notes = (f"stopped at {at}{inside}: {last.source.text}", last.error.splitlines()[0])
+        names = tuple(f"{name}, where it failed" if name.startswith("input of") else name for name in last.outputs)
+        title = f"{self._target.title}, until it failed at {at}"
+        outputs = list(last.outputs.values())
+        self._take(Live(outputs, [self._program.namespace], title, self._recording, names, notes))
 
     def _read_named(self, variables: Sequence[Namespace]) -> None:
         """Read the value of the target's name, or what it returns when it is a function: that part is the user's code."""
