@@ -42,11 +42,13 @@ def main() -> int:
     parser.add_argument("--only", metavar="WORD", default="", help="only models with this word in their name")
     given = parser.parse_args()
     models = [name for name in (SMALL_MODELS if given.small else MODELS) if given.only in name]
-    results = [measured(model, tool, given.limit) for model in models for tool in TOOLS]
-    report = {**conditions(), "limit": given.limit, "results": results}
+    results: list[Result] = []
+    for model, tool in ((model, tool) for model in models for tool in TOOLS):
+        results.append(measured(model, tool, given.limit))
+        if given.json:  # after every case, for a run may take half an hour
+            report = {**conditions(), "limit": given.limit, "results": results}
+            Path(given.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     Console(width=None if sys.stdout.isatty() else 110).print(table(results, given.limit))
-    if given.json:
-        Path(given.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
