@@ -30,6 +30,7 @@ from benchmarks.tools import TOOLS
 
 ROOT = Path(__file__).parent.parent
 PATIENCE = 5  # times the limit that a case may take by the clock, when other work slows it down
+WIDTH = 120  # of the table in a file
 Result = dict[str, Any]
 
 
@@ -48,7 +49,7 @@ def main() -> int:
         if given.json:  # after every case, for a run may take half an hour
             report = {**conditions(), "limit": given.limit, "results": results}
             Path(given.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    Console(width=None if sys.stdout.isatty() else 110).print(table(results, given.limit))
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(table(results, given.limit))
     return 0
 
 

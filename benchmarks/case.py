@@ -20,8 +20,8 @@ import time
 import warnings
 from typing import Any
 
-from benchmarks.models import MODELS, SMALL_MODELS, build
-from benchmarks.tools import TOOLS
+from benchmarks.models import MODELS, SMALL_MODELS, build, tiny
+from benchmarks.tools import TOOLS, Tool
 
 SLACK = 10  # seconds for starting and for building the model
 KILOBYTE = 1024 if sys.platform != "darwin" else 1  # ru_maxrss: kilobytes on Linux, bytes on macOS
@@ -49,7 +49,7 @@ def measure(model: str, name: str, path: str) -> dict[str, Any]:
     if importlib.util.find_spec(tool.package) is None:
         return {"error": "not installed"}
     try:
-        importlib.import_module(tool.package)  # imports are no part of what is compared
+        warm_up(tool, os.path.join(os.path.dirname(path), "warm.svg"))
         built = build({**MODELS, **SMALL_MODELS}[model], recorded=tool.recorded)
         start, begin = time.perf_counter(), seconds()
         captured = tool.capture(built)
@@ -68,6 +68,13 @@ def measure(model: str, name: str, path: str) -> dict[str, Any]:
         "memory": memory(),
         "bytes": size,
     }
+
+
+def warm_up(tool: Tool, path: str) -> None:
+    """Use the tool once on next to nothing: what it imports, now or when first used, is no part of what is compared."""
+    captured = tool.capture(tiny(recorded=tool.recorded))
+    if tool.draw is not None:
+        tool.draw(captured, path)
 
 
 def seconds() -> float:

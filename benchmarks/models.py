@@ -64,13 +64,28 @@ def build(script: Script, *, recorded: bool = False) -> Built:
     source, found, _ = path.read_text(encoding="utf-8").partition(BACKWARD)
     if not found:
         raise ValueError(f"{path} does not call {BACKWARD}")
-    recording: Any = None
-    if recorded:
-        import gradviz
-
-        recording = gradviz.record()
+    recording = _recording(recorded)
     values: dict[str, Any] = {"__name__": "__main__"}
     sys.argv = [str(path), *script.arguments]
     with recording or contextlib.nullcontext():
         exec(compile(source, str(path), "exec"), values)
     return Built(values["loss"], values["model"], eval(script.inputs, values), recording)
+
+
+def tiny(*, recorded: bool = False) -> Built:
+    """One linear layer, to warm a tool up with."""
+    import torch
+
+    recording = _recording(recorded)
+    with recording or contextlib.nullcontext():
+        model, inputs = torch.nn.Linear(2, 1), torch.ones(1, 2)
+        loss = model(inputs).sum()
+    return Built(loss, model, inputs, recording)
+
+
+def _recording(wanted: bool) -> Any:
+    if not wanted:
+        return None
+    import gradviz
+
+    return gradviz.record()
