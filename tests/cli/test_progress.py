@@ -27,4 +27,17 @@ def test_only_on_a_terminal_and_only_when_it_takes_long(
     monkeypatch.setattr(module, "_PATIENCE", 0.1)
     with progress("reading"):
         time.sleep(wait)
-    assert stream.getvalue() == ("reading ..." + "\r           \r" if said else "")
+    written = stream.getvalue()
+    assert written.startswith("\rreading ... 0 s") is said
+    assert written.endswith("\r" + 15 * " " + "\r") is said
+    assert bool(written) is said
+
+
+def test_it_counts_the_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "__stderr__", stream)
+    monkeypatch.setattr(module, "_PATIENCE", 0.1)
+    with progress("reading"):
+        time.sleep(0.8)
+    assert stream.getvalue().count("\rreading ... ") > 2
+    assert "reading ... 1 s" in stream.getvalue()
