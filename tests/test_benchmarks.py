@@ -62,4 +62,4 @@ def test_every_benchmark_is_explained() -> None:
     text = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
     parts = {path.stem for path in BENCHMARKS.glob("*.py")} - {"__init__", "__main__", "case", "models", "tools"}
     named = set(re.findall(r"python -m benchmarks\.(\w+)", text))
-    assert named == parts
+    assert parts <= named, "name the new benchmark in benchmarks/README.md"
