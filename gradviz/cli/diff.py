@@ -13,6 +13,7 @@ from gradviz.capture.target import Captured
 from gradviz.capture.target_name import parse_target
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
+from gradviz.errors import FormatError
 from gradviz.graph import Graph
 
 DIFFERENT = 1
@@ -30,12 +31,21 @@ class _TwoScripts(TargetCommand):
     "--at", type=click.IntRange(min=1), multiple=True, metavar="K", help="Backward call of each target; give it twice."
 )
 @click.option("--top", type=click.IntRange(min=0), metavar="N", help="Rows of each kind; 0 for all. [default: 100]")
+@click.option(
+    "-o", "--output", metavar="FILE.svg", help="Draw the difference, too: added green, removed red, changed orange."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print it all as JSON.")
 @click.argument("before")
 @click.argument("after", required=False)
 @click.pass_context
 def command(
-    ctx: click.Context, before: str, after: str | None, at: Sequence[int], top: int | None, as_json: bool
+    ctx: click.Context,
+    before: str,
+    after: str | None,
+    at: Sequence[int],
+    top: int | None,
+    output: str | None,
+    as_json: bool,
 ) -> None:
     """Show what differs between two graphs.
 
@@ -47,11 +57,15 @@ def command(
     given = tuple(ctx.meta.get(ARGUMENTS, ()))
     if after is None and len(at) < 2 and "--" not in given:
         raise click.UsageError("one TARGET needs --at twice, or two sets of arguments: -- A -- B.")
+    if output is not None and not output.lower().endswith(".svg"):
+        raise FormatError(f"a difference is drawn as SVG, so {output!r} must end in .svg.")
     with result_stream() as stream:
         captured = _both((before, after or before), at, given)
         from gradviz.analysis.diff import diff
 
         found = diff(captured[0].result, captured[1].result)
+        if output is not None:
+            _draw(found, output)
         if as_json:
             stream.write(json.dumps(as_data(found), indent=2) + "\n")
         else:
@@ -80,6 +94,14 @@ def _both(targets: tuple[str, str], at: Sequence[int], given: tuple[str, ...]) -
         )
         found.append(source.graph())
     return found
+
+
+def _draw(found: GraphDiff, path: str) -> None:
+    from gradviz.render.diff_picture import render
+    from gradviz.render.options import Options
+    from gradviz.render.output import encode, write
+
+    write(path, (encode(piece) for piece in render(found, Options())))
 
 
 def as_data(found: GraphDiff) -> dict[str, Any]:

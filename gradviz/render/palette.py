@@ -9,7 +9,21 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 BoxKind = Literal[
-    "op", "leaf", "output", "base", "saved", "stale", "group", "heat1", "heat2", "heat3", "heat4", "heat5"
+    "op",
+    "leaf",
+    "output",
+    "base",
+    "saved",
+    "stale",
+    "group",
+    "heat1",
+    "heat2",
+    "heat3",
+    "heat4",
+    "heat5",
+    "added",
+    "removed",
+    "changed",
 ]
 HEAT: tuple[BoxKind, ...] = ("heat1", "heat2", "heat3", "heat4", "heat5")
 """Kinds of the boxes of ops and groups when colours mean memory, from the least held to the most."""
@@ -48,6 +62,9 @@ class Palette(NamedTuple):
     heat3: str
     heat4: str
     heat5: str
+    added: str
+    removed: str
+    changed: str
 
     def fill(self, kind: BoxKind) -> str:
         """The fill of one kind of box."""
@@ -74,6 +91,9 @@ LIGHT = Palette(
     heat3="#ffe98f",
     heat4="#ffdd57",
     heat5="#ffcb1f",
+    added="#b7f0c0",
+    removed="#ffc2c2",
+    changed="#ffd9a8",
 )
 DARK = Palette(
     op="#3d4147",
@@ -94,5 +114,8 @@ DARK = Palette(
     heat3="#463c1c",
     heat4="#534416",
     heat5="#5f4a0e",
+    added="#1f4d2b",
+    removed="#5c2328",
+    changed="#5a3d12",
 )
 PALETTES: dict[Literal["light", "dark"], Palette] = {"light": LIGHT, "dark": DARK}

@@ -45,3 +45,13 @@ def test_one_more_turn_of_a_loop(gradviz: Gradviz) -> None:
 )
 def test_wrong_use(gradviz: Gradviz, arguments: tuple[object, ...], told: str) -> None:
     assert told in gradviz("diff", CONTROL_FLOW, *arguments, code=2).output
+
+
+def test_a_picture_says_what_was_added_and_removed(gradviz: Gradviz) -> None:
+    gradviz("diff", CONTROL_FLOW, "-o", "diff.svg", "--", "--", "--negative", code=1)
+    svg = Path("diff.svg").read_text(encoding="utf-8")
+    data = json.loads(gradviz("diff", CONTROL_FLOW, "--json", "--", "--", "--negative", code=1).stdout)
+    assert svg.count('class="gv-added') - 1 == len(data["added"])  # one more in the legend
+    assert svg.count('class="gv-removed') - 1 == len(data["removed"])
+    assert "only in the first graph" in svg and "7 nodes added, 2 removed" in svg
+    assert "must end in .svg" in gradviz("diff", CONTROL_FLOW, CONTROL_FLOW, "-o", "diff.bmp", code=2).output
