@@ -13,8 +13,10 @@ from gradviz.graph import Graph
 from gradviz.layout.model import Floats, Rect
 from gradviz.render.facts import facts
 from gradviz.render.geometry import Block
+from gradviz.render.options import LinkSource
 from gradviz.render.scene import Box
 from gradviz.render.sizing import Sized, placed, tooltip
+from gradviz.render.source_links import source_link
 
 MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
 
@@ -31,8 +33,16 @@ def tooltip_note(count: int) -> str:
 class Blocks(Sequence[Block]):
     """Block i is box i of the scene with its middle at (x[i], y[i])."""
 
-    def __init__(self, graph: Graph, boxes: Sequence[Box], sizes: Sequence[Sized], x: Floats, y: Floats) -> None:
-        self._graph, self._boxes, self._sizes, self._x, self._y = graph, boxes, sizes, x, y
+    def __init__(
+        self,
+        graph: Graph,
+        boxes: Sequence[Box],
+        sizes: Sequence[Sized],
+        x: Floats,
+        y: Floats,
+        link: LinkSource = "none",
+    ) -> None:
+        self._graph, self._boxes, self._sizes, self._x, self._y, self._link = graph, boxes, sizes, x, y, link
 
     def __len__(self) -> int:
         return len(self._boxes)
@@ -47,7 +57,7 @@ class Blocks(Sequence[Block]):
         box, size, rect = self._boxes[index], self._sizes[index], self._rect(index)
         told = size.cut or not tooltip_note(len(self._boxes))
         tip = tooltip(facts(self._graph, box.about)) if told else ""
-        return Block(rect, box.kind, placed(size, rect), tip, bool(box.flags))
+        return Block(rect, box.kind, placed(size, rect), tip, bool(box.flags), source_link(box, self._link))
 
     def rects(self) -> Iterator[Rect]:
         """The boxes without their texts."""

@@ -19,6 +19,7 @@ LayoutEngine = Literal["auto", "dot", "layered"]
 Theme = Literal["auto", "light", "dark"]
 Color = Literal["kind", "memory"]
 
+LinkSource = Literal["none", "vscode", "file"]
 OpNames = Literal["backward", "forward"]
 By = Literal["auto", "node", "module", "line"]
 OUTLINE_COLUMNS = ("calls", "ops", "parameters", "output", "saved", "made")
@@ -145,6 +146,10 @@ class Options:
     columns: str | tuple[str, ...] = field(
         default=(),
         metadata=_value(columns_value, f"Columns by module or line, with commas: {', '.join(OUTLINE_COLUMNS)}."),
+    )
+    link_source: LinkSource = field(
+        default="none",
+        metadata=_choice(get_args(LinkSource), "In SVG, let a click on a box open its line of code."),
     )
     max_depth: int | None = field(
         default=None, metadata=_value(limit, "Levels of branches that a tree shows; 0 for all.")

@@ -19,7 +19,7 @@ from gradviz.render.blocks import Blocks, tooltip_note
 from gradviz.render.geometry import FrameBlock, Picture, Words
 from gradviz.render.labels import one_line
 from gradviz.render.metrics import text_width
-from gradviz.render.options import Direction, Options
+from gradviz.render.options import Direction, LinkSource, Options
 from gradviz.render.scene import Scene, scene
 from gradviz.render.sizing import FRAME_TITLE, PAD_X, Sized, frame_title, measured_all
 
@@ -38,10 +38,10 @@ def picture(graph: Graph, options: Options) -> Picture:
     def placer(drawing: Drawing) -> Placement:
         return place(drawing, engine=options.layout, timeout=options.layout_timeout)
 
-    return compose(graph, scene(graph, options), options.direction, placer)
+    return compose(graph, scene(graph, options), options.direction, placer, options.link_source)
 
 
-def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer) -> Picture:
+def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer, link: LinkSource = "none") -> Picture:
     """The picture of a scene, with the boxes where `placer` puts them."""
     sizes = measured_all(drawn.boxes)
     titles = [frame_title(frame.title) for frame in drawn.frames]
@@ -57,7 +57,7 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer) ->
     below = below.moved(MARGIN, top + placement.height)
     above = above.moved(MARGIN, MARGIN)
     found = curves.with_heads(placement, [link.style == "data" for link in drawn.links])
-    blocks = Blocks(graph, drawn.boxes, sizes, placement.x, placement.y)
+    blocks = Blocks(graph, drawn.boxes, sizes, placement.x, placement.y, link)
     labels = tuple(link.label for link in drawn.links)
     around = Rect(0.0, top, inner + 2 * MARGIN, placement.height)
     return Picture(

@@ -129,7 +129,8 @@ def _block(block: Block) -> str:
     x, y, width, height = (number(side) for side in block.rect)
     rounding = 2 if not block.words else 5
     rect = f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{rounding}"/>'
-    return f'<g class="{name}">{tip}{rect}{"".join(_words(words) for words in block.words)}</g>\n'
+    group = f'<g class="{name}">{tip}{rect}{"".join(_words(words) for words in block.words)}</g>'
+    return f'<a href="{escape(block.link)}">{group}</a>\n' if block.link else f"{group}\n"
 
 
 def _words(words: Words, name: str | None = None) -> str:
