@@ -60,7 +60,7 @@ class Tree:
                 if module is not None and id(module) not in found:
                     self._own(self.paths[call.module], module)
             if module is not None:
-                self.parameters[call.module] = _elements(module.parameters())
+                self.parameters[call.module] = elements(module.parameters())
         self.pending.clear()
 
     def _path(self, call: Call, path: str | None) -> str:
@@ -80,10 +80,11 @@ def joined(outer: str, inner: str) -> str:
     return f"{outer}.{inner}" if outer and inner else outer or inner
 
 
-def _elements(parameters: Iterable[torch.Tensor]) -> int | None:
+def elements(parameters: Iterable[torch.Tensor]) -> int | None:
+    """How many numbers these parameters hold; None when one of them has no shape yet."""
     try:
         return sum(parameter.numel() for parameter in parameters)
-    except (RuntimeError, ValueError):  # a lazy parameter that has no shape yet
+    except (RuntimeError, ValueError):  # a lazy parameter
         return None
 
 
@@ -198,11 +199,10 @@ class ModuleCalls:
         error = _error_that_left(sys._getframe(1)) if result[-1] is None else None
         if error is not None:
             _note_failure(tape, call, error, arguments)
-        elif torch._C._get_tracing_state() is None:  # a trace would record the reading of a shape
-            tensors = _tensors(result[-1])
-            if tensors:
-                call.output = _facts(tensors[0])
-            tape.last.append((call, [weakref.ref(tensor) for tensor in tensors]))
+        if torch._C._get_tracing_state() is not None:
+            return  # torch.jit.trace would record that a shape is read
+        if error is None:
+            _note_output(tape, call, _tensors(result[-1]))
         if call.parent is None:
             call.tree.settle()
 
@@ -242,6 +242,12 @@ def _error_that_left(frame: FrameType) -> BaseException | None:
     error = sys.exc_info()[1]
     trace = error.__traceback__ if error is not None else None
     return error if trace is not None and trace.tb_frame is frame else None
+
+
+def _note_output(tape: Tape, call: Call, tensors: list[torch.Tensor]) -> None:
+    if tensors:
+        call.output = _facts(tensors[0])
+    tape.last.append((call, [weakref.ref(tensor) for tensor in tensors]))
 
 
 def _note_failure(tape: Tape, call: Call, error: BaseException, arguments: Any) -> None:
