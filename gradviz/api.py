@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gradviz.capture.naming import namespaces
+from gradviz.analysis.infer import infer_scopes
+from gradviz.capture.naming import namespaces, outermost_modules
+from gradviz.capture.owned import Owned
 from gradviz.capture.walker import capture
 from gradviz.graph import Graph
 
@@ -26,6 +28,9 @@ def walk(
     saved: bool = True,
 ) -> Graph:
     """The autograd graph behind `outputs`, as a detached `Graph`.
+
+    Operations are grouped by the module that owns their parameters, as far as that tells (`gradviz.analysis.infer`). Which
+    module was called, and from which line, only `gradviz.record` knows.
 
     Args:
         outputs: a tensor, or any nesting of dict, list, tuple, namedtuple, dataclass or model output.
@@ -45,7 +50,10 @@ def walk(
 
     Source: https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.Node
     """
-    return capture(outputs, model=model, params=params, variables=namespaces(sys._getframe(1)), saved=saved)
+    variables = namespaces(sys._getframe(1))
+    owned = Owned(outermost_modules(model, variables))
+    graph = capture(outputs, model=model, params=params, variables=variables, saved=saved, attribution=owned)
+    return infer_scopes(graph)
 
 
 def flow(

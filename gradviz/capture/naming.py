@@ -192,14 +192,20 @@ def _outermost(scanned: Sequence[_Scanned]) -> _Named:
     return kept
 
 
+def outermost_modules(
+    model: torch.nn.Module | None, variables: Sequence[Namespace]
+) -> list[tuple[str, torch.nn.Module]]:
+    """The modules that the caller knows with their names: `model` without one, then the variables."""
+    given = [("", model)] if model is not None else []
+    return given + _outermost([_scan(namespace) for namespace in variables])
+
+
 def module_paths(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, str]:
     """The caller's path for every module it knows, by identity: below `model` as the model names it, else by variable."""
     found: dict[int, str] = {}
-    if model is not None:
-        found.update((id(module), path) for path, module in model.named_modules())
-    for name, outermost in _outermost([_scan(namespace) for namespace in variables]):
+    for name, outermost in outermost_modules(model, variables):
         for path, module in outermost.named_modules():
-            found.setdefault(id(module), f"{name}.{path}" if path else name)
+            found.setdefault(id(module), f"{name}.{path}" if name and path else name or path)
     return found
 
 

@@ -13,6 +13,7 @@ from types import TracebackType
 import torch
 
 from gradviz.capture import session as sessions
+from gradviz.capture.late_recording import untraced
 from gradviz.capture.module_calls import Tape
 from gradviz.capture.naming import Namespace, module_paths, namespaces
 from gradviz.capture.private import CAN_RECORD, peek_sequence
@@ -88,7 +89,10 @@ class Recording:
         """
         variables = namespaces(sys._getframe(1))
         attribution = self.attribution(model, variables)
-        return capture(outputs, model=model, params=params, variables=variables, saved=saved, attribution=attribution)
+        with untraced():
+            return capture(
+                outputs, model=model, params=params, variables=variables, saved=saved, attribution=attribution
+            )
 
     def last_outputs(self, error: BaseException | None = None) -> LastOutputs:
         """What a forward had computed when it failed, to be given to `graph`, and where it failed.
