@@ -145,7 +145,7 @@ def test_a_folded_graph_counts_as_its_original() -> None:
 
 def test_bytes_of_a_linear_layer_and_exp_by_hand() -> None:
     layer, x = nn.Linear(10, 20), torch.randn(64, 10)
-    found = gradviz.saved(gradviz.walk(layer(x).exp().sum(), model=layer))
+    found = gradviz.saved(gradviz.walk(layer(x).exp().sum(), model=layer), "op")
     by_name = {row.name: row for row in found.rows}
     assert by_name["ExpBackward0"].kinds == {"activation": 64 * 20 * 4}
     assert by_name["AddmmBackward0"].kinds["input"] == 64 * 10 * 4
