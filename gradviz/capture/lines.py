@@ -45,7 +45,8 @@ class UserCode:
         self._not_user = tuple(folder.rstrip("/\\") + sep for folder in (*not_user,) for sep in ("/", "\\"))
         self._stdlib = tuple(stdlib + sep for sep in ("/", "\\")) if stdlib else ()
         self._files: dict[str, bool] = {}
-        self._codes: dict[int, tuple[CodeType, dict[int, SourceLine] | None]] = {}
+        self._held: list[CodeType] = []
+        self.known: dict[int, dict[int, SourceLine] | None] = {}
 
     def holds(self, file: str) -> bool:
         """Whether the user wrote this file."""
@@ -62,12 +63,13 @@ class UserCode:
     def lines(self, code: CodeType) -> dict[int, SourceLine] | None:
         """The lines of `code` made so far, by number; None when the code is not the user's.
 
-        The code object is held so that its identity stays its own: hashing one would read all of it.
+        `known` has the same by the identity of the code, for those who cannot wait. The code object is held so that its
+        identity stays its own: hashing one would read all of it.
         """
-        entry = self._codes.get(id(code))
-        if entry is None:
-            entry = self._codes[id(code)] = (code, {} if self.holds(code.co_filename) else None)
-        return entry[1]
+        if id(code) not in self.known:
+            self._held.append(code)
+            self.known[id(code)] = {} if self.holds(code.co_filename) else None
+        return self.known[id(code)]
 
     def line(self, code: CodeType, number: int | None) -> SourceLine | None:
         """One line of `code`, or None when the code is not the user's."""

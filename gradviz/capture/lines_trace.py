@@ -27,11 +27,11 @@ class TraceWatcher:
         self._threads_before: Any = None
         self._trace_before: Any = None
         self._mine: _ThreadTrace | None = None
-        self._stopped = False
+        self.stopped = False
 
     def start(self, frame: FrameType) -> None:
         """Trace from here on. `frame` is the innermost running frame of the user's."""
-        self._mine = trace = _ThreadTrace(self._user, self._peek, self._steps(), self._is_stopped)
+        self._mine = trace = _ThreadTrace(self, self._user, self._peek, self._steps())
         self._trace_before = sys.gettrace()
         self._threads_before = threading.gettrace()
         running: FrameType | None = frame
@@ -46,7 +46,7 @@ class TraceWatcher:
 
     def stop(self, frame: FrameType) -> None:
         """Put everything back. Other threads find out at their next call."""
-        self._stopped = True
+        self.stopped = True
         sys.settrace(self._trace_before)
         if threading.gettrace() == self._new_thread:
             threading.settrace(self._threads_before)
@@ -63,14 +63,11 @@ class TraceWatcher:
         self._before.clear()
         self._trace_before = self._threads_before = None
 
-    def _is_stopped(self) -> bool:
-        return self._stopped
-
     def _new_thread(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if self._stopped:
+        if self.stopped:
             sys.settrace(None)
             return None
-        trace = _ThreadTrace(self._user, self._peek, self._steps(), self._is_stopped)
+        trace = _ThreadTrace(self, self._user, self._peek, self._steps())
         sys.settrace(trace.call)
         return trace.call(frame, event, argument)
 
@@ -86,33 +83,46 @@ def _forget_locals(frame: FrameType) -> None:
 
 
 class _ThreadTrace:
-    """The trace functions of one thread."""
+    """The trace functions of one thread. Written flat, because they run at every call and every line."""
 
-    __slots__ = ("_peek", "_steps", "_stopped", "_user")
+    __slots__ = ("_known", "_peek", "_steps", "_user", "_watcher")
 
-    def __init__(self, user: UserCode, peek: Peek, steps: LineSteps, stopped: Callable[[], bool]) -> None:
-        self._user, self._peek, self._steps, self._stopped = user, peek, steps, stopped
+    def __init__(self, watcher: TraceWatcher, user: UserCode, peek: Peek, steps: LineSteps) -> None:
+        self._watcher, self._user, self._peek, self._steps = watcher, user, peek, steps
+        self._known = user.known
 
     def note(self, frame: FrameType | None) -> None:
         self._steps.add(self._peek(), self._user.innermost(frame))
 
     def call(self, frame: FrameType, event: str, argument: Any) -> Any:
         """For every function that is entered, and every generator that is resumed."""
-        if self._stopped():
+        code = frame.f_code
+        try:
+            lines = self._known[id(code)]
+        except KeyError:
+            lines = self._user.lines(code)
+        if lines is None:
+            return None
+        if self._watcher.stopped:
             sys.settrace(None)
             return None
-        line = self._user.line(frame.f_code, frame.f_lineno)
-        if line is None:
-            return None
-        self._steps.add(self._peek(), line)
-        return self.local
+        return self.local(frame, "line", None)
 
     def local(self, frame: FrameType, event: str, argument: Any) -> Any:
         """For what happens inside a function of the user's. An exception that leaves it is a return, too."""
-        if self._stopped():
+        if self._watcher.stopped:
             return None
         if event == "line":
-            self._steps.add(self._peek(), self._user.line(frame.f_code, frame.f_lineno))
+            number, code = frame.f_lineno, frame.f_code
+            lines = self._known.get(id(code))
+            line = lines.get(number) if lines else None
+            if line is None:
+                line = self._user.line(code, number)
+            steps, made = self._steps, self._peek()
+            if steps.numbers[-1] == made:
+                steps.values[-1] = line
+            else:
+                steps.add(made, line)
         elif event == "return":
             self.note(frame.f_back)
         return self.local

@@ -7,19 +7,24 @@ recording keeps nothing alive. Does not know source lines or graphs.
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from gradviz.capture.late_recording import untraced
 from gradviz.capture.private import hide_global_hooks, peek_sequence
 from gradviz.capture.steps import Steps
 
 _CALL_NOTES = 1_000_000  # begins and ends of calls that a tape keeps, some 70 MB
 
+_new = object.__new__
+_weak = weakref.ref
+_without_functions = torch._C.DisableTorchFunction  # runs nobody's `__torch_function__`
 _LAST = 8  # completed calls whose outputs a failed forward is shown from
 
 
@@ -89,24 +94,16 @@ def elements(parameters: Iterable[torch.Tensor]) -> int | None:
 
 
 class Call:
-    """One call of one module."""
+    """One call of one module. `output` is shape, dtype, device and layout of its first output tensor."""
 
     __slots__ = ("frame", "module", "number", "output", "parent", "tree")
 
-    def __init__(self, number: int, module: SeenModule, tree: Tree, parent: Call | None, frame: int) -> None:
-        self.number = number
-        self.module = module
-        self.tree = tree
-        self.parent = parent
-        self.frame = frame
-        self.output: OutputFacts | None = None
-
-
-class OutputFacts(NamedTuple):
-    shape: Any
-    dtype: torch.dtype
-    device: torch.device
-    layout: torch.layout
+    number: int
+    module: SeenModule
+    tree: Tree
+    parent: Call | None
+    frame: int
+    output: tuple[Any, torch.dtype, torch.device, torch.layout] | None
 
 
 class Tape:
@@ -128,6 +125,12 @@ class Tape:
         return max(self.lines.numbers[-1], self.calls.numbers[-1])
 
 
+class LocalTape(threading.local):
+    """The tape of the running thread."""
+
+    tape: Tape | None = None
+
+
 class FailedCall:
     """The innermost call that an exception left, with what it was given."""
 
@@ -139,9 +142,10 @@ class FailedCall:
 
 
 class ModuleCalls:
-    """The hooks. `tape` gives the log of the thread that calls it."""
+    """The hooks. `local` has the tape of the running thread; where there is none yet, `tape` makes it."""
 
-    def __init__(self, tape: Callable[[], Tape]) -> None:
+    def __init__(self, local: LocalTape, tape: Callable[[], Tape]) -> None:
+        self._local = local
         self._tape = tape
         self._seen: dict[int, SeenModule] = {}
         self._trees: dict[SeenModule, Tree] = {}
@@ -165,66 +169,81 @@ class ModuleCalls:
         return list(self._trees.values())
 
     # The two hooks return None, so that torch leaves arguments and result as they are. Under torch.compile they must do
-    # nothing at all, or what they do is compiled into the user's function.
+    # nothing at all, or what they do is compiled into the user's function. They are written flat: `sys.settrace` would
+    # trace every function that they call.
 
     def _enter(self, module: torch.nn.Module, arguments: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        tape = self._tape()
-        frame = sys._getframe(1)
-        stack = tape.stack
-        while stack and not _runs_inside(frame, stack[-1].frame):
-            stack.pop()  # a call that an interrupt left: hooks run for exceptions, not for KeyboardInterrupt
+        tape = self._local.tape or self._tape()
+        stack, frame = tape.stack, sys._getframe(1)
+        while stack:  # does this call run inside the one that began last?
+            outer, code, around = stack[-1].frame, frame.f_code, frame.f_back
+            while around is not None and (id(around) != outer or around.f_code is not code):
+                around = around.f_back
+            if around is not None:
+                break
+            stack.pop()  # no: an interrupt ended that one. Hooks run for exceptions, but not for KeyboardInterrupt.
         seen = self._seen.get(id(module))
         if seen is None or seen.ref() is not module:
             seen = self._seen[id(module)] = SeenModule(module)
-        parent = stack[-1] if stack else None
-        tree = parent.tree if parent is not None else self._tree(seen)
-        self._count += 1
-        call = Call(self._count, seen, tree, parent, id(frame))
-        if seen not in tree.parameters:
-            tree.parameters[seen] = None
-            tree.pending.append(call)
+        call = _new(Call)
+        call.module, call.frame, call.output = seen, id(frame), None
+        self._count = call.number = self._count + 1
+        if stack:
+            call.parent, call.tree = stack[-1], stack[-1].tree
+        else:
+            call.parent, call.tree = None, self._tree(seen)
+        if seen not in call.tree.parameters:
+            call.tree.parameters[seen] = None
+            call.tree.pending.append(call)
         stack.append(call)
-        tape.calls.add(peek_sequence(), call)
+        made, steps = peek_sequence(), tape.calls
+        if steps.numbers[-1] == made:
+            steps.values[-1] = call
+        else:
+            steps.add(made, call)
 
     def _leave(self, module: torch.nn.Module, arguments: Any, *result: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        tape = self._tape()
-        call = _closed(tape.stack, module)
-        if call is None:
-            return
-        tape.calls.add(peek_sequence(), call.parent)
-        error = _error_that_left(sys._getframe(1)) if result[-1] is None else None
+        tape = self._local.tape or self._tape()
+        stack = tape.stack
+        if stack and stack[-1].module.ref() is module:
+            call = stack.pop()
+        else:
+            found = _closed(stack, module)
+            if found is None:
+                return
+            call = found
+        made, steps = peek_sequence(), tape.calls
+        if steps.numbers[-1] == made:
+            steps.values[-1] = call.parent
+        else:
+            steps.add(made, call.parent)
+        output = result[-1]
+        error = _error_that_left(sys._getframe(1)) if output is None else None
         if error is not None:
             _note_failure(tape, call, error, arguments)
-        if torch._C._get_tracing_state() is not None:
-            return  # torch.jit.trace would record that a shape is read
-        if error is None:
-            _note_output(tape, call, _tensors(result[-1]))
-        if call.parent is None:
-            call.tree.settle()
+        elif torch._C._get_tracing_state() is None:  # torch.jit.trace would record that a shape is read
+            if not isinstance(output, torch.Tensor):
+                _note_outputs(tape, call, output)
+            else:
+                with _without_functions():
+                    try:
+                        call.output = (output.shape, output.dtype, output.device, output.layout)
+                    except RuntimeError:  # a strided nested tensor has no shape
+                        pass
+                tape.last.append((call, [_weak(output)]))
+        if call.parent is None and call.tree.pending and torch._C._get_tracing_state() is None:
+            with untraced():
+                call.tree.settle()
 
     def _tree(self, seen: SeenModule) -> Tree:
         tree = self._trees.get(seen)
         if tree is None:
             tree = self._trees[seen] = Tree(seen)
         return tree
-
-
-def _runs_inside(frame: FrameType, outer: int) -> bool:
-    """Whether the module call that runs in `frame` was made inside the one whose frame has the identity `outer`.
-
-    A frame that ended may pass its identity on, but only to a call that began later, and that one was then asked itself.
-    """
-    code = frame.f_code
-    around = frame.f_back
-    while around is not None:
-        if id(around) == outer and around.f_code is code:
-            return True
-        around = around.f_back
-    return False
 
 
 def _closed(stack: list[Call], module: torch.nn.Module) -> Call | None:
@@ -244,10 +263,17 @@ def _error_that_left(frame: FrameType) -> BaseException | None:
     return error if trace is not None and trace.tb_frame is frame else None
 
 
-def _note_output(tape: Tape, call: Call, tensors: list[torch.Tensor]) -> None:
+def _note_outputs(tape: Tape, call: Call, output: Any) -> None:
+    """Note a result that is not a tensor but may hold some; the first one stands for its shape."""
+    tensors = _tensors(output)
     if tensors:
-        call.output = _facts(tensors[0])
-    tape.last.append((call, [weakref.ref(tensor) for tensor in tensors]))
+        with _without_functions():
+            try:
+                first = tensors[0]
+                call.output = (first.shape, first.dtype, first.device, first.layout)
+            except RuntimeError:
+                pass
+    tape.last.append((call, [_weak(tensor) for tensor in tensors]))
 
 
 def _note_failure(tape: Tape, call: Call, error: BaseException, arguments: Any) -> None:
@@ -267,12 +293,3 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     elif not isinstance(value, (tuple, list)):
         return []
     return [item for item in value if isinstance(item, torch.Tensor)]
-
-
-def _facts(tensor: torch.Tensor) -> OutputFacts | None:
-    """Shape and type of an output. Runs nobody's `__torch_function__`."""
-    with torch._C.DisableTorchFunction():
-        try:
-            return OutputFacts(tensor.shape, tensor.dtype, tensor.device, tensor.layout)
-        except RuntimeError:  # a strided nested tensor has no shape
-            return None

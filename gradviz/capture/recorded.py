@@ -155,11 +155,10 @@ def _distinct(name: str, taken: set[str]) -> str:
 
 
 def _output(call: Call) -> TensorInfo | None:
-    facts = call.output
-    if facts is None:
+    if call.output is None:
         return None
-    layout = str(facts.layout).removeprefix("torch.")
-    return TensorInfo(shape_of(facts.shape), dtype_name(facts.dtype), device_name(facts.device), layout)
+    shape, dtype, device, layout = call.output
+    return TensorInfo(shape_of(shape), dtype_name(dtype), device_name(device), str(layout).removeprefix("torch."))
 
 
 def _with_text(line: SourceLine | None) -> SourceLine | None:

@@ -14,15 +14,11 @@ import torch
 
 import gradviz
 from gradviz.capture.lines import LineSteps, UserCode, watcher
-from gradviz.capture.module_calls import ModuleCalls, Tape
+from gradviz.capture.module_calls import LocalTape, ModuleCalls, Tape
 from gradviz.capture.private import peek_sequence
 
 _LIBRARIES = [os.path.dirname(module.__file__ or "") for module in (torch, gradviz)]
 _FUNCTORCH = os.path.join(os.path.dirname(_LIBRARIES[0]), "functorch")  # torch's own, installed beside it
-
-
-class _Local(threading.local):
-    tape: Tape | None = None
 
 
 class Session:
@@ -30,10 +26,10 @@ class Session:
 
     def __init__(self) -> None:
         self.tapes: list[Tape] = []
-        self.calls = ModuleCalls(self.tape)
+        self._local = LocalTape()
+        self.calls = ModuleCalls(self._local, self.tape)
         self.user = UserCode([*_LIBRARIES, _FUNCTORCH])
         self._watcher = watcher(self.user, peek_sequence, self._lines)
-        self._local = _Local()
         self._open = 0
 
     def tape(self) -> Tape:
