@@ -6,11 +6,10 @@ marked `attribution="inferred"`: it tells which parameters an operation works wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from gradviz.analysis.scopes import ScopeTree
-from gradviz.graph import Edge, Graph, Node
+from gradviz.graph import Graph
 
 _SAME_VALUES = (
     "T", "Transpose", "Permute", "View", "UnsafeView", "ReshapeAlias", "Expand", "Unsqueeze", "Squeeze", "Select", "Slice",
@@ -46,59 +45,71 @@ def infer_scopes(graph: Graph) -> Graph:
     return replace(graph, nodes=nodes, attribution="inferred")
 
 
+_SEVERAL = -1  # modules that nothing contains
+
+
 class _Inference:
-    """One graph. Scopes are ids, None means none."""
+    """One graph. Scopes are ids, None means that no parameter tells."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._tree = ScopeTree(graph)
-        self._common: dict[frozenset[int], int | None] = {}
+        self._around: dict[tuple[int, int], int] = {}
 
     def scopes(self) -> list[int | None]:
-        owned = self._owned()
-        before, after = self._spread(owned, up=True), self._spread(owned, up=False)
-        for node in self._graph.nodes:
-            i = node.id
-            if owned[i] is None and i not in self._graph.leaf_of and None not in (before[i], after[i]):
-                owned[i] = self.common((before[i], after[i]))
-        return owned
+        """The scope of each node."""
+        owned, before = self._from_the_leaves()
+        return [scope if scope != _SEVERAL else None for scope in self._from_the_roots(owned, before)]
 
-    def _owned(self) -> list[int | None]:
-        """Scopes of the leaves, of the views of one, and of the operations that consume either."""
-        nodes = self._graph.nodes
+    def _from_the_leaves(self) -> tuple[list[int | None], list[int | None]]:
+        """Scopes of the leaves, of the views of one, and of the operations that consume either; and for every node what is
+        around the owned nodes that it was computed from."""
+        nodes, join = self._graph.nodes, self._join
         owned: list[int | None] = [node.scope for node in nodes]
-        parameter = [node.id in self._graph.leaf_of and node.scope is not None for node in nodes]
+        before = list(owned)
+        parameter = [scope is not None for scope in owned]
         for i in reversed(self._graph.order):
             inputs = self._graph.inputs(i)
-            found = [owned[edge.producer] for edge in inputs if parameter[edge.producer]]
-            if found:
-                owned[i] = self.common(found)
-                parameter[i] = _is_view(nodes[i], inputs)
-        return owned
+            if not inputs:
+                continue
+            mine = earlier = None
+            for edge in inputs:
+                if parameter[edge.producer]:
+                    mine = join(mine, owned[edge.producer])
+                else:
+                    earlier = join(earlier, before[edge.producer])
+            if mine is not None:
+                owned[i] = before[i] = mine
+                parameter[i] = len(inputs) == 1 and nodes[i].op in _VIEWS
+            else:
+                before[i] = earlier
+        return owned, before
 
-    def _spread(self, owned: list[int | None], up: bool) -> list[int | None]:
-        """For each node its scope, else what is around the scopes of the nodes nearest to it on one side.
+    def _from_the_roots(self, owned: list[int | None], before: list[int | None]) -> list[int | None]:
+        """With scopes for the nodes between owned ones: around what came before and what comes after."""
+        join, scopes = self._join, list(owned)
+        after: list[int | None] = [None] * len(scopes)
+        for i in self._graph.order:
+            inputs = self._graph.inputs(i)
+            if owned[i] is not None:
+                after[i] = owned[i]
+            elif inputs and before[i] is not None and after[i] is not None:
+                scopes[i] = join(before[i], after[i])
+            later = after[i]
+            for edge in inputs:
+                after[edge.producer] = join(after[edge.producer], later)
+        return scopes
 
-        `up` looks at what a node was computed from, else at what was computed from it.
-        """
-        found = list(owned)
-        for i in reversed(self._graph.order) if up else self._graph.order:
-            if found[i] is None:
-                near = (
-                    [e.producer for e in self._graph.inputs(i)]
-                    if up
-                    else [e.consumer for e in self._graph.consumers(i)]
-                )
-                found[i] = self.common(found[j] for j in near)
+    def _join(self, one: int | None, other: int | None) -> int | None:
+        """The innermost scope around both; the other where one is unknown."""
+        if one == other or other is None:
+            return one
+        if one is None or other == _SEVERAL:
+            return other
+        if one == _SEVERAL:
+            return one
+        found = self._around.get((one, other))
+        if found is None:
+            common = self._tree.common({one, other})
+            found = self._around[one, other] = _SEVERAL if common is None else common
         return found
-
-    def common(self, scopes: Iterable[int | None]) -> int | None:
-        """The innermost scope around all that are known; None when there is none, or none is known."""
-        key = frozenset(scope for scope in scopes if scope is not None)
-        if key not in self._common:
-            self._common[key] = self._tree.common(set(key))
-        return self._common[key]
-
-
-def _is_view(node: Node, inputs: tuple[Edge, ...]) -> bool:
-    return node.op in _VIEWS and len(inputs) == 1
