@@ -27,10 +27,13 @@ _GENERATED = ("<frozen ", "<eval_with_key>", "<torch_package", "<attrs generated
 
 
 class Watcher(Protocol):
-    """Notes lines between `start` and `stop`. `join` and `leave` are for a further thread that runs already."""
+    """Notes lines between `start` and `stop`, which come in pairs, possibly nested and in several threads.
+
+    `frame` is the innermost running frame of the user's; `last` says that no other pair is open.
+    """
 
     def start(self, frame: FrameType) -> None: ...
-    def stop(self, frame: FrameType) -> None: ...
+    def stop(self, frame: FrameType, last: bool) -> None: ...
 
 
 class UserCode:

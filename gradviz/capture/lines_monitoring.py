@@ -29,7 +29,12 @@ class MonitoringWatcher:
         self._tool: int | None = None
 
     def start(self, frame: FrameType) -> None:
-        """Monitor from here on. `frame` is the innermost running frame of the user's."""
+        """Monitor from here on."""
+        if self._tool is None:
+            self._begin()
+        self._steps().add(self._peek(), self._user.innermost(frame))
+
+    def _begin(self) -> None:
         tool = self._tool = free_tool()
         if tool is None:
             raise RuntimeError("no tool number of sys.monitoring is free")
@@ -47,13 +52,13 @@ class MonitoringWatcher:
             wanted |= event
         _monitoring.set_events(tool, wanted)
         _monitoring.restart_events()  # an earlier tool of this number may have silenced the user's code
-        self._steps().add(self._peek(), self._user.innermost(frame))
 
-    def stop(self, frame: FrameType) -> None:
-        """Give the tool number back."""
-        tool, self._tool = self._tool, None
-        if tool is None:
+    def stop(self, frame: FrameType, last: bool) -> None:
+        """After the last recording: give the tool number back."""
+        tool = self._tool
+        if tool is None or not last:
             return
+        self._tool = None
         events = _monitoring.events
         _monitoring.set_events(tool, 0)
         for name in ("LINE", "PY_START", "PY_RESUME", "PY_RETURN", "PY_YIELD", "PY_UNWIND", "PY_THROW"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from inspect import CO_OPTIMIZED
 from types import FrameType
 from typing import Any
@@ -18,58 +18,79 @@ from gradviz.capture.lines import LineSteps, Peek, StepsOfThread, UserCode
 Trace = Callable[[FrameType, str, Any], Any]
 
 
+class _Here(threading.local):
+    """What was changed in the running thread, and for how many recordings."""
+
+    count = 0
+    mine: _ThreadTrace | None = None
+    trace_before: Any = None
+    frames_before: tuple[tuple[FrameType, Trace | None], ...] = ()
+
+
 class TraceWatcher:
-    """Traces the thread that starts it and every thread started meanwhile."""
+    """Traces every thread that starts it, and those that are started meanwhile."""
 
     def __init__(self, user: UserCode, peek: Peek, steps: StepsOfThread) -> None:
         self._user, self._peek, self._steps = user, peek, steps
-        self._before: list[tuple[FrameType, Trace | None]] = []
+        self._here = _Here()
         self._threads_before: Any = None
-        self._trace_before: Any = None
-        self._mine: _ThreadTrace | None = None
-        self.stopped = False
+        self._started = self.stopped = False
 
     def start(self, frame: FrameType) -> None:
-        """Trace from here on. `frame` is the innermost running frame of the user's."""
-        self._mine = trace = _ThreadTrace(self, self._user, self._peek, self._steps())
-        self._trace_before = sys.gettrace()
-        self._threads_before = threading.gettrace()
-        running: FrameType | None = frame
-        while running is not None:
-            if self._user.holds(running.f_code.co_filename):
-                self._before.append((running, running.f_trace))
-                running.f_trace = trace.local
-            running = running.f_back
-        threading.settrace(self._new_thread)
+        """Trace this thread from here on. `frame` is the innermost running frame of the user's."""
+        if not self._started:
+            self._started, self._threads_before = True, threading.gettrace()
+            threading.settrace(self._new_thread)
+        here = self._here
+        here.count += 1
+        if here.count > 1 or here.mine is not None:
+            return
+        here.mine = trace = _ThreadTrace(self, self._user, self._peek, self._steps())
+        here.trace_before = sys.gettrace()
+        frames = [running for running in _outwards(frame) if self._user.holds(running.f_code.co_filename)]
+        here.frames_before = tuple((running, running.f_trace) for running in frames)
+        for running in frames:
+            running.f_trace = trace.local
         sys.settrace(trace.call)
         trace.note(frame)
 
-    def stop(self, frame: FrameType) -> None:
-        """Put everything back. Other threads find out at their next call."""
-        self.stopped = True
-        sys.settrace(self._trace_before)
-        if threading.gettrace() == self._new_thread:
-            threading.settrace(self._threads_before)
-        mine, self._mine = self._mine, None
-        for running, before in self._before:
+    def stop(self, frame: FrameType, last: bool) -> None:
+        """Put everything back in this thread; after the `last` recording, threads started meanwhile stop at their next call."""
+        if last:
+            self.stopped = True
+            if threading.gettrace() == self._new_thread:
+                threading.settrace(self._threads_before)
+        here = self._here
+        here.count -= 1
+        if here.count == 0 and here.mine is not None and (last or not here.mine.inherited):
+            self._untrace(frame)
+
+    def _untrace(self, frame: FrameType) -> None:
+        here = self._here
+        mine, here.mine = here.mine, None
+        sys.settrace(here.trace_before)
+        for running, before in here.frames_before:
             running.f_trace = before
-        left: FrameType | None = frame  # those that run still, whether they ran before or were entered meanwhile
-        while left is not None:
-            if mine is not None and left.f_trace == mine.local:
-                left.f_trace = None
-            if left.f_code.co_flags & CO_OPTIMIZED and self._user.holds(left.f_code.co_filename):
-                _forget_locals(left)
-            left = left.f_back
-        self._before.clear()
-        self._trace_before = self._threads_before = None
+        for running in _outwards(frame):  # those that run still, whether they ran before or were entered meanwhile
+            if mine is not None and running.f_trace == mine.local:
+                running.f_trace = None
+            if running.f_code.co_flags & CO_OPTIMIZED and self._user.holds(running.f_code.co_filename):
+                _forget_locals(running)
+        here.trace_before, here.frames_before = None, ()
 
     def _new_thread(self, frame: FrameType, event: str, argument: Any) -> Any:
         if self.stopped:
             sys.settrace(None)
             return None
-        trace = _ThreadTrace(self, self._user, self._peek, self._steps())
+        trace = self._here.mine = _ThreadTrace(self, self._user, self._peek, self._steps(), inherited=True)
         sys.settrace(trace.call)
         return trace.call(frame, event, argument)
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _forget_locals(frame: FrameType) -> None:
@@ -85,9 +106,12 @@ def _forget_locals(frame: FrameType) -> None:
 class _ThreadTrace:
     """The trace functions of one thread. Written flat, because they run at every call and every line."""
 
-    __slots__ = ("_known", "_peek", "_steps", "_user", "_watcher")
+    __slots__ = ("_known", "_peek", "_steps", "_user", "_watcher", "inherited")
 
-    def __init__(self, watcher: TraceWatcher, user: UserCode, peek: Peek, steps: LineSteps) -> None:
+    def __init__(
+        self, watcher: TraceWatcher, user: UserCode, peek: Peek, steps: LineSteps, inherited: bool = False
+    ) -> None:
+        self.inherited = inherited  # from the thread that started this one
         self._watcher, self._user, self._peek, self._steps = watcher, user, peek, steps
         self._known = user.known
 

@@ -47,10 +47,9 @@ class Session:
         """One more recording. `frame` is where the user's code is at."""
         self._open += 1
         self.tape()
-        if self._open > 1:
-            return
         try:
-            self.calls.start()
+            if self._open == 1:
+                self.calls.start()
             self._watcher.start(frame)
         except BaseException:
             self.close(frame)
@@ -59,13 +58,13 @@ class Session:
     def close(self, frame: FrameType) -> bool:
         """One recording less. Returns whether it was the last, after which this session notes nothing more."""
         self._open -= 1
-        if self._open:
-            return False
+        last = not self._open
         try:
-            self._watcher.stop(frame)
+            self._watcher.stop(frame, last)
         finally:
-            self.calls.stop()
-        return True
+            if last:
+                self.calls.stop()
+        return last
 
 
 _lock = threading.RLock()

@@ -55,7 +55,7 @@ def main() -> None:
     except KeyError:
         make()
     (lambda: make())(), make(), make()
-    watching.stop(sys._getframe())
+    watching.stop(sys._getframe(), True)
 
 
 main()

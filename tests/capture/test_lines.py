@@ -59,7 +59,7 @@ def steps(library: Library) -> Iterator[Steps[SourceLine]]:
     frame: FrameType = sys._getframe()
     watching.start(frame)
     yield steps
-    watching.stop(frame)
+    watching.stop(frame, True)
     assert sys.gettrace() is before
     library.check(steps)
 
@@ -138,7 +138,7 @@ def test_two_threads_have_logs_of_their_own(library: Library) -> None:
     thread = threading.Thread(target=work, name="other")
     thread.start()
     thread.join()
-    watching.stop(sys._getframe())
+    watching.stop(sys._getframe(), True)
     line = found["other"].at(0)
     assert line is not None and (line.line, line.function) == library.made[0]
     assert threading.gettrace() is None
@@ -162,7 +162,7 @@ def test_a_trace_function_of_the_users_is_put_back(library: Library) -> None:
         watching.start(frame)
         library.make()
         del seen[:]
-        watching.stop(frame)
+        watching.stop(frame, True)
         assert sys.gettrace() is trace
         assert frame.f_trace is trace
         library.make()

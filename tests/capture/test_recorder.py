@@ -392,6 +392,43 @@ def test_two_threads_with_the_same_numbers_are_left_alone() -> None:
     assert any("2 threads made nodes while recording" in note for note in graph.notes)
 
 
+@pytest.mark.parametrize("first_out", ["main", "other"])
+def test_recordings_in_two_threads_at_once(first_out: str) -> None:
+    x = torch.ones(2, requires_grad=True)
+    begun, go_on = threading.Event(), threading.Event()
+    graphs: list[Graph] = []
+    left: list[object] = []
+
+    def work() -> None:  # runs already when the main thread begins to record
+        go_on.wait(10)
+        go_on.clear()
+        with gradviz.record() as recording:
+            begun.set()
+            if first_out == "main":
+                go_on.wait(10)
+            y = x.sin()  # in the thread
+        left.append(sys.gettrace())
+        graphs.append(recording.graph(y))
+
+    trace = sys.gettrace()
+    thread = threading.Thread(target=work)
+    thread.start()
+    for _ in range(20):
+        x.exp()  # so that the two threads give out different numbers
+    with gradviz.record() as recording:
+        go_on.set()
+        begun.wait(10)
+        if first_out == "other":
+            thread.join()
+        z = x.cos()  # in the main thread
+    assert sys.gettrace() is trace
+    go_on.set()
+    thread.join()
+    assert left == [None]
+    assert texts(graphs[0], "Sin") == ["y = x.sin()  # in the thread"]
+    assert texts(recording.graph(z), "Cos") == ["z = x.cos()  # in the main thread"]
+
+
 # -- use ---------------------------------------------------------------------------------------------------------------
 
 
