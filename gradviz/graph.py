@@ -172,6 +172,14 @@ class Root(NamedTuple):
     why: str = ""
 
 
+class BackwardStep(NamedTuple):
+    """One function that backward calls. `norm` is that of the gradient that arrives, the largest one of several; None when
+    none does, infinite when an entry is not finite."""
+
+    node: int
+    norm: float | None = None
+
+
 @dataclass(frozen=True)
 class Graph:
     """A detached snapshot of an autograd graph.
@@ -194,6 +202,7 @@ class Graph:
     torch: str = ""  # version of torch that recorded the graph
     attribution: Literal["", "recorded", "inferred"] = ""  # where scopes come from
     notes: tuple[str, ...] = ()  # what a reader must know: anything cut, ambiguous or unreadable
+    backward: tuple[BackwardStep, ...] = ()  # in the order of execution; empty when nobody measured gradients
     original: Graph | None = field(default=None, compare=False, repr=False)  # what a folded graph was folded from
 
     # -- reading -----------------------------------------------------------------------------------------------------

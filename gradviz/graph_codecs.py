@@ -87,6 +87,18 @@ class Whole:
         return value
 
 
+class Number:
+    """A number with a fraction; one that JSON cannot say is text."""
+
+    def write(self, value: float, context: Context) -> Any:
+        return value if value - value == 0 else repr(value)
+
+    def read(self, value: Any, context: Context) -> float:
+        if type(value) in (int, float) or value in ("inf", "-inf", "nan"):
+            return float(value)
+        raise Bad(f"is {shown(value)}, not a number")
+
+
 class Size(Whole):
     """One size of a shape: a whole number, or the text of a symbol."""
 

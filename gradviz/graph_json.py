@@ -27,8 +27,10 @@ _LISTS: tuple[tuple[str, Record], ...] = (
     ("roots", schema.ROOT),
     ("scopes", schema.SCOPE),
     ("storages", schema.STORAGE),
+    ("backward", schema.BACKWARD),
 )
 _TABLES: tuple[tuple[str, Record], ...] = (("tensors", schema.TENSOR_ROW), ("sources", schema.SOURCE_ROW))
+_MAY_BE_MISSING = ("backward",)
 _HEAD: dict[str, Codec] = {
     "title": schema.TEXT,
     "torch": schema.TEXT,
@@ -54,6 +56,7 @@ def dump(graph: Graph) -> Iterator[str]:
     for key, codec in _HEAD.items():
         yield f',\n"{key}":{encode(codec.write(getattr(graph, key), context))}'
     lists = [(key, record, getattr(graph, key)) for key, record in _LISTS]
+    lists = [one for one in lists if one[2] or one[0] not in _MAY_BE_MISSING]
     tables = [(key, record, context.written[key]) for key, record in _TABLES]  # filled by then, so they come last
     for key, record, items in (*lists, *tables):
         yield f',\n"{key}":['
@@ -122,6 +125,7 @@ def _refuse_constant(word: str) -> None:
 
 def _graph(data: dict[str, Any]) -> Graph:
     context = Context()
+    data = {**{key: [] for key in _MAY_BE_MISSING}, **data}
     for key, _ in (*_LISTS, *_TABLES):
         if type(data.get(key)) is not list:
             raise Bad("is missing" if key not in data else f"is {shown(data[key])}, not an array", key)

@@ -8,7 +8,20 @@ from __future__ import annotations
 from typing import get_args
 
 from gradviz import graph as model
-from gradviz.graph_codecs import Attributes, Many, Optional, Plain, Record, Reference, Row, Shared, Size, Whole, Word
+from gradviz.graph_codecs import (
+    Attributes,
+    Many,
+    Number,
+    Optional,
+    Plain,
+    Record,
+    Reference,
+    Row,
+    Shared,
+    Size,
+    Whole,
+    Word,
+)
 
 TEXT, BOOL, WHOLE = Plain(str, "text"), Plain(bool, "true or false"), Whole()
 NAMES = Many(TEXT)
@@ -19,6 +32,7 @@ STORAGE_KIND = Word(get_args(model.StorageKind))
 TENSOR_ROW = Row(model.TensorInfo, {"shape": Optional(Many(Size())), "dtype": TEXT, "device": TEXT, "layout": TEXT})
 SOURCE_ROW = Row(model.SourceLine, {"file": TEXT, "line": WHOLE, "function": TEXT, "text": TEXT})
 EDGE = Row(model.Edge, {"consumer": NODE_ID, "producer": NODE_ID, "output": WHOLE, "position": WHOLE, "count": WHOLE})
+BACKWARD = Row(model.BackwardStep, {"node": NODE_ID, "norm": Optional(Number())})
 STORAGE = Record(model.Storage, {"nbytes": Optional(WHOLE), "kind": STORAGE_KIND}, omit="id")
 SCOPE = Record(
     model.Scope,

@@ -7,6 +7,7 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from gradviz.graph import (
+    BackwardStep,
     Base,
     Edge,
     Function,
@@ -127,7 +128,9 @@ def graphs(draw: st.DrawFn, max_nodes: int = 8) -> Graph:
     roots = draw(
         st.lists(st.builds(Root, _below(size), st.integers(0, 2), text, tensors, _maybe(base), text), max_size=3)
     )
+    steps = [BackwardStep(i, draw(_maybe(st.floats(0, allow_nan=False)))) for i in range(draw(st.integers(0, size)))]
     return Graph(
+        backward=tuple(steps),
         nodes=tuple(nodes),
         edges=tuple(edges),
         leaves=tuple(leaves),

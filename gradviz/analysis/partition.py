@@ -81,6 +81,7 @@ class Partition:
             edges=tuple(self._edges(new)),
             leaves=tuple(self._leaf(leaf, new) for leaf in self.graph.leaves if self._is_single(leaf.node)),
             roots=tuple(self._root(root, new) for root in self.graph.roots),
+            backward=(),  # its ids are those of the original, which keeps it
             original=self.graph,
         )
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.progress import progress
+from gradviz.cli.backward import measured
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 
 if TYPE_CHECKING:
     from gradviz.analysis.gradients.flow import GradientFlow
-    from gradviz.capture.target import Live
 
 BY = ("module", "leaf", "node", "edge")
 
@@ -31,7 +30,7 @@ def command(source: Source, by: Any, top: int | None, as_json: bool) -> None:
     on a gradient runs.
     """
     with result_stream() as stream:
-        captured = source.read(_measure)
+        captured = source.read(measured)
         flow = captured.result
         if as_json:
             stream.write(json.dumps(as_data(flow), indent=2) + "\n")
@@ -46,15 +45,6 @@ def command(source: Source, by: Any, top: int | None, as_json: bool) -> None:
             else:
                 stream.write(text(flow, by, rows) + "\n")
     captured.raise_failure()
-
-
-def _measure(live: Live) -> GradientFlow:
-    from gradviz.analysis.gradients.flow import measure
-
-    attribution = live.recording.attribution(live.variables) if live.recording is not None else None
-    with progress("computing gradients"):
-        flow = measure(live.outputs, variables=live.variables, title=live.title, attribution=attribution)
-    return flow.with_names(live.names)
 
 
 def as_data(flow: GradientFlow) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import OutputError
+from gradviz.render.options import Options
 from gradviz.render.registry import FORMATS, format_of, get_format
 
 _DEFAULT = "svg"
@@ -31,6 +32,11 @@ def command(source: Source, output: str | None, format: str | None, **options: A
 
     Without -o it writes a file named after the script into the current folder. The path written is printed.
     """
+    name = format or (_DEFAULT if output in (None, _TO_STDOUT) else format_of(str(output)).name)
+    if name == "txt":  # before a script runs for an hour
+        from gradviz.render.tree import refuse_backward
+
+        refuse_backward(Options.of(options))
     if output == _TO_STDOUT:
         _to_stdout(source, format or _DEFAULT, options)
     else:
@@ -43,13 +49,17 @@ def _suffix(format: str | None) -> str:
 
 def _to_file(source: Source, path: str, format: str | None, options: dict[str, Any]) -> None:
     _check_first(path, format)
-    captured = source.graph()
+    captured = source.graph(backward=_needs_backward(options))
     from gradviz.render.output import save
 
     with progress("drawing the graph"):
         written = save(captured.result, path, format=format, **options)
     click.echo(written)
     captured.raise_failure()
+
+
+def _needs_backward(options: dict[str, Any]) -> bool:
+    return options["color"] == "grad" or bool(options["numbers"])
 
 
 def _check_first(path: str, format: str | None) -> None:
@@ -65,8 +75,7 @@ def _to_stdout(source: Source, format: str, options: dict[str, Any]) -> None:
     if get_format(format).binary and sys.stdout is not None and sys.stdout.isatty():
         raise OutputError(f"{format} is not text, so it is not written to a terminal. Give a file with -o, or a pipe.")
     with result_stream() as stream:
-        captured = source.graph()
-        from gradviz.render.options import Options
+        captured = source.graph(backward=_needs_backward(options))
         from gradviz.render.output import pieces
 
         with progress("drawing the graph"):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gradviz.capture.target_name import Target, parse_target
+from gradviz.cli.backward import with_backward
 from gradviz.cli.progress import progress
 from gradviz.errors import TargetError
 
@@ -49,12 +50,15 @@ class Source:
     keep_going: bool
     record: bool = True
 
-    def graph(self) -> Captured[Graph]:
-        """Read the saved graph, or run the script. Call `raise_failure()` of the result when its graph is written."""
+    def graph(self, *, backward: bool = False) -> Captured[Graph]:
+        """Read the saved graph, or run the script. Call `raise_failure()` of the result when its graph is written.
+
+        With `backward` the graph knows its gradients and the order of backward, unless it was saved without them.
+        """
         from gradviz.capture.target import Captured
 
         if self.target.kind != "graph":
-            return self.read(_read)
+            return self.read(with_backward if backward else _read)
         self._refuse_script_options()
         from gradviz.graph_json import load
 

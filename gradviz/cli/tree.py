@@ -25,6 +25,10 @@ def command(source: Source, **options: Any) -> None:
     pointed at from then on. --by line shows the lines of your code and what each made. What the script prints goes to
     standard error.
     """
+    from gradviz.render.options import Options
+    from gradviz.render.tree import refuse_backward
+
+    refuse_backward(Options.of(options))
     with result_stream() as stream:
         captured = source.graph()
         _print(captured.result, options, stream)

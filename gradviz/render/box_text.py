@@ -5,6 +5,7 @@ This module decides which facts a box shows at first sight; `facts` has the rest
 
 from __future__ import annotations
 
+from gradviz.analysis.arrivals import Arrival
 from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor
 from gradviz.render import labels
 
@@ -31,6 +32,13 @@ def node_lines(graph: Graph, node: Node, *, attributes: bool = False, held: int 
     if attributes:
         lines.extend(labels.attribute_line(name, value) for name, value in node.attributes.items())
     return tuple(line for line in lines if line)
+
+
+def with_arrival(lines: Lines, arrival: Arrival | None, *, numbers: bool, grad: bool) -> Lines:
+    """The lines of a box with its place in backward in front, and the gradient that arrives behind, as asked."""
+    if numbers and arrival is not None:
+        lines = (f"{labels.places_text(arrival)} {lines[0]}", *lines[1:])
+    return (*lines, labels.arrival_text(arrival)) if grad else lines
 
 
 def leaf_lines(leaf: Leaf, uses: int = 1) -> Lines:

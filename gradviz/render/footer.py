@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gradviz.analysis.arrivals import Arrivals
 from gradviz.graph import Graph
 from gradviz.render import labels
 
@@ -55,6 +56,16 @@ def saved_lines(graph: Graph) -> Iterator[str]:
 def held_line(nbytes: Sequence[int]) -> str:
     """What all boxes hold together: their numbers add up to it."""
     return f"held for backward: {labels.bytes_text(sum(nbytes))}, each storage once, at the box that saved it first"
+
+
+def backward_lines(found: Arrivals, *, numbers: bool, grad: bool) -> Iterator[str]:
+    """How to read what backward does at each box."""
+    if numbers:
+        yield "#1, #2, ...: the order in which backward() calls the functions"
+        if any(arrival is not None and arrival.last - arrival.first >= arrival.places for arrival in found.of):
+            yield "#3…7: other boxes have some of the numbers between"
+    if grad:
+        yield "gradient norm: of the gradient that arrives at a function, the largest one when it has several outputs"
 
 
 def is_all_freed(graph: Graph) -> bool:

@@ -5,9 +5,11 @@ Everything here returns one line of plain text. Each format escapes that text it
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Iterable
 
+from gradviz.analysis.arrivals import Arrival
 from gradviz.graph import (
     Function,
     Group,
@@ -21,6 +23,7 @@ from gradviz.graph import (
     SourceLine,
     TensorInfo,
 )
+from gradviz.render.numbers import number
 
 FLAG_WORDS: dict[NodeFlag, str] = {
     "custom": "custom function",
@@ -110,6 +113,31 @@ def scale_text(above: int, most: int | None) -> str:
     if most is None:
         return f"holds more than {bytes_text(above)}"
     return f"holds {bytes_text(above)} to {bytes_text(most)}" if above else f"holds up to {bytes_text(most)}"
+
+
+def places_text(arrival: Arrival) -> str:
+    """Places in the order of backward: `#3`, `#3–7` when they are all of these, else `#3…7`."""
+    if arrival.places == 1:
+        return f"#{arrival.first}"
+    every = arrival.last - arrival.first + 1 == arrival.places
+    return f"#{arrival.first}{'–' if every else '…'}{arrival.last}"
+
+
+def arrival_text(arrival: Arrival | None) -> str:
+    """The norm of the gradient that arrives at a box, or the range of norms inside it."""
+    if arrival is None or arrival.least is None or arrival.most is None:
+        return "no gradient arrives"
+    if not math.isfinite(arrival.most):
+        return "a gradient is not finite"
+    least, most = number(arrival.least), number(arrival.most)
+    return f"gradient norm {most}" if arrival.places == 1 else f"gradient norms {least} to {most}"
+
+
+def norm_scale_text(above: float, most: float | None) -> str:
+    """One step of a scale of gradients: `gradient norm 0.01 to 0.1`."""
+    if most is None:
+        return f"gradient norm above {number(above)}"
+    return f"gradient norm {number(above)} to {number(most)}" if above else f"gradient norm up to {number(most)}"
 
 
 def again(count: int) -> str:

@@ -17,7 +17,7 @@ Direction = Literal["down", "up", "right", "left"]
 Leaves = Literal["auto", "shared", "per-use", "hidden"]
 LayoutEngine = Literal["auto", "dot", "layered"]
 Theme = Literal["auto", "light", "dark"]
-Color = Literal["kind", "memory"]
+Color = Literal["kind", "memory", "grad"]
 
 LinkSource = Literal["none", "vscode", "file"]
 OpNames = Literal["backward", "forward"]
@@ -137,7 +137,11 @@ class Options:
         default="auto", metadata=_choice(get_args(Theme), "Colours; auto follows the reader's setting where it can.")
     )
     color: Color = field(
-        default="kind", metadata=_choice(get_args(Color), "What colours mean: the kind of box, or the memory it holds.")
+        default="kind",
+        metadata=_choice(get_args(Color), "Colours mean the kind of box, memory it holds, or gradient that arrives."),
+    )
+    numbers: bool = field(
+        default=False, metadata=_value(flag, "Number boxes in the order in which backward calls them.")
     )
     by: By = field(
         default="auto",

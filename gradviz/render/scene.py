@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from gradviz.analysis.arrivals import arrivals
 from gradviz.analysis.heat import STEPS, heat
 from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor
 from gradviz.render import box_text, labels
-from gradviz.render.footer import footer_lines, held_line, is_all_freed, saved_lines
+from gradviz.render.footer import backward_lines, footer_lines, held_line, is_all_freed, saved_lines
 from gradviz.render.frames import Frame, Frames
 from gradviz.render.options import Options
 from gradviz.render.palette import HEAT, MEANING, BoxKind
@@ -74,7 +75,7 @@ class Scene(NamedTuple):
 
 
 def scene(graph: Graph, options: Options) -> Scene:
-    """What to draw of a graph under these options (`leaves`, `saved`, `attributes` and `color` matter here).
+    """What to draw of a graph under these options (`leaves`, `saved`, `attributes`, `color`, `numbers` matter).
 
     >>> from gradviz.graph import Edge, Graph, Node, Root, TensorInfo
     >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
@@ -104,6 +105,8 @@ class _Drafter:
         self.split = self._leaves_to_split()
         self.frames = Frames(graph)
         self.heat = heat(graph) if options.color == "memory" else None
+        asked = options.color == "grad" or options.numbers
+        self.arrivals = arrivals(graph) if asked else None
         self.owners = {leaf.storage: leaf.node for leaf in graph.leaves if leaf.storage is not None}
         self.several = {edge.producer for edge in graph.edges if edge.output}  # nodes whose links name the output
         self.several.update(node.id for node in graph.nodes if len(node.outputs) > 1)
@@ -150,6 +153,7 @@ class _Drafter:
             if leaf is None:
                 held = self.heat.nbytes[node.id] if self.heat is not None else 0
                 lines = box_text.node_lines(self.graph, node, attributes=self.options.attributes, held=held)
+                lines = self._with_arrival(lines, node.id)
                 kind = self._kind(node)
                 self.box_of[node.id] = self._add(kind, lines, node.id, node, self._flags(node), node.scope)
             elif not hidden and node.id not in self.split:
@@ -157,14 +161,25 @@ class _Drafter:
                 self.box_of[node.id] = self._draw_leaf(leaf, users)
 
     def _kind(self, node: Node) -> BoxKind:
-        step = self.heat.step(node.id) if self.heat is not None else 0
+        step = self.heat.step(node.id) if self.heat is not None else self._norm_step(node.id)
         return HEAT[step - 1] if step else "group" if node.group else "op"
+
+    def _norm_step(self, node: int) -> int:
+        return self.arrivals.step(node) if self.arrivals is not None and self.options.color == "grad" else 0
+
+    def _with_arrival(self, lines: tuple[str, ...], node: int) -> tuple[str, ...]:
+        if self.arrivals is None:
+            return lines
+        grad, numbers = self.options.color == "grad", self.options.numbers
+        return box_text.with_arrival(lines, self.arrivals.of[node], numbers=numbers, grad=grad)
 
     def _draw_leaf(self, leaf: Leaf, users: Sequence[int], uses: int = 1) -> int:
         """A parameter stands inside the module that all its users are in; any other leaf comes from outside."""
         flags = self._flags(self.graph.nodes[leaf.node])
         scope = self.frames.around(users) if leaf.kind == "parameter" else None
-        return self._add("leaf", box_text.leaf_lines(leaf, uses), leaf.node, leaf, flags, scope)
+        step = self._norm_step(leaf.node)
+        lines = self._with_arrival(box_text.leaf_lines(leaf, uses), leaf.node)
+        return self._add(HEAT[step - 1] if step else "leaf", lines, leaf.node, leaf, flags, scope)
 
     def _flags(self, node: Node) -> tuple[str, ...]:
         if not node.flags:
@@ -265,6 +280,13 @@ class _Drafter:
                 for step, kind in enumerate(HEAT, 1)
                 if kind in drawn
             ]
+        if self.arrivals is not None:
+            scale = self.arrivals.above
+            found += [
+                Legend(kind, labels.norm_scale_text(scale(step), scale(step + 1) if step < STEPS else None))
+                for step, kind in enumerate(HEAT, 1)
+                if kind in drawn and self.options.color == "grad"
+            ]
         return tuple(found)
 
     def _footer(self) -> tuple[str, ...]:
@@ -274,6 +296,8 @@ class _Drafter:
             lines += saved_lines(self.graph)
         if self.heat is not None:
             lines.append(held_line(self.heat.nbytes))
+        if self.arrivals is not None:
+            lines += backward_lines(self.arrivals, numbers=self.options.numbers, grad=self.options.color == "grad")
         return tuple(lines)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from gradviz.analysis.forward_names import with_forward_names
 from gradviz.analysis.heat import heat
+from gradviz.errors import FormatError
 from gradviz.render import labels
 from gradviz.render.footer import footer_lines, held_line
 from gradviz.render.options import Options
@@ -45,6 +46,7 @@ _ASCII = str.maketrans({"├": "|", "└": "`", "│": "|", "─": "-"})
 def tree(graph: Graph, options: Options | None = None) -> RenderableType:
     """The graph as a rich renderable, at most 200 rows unless `max_rows` says otherwise."""
     options = options or Options()
+    refuse_backward(options)
     return TerminalTree(_named(graph, options), options)
 
 
@@ -59,6 +61,7 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
     <BLANKLINE>
     2 backward functions, 0 leaves, 0 outputs, 1 edge
     """
+    refuse_backward(options)
     graph = _named(graph, options)
     if graph.title:
         yield f"{labels.one_line(graph.title)}\n"
@@ -94,6 +97,15 @@ def limited_rows(graph: Graph, options: Options, limit: int) -> Iterator[Row]:
         left = len(graph.nodes) - hidden - len(shown) - sum(row.cut for row in kept)
         what = f"{labels.more(left)} nodes" if left else "more references to the nodes above"
         yield Row("", (("note", f"{what} (max_rows=0 shows all)"),))
+
+
+def refuse_backward(options: Options) -> None:
+    """A tree shows no gradients and no numbers. Raises FormatError, which says what does."""
+    if options.color == "grad" or options.numbers:
+        raise FormatError(
+            "a tree shows no gradients and does not number nodes. `gradviz flow --by node` lists both, "
+            "and `gradviz render` draws them as svg, png, pdf, dot or md."
+        )
 
 
 def _not_shown(row: Row) -> Row:

@@ -118,3 +118,24 @@ def test_the_scripts_output_is_kept_apart(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "end" in done.stderr and "end" not in done.stdout.split()
     assert "\x1b" not in done.stdout
+
+
+def test_a_picture_with_gradients_and_its_file(gradviz: Gradviz, tmp_path: Path) -> None:
+    asked = ("--color", "grad", "--numbers")
+    drawn = gradviz("render", CHAIN_RULE, *asked, "--format", "dot", "-o", "-").stdout
+    assert "#1 MulBackward0" in drawn and r"#4 w\n() float32\ngradient norm 5" in drawn
+    bare, full = tmp_path / "bare.json", tmp_path / "full.json"
+    gradviz("render", CHAIN_RULE, "-o", bare)
+    gradviz("render", CHAIN_RULE, "--numbers", "-o", full)
+    assert gradviz("render", full, *asked, "--format", "dot", "-o", "-").stdout == drawn
+    refused = gradviz("render", bare, *asked, "-o", tmp_path / "bare.svg", code=2)
+    assert refused.exit_code == 2 and "draw the script itself" in refused.stderr
+    assert not (tmp_path / "bare.svg").exists()
+
+
+@pytest.mark.parametrize("words", [("tree",), ("render", "--format", "txt")])
+def test_a_tree_refuses_before_the_script_runs(gradviz: Gradviz, tmp_path: Path, words: tuple[str, ...]) -> None:
+    path = script(tmp_path, "print('ran')")
+    refused = gradviz(*words, path, "--color", "grad", code=2)
+    assert refused.exit_code == 2 and "gradviz flow --by node" in refused.stderr
+    assert "ran" not in refused.stdout + refused.stderr

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +16,7 @@ from gradviz.analysis.gradients.replay import Step, replay
 from gradviz.analysis.gradients.size import Size, Sizes
 from gradviz.capture.attribution import Attribution
 from gradviz.capture.naming import Namespace
-from gradviz.graph import Edge, Graph
+from gradviz.graph import BackwardStep, Edge, Graph
 
 
 class EdgeFlow(NamedTuple):
@@ -38,10 +40,10 @@ class LeafFlow(NamedTuple):
 class GradientFlow(NamedTuple):
     """Gradients of a whole graph.
 
-    `edges` are the graph's, in its order. `leaves` come in execution order; those that no gradient reaches are left out and
-    named in `notes`. `order` is the backward functions by id in execution order, AccumulateGrad included. `incoming` is the
-    size of the gradient that came into each function, the largest one when it has several outputs; functions that no gradient
-    reached are left out.
+    `graph` has the order and the norms in its `backward`. `edges` are the graph's, in its order. `leaves` come in execution
+    order; those that no gradient reaches are left out and named in `notes`. `order` is the backward functions by id in
+    execution order, AccumulateGrad included. `incoming` is the size of the gradient that came into each function, the
+    largest one when it has several outputs; functions that no gradient reached are left out.
     """
 
     graph: Graph
@@ -116,10 +118,15 @@ class _Meter:
             self._leaves.append(LeafFlow(leaf.names, step.node, *arrived[0]))
 
     def result(self, notes: Sequence[str]) -> GradientFlow:
-        graph = self._graph
+        graph = replace(self._graph, backward=tuple(self._backward()))
         edges = tuple(EdgeFlow(edge, self._edges.get(edge)) for edge in graph.edges)
         every = (*notes, *_notes(graph, self._incoming), *graph.notes)
         return GradientFlow(graph, edges, tuple(self._leaves), tuple(self._order), self._incoming, every)
+
+    def _backward(self) -> Iterator[BackwardStep]:
+        for node in self._order:
+            size = self._incoming.get(node)
+            yield BackwardStep(node, None if size is None else math.inf if size.nonfinite else size.norm)
 
 
 # -- notes -------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,85 @@
+"""What backward does at each box of a graph, folded or not: its place in the order, and the gradients that arrive.
+
+Read from `Graph.backward`, which `gradviz.flow` fills. A step of the scale is a factor of ten down from the largest norm,
+since gradients differ by orders of magnitude. Knows nothing of colours and of torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gradviz.analysis.heat import STEPS
+from gradviz.errors import FormatError
+from gradviz.graph import BackwardStep, Graph
+
+
+class Arrival(NamedTuple):
+    """One box: the first and last place of what is inside it, how many places, and the norms that arrive.
+
+    Places begin at 1. `least` and `most` are None when no gradient arrives; `most` is infinite when one is not finite.
+    """
+
+    first: int
+    last: int
+    places: int
+    least: float | None
+    most: float | None
+
+
+class Arrivals(NamedTuple):
+    """Arrivals by node id of the graph given; None for what backward does not call. `largest` is the largest finite norm."""
+
+    of: tuple[Arrival | None, ...]
+    largest: float
+
+    def step(self, node: int) -> int:
+        """From 1 (least) to 5 (above a tenth of the largest, or not finite); 0 where the gradient is zero or none."""
+        arrival = self.of[node]
+        if arrival is None or not arrival.most:
+            return 0
+        return next((step for step in range(STEPS, 1, -1) if arrival.most > self.above(step)), 1)
+
+    def above(self, step: int) -> float:
+        """The norm that a step begins above."""
+        return self.largest / 10.0 ** (STEPS + 1 - step) if step > 1 else 0.0
+
+
+def arrivals(graph: Graph) -> Arrivals:
+    """The arrivals of every node; a folded box has those of all nodes inside it. Raises FormatError when nobody measured.
+
+    >>> from gradviz.graph import BackwardStep, Node
+    >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
+    >>> found = arrivals(Graph(nodes, backward=(BackwardStep(0, 1.0), BackwardStep(1, 0.02))))
+    >>> found.of[1], found.step(0), found.step(1)
+    (Arrival(first=2, last=2, places=1, least=0.02, most=0.02), 5, 4)
+    """
+    whole = graph.original if graph.original is not None else graph
+    if not whole.backward:
+        raise FormatError(
+            "this graph does not know its gradients and the order of backward. On the command line, draw the script itself, "
+            "not a graph saved without them; in Python, draw gradviz.flow(loss).graph."
+        )
+    places = {step.node: place for place, step in enumerate(whole.backward, 1)}
+    found = tuple(
+        _arrival([places[i] for i in inside if i in places], whole.backward) for inside in _inside(graph, whole)
+    )
+    norms = [step.norm for step in whole.backward if step.norm is not None and math.isfinite(step.norm)]
+    return Arrivals(found, max(norms, default=0.0))
+
+
+def _inside(graph: Graph, whole: Graph) -> list[Sequence[int]]:
+    """Ids in the whole graph, for each node. Nodes that were not folded keep their order."""
+    if graph is whole:
+        return [(node.id,) for node in graph.nodes]
+    grouped = {i for node in graph.nodes if node.group is not None for i in node.group.nodes}
+    single = (i for i in range(len(whole.nodes)) if i not in grouped)
+    return [node.group.nodes if node.group is not None else (next(single),) for node in graph.nodes]
+
+
+def _arrival(places: Sequence[int], steps: Sequence[BackwardStep]) -> Arrival | None:
+    if not places:
+        return None
+    norms = [norm for place in places if (norm := steps[place - 1].norm) is not None]
+    return Arrival(min(places), max(places), len(places), min(norms, default=None), max(norms, default=None))

@@ -1,0 +1,30 @@
+"""Measures the gradients of what a script led to, while its tensors are alive, for the commands that show them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gradviz.cli.progress import progress
+
+if TYPE_CHECKING:
+    from gradviz.analysis.gradients.flow import GradientFlow
+    from gradviz.capture.target import Live
+    from gradviz.graph import Graph
+
+
+def measured(live: Live) -> GradientFlow:
+    """The gradients behind the outputs."""
+    from gradviz.analysis.gradients.flow import measure
+
+    attribution = live.recording.attribution(live.variables) if live.recording is not None else None
+    with progress("computing gradients"):
+        flow = measure(live.outputs, variables=live.variables, title=live.title, attribution=attribution)
+    return flow.with_names(live.names)
+
+
+def with_backward(live: Live) -> Graph:
+    """The graph behind the outputs, with its gradients and the order of backward, and what must be known of them."""
+    flow = measured(live)
+    notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))
+    return replace(flow.graph, notes=notes)
