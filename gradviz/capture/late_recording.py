@@ -29,9 +29,9 @@ class LateRecording:
         """Where nodes were made, for `capture`. The namespaces name the outermost modules."""
         return self.recording.attribution(None, variables) if self.recording is not None else None
 
-    def last_outputs(self, error: BaseException) -> LastOutputs | None:
+    def last_outputs(self, error: BaseException, variables: Sequence[Namespace]) -> LastOutputs | None:
         """What had been computed when `error` ended the user's code, and where; None when nothing was recorded."""
-        return self.recording.last_outputs(error) if self.recording is not None else None
+        return self.recording.last_outputs(error, variables) if self.recording is not None else None
 
     def begin(self, until: ExitStack) -> None:
         """Record until the stack is closed."""

@@ -94,11 +94,14 @@ class Recording:
                 outputs, model=model, params=params, variables=variables, saved=saved, attribution=attribution
             )
 
-    def last_outputs(self, error: BaseException | None = None) -> LastOutputs:
+    def last_outputs(
+        self, error: BaseException | None = None, variables: Sequence[Namespace] | None = None
+    ) -> LastOutputs:
         """What a forward had computed when it failed, to be given to `graph`, and where it failed.
 
         Args:
             error: the exception, when the user's code caught it inside the `with`; else it is the one that ended the `with`.
+            variables: namespaces that name the modules; without it the caller's.
 
         The tensors are held weakly: they are there as long as the exception's traceback, or the user, holds them.
 
@@ -110,13 +113,15 @@ class Recording:
         ... except RuntimeError:
         ...     last = recording.last_outputs()
         >>> last.module, list(last.outputs)
-        ('1', ['input of 1'])
+        ('net.1', ['input of net.1'])
         """
         session = self._running()
         found = self._failure if error is None else unfinished(session, error)
         if found is None:
             raise GradvizError("no exception ended this recording, so nothing is unfinished: use graph(outputs)")
-        return found.last_outputs(session)
+        if variables is None:
+            variables = namespaces(sys._getframe(1))
+        return found.last_outputs(session, module_paths(None, variables))
 
     def attribution(self, model: torch.nn.Module | None = None, variables: Sequence[Namespace] = ()) -> Recorded:
         """What `capture` needs to place nodes. The namespaces name the outermost modules."""

@@ -151,9 +151,9 @@ class Run(Generic[T]):
 
     def _read_unfinished(self, failure: Failure | None) -> None:
         """Read what had been computed when the script failed, if a forward pass was under way."""
-        last = (
-            self._recording.last_outputs(failure.error) if self._recording is not None and failure is not None else None
-        )
+        last = None
+        if self._recording is not None and failure is not None:
+            last = self._recording.last_outputs(failure.error, [self._program.namespace])
         if last is None or not last.outputs or last.source is None or not self._need_graph:
             return
         at = f"{os.path.basename(last.source.file)}:{last.source.line}"

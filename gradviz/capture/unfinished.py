@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import linecache
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple
@@ -24,7 +25,7 @@ from gradviz.graph import SourceLine
 class LastOutputs(NamedTuple):
     """`outputs` by what they are ("h", "input of encoder.1", "output of encoder.0"), only those with a graph.
 
-    `module` is the path of the innermost module whose call failed, relative to the outermost; None outside every module.
+    `module` is the path of the innermost module whose call failed, in the caller's names; None outside every module.
     """
 
     outputs: dict[str, torch.Tensor]
@@ -42,17 +43,18 @@ class Unfinished:
     call: Call | None
     candidates: list[tuple[str, weakref.ref[torch.Tensor], Call | None]] = field(default_factory=list)
 
-    def last_outputs(self, session: Session) -> LastOutputs:
-        """The candidates that are alive and have a graph, each tensor once."""
+    def last_outputs(self, session: Session, module_paths: Mapping[int, str]) -> LastOutputs:
+        """The candidates that are alive and have a graph, each tensor once. The caller's module paths are by identity."""
         session.calls.trees()  # settles the paths
         found: dict[str, torch.Tensor] = {}
         for what, reference, call in self.candidates:
             tensor = reference()
             if tensor is None or any(tensor is known for known in found.values()) or not _has_graph(tensor):
                 continue
-            name = f"{what} {_path(call)}" if call is not None else what
+            name = f"{what} {_path(call, module_paths)}" if call is not None else what
             found.setdefault(name if name not in found else f"{name} ({len(found)})", tensor)
-        return LastOutputs(found, _path(self.call) if self.call is not None else None, self.source, self.error)
+        module = _path(self.call, module_paths) if self.call is not None else None
+        return LastOutputs(found, module, self.source, self.error)
 
 
 def unfinished(session: Session, error: BaseException) -> Unfinished:
@@ -114,10 +116,11 @@ def _completed(tape: Tape, failed: Call | None) -> list[tuple[str, weakref.ref[t
     ]
 
 
-def _path(call: Call | None) -> str:
-    if call is None:
-        return ""
-    return call.tree.paths.get(call.module, "") or call.module.type
+def _path(call: Call, module_paths: Mapping[int, str]) -> str:
+    """The caller's name for the module, else its path below the outermost one, else its class."""
+    module = call.module.ref()
+    known = module_paths.get(id(module)) if module is not None else None
+    return known or call.tree.paths.get(call.module, "") or call.module.type
 
 
 def _has_graph(tensor: torch.Tensor) -> bool:

@@ -40,10 +40,10 @@ def test_module_that_fails() -> None:
             net(torch.ones(2, 4))
     except RuntimeError:
         last = recording.last_outputs()
-    assert last.module == "second"
+    assert last.module == "net.second"
     assert last.source is not None and last.source.text.startswith("return self.second(self.first(x).tanh())")
     assert last.error.startswith("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
-    assert next(iter(last.outputs)) == "input of second"
+    assert next(iter(last.outputs)) == "input of net.second"
     graph = recording.graph(last.outputs, model=net)
     assert [node.op for node in graph.nodes if node.sequence is not None][:2] == ["TanhBackward0", "ReluBackward0"]
     assert {scope.path for scope in graph.scopes} == {"", "first", "first.0", "first.1"}
@@ -56,7 +56,7 @@ def test_operation_that_fails() -> None:
             net(torch.ones(2, 2))
     except RuntimeError:
         last = recording.last_outputs()
-    assert last.module == "Mismatch"
+    assert last.module == "net"
     assert set(last.outputs) == {"left", "right"}
     assert last.source is not None and last.source.text.startswith("return left + right")
 
@@ -68,7 +68,7 @@ def test_exception_caught_inside() -> None:
             net(torch.ones(2, 4))
         except RuntimeError as error:
             last = recording.last_outputs(error)
-    assert (last.module, next(iter(last.outputs))) == ("second", "input of second")
+    assert (last.module, next(iter(last.outputs))) == ("net.second", "input of net.second")
 
 
 def test_only_the_last_failure_counts() -> None:

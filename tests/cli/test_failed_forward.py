@@ -30,7 +30,7 @@ def test_the_graph_up_to_the_failure_is_read(tmp_path: Path) -> None:
         "AccumulateGrad", "AccumulateGrad", "AddmmBackward0", "ReluBackward0", "TBackward0",
     ]  # fmt: skip
     (root,) = graph.roots
-    assert root.name.startswith("input of Linear") and root.tensor.shape == (2, 8)
+    assert root.name.startswith("input of second") and root.tensor.shape == (2, 8)
     assert {leaf.names for leaf in graph.leaves} == {("first.weight",), ("first.bias",)}
     assert graph.notes[0].startswith("stopped at model.py:5") and "second(hidden)" in graph.notes[0]
     assert "2x8 and 9x1" in graph.notes[1]
