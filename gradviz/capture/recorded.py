@@ -65,8 +65,9 @@ class Recorded:
             sources.append(texts[line])
         kept = _kept(calls)
         scope_of: list[int | None] = [kept[call] if call is not None else None for call in calls]
+        first_calls = _first_calls(kept)
         for node, variable in found.variables.items():
-            scope_of[node] = self._owner(variable, kept)
+            scope_of[node] = self._owner(variable, first_calls)
         return Places(self._scopes(kept), scope_of, sources, _notes(unseen, unsure, forgotten, len(self._spans)))
 
     # -- scopes --------------------------------------------------------------------------------------------------------
@@ -112,22 +113,27 @@ class Recorded:
             prefixes[tree] = path
         return prefixes
 
-    def _owner(self, variable: torch.Tensor, kept: Mapping[Call, int]) -> int | None:
+    def _owner(self, variable: torch.Tensor, first_calls: Mapping[Tree, Mapping[str, int]]) -> int | None:
         """The first call of the module that owns a parameter, or of the next module around it that was called."""
         for tree in self._trees:
             reference, path = tree.owners.get(id(variable), (None, ""))
             if reference is not None and reference() is variable:
-                scope = _first_call(tree, path, kept)
+                scope = _nearest(path, first_calls.get(tree, {}))
                 if scope is not None:
                     return scope
         return None
 
 
-def _first_call(tree: Tree, path: str, kept: Mapping[Call, int]) -> int | None:
-    first: dict[str, int] = {}
+def _first_calls(kept: Mapping[Call, int]) -> dict[Tree, dict[str, int]]:
+    """The first call of each module, by the path that it has in its tree."""
+    found: dict[Tree, dict[str, int]] = {}
     for call, scope in kept.items():
-        if call.tree is tree:
-            first.setdefault(tree.paths.get(call.module, ""), scope)
+        found.setdefault(call.tree, {}).setdefault(call.tree.paths.get(call.module, ""), scope)
+    return found
+
+
+def _nearest(path: str, first: Mapping[str, int]) -> int | None:
+    """The call at this path, or at the nearest one around it."""
     while path not in first:
         if not path:
             return None
