@@ -1,4 +1,4 @@
-"""Draws the pictures that the README and the guide show: `python docs/make_pictures.py`, in an environment with gradviz.
+"""Draws the pictures that the README shows: `python docs/make_pictures.py`, in an environment with gradviz.
 
 Each picture is what one command of the command line draws for one sample.
 """
