@@ -35,9 +35,9 @@ class Arrivals(NamedTuple):
     largest: float
 
     def step(self, node: int) -> int:
-        """From 1 (least) to 5 (above a tenth of the largest, or not finite); 0 where the gradient is zero or none."""
+        """From 1 (least) to 5 (above a tenth of the largest); 0 where the gradient is zero, none or not finite."""
         arrival = self.of[node]
-        if arrival is None or not arrival.most:
+        if arrival is None or not arrival.most or math.isinf(arrival.most):
             return 0
         return next((step for step in range(STEPS, 1, -1) if arrival.most > self.above(step)), 1)
 

@@ -38,7 +38,8 @@ def with_arrival(lines: Lines, arrival: Arrival | None, *, numbers: bool, grad: 
     """The lines of a box with its place in backward in front, and the gradient that arrives behind, as asked."""
     if numbers and arrival is not None:
         lines = (f"{labels.places_text(arrival)} {lines[0]}", *lines[1:])
-    return (*lines, labels.arrival_text(arrival)) if grad else lines
+    text = labels.arrival_text(arrival) if grad else ""
+    return (*lines, text) if text else lines
 
 
 def leaf_lines(leaf: Leaf, uses: int = 1) -> Lines:

@@ -35,6 +35,7 @@ FLAG_WORDS: dict[NodeFlag, str] = {
     "compiled": "compiled: hides what it contains",
     "hidden": "state that Python cannot read",
 }
+NOT_FINITE = "gradient not finite"
 UNKNOWN_SHAPE = "(?)"
 
 # Marks that reorder the text around them. The letters of right-to-left scripts do not need them and stay.
@@ -127,8 +128,8 @@ def arrival_text(arrival: Arrival | None) -> str:
     """The norm of the gradient that arrives at a box, or the range of norms inside it."""
     if arrival is None or arrival.least is None or arrival.most is None:
         return "no gradient arrives"
-    if not math.isfinite(arrival.most):
-        return "a gradient is not finite"
+    if math.isinf(arrival.most):
+        return ""  # a flag says it
     least, most = number(arrival.least), number(arrival.most)
     return f"gradient norm {most}" if arrival.places == 1 else f"gradient norms {least} to {most}"
 

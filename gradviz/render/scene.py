@@ -6,6 +6,7 @@ node are one box. This module decides what is drawn; it knows no coordinates, co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -182,9 +183,17 @@ class _Drafter:
         return self._add(HEAT[step - 1] if step else "leaf", lines, leaf.node, leaf, flags, scope)
 
     def _flags(self, node: Node) -> tuple[str, ...]:
+        broken = self._not_finite(node.id)
         if not node.flags:
+            return broken
+        words = (labels.FLAG_WORDS[flag] for flag in node.flags if not (flag == "freed" and self.all_freed))
+        return (*words, *broken)
+
+    def _not_finite(self, node: int) -> tuple[str, ...]:
+        if self.arrivals is None or self.options.color != "grad":
             return ()
-        return tuple(labels.FLAG_WORDS[flag] for flag in node.flags if not (flag == "freed" and self.all_freed))
+        arrival = self.arrivals.of[node]
+        return (labels.NOT_FINITE,) if arrival is not None and arrival.most == math.inf else ()
 
     def _source(self, node: int, user: int | None) -> int | None:
         """The box that stands for `node` towards one user, made now when it is that user's copy of a leaf."""
