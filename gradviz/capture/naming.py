@@ -50,6 +50,11 @@ class Names:
                     self._add(name, tensor, rank)
             self._index()
 
+    def named(self) -> Iterator[tuple[torch.Tensor, tuple[str, ...]]]:
+        """Every tensor that has a name, with all its names."""
+        for tensor, names, _ in self._tensors.values():
+            yield tensor, names
+
     def leaf(self, tensor: torch.Tensor) -> tuple[str, ...]:
         """All names of a tensor, none if nobody knows it."""
         entry = self._tensors.get(id(tensor))

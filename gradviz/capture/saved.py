@@ -71,6 +71,12 @@ class SavedReader:
         """All storages met so far, indexed by id."""
         return tuple(self._storages.values())
 
+    def storage_id(self, tensor: torch.Tensor) -> int | None:
+        """The number of the tensor's storage when it was met before."""
+        found = storage_of(tensor)
+        known = self._storages.get(found[0]) if found is not None else None
+        return known.id if known is not None else None
+
     def storage(self, tensor: torch.Tensor) -> Storage | None:
         """The tensor's storage, numbered when it is new; None where the tensor has none."""
         parts = parts_of(tensor)

@@ -8,8 +8,8 @@ Nothing of the user's graph outlives the walk, and what the walk touched stays s
 from __future__ import annotations
 
 import gc
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import unwrap
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -62,12 +62,13 @@ def capture(
     saved: bool = True,
     need_graph: bool = True,
     attribution: Attribution | None = None,
+    inspect: Callable[[Walked], None] | None = None,
 ) -> Graph:
     """The graph behind `outputs`, with names from `model`, else `params`, else `variables` (inner namespace first).
 
     `attribution` knows the scopes and source lines of the nodes. With `saved=False` saved tensors and attributes are not
     read. Raises NotATensorError when there is no tensor in `outputs`, and with `need_graph` NoGraphError when none of them
-    has a graph.
+    has a graph. `inspect` is shown the live nodes behind the graph before they are let go.
     """
     tensors = flatten(outputs)
     names = Names(model, params, variables)
@@ -79,7 +80,7 @@ def capture(
             roots = [_find_root(_root_name(variable, path, tensor, names), tensor) for path, tensor in tensors]
             if need_graph and all(root.node is None for root in roots):
                 raise NoGraphError(_no_graph(roots))
-            return _describe(roots, names, title, saved, attribution)
+            return _describe(roots, names, title, saved, attribution, inspect)
     finally:
         if collecting:
             gc.enable()
@@ -199,14 +200,40 @@ def _traverse(starts: Sequence[Node]) -> _Traversal:
 # -- description -------------------------------------------------------------------------------------------------------
 
 
-def _describe(roots: Sequence[_Found], names: Names, title: str, saved: bool, attribution: Attribution | None) -> Graph:
+class Walked(NamedTuple):
+    """What a walk went through, while it is alive. Keep nothing of it.
+
+    `nodes` are the live nodes by id, `position_of` their ids, `variables` the tensors behind AccumulateGrad nodes by id.
+    `storage_id` gives the id of the graph's storage that a tensor is in, None when no saved tensor and no leaf is in it.
+    """
+
+    graph: Graph
+    nodes: Sequence[Node]
+    position_of: Mapping[Node, int]
+    variables: Mapping[int, torch.Tensor]
+    names: Names
+    storage_id: Callable[[torch.Tensor], int | None]
+
+
+def _describe(
+    roots: Sequence[_Found],
+    names: Names,
+    title: str,
+    saved: bool,
+    attribution: Attribution | None,
+    inspect: Callable[[Walked], None] | None,
+) -> Graph:
     bases = [base_of(root.tensor) for root in roots]
     found = _traverse(_starts(roots, bases))
     if keepalive.NEEDED:
         for node in names.results:  # asked for its name only, but it has a wrapper now too
             if node not in found.position_of:
                 keepalive.keep(node, [child for child, _ in node.next_functions if child is not None])
-    return _Describer(found, roots, names, saved, attribution).graph(bases, title)
+    describer = _Describer(found, roots, names, saved, attribution)
+    graph = describer.graph(bases, title)
+    if inspect is not None:
+        inspect(Walked(graph, found.nodes, found.position_of, describer.variables, names, describer.storage_id))
+    return graph
 
 
 def _starts(roots: Sequence[_Found], bases: Sequence[torch.Tensor | None]) -> list[Node]:
@@ -279,6 +306,13 @@ class _Describer:
             attribution=self._attribution,
             notes=(*private.missing(), *self._places.notes),
         )
+
+    @property
+    def variables(self) -> Mapping[int, torch.Tensor]:
+        return self._variables
+
+    def storage_id(self, tensor: torch.Tensor) -> int | None:
+        return self._reader.storage_id(tensor) if self._reader is not None else None
 
     def _owners(self) -> Mapping[int, str]:
         """Who owns each storage that is known beforehand: the caller's tensors, then the graph's own leaves."""
@@ -462,7 +496,7 @@ def _function(node: Node) -> Function:
     """The class of a custom Function node, and where its `backward` is defined when Python can tell."""
     cls = getattr(type(node), "_forward_cls", None) or type(node)
     own = cls.vjp if getattr(cls, "vjp", None) is not _Function.vjp else getattr(cls, "backward", None)
-    backward = inspect.unwrap(own or cls)
+    backward = unwrap(own or cls)
     code = getattr(backward, "__code__", None)
     definition = SourceLine(code.co_filename, code.co_firstlineno, code.co_name) if code is not None else None
     return Function(f"{cls.__module__}.{cls.__qualname__}", definition)
