@@ -24,18 +24,26 @@ _CALL_NOTES = 1_000_000  # begins and ends of calls that a tape keeps, some 70 M
 
 _new = object.__new__
 _weak = weakref.ref
+grad_enabled = torch.is_grad_enabled
 _without_functions = torch._C.DisableTorchFunction  # runs nobody's `__torch_function__`
 _LAST = 8  # completed calls whose outputs a failed forward is shown from
 
 
 class SeenModule:
-    """A module that was called, by identity, held weakly."""
+    """A module that was called, by identity, held weakly.
 
-    __slots__ = ("ref", "type")
+    What its last call was like: the sequence number it began at, the line that called it, whether autograd was recording, and
+    whether it gave a tensor that requires grad.
+    """
+
+    __slots__ = ("began", "calls", "gave_graph", "recording", "ref", "source", "type")
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.ref = weakref.ref(module)
         self.type = type(module).__name__
+        self.calls = self.began = 0
+        self.recording = self.gave_graph = True
+        self.source: Any = None
 
 
 class Tree:
@@ -162,6 +170,11 @@ class ModuleCalls:
         while self._handles:
             self._handles.pop().remove()
 
+    def seen(self, module: torch.nn.Module) -> SeenModule | None:
+        """What is known of a module, None when it was not called."""
+        found = self._seen.get(id(module))
+        return found if found is not None and found.ref() is module else None
+
     def trees(self) -> list[Tree]:
         """Every outermost module so far, settled."""
         for tree in self._trees.values():
@@ -199,6 +212,8 @@ class ModuleCalls:
             call.tree.pending.append(call)
         stack.append(call)
         made, steps = peek_sequence(), tape.calls
+        seen.calls += 1
+        seen.began, seen.source, seen.recording = made, tape.lines.values[-1], grad_enabled()
         if steps.numbers[-1] == made:
             steps.values[-1] = call
         else:
@@ -230,6 +245,7 @@ class ModuleCalls:
                 _note_outputs(tape, call, output)
             else:
                 with _without_functions():
+                    call.module.gave_graph = output.requires_grad
                     try:
                         call.output = (output.shape, output.dtype, output.device, output.layout)
                     except RuntimeError:  # a strided nested tensor has no shape
@@ -268,6 +284,7 @@ def _note_outputs(tape: Tape, call: Call, output: Any) -> None:
     tensors = _tensors(output)
     if tensors:
         with _without_functions():
+            call.module.gave_graph = any(tensor.requires_grad for tensor in tensors)
             try:
                 first = tensors[0]
                 call.output = (first.shape, first.dtype, first.device, first.layout)

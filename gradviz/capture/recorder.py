@@ -22,6 +22,7 @@ from gradviz.capture.session import Session
 from gradviz.capture.unfinished import LastOutputs, Unfinished, unfinished
 from gradviz.capture.walker import capture
 from gradviz.errors import GradvizError
+from gradviz.evidence import ModuleRun
 from gradviz.graph import Graph
 
 
@@ -127,6 +128,13 @@ class Recording:
         """What `capture` needs to place nodes. The namespaces name the outermost modules."""
         session = self._running()
         return Recorded(self._spans(session), session.calls.trees(), module_paths(model, variables))
+
+    def run_of(self, module: torch.nn.Module) -> ModuleRun:
+        """What was seen of a module: how often it ran, and what its last call was like."""
+        seen = self._running().calls.seen(module)
+        if seen is None:
+            return ModuleRun(0)
+        return ModuleRun(seen.calls, seen.recording, seen.gave_graph, seen.source, seen.began)
 
     def _begin(self, depth: int) -> None:
         session = sessions.enter(sys._getframe(depth + 1))

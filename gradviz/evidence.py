@@ -1,0 +1,213 @@
+"""What a health check needs to know beyond the graph: plain facts about the user's tensors, modules, optimizers and code.
+
+Like `graph`, this holds no tensor and imports no torch, so every check can be tried on facts made by hand. Tensors are
+related to the graph by node id and storage id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from gradviz.graph import Graph, SourceLine, TensorInfo
+
+CutKind = Literal["detach", "data", "number", "numpy", "new", "integer", "no_grad", "inference"]
+"""How a tensor can lose its graph: `.detach()`; `.data`; `.item()` and its like; `.numpy()`; `torch.tensor(...)` of something;
+an integer or boolean result; made under `torch.no_grad()`; made in `torch.inference_mode()`."""
+
+
+class Held(NamedTuple):
+    """A tensor that a variable of the user's holds. `node` made it, or is its AccumulateGrad, when it is in the graph."""
+
+    names: tuple[str, ...]
+    tensor: TensorInfo
+    node: int | None = None
+    storage: int | None = None
+    leaf: bool = True
+    requires_grad: bool = False
+    has_grad: bool = False
+    retains_grad: bool = False
+    version: int | None = None
+    grad_read: SourceLine | None = None  # where the code around the call reads its `.grad`
+
+
+class ModuleRun(NamedTuple):
+    """What a recording saw of one module. The facts other than `calls` are those of its last call with tensors."""
+
+    calls: int
+    recording: bool = True  # whether autograd was recording when it was called
+    gave_graph: bool = True  # whether a tensor that it returned requires grad
+    source: SourceLine | None = None  # the line that called it
+    began: int = 0  # the sequence number that the next node would have got when it was called
+
+
+class Parameter(NamedTuple):
+    """A parameter of a model. `node` is its AccumulateGrad when the graph has it."""
+
+    names: tuple[str, ...]
+    module: str  # path of the module that owns it, with the model's name in front
+    type: str  # class of that module
+    model: int  # which model, an index into `Evidence.models`
+    tensor: TensorInfo
+    requires_grad: bool = True
+    has_grad: bool = False
+    node: int | None = None
+    sharded: bool = False  # a DTensor or the like: the graph holds another tensor in its place
+    run: ModuleRun | None = None  # None when nothing was recorded
+
+
+class Model(NamedTuple):
+    """A model that was given, or found among the variables. `certain` when the caller named it as the one that matters."""
+
+    name: str
+    type: str
+    certain: bool = False
+
+
+class OptimizerTensor(NamedTuple):
+    """A tensor that an optimizer updates. `parameter` is an index into `Evidence.parameters`."""
+
+    names: tuple[str, ...]
+    tensor: TensorInfo
+    node: int | None = None
+    parameter: int | None = None
+    has_grad: bool = False
+
+
+class Optimizer(NamedTuple):
+    """An optimizer that was given, or found among the variables."""
+
+    name: str
+    type: str
+    tensors: tuple[OptimizerTensor, ...]
+
+
+class Cut(NamedTuple):
+    """A place in the user's code where a graph is dropped. `of` is the expression that loses it, as the code spells it.
+
+    `alive` when the variable in it still has a graph now, which makes this the place where the chain broke.
+    """
+
+    kind: CutKind
+    source: SourceLine
+    of: str
+    alive: bool = False
+    inside: str = ""  # the function or module that the line belongs to, when it is not where the output was made
+
+
+class Trail(NamedTuple):
+    """How an output came about, as far as the code and the variables tell: cuts, the last one first."""
+
+    cuts: tuple[Cut, ...] = ()
+    made: SourceLine | None = None  # the line that made the output
+    plain: tuple[str, ...] = ()  # tensors that it was computed from and that do not require grad
+
+
+class Change(NamedTuple):
+    """A line of code that changes a variable in place."""
+
+    source: SourceLine
+    names: tuple[str, ...]
+    what: str  # as the code spells it
+
+
+class Value(NamedTuple):
+    """Non-finite elements in a tensor: `made_by` is the node that made it; `slot` says where it was found."""
+
+    made_by: int | None
+    node: int | None  # the node that saved it
+    slot: str
+    nonfinite: int
+    elements: int
+    names: tuple[str, ...] = ()
+
+
+class Values(NamedTuple):
+    """What was found by reading numbers: every tensor that could be read, by who made it."""
+
+    bad: tuple[Value, ...]
+    read: int  # tensors read
+    finite: frozenset[int]  # nodes whose result was read and is finite
+    unread: int = 0  # packed, freed or without numbers
+
+
+class LeafGradient(NamedTuple):
+    """The gradient that a leaf would get."""
+
+    node: int
+    norm: float
+    max: float
+    zeros: float
+    nonfinite: int
+
+
+class Gradients(NamedTuple):
+    """What backward would compute. `nonfinite` holds nodes whose incoming gradient is finite and outgoing is not."""
+
+    leaves: tuple[LeafGradient, ...] = ()
+    nonfinite: tuple[int, ...] = ()
+    problem: str = ""  # why it could not be computed
+    vanishing: float = 1e-5  # below this part of the largest gradient nearer to the output
+    exploding: float = 1e4  # above this multiple of the gradient nearest to the output
+
+
+class Copy(NamedTuple):
+    """A value that is saved twice: `node` made the second tensor from the first. Bytes are those of each storage."""
+
+    node: int
+    first: int  # storage id
+    second: int
+    first_saver: int
+    second_saver: int
+
+
+class Carried(NamedTuple):
+    """What reaches back behind an earlier backward call, through the outputs or through a variable.
+
+    `nodes` were made before the previous call and are still held; `joints` are edges (consumer, position) of the graph
+    that lead from new nodes to old ones.
+    """
+
+    name: str  # "" for the outputs themselves
+    nodes: int
+    nbytes: int | None = None
+    source: SourceLine | None = None
+    joints: tuple[tuple[int, int], ...] = ()
+    repeats: bool = False  # a joint whose two ends one line of code made, in this step and in an earlier one
+
+
+class Earlier(NamedTuple):
+    """What is kept of an earlier backward call of the same run. Every node made before it has a number below `boundary`."""
+
+    call: int
+    output: str
+    boundary: int
+    nodes: int
+    carried: tuple[Carried, ...]
+    leaves: tuple[str, ...]  # names of variables that were leaves of that graph
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that checks look at. The defaults mean "nothing known", and a check then says nothing or says so."""
+
+    graph: Graph
+    call: int | None = None  # the backward call that is about to run through the graph
+    after: bool = False  # backward() has run: `has_grad` says what it left
+    recorded: bool = False  # modules and lines were recorded
+    guessed: bool = False  # nobody named the outputs: they are the tensors that were left when the script ended
+    grad_enabled: bool = True
+    since: int = 0  # sequence number at the previous backward call of the run: what ran before has a lower one
+    models: tuple[Model, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    optimizers: tuple[Optimizer, ...] = ()
+    held: tuple[Held, ...] = ()
+    trails: Mapping[str, Trail] | None = None  # by name of the output
+    changes: tuple[Change, ...] = ()
+    copies: tuple[Copy, ...] = ()
+    carried: tuple[Carried, ...] = ()
+    earlier: tuple[Earlier, ...] = ()
+    used_later: frozenset[str] = frozenset()  # names of parameters that other backward calls of the run use
+    values: Values | None = None
+    gradients: Gradients | None = None
