@@ -15,7 +15,10 @@ from typing import Any
 
 from gradviz.capture.when_imported import when_imported
 
-OnBackward = Callable[[Sequence[Any], FrameType], None]
+Afterwards = Callable[[bool], None]
+"""Called when the engine has ended, with whether it has filled the `.grad` of all leaves."""
+
+OnBackward = Callable[[Sequence[Any], FrameType], "Afterwards | None"]
 """Given the tensors that backward begins at, and the frame that torch called the engine from."""
 
 _NAME = "_engine_run_backward"
@@ -50,7 +53,9 @@ def _replace(seen: OnBackward) -> Callable[[], None]:
     def before_the_engine(outputs: Sequence[Any], *arguments: Any, **options: Any) -> Any:
         frame = sys._getframe(1)
         if os.getpid() == process and torch._C._current_graph_task_id() == -1 and not _compiling(frame):
-            seen(outputs, frame)
+            afterwards = seen(outputs, frame)
+            if afterwards is not None:
+                return _run_and_tell(afterwards, original, outputs, arguments, options)
         return original(outputs, *arguments, **options)
 
     for home in homes:
@@ -61,6 +66,17 @@ def _replace(seen: OnBackward) -> Callable[[], None]:
             setattr(home, _NAME, original)
 
     return put_back
+
+
+def _run_and_tell(afterwards: Afterwards, original: Any, outputs: Sequence[Any], arguments: Any, options: Any) -> Any:
+    try:
+        result = original(outputs, *arguments, **options)
+    except BaseException:
+        afterwards(False)
+        raise
+    chosen = arguments[3] if len(arguments) > 3 else options.get("inputs")
+    afterwards(bool(options.get("accumulate_grad")) and not chosen)
+    return result
 
 
 def _compiling(frame: FrameType | None) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from gradviz.capture.failure import Failure
@@ -25,6 +26,7 @@ class Live:
     `variables` are the namespaces that know names, innermost first. `names` are names for the outputs where no variable
     holds them all. `recording` knows module calls and source lines; it is None when nothing was recorded. `notes` is what a
     reader of the graph must know about how it was found.
+    `frame` is the one that torch called the engine from at backward call `call`; both are None when the script has ended.
     """
 
     outputs: Any
@@ -33,6 +35,8 @@ class Live:
     recording: LateRecording | None = None
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    frame: FrameType | None = None
+    call: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class Captured(Generic[T]):
     result: T
     target: Target
     failure: Failure | None = None
+    later: tuple[T, ...] = ()  # what was read at further calls of backward, when more than one was asked for
 
     def raise_failure(self) -> None:
         """Show the user's own traceback and raise ScriptError, when the script failed. Write the result before."""

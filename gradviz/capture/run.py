@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
-from gradviz.capture.engine import watching_backward
+from gradviz.capture.engine import Afterwards, watching_backward
 from gradviz.capture.failure import Failure, Stopped, users_code
 from gradviz.capture.find import Namespace, check_tensors, final_tensors, lookup, outputs_of
 from gradviz.capture.frames import name_of, variables_at
@@ -39,6 +39,8 @@ class Run(Generic[T]):
         read: Callable[[Live], T],
         recording: LateRecording | None,
         need_graph: bool = True,
+        calls: int = 1,
+        afterwards: Callable[[T, bool], T] | None = None,
     ) -> None:
         self._target = target
         self._program = program
@@ -47,6 +49,8 @@ class Run(Generic[T]):
         self._read = read
         self._recording = recording
         self._need_graph = need_graph
+        self._wanted = calls
+        self._afterwards = afterwards
         self._calls = 0
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
@@ -66,18 +70,18 @@ class Run(Generic[T]):
         self._failure = self._failure or outcome.failure
         if not self._results and self._error is None and self._failure is not None:
             self._guarded(lambda: self._read_unfinished(self._failure))
-        if not self._done:
+        if not self._done and not self._results:
             self._guarded(self._read_at_end)
         if self._error is not None:
             raise self._error
         if not self._results:
             assert self._failure is not None
             self._failure.raise_error(self._target.short, f" before {self._awaited()}")
-        return Captured(self._results[0], self._target, self._failure)
+        return Captured(self._results[0], self._target, self._failure, tuple(self._results[1:]))
 
     @property
     def _done(self) -> bool:
-        return bool(self._results) or self._error is not None or self._failure is not None
+        return len(self._results) >= self._wanted or self._error is not None or self._failure is not None
 
     def _awaited(self) -> str:
         if self._at is None and self._target.name:
@@ -93,15 +97,31 @@ class Run(Generic[T]):
 
     # -- at a backward call --------------------------------------------------------------------------------------------
 
-    def _on_backward(self, outputs: Sequence[Any], frame: FrameType) -> None:
+    def _on_backward(self, outputs: Sequence[Any], frame: FrameType) -> Afterwards | None:
         if self._reader == threading.get_ident():
-            return  # `read` itself computes gradients
+            return None  # `read` itself computes gradients
         with self._lock:  # another thread's backward waits until this one has been read
             self._calls += 1
-            if self._calls == (self._at or 1) and not self._done:
+            before = len(self._results)
+            if self._calls >= (self._at or 1) and not self._done:
                 self._guarded(lambda: self._read_at_backward(outputs, frame))
-            if self._done and not self._keep_going:
-                self._stop()
+            if self._afterwards is not None and len(self._results) > before:
+                return self._after_the_engine
+            self._stop_when_done()
+        return None
+
+    def _after_the_engine(self, filled: bool) -> None:
+        def action() -> None:
+            assert self._afterwards is not None
+            self._results[-1] = self._afterwards(self._results[-1], filled)
+
+        with self._lock:
+            self._guarded(action)
+            self._stop_when_done()
+
+    def _stop_when_done(self) -> None:
+        if self._done and not self._keep_going:
+            self._stop()
 
     def _read_at_backward(self, outputs: Sequence[Any], frame: FrameType) -> None:
         variables = variables_at(frame, self._program.namespace, Program.run.__code__)
@@ -110,10 +130,10 @@ class Run(Generic[T]):
             return
         title = self._target.title if self._at is None else f"{self._target.title}, backward call {self._at}"
         if len(outputs) == 1:
-            self._take(Live(outputs[0], variables, title, self._recording))
+            self._take(Live(outputs[0], variables, title, self._recording, frame=frame, call=self._calls))
         else:
             names = tuple(name_of(output, variables) or f"output[{i}]" for i, output in enumerate(outputs))
-            self._take(Live(outputs, variables, title, self._recording, names))
+            self._take(Live(outputs, variables, title, self._recording, names, frame=frame, call=self._calls))
 
     def _take(self, live: Live) -> None:
         self._reader = threading.get_ident()

@@ -43,6 +43,8 @@ def run_target(
     read: Callable[[Live], T],
     record: bool = ...,
     need_graph: bool = ...,
+    calls: int = ...,
+    afterwards: Callable[[T, bool], T] | None = ...,
 ) -> Captured[T]: ...
 
 
@@ -55,6 +57,8 @@ def run_target(
     read: Callable[[Live], Any] = read_graph,
     record: bool = True,
     need_graph: bool = True,
+    calls: int = 1,
+    afterwards: Callable[[Any, bool], Any] | None = None,
 ) -> Captured[Any]:
     """Run a script or import a module, and `read` what it leads to.
 
@@ -68,6 +72,9 @@ def run_target(
         record: note module calls and source lines while the script runs, which takes some time.
         need_graph: without it, a script is read when it has ended, all its variables and whatever they hold, unless `at` is
             given; a name may stand for anything.
+        calls: how many backward calls in a row to read, from the first one looked at on. A script may end before.
+        afterwards: called when the engine has ended after a call that was read, with that result and whether all leaves got
+            their `.grad`; what it returns takes the result's place. The script then is stopped after the engine, not before.
 
     Raises:
         TargetError, NotATensorError, NoGraphError: there is nothing to look at; the message says why.
@@ -82,4 +89,4 @@ def run_target(
     with ExitStack() as stack:
         stack.enter_context(program.interpreter(arguments))
         recording = stack.enter_context(recording_from_torch_on()) if record else None
-        return Run(parsed, program, at, keep_going, read, recording, need_graph).captured()
+        return Run(parsed, program, at, keep_going, read, recording, need_graph, calls, afterwards).captured()
