@@ -1,0 +1,323 @@
+"""Turns live models, optimizers, tensors and code into the plain facts that health checks look at.
+
+One reader serves one run of the user's code, in which several backward calls may be read one after the other. Reads no
+numbers, runs no hook, writes nothing. What to conclude from the facts is none of its business.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import FrameType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import torch
+
+import gradviz
+from gradviz.capture.carried import carried_by_outputs, carried_by_variables
+from gradviz.capture.copies import copies
+from gradviz.capture.find import Namespace
+from gradviz.capture.naming import outermost_modules
+from gradviz.capture.private import peek_sequence, without_subclasses
+from gradviz.capture.recorder import Recording
+from gradviz.capture.tensors import grad_fn_of, tensor_info
+from gradviz.capture.trail import Spot, changes, grad_reads, own_attributes, spot_at, spot_at_end, trail
+from gradviz.capture.values import values_of
+from gradviz.capture.walker import Walked, capture
+from gradviz.evidence import (
+    Change,
+    Earlier,
+    Evidence,
+    Held,
+    Model,
+    ModuleRun,
+    Optimizer,
+    OptimizerTensor,
+    Parameter,
+    Trail,
+)
+from gradviz.graph import Graph
+
+_LIBRARIES = tuple(os.path.dirname(module.__file__ or "") + os.sep for module in (torch, gradviz))
+_NOT_OBJECTS = (
+    torch.Tensor,
+    torch.nn.Module,
+    type,
+    ModuleType,
+    FunctionType,
+    str,
+    bytes,
+    int,
+    float,
+    list,
+    tuple,
+    dict,
+    set,
+)
+
+
+class Subject(NamedTuple):
+    """What is to be checked, while it is alive. `frame` is where the user's code is at, None when it has ended."""
+
+    outputs: object
+    variables: Sequence[Namespace]
+    title: str = ""
+    names: tuple[str, ...] = ()
+    frame: FrameType | None = None
+    call: int | None = None
+
+
+class EvidenceReader:
+    """Reads the evidence of one run. `model` and `optimizer` as the user gave them; without, the variables are searched."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        recording: Recording | None = None,
+        *,
+        values: bool = False,
+    ) -> None:
+        self._model, self._optimizer, self._values = model, optimizer, values
+        self.recording = recording
+        self._earlier: list[Earlier] = []
+        self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
+
+    def read(self, subject: Subject) -> Evidence:
+        """Everything that is known right now. Raises NotATensorError."""
+        collected: list[Evidence] = []
+
+        def inspect(walked: Walked) -> None:
+            collected.append(self._collect(walked, subject))
+
+        attribution = self.recording.attribution(self._model, subject.variables) if self.recording else None
+        graph = capture(
+            subject.outputs,
+            model=self._model,
+            variables=subject.variables,
+            title=subject.title,
+            need_graph=False,
+            attribution=attribution,
+            inspect=inspect,
+        )
+        graph = _named(graph, subject.names)
+        evidence = replace(collected[0], graph=graph)
+        spot = _spot(subject)
+        if spot is not None:
+            evidence = _with_code(evidence, spot)
+        if subject.call is not None:
+            evidence = self._with_history(evidence, subject, attribution)
+        return evidence
+
+    def afterwards(self, evidence: Evidence, filled: bool) -> Evidence:
+        """The same evidence when backward has run, with what it left in `.grad`."""
+        live, self._parameters = self._parameters, []
+        if not filled:
+            return evidence
+        with without_subclasses():
+            parameters = tuple(
+                one._replace(has_grad=tensor.grad is not None) for one, tensor in zip(evidence.parameters, live)
+            )
+        return replace(evidence, after=True, parameters=parameters)
+
+    # -- facts about tensors, modules and optimizers --------------------------------------------------------------------
+
+    def _collect(self, walked: Walked, subject: Subject) -> Evidence:
+        leaf_of = {id(tensor): node for node, tensor in walked.variables.items()}
+        models = self._models(subject.variables)
+        parameters, live = self._read_parameters(models, leaf_of)
+        self._parameters = live if subject.call is not None else []
+        index = {id(tensor): i for i, tensor in enumerate(live)}
+        graph = walked.graph
+        return Evidence(
+            graph,
+            call=subject.call,
+            after=subject.call is None and _has_run(graph),
+            recorded=self.recording is not None,
+            grad_enabled=torch.is_grad_enabled(),
+            models=tuple(Model(name, type(model).__name__, self._model is not None) for name, model in models),
+            parameters=tuple(parameters),
+            optimizers=tuple(self._read_optimizers(walked, subject.variables, leaf_of, index, parameters)),
+            held=tuple(_held(walked, leaf_of, index)),
+            copies=tuple(copies(walked)),
+            values=values_of(walked, subject.outputs) if self._values else None,
+        )
+
+    def _models(self, variables: Sequence[Namespace]) -> list[tuple[str, torch.nn.Module]]:
+        if self._model is not None:
+            return [("", self._model)]
+        found = outermost_modules(variables)
+        inside = {id(child) for _, model in found for child in model.modules()}
+        for name, value in _attributes(variables, torch.nn.Module):
+            if id(value) not in inside:
+                found.append((name, value))
+                inside.update(id(child) for child in value.modules())
+        return [(name, model) for name, model in found if next(model.parameters(), None) is not None]
+
+    def _read_parameters(
+        self, models: Sequence[tuple[str, torch.nn.Module]], leaf_of: dict[int, int]
+    ) -> tuple[list[Parameter], list[torch.Tensor]]:
+        """Each parameter once, under all its names, and the live tensors in the same order."""
+        found: dict[int, Parameter] = {}
+        live: dict[int, torch.Tensor] = {}
+        for i, (prefix, model) in enumerate(models):
+            modules = dict(model.named_modules(remove_duplicate=False))
+            for path, tensor in model.named_parameters(remove_duplicate=False):
+                name, known = _joined(prefix, path), found.get(id(tensor))
+                if known is not None:
+                    found[id(tensor)] = known._replace(names=(*known.names, name))
+                    continue
+                owner = path.rpartition(".")[0]
+                module = modules[owner]
+                live[id(tensor)] = tensor
+                found[id(tensor)] = Parameter(
+                    names=(name,),
+                    module=_joined(prefix, owner),
+                    type=type(module).__name__,
+                    model=i,
+                    tensor=tensor_info(tensor),
+                    requires_grad=tensor.requires_grad,
+                    has_grad=tensor.grad is not None,
+                    node=leaf_of.get(id(tensor)),
+                    sharded=type(tensor).__name__ == "DTensor",
+                    run=self._run(modules, owner),
+                )
+        return list(found.values()), list(live.values())
+
+    def _run(self, modules: dict[str, torch.nn.Module], path: str) -> ModuleRun | None:
+        """How the module ran that owns a parameter. A list of parameters has no forward: the module around it counts."""
+        if self.recording is None:
+            return None
+        while path and isinstance(modules[path], (torch.nn.ParameterList, torch.nn.ParameterDict)):
+            path = path.rpartition(".")[0]
+        return self.recording.run_of(modules[path])
+
+    def _read_optimizers(
+        self,
+        walked: Walked,
+        variables: Sequence[Namespace],
+        leaf_of: dict[int, int],
+        index: dict[int, int],
+        parameters: Sequence[Parameter],
+    ) -> Iterator[Optimizer]:
+        for name, optimizer in self._optimizers(variables):
+            tensors = []
+            for tensor in (one for group in optimizer.param_groups for one in group["params"]):
+                number = index.get(id(tensor))
+                names = parameters[number].names if number is not None else walked.names.leaf(tensor)
+                tensors.append(
+                    OptimizerTensor(
+                        names, tensor_info(tensor), leaf_of.get(id(tensor)), number, tensor.grad is not None
+                    )
+                )
+            yield Optimizer(name, type(optimizer).__name__, tuple(tensors))
+
+    def _optimizers(self, variables: Sequence[Namespace]) -> list[tuple[str, torch.optim.Optimizer]]:
+        if self._optimizer is not None:
+            return [("optimizer", self._optimizer)]
+        found: dict[int, tuple[str, torch.optim.Optimizer]] = {}
+        for namespace in variables:
+            for name, value in namespace.items():
+                if issubclass(type(value), torch.optim.Optimizer):
+                    found.setdefault(id(value), (name, value))  # type: ignore[arg-type]
+        for name, value in _attributes(variables, torch.optim.Optimizer):
+            found.setdefault(id(value), (name, value))
+        return list(found.values())
+
+    # -- from call to call ----------------------------------------------------------------------------------------------
+
+    def _with_history(self, evidence: Evidence, subject: Subject, attribution: Any) -> Evidence:
+        """What reaches back behind the previous call; then this call becomes an earlier one."""
+        assert subject.call is not None
+        earlier = tuple(self._earlier)
+        since = earlier[-1].boundary if earlier else 0
+        carried = [*carried_by_outputs(evidence.graph, since)] if earlier else []
+        if earlier:
+            carried += carried_by_variables(evidence, subject.variables, since, attribution)
+        graph = evidence.graph
+        leaves = tuple(name for leaf in graph.leaves if leaf.kind == "input" for name in leaf.names)
+        output = ", ".join(root.name for root in graph.roots[:3])
+        self._earlier.append(Earlier(subject.call, output, peek_sequence(), len(graph.nodes), tuple(carried), leaves))
+        return replace(evidence, carried=tuple(carried), earlier=earlier, since=since)
+
+
+def _named(graph: Graph, names: tuple[str, ...]) -> Graph:
+    if not names:
+        return graph
+    return replace(graph, roots=tuple(root._replace(name=name) for root, name in zip(graph.roots, names)))
+
+
+def _joined(outer: str, inner: str) -> str:
+    return f"{outer}.{inner}" if outer and inner else outer or inner
+
+
+def _has_run(graph: Graph) -> bool:
+    """Whether backward has gone through the graph: it has freed something, or left gradients."""
+    return any("freed" in node.flags for node in graph.nodes) or any(leaf.has_grad for leaf in graph.leaves)
+
+
+def _attributes(variables: Sequence[Namespace], kind: type) -> Iterator[tuple[str, Any]]:
+    """Attributes of this kind that objects of the user's own classes have, such as `trainer.model`.
+
+    Asks types only: a lazy proxy among the variables would run its owner's code.
+    """
+    for namespace in variables:
+        for name, value in list(namespace.items()):
+            if name.startswith("_") or issubclass(type(value), _NOT_OBJECTS):
+                continue
+            for part, inner in list(own_attributes(value).items()):
+                if issubclass(type(inner), kind):
+                    yield f"{name}.{part}", inner
+
+
+def _held(walked: Walked, leaf_of: dict[int, int], parameters: dict[int, int]) -> Iterator[Held]:
+    """The named tensors that are not parameters of a model."""
+    for tensor, names in walked.names.named():
+        if id(tensor) in parameters:
+            continue
+        try:
+            function = grad_fn_of(tensor)
+            leaf, retains = tensor.is_leaf, tensor.retains_grad
+        except RuntimeError:  # a view that torch refuses to follow
+            continue
+        yield Held(
+            names=names,
+            tensor=tensor_info(tensor),
+            node=walked.position_of.get(function) if function is not None else leaf_of.get(id(tensor)),
+            storage=walked.storage_id(tensor),
+            leaf=leaf,
+            requires_grad=tensor.requires_grad,
+            has_grad=(leaf or retains) and tensor.grad is not None,  # reading it elsewhere warns
+            retains_grad=retains,
+            version=None if tensor.is_inference() else tensor._version,
+        )
+
+
+# -- facts about the code ----------------------------------------------------------------------------------------------
+
+
+def _spot(subject: Subject) -> Spot | None:
+    frame = subject.frame
+    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+        frame = frame.f_back
+    if frame is not None:
+        return spot_at(frame.f_code, frame.f_lineno, subject.variables)
+    return spot_at_end(subject.variables)
+
+
+def _with_code(evidence: Evidence, spot: Spot) -> Evidence:
+    graph = evidence.graph
+    unused = any(one.node is None and one.requires_grad for one in evidence.parameters)
+    trails: dict[str, Trail] = {}
+    for root in graph.roots:
+        if root.node is None or unused:
+            trails[root.name] = trail(spot, root.name, whole=root.node is not None)
+    stale = any("modified" in node.flags for node in graph.nodes)
+    made: tuple[Change, ...] = tuple(changes(spot)) if stale else ()
+    reads = grad_reads(spot)
+    held = tuple(
+        one._replace(grad_read=next((reads[name] for name in one.names if name in reads), None))
+        for one in evidence.held
+    )
+    return replace(evidence, trails=trails, changes=made, held=held)

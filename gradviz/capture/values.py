@@ -1,0 +1,97 @@
+"""Reads the numbers of what a graph holds: which saved tensors, leaves and outputs have NaN or Inf, and who made them.
+
+The only reader of numbers besides the gradients. Hooks do not run: a packed tensor counts as unread.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gradviz.capture.outputs import flatten
+from gradviz.capture.tensors import grad_fn_of
+from gradviz.capture.walker import Walked
+from gradviz.evidence import Value, Values
+from gradviz.graph import SavedTensor
+
+
+def values_of(walked: Walked, outputs: object) -> Values:
+    """Every tensor that can be read, each storage and shape once for each maker."""
+    reader = _Reader(walked)
+    for node in walked.graph.nodes:
+        for slot in node.saved:
+            reader.slot(node.id, slot)
+    for i, tensor in walked.variables.items():
+        reader.take(tensor, i, None, "", walked.graph.leaf_of[i].names)
+    for (_, tensor), root in zip(flatten(outputs), walked.graph.roots):
+        reader.take(tensor, root.node, None, "", (root.name,))
+    return Values(tuple(reader.bad), reader.read, frozenset(reader.finite), reader.unread)
+
+
+class _Reader:
+    def __init__(self, walked: Walked) -> None:
+        self._walked = walked
+        self._known: dict[tuple[int | None, int], None] = {}
+        self.bad: list[Value] = []
+        self.finite: set[int] = set()
+        self.read = self.unread = 0
+
+    def slot(self, node: int, saved: SavedTensor) -> None:
+        tensor = _live(self._walked.nodes[node], saved.slot) if saved.state in ("live", "modified") else None
+        if tensor is None:
+            self.unread += 1
+            return
+        self.take(tensor, self._maker(node, saved, tensor), node, saved.slot)
+
+    def take(
+        self, tensor: torch.Tensor, maker: int | None, node: int | None, slot: str, names: tuple[str, ...] = ()
+    ) -> None:
+        bad = nonfinite(tensor)
+        if bad is None:
+            self.unread += 1
+            return
+        self.read += 1
+        if bad:
+            known = self._walked.names.leaf(tensor)
+            self.bad.append(Value(maker, node, slot, bad, tensor.numel(), names or known))
+        elif maker is not None:
+            self.finite.add(maker)
+
+    def _maker(self, node: int, saved: SavedTensor, tensor: torch.Tensor) -> int | None:
+        """The node that made a saved tensor: what it says itself, its leaf, or the saving node for its own result."""
+        if saved.leaf is not None:
+            return saved.leaf
+        try:
+            function = grad_fn_of(tensor)
+        except RuntimeError:
+            return None
+        if function is not None:
+            return self._walked.position_of.get(function)
+        return node if saved.slot in ("result", "output", "out", "values") else None
+
+
+def nonfinite(tensor: torch.Tensor) -> int | None:
+    """How many elements are NaN or Inf; None where there are no numbers to read."""
+    if tensor.is_meta or tensor.is_nested or type(tensor).__name__ == "FakeTensor":
+        return None
+    if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
+        return 0
+    with torch.no_grad():
+        dense: Any = tensor.detach()
+        if dense.layout != torch.strided:
+            dense = dense.coalesce().values() if dense.layout == torch.sparse_coo else dense.values()
+        return int(dense.numel() - torch.isfinite(dense).sum())
+
+
+def _live(node: Any, slot: str) -> torch.Tensor | None:
+    """The tensor in a slot, whose name may have an index, or be an attribute of `ctx`."""
+    if slot.startswith("ctx."):
+        return None
+    name, _, index = slot.partition("[")
+    raw = getattr(node, "_raw_saved_" + ("tensors" if name == "saved_tensors" else name), None)
+    if index and isinstance(raw, tuple):
+        raw = raw[int(index.rstrip("]"))]
+    if raw is None or isinstance(raw, tuple) or raw.unpack_hook is not None:
+        return None
+    return raw.data if isinstance(raw.data, torch.Tensor) else None
