@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gradviz.api import walk as walk
     from gradviz.capture.recorder import Recording as Recording
     from gradviz.capture.recorder import record as record
+    from gradviz.checking import check as check
     from gradviz.errors import GradvizError as GradvizError
     from gradviz.graph import Graph as Graph
     from gradviz.graph_json import load as load
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "check": "gradviz.checking",
     "walk": "gradviz.api",
     "record": "gradviz.capture.recorder",
     "Recording": "gradviz.capture.recorder",

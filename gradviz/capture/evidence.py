@@ -147,7 +147,7 @@ class EvidenceReader:
     def _models(self, variables: Sequence[Namespace]) -> list[tuple[str, torch.nn.Module]]:
         if self._model is not None:
             return [("", self._model)]
-        found = outermost_modules(variables)
+        found = outermost_modules(None, variables)
         inside = {id(child) for _, model in found for child in model.modules()}
         for name, value in _attributes(variables, torch.nn.Module):
             if id(value) not in inside:

@@ -22,6 +22,7 @@ COMMANDS = {
     "flow": "gradviz.cli.flow",
     "paths": "gradviz.cli.paths",
     "diff": "gradviz.cli.diff",
+    "check": "gradviz.cli.check",
     "info": "gradviz.cli.info",
 }
 """Module of each command, in the order that help shows them. The module's `command` is the click command."""

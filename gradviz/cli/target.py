@@ -17,6 +17,7 @@ from gradviz.cli.progress import progress
 from gradviz.errors import TargetError
 
 if TYPE_CHECKING:
+    from gradviz.analysis.health.finding import Findings
     from gradviz.capture.target import Captured, Live
     from gradviz.graph import Graph
 
@@ -79,6 +80,18 @@ class Source:
             record=self.record,
             read=read,
             need_graph=need_graph,
+        )
+
+    def findings(self, **options: Any) -> Captured[Findings]:
+        """Run the script and check its graphs. Options: `gradviz.checking.check_target`."""
+        from gradviz.checking import check_target
+
+        if self.target.kind == "graph":
+            raise TargetError(
+                f"{self.target.place!r} is a saved graph, and checks read live tensors, models and optimizers: give the script."
+            )
+        return check_target(
+            self.target, self.arguments, at=self.at, keep_going=self.keep_going, record=self.record, **options
         )
 
     def _refuse_script_options(self) -> None:

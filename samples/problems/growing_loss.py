@@ -10,7 +10,7 @@ The remedy is `total_loss += loss.item()`, or `loss.detach()`.
 
 Try:
     python samples/problems/growing_loss.py
-    gradviz check samples/problems/growing_loss.py:total_loss
+    gradviz check samples/problems/growing_loss.py
     gradviz render samples/problems/growing_loss.py:total_loss
 """
 

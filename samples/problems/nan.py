@@ -14,8 +14,7 @@ purpose (`torch.xlogy`, `nn.functional.pairwise_distance`).
 Try:
     python samples/problems/nan.py
     gradviz flow samples/problems/nan.py
-    gradviz check samples/problems/nan.py
-    gradviz check samples/problems/nan.py --at 2
+    gradviz check samples/problems/nan.py --values
 """
 
 import torch

@@ -9,7 +9,7 @@ The remedy is to cut the history between the pieces: `state = state.detach()`.
 
 Try:
     python samples/problems/second_backward.py
-    gradviz check samples/problems/second_backward.py --at 2
+    gradviz check samples/problems/second_backward.py
     gradviz render samples/problems/second_backward.py --at 2     (the freed part is marked)
 """
 

@@ -1,0 +1,78 @@
+"""What a health check says: one finding, and the findings of one run. Plain data; printing is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, overload
+
+from gradviz.graph import Graph
+
+Severity = Literal["error", "warning", "note"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+"""From the worst down. An error makes backward fail or trains nothing; a warning is mostly a mistake; a note is good to know."""
+
+KEYS = ("id", "severity", "summary", "names", "where", "why", "fix")
+"""What JSON has of a finding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong or worth knowing.
+
+    `names` are those of the tensors, parameters or modules concerned; `where` is module and `file:line`, "" when unknown; `why`
+    is the evidence; `fix` what to do. `nodes` and `edges` (consumer, position) are what a picture marks.
+    """
+
+    id: str
+    severity: Severity
+    summary: str
+    names: tuple[str, ...]
+    where: str
+    why: str
+    fix: str
+    nodes: tuple[int, ...] = ()
+    edges: tuple[tuple[int, int], ...] = ()
+    call: int | None = None  # the backward call that the node ids belong to
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {key: list(self.names) if key == "names" else getattr(self, key) for key in KEYS}
+
+
+@dataclass(frozen=True)
+class Findings(Sequence[Finding]):
+    """The findings of one run, the worst first, and what was checked. A sequence of `Finding`; `print` shows a report."""
+
+    found: tuple[Finding, ...]
+    checked: tuple[str, ...]  # ids of the checks that ran
+    graphs: tuple[Graph, ...] = ()  # what they looked at, in order
+    skipped: tuple[tuple[str, str], ...] = ()  # id and reason
+    notes: tuple[str, ...] = field(default=())
+
+    @overload
+    def __getitem__(self, index: int) -> Finding: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Finding, ...]: ...
+    def __getitem__(self, index: int | slice) -> Finding | tuple[Finding, ...]:
+        return self.found[index]
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.found)
+
+    def __str__(self) -> str:
+        from gradviz.render.findings import text
+
+        return text(self)
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON: `{"findings": [...]}`."""
+        return {"findings": [finding.as_data() for finding in self.found]}
+
+    def reach(self, severity: Severity) -> bool:
+        """Whether one of them is as bad as this, or worse."""
+        worst = SEVERITIES.index(severity)
+        return any(SEVERITIES.index(finding.severity) <= worst for finding in self.found)

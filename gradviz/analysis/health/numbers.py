@@ -1,0 +1,356 @@
+"""Checks that read numbers: NaN and Inf, and gradients that vanish, explode or are zero. They run with `--values` only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from gradviz.analysis.health.registry import Found, check
+from gradviz.analysis.health.words import listed, title_and_code
+from gradviz.analysis.health.words import where as place
+from gradviz.analysis.held import forward_order
+from gradviz.evidence import Evidence, LeafGradient, Value
+from gradviz.graph import Graph
+from gradviz.wording import one_line, plural
+
+HUGE = 1e7
+"""`exploding-gradient`: a gradient with a norm above this is called huge even when those of all modules are. Loss scaling, as
+mixed precision uses it, stays below."""
+
+_REMEDY = {
+    "Sqrt": "add a small number under the root: torch.sqrt(x + 1e-12)",
+    "Log": "keep its input above zero: clamp(min=1e-12), or use log_softmax, logsigmoid or xlogy",
+    "Div": "keep the divisor away from zero",
+    "Pow": "keep its base away from zero: a power below 1 has an infinite slope there",
+    "Exp": "keep its input small: subtract the maximum first, or use logsumexp or softmax",
+    "LinalgVectorNorm": "the slope of a norm at zero is not defined: add a small number, or square the norm instead",
+    "Norm": "the slope of a norm at zero is not defined: add a small number, or square the norm instead",
+    "Acos": "keep its input inside (-1, 1)",
+    "Asin": "keep its input inside (-1, 1)",
+    "Std": "the slope of a standard deviation is infinite where all values are equal: add a small number to the variance",
+    "Where": "torch.where does not protect the branch it leaves out: make both branches finite",
+}
+
+
+# -- nonfinite ---------------------------------------------------------------------------------------------------------
+
+
+@check("nonfinite", "error", "NaN or Inf in the forward values or in the gradients", needs_values=True)
+def nonfinite(evidence: Evidence) -> Iterator[Found]:
+    """NaN or Inf: where it appears first, in the forward pass or in backward.
+
+    In the forward pass it is the earliest node whose result has NaN or Inf, as far as results are still held (saved tensors,
+    leaves, outputs). In backward it is the first node whose incoming gradient is finite and whose outgoing one is not: the
+    loss may look fine all the same. Needs `--values`, because numbers are read and gradients are computed; nothing is written.
+
+    ```python
+    import torch
+
+    x = torch.zeros(3, requires_grad=True)
+    loss = torch.sqrt(x.square().sum())
+    loss.backward()
+    ```
+    """
+    graph = evidence.graph
+    if evidence.values is not None and evidence.values.bad:
+        yield _forward(evidence, evidence.values.bad)
+        return  # gradients through such values tell nothing more
+    gradients = evidence.gradients
+    if gradients is None or not gradients.nonfinite:
+        return
+    first = gradients.nonfinite[0]
+    leaves = [graph.leaf_of[one.node] for one in gradients.leaves if one.nonfinite and one.node in graph.leaf_of]
+    names = tuple(name for leaf in leaves for name in leaf.names[:1])
+    op = graph.nodes[first].op
+    more = (
+        f"; {plural(len(gradients.nonfinite) - 1, 'more node')} of backward begin to give NaN or Inf"
+        if len(gradients.nonfinite) > 1
+        else ""
+    )
+    yield Found(
+        f"backward makes NaN or Inf in {op}" + (f", for {listed(names)}" if names else ""),
+        names,
+        place(graph, first),
+        f"{title_and_code(graph, first)} gets a finite gradient and gives one that is not{more}; the values of the forward "
+        "pass are finite",
+        f"{_remedy(op)}.",
+        (first, *(leaf.node for leaf in leaves)),
+    )
+
+
+def _forward(evidence: Evidence, bad: Sequence[Value]) -> Found:
+    graph = evidence.graph
+    rank = {node: i for i, node in enumerate(_inputs_first(graph))}
+    first = min(bad, key=lambda one: rank.get(one.made_by if one.made_by is not None else one.node or 0, len(rank)))
+    names = tuple(dict.fromkeys(name for one in bad for name in one.names))
+    at = first.made_by if first.made_by is not None else first.node
+    amount = f"{first.nonfinite:,} of {first.elements:,} elements are NaN or Inf"
+    if at is None:
+        return Found(
+            f"{listed(names) or 'an output'} has NaN or Inf",
+            names,
+            "",
+            amount,
+            "Look at the data that it is made from.",
+        )
+    leaf = graph.leaf_of.get(at)
+    if leaf is not None:
+        who = listed(leaf.names) or f"an unnamed {leaf.kind}"
+        fix = (
+            "An earlier update made it so: look at the gradients of earlier steps, and at the learning rate."
+            if leaf.kind == "parameter"
+            else "Look at the data: NaN or Inf comes in with it."
+        )
+        return Found(f"the {leaf.kind} {who} has NaN or Inf", leaf.names or names, "", amount, fix, (at,))
+    op = graph.nodes[at].op
+    known = evidence.values.finite if evidence.values is not None else frozenset()
+    inputs = [edge.producer for edge in graph.inputs(at)]
+    finite = [i for i in inputs if i in known]
+    made = first.made_by is not None
+    why = (
+        f"{title_and_code(graph, at)} {'made' if made else 'was given'} a tensor in which {amount}; no earlier value that is "
+        "still held has any"
+    )
+    if inputs and len(finite) == len(inputs):
+        why += f", and all that it was computed from is finite ({listed([_called(graph, i) for i in finite])})"
+    elif made and inputs:
+        why += "; what it was computed from is not all held, so it may have come in from there"
+    return Found(
+        f"{op} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
+        graph.nodes[at].names or names,
+        place(graph, at),
+        why,
+        f"{_remedy(op)}.",
+        (at,),
+    )
+
+
+def _inputs_first(graph: Graph) -> list[int]:
+    """Leaves, then everything else in the order it ran."""
+    return [*graph.leaf_of, *(i for i in forward_order(graph) if i not in graph.leaf_of)]
+
+
+def _called(graph: Graph, node: int) -> str:
+    leaf = graph.leaf_of.get(node)
+    return (
+        listed(leaf.names[:1]) if leaf is not None else one_line(" = ".join(graph.nodes[node].names))
+    ) or graph.nodes[node].op
+
+
+def _remedy(op: str) -> str:
+    known = next((text for start, text in _REMEDY.items() if op.startswith(start)), "")
+    return (
+        known[:1].upper() + known[1:]
+        if known
+        else "Look at the inputs of this operation for zeros and very large numbers"
+    )
+
+
+# -- gradients by module -----------------------------------------------------------------------------------------------
+
+
+class Layer(NamedTuple):
+    """The gradients of the parameters of one module: root mean square and norm, and how many edges lead to the output."""
+
+    name: str
+    nodes: tuple[int, ...]
+    names: tuple[str, ...]
+    rms: float
+    norm: float
+    depth: int
+
+
+@check(
+    "vanishing-gradient",
+    "warning",
+    "gradients shrink to nearly nothing on their way to the first modules",
+    needs_values=True,
+)
+def vanishing_gradient(evidence: Evidence) -> Iterator[Found]:
+    """The gradient of a module is less than 1e-5 of that of modules nearer to the output.
+
+    Compared are root mean squares over the parameters of each module, along the depth of the graph. Such modules learn next to
+    nothing. Needs `--values`. `--vanishing` sets another threshold.
+
+    ```python
+    import torch
+
+    torch.manual_seed(0)
+    layers = [layer for _ in range(12) for layer in (torch.nn.Linear(8, 8), torch.nn.Sigmoid())]
+    model = torch.nn.Sequential(*layers)
+    loss = model(torch.randn(4, 8)).square().mean()
+    loss.backward()
+    ```
+    """
+    layers = _layers(evidence)
+    limit = evidence.gradients.vanishing if evidence.gradients is not None else 0.0
+    largest, found = 0.0, []
+    for layer in layers:
+        if 0 < layer.rms < limit * largest:
+            found.append(layer)
+        largest = max(largest, layer.rms)
+    if found:
+        last = min(found, key=lambda layer: layer.rms)
+        yield _flow(
+            found,
+            f"the gradient vanishes: {plural(len(found), 'module')} of {len(layers)} get next to nothing",
+            f"the root mean square of the gradient is {last.rms:.1e} in {last.name}, and {largest:.1e} nearer to "
+            f"the output, a ratio of {last.rms / largest:.1e} (threshold {limit:g})",
+            "Use ReLU-like activations, normalisation, residual connections, or an initialisation made for the "
+            "activation.",
+        )
+
+
+@check(
+    "exploding-gradient",
+    "warning",
+    "gradients grow without bounds on their way to the first modules",
+    needs_values=True,
+)
+def exploding_gradient(evidence: Evidence) -> Iterator[Found]:
+    """The gradient of a module is more than 1e4 times that of the module nearest to the output, or has a norm above 1e7.
+
+    Compared are root mean squares over the parameters of each module, along the depth of the graph. One step of the optimizer then
+    throws these modules far away. Needs `--values`. `--exploding` sets another ratio.
+
+    ```python
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(12)))
+    for layer in model:
+        torch.nn.init.normal_(layer.weight, std=3.0)
+    loss = model(torch.randn(4, 8)).mean()
+    loss.backward()
+    ```
+    """
+    layers = [layer for layer in _layers(evidence) if layer.rms]
+    if not layers or evidence.gradients is None:
+        return
+    limit, nearest = evidence.gradients.exploding, layers[0]
+    found = [layer for layer in layers if layer.rms > limit * nearest.rms or layer.norm > HUGE]
+    if found:
+        worst = max(found, key=lambda layer: layer.rms)
+        ratio = worst.rms / nearest.rms
+        why = f"the gradient of {worst.name} has a norm of {worst.norm:.1e}"
+        if ratio > limit:
+            why += (
+                f"; its root mean square is {worst.rms:.1e}, and {nearest.rms:.1e} in {nearest.name}, nearest to the output: "
+                f"a ratio of {ratio:.1e} (threshold {limit:g})"
+            )
+        yield _flow(
+            found,
+            f"the gradient explodes: {plural(len(found), 'module')} of {len(layers)} get a huge one",
+            why,
+            "Use normalisation, a smaller initialisation, or clip gradients with torch.nn.utils.clip_grad_norm_.",
+        )
+
+
+@check("zero-gradient", "warning", "a parameter gets a gradient of zeros only", needs_values=True)
+def zero_gradient(evidence: Evidence) -> Iterator[Found]:
+    """Every element of a parameter's gradient is exactly zero, although the parameter is in the graph.
+
+    Dead ReLUs do that, a mask or a multiplication with zero, and rounding. With a layer that begins at zero (LoRA, zero-initialised
+    residuals) it is expected at the first step. Needs `--values`.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+    torch.nn.init.constant_(model[0].bias, -100.0)
+    loss = model(torch.ones(2, 3)).sum()
+    loss.backward()
+    ```
+    """
+    graph = evidence.graph
+    zero = [
+        one
+        for one in (evidence.gradients.leaves if evidence.gradients else ())
+        if one.zeros == 1.0 and not one.nonfinite
+    ]
+    zero = [one for one in zero if graph.leaf_of[one.node].kind == "parameter"]
+    if not zero:
+        return
+    names = tuple(name for one in zero for name in graph.leaf_of[one.node].names[:1])
+    blame = sorted(
+        {
+            graph.nodes[i].op
+            for one in zero
+            for i in _above(graph, one.node)
+            if graph.nodes[i].op.startswith(("Relu", "Mul", "Threshold", "Hardtanh", "Clamp", "Round", "Sign", "Floor"))
+        }
+    )
+    yield Found(
+        f"the gradient of {listed(names)} is all zero",
+        names,
+        listed(dict.fromkeys(name.rpartition(".")[0] for name in names)),
+        "backward computes a gradient for it, and every element is 0"
+        + (f"; on the way is {listed(blame, 3)}, which can stop it" if blame else ""),
+        "Look for dead ReLUs (all inputs negative), masks and factors of zero; for a layer that begins at zero it "
+        "is normal in the first step.",
+        tuple(one.node for one in zero),
+    )
+
+
+def _above(graph: Graph, node: int, levels: int = 8) -> list[int]:
+    """What a leaf leads to, a few nodes up."""
+    found, frontier = [], [node]
+    for _ in range(levels):
+        frontier = [edge.consumer for i in frontier for edge in graph.consumers(i)][:50]
+        found += frontier
+    return found
+
+
+def _layers(evidence: Evidence) -> list[Layer]:
+    """Modules with the size of their gradients, the nearest to the output first. Without modules, each parameter counts as one."""
+    graph = evidence.graph
+    depth = _depth(graph)
+    groups: dict[str, list[LeafGradient]] = {}
+    for one in evidence.gradients.leaves if evidence.gradients else ():
+        leaf = graph.leaf_of[one.node]
+        if leaf.kind == "parameter" and not one.nonfinite:
+            name = leaf.names[0] if leaf.names else f"parameter {leaf.node}"
+            groups.setdefault(name.rpartition(".")[0] or name, []).append(one)
+    layers = []
+    for name, members in groups.items():
+        sizes = [_elements(graph, one.node) for one in members]
+        norm = sum(one.norm**2 for one in members) ** 0.5
+        rms = norm / max(1, sum(sizes)) ** 0.5
+        names = tuple(name for one in members for name in graph.leaf_of[one.node].names[:1])
+        layers.append(
+            Layer(name, tuple(one.node for one in members), names, rms, norm, min(depth[one.node] for one in members))
+        )
+    return sorted(layers, key=lambda layer: layer.depth)
+
+
+def _depth(graph: Graph) -> list[int]:
+    """Edges on the shortest way from an output."""
+    found = [-1] * len(graph.nodes)
+    queue = [root.node for root in graph.roots if root.node is not None]
+    for node in queue:
+        found[node] = 0
+    for node in queue:  # grows while it is read
+        for edge in graph.inputs(node):
+            if found[edge.producer] < 0:
+                found[edge.producer] = found[node] + 1
+                queue.append(edge.producer)
+    return found
+
+
+def _elements(graph: Graph, node: int) -> int:
+    total = 1
+    for size in graph.leaf_of[node].tensor.shape or ():
+        total *= size if isinstance(size, int) else 1
+    return total
+
+
+def _flow(found: Sequence[Layer], summary: str, why: str, fix: str) -> Found:
+    names = tuple(name for layer in found for name in layer.names)
+    return Found(
+        summary,
+        names,
+        listed(layer.name for layer in found),
+        why,
+        fix,
+        tuple(node for layer in found for node in layer.nodes),
+    )

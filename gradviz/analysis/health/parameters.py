@@ -1,0 +1,387 @@
+"""Checks on the model's parameters: which take no part, which got no gradient, and which are not what they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from gradviz.analysis.health.registry import Found, check
+from gradviz.analysis.health.roots import WHAT
+from gradviz.analysis.health.words import code, line, listed, title, title_and_code, verb
+from gradviz.analysis.health.words import where as place
+from gradviz.evidence import Evidence, Optimizer, OptimizerTensor, Parameter
+from gradviz.graph import Graph, SourceLine
+from gradviz.wording import one_line, plural
+
+
+class Verdict(NamedTuple):
+    """Why parameters take no part. `key` tells verdicts apart; {modules} and {they} are filled in."""
+
+    key: str
+    summary: str
+    why: str
+    fix: str
+    alarming: bool
+    source: SourceLine | None = None
+
+
+# -- unused-parameter --------------------------------------------------------------------------------------------------
+
+
+@check("unused-parameter", "warning", "a parameter that no output depends on: it gets no gradient")
+def unused_parameter(evidence: Evidence) -> Iterator[Found]:
+    """A parameter that no output depends on. Its `.grad` stays None and the optimizer leaves it as it is.
+
+    Nothing fails, so this goes unnoticed for long; `DistributedDataParallel` fails, or wants `find_unused_parameters=True`. The
+    finding says which it is: frozen (`requires_grad=False`, a note); its module never ran; it ran without recording; it ran, but
+    what it made does not reach the output. Behind a reentrant checkpoint or a compiled function nobody can see, so there it is
+    unknown, not unused. A parameter that another backward call of the same run uses, and a model that this graph does not use
+    at all (unless it is the one given as `model=`), are notes. Only a recording knows what ran: the command line always records,
+    `gradviz.check` takes `recording=`.
+
+    ```python
+    import torch
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used = torch.nn.Linear(4, 1)
+            self.forgotten = torch.nn.Linear(4, 1)
+
+        def forward(self, x):
+            return self.used(x)
+
+    model = Model()
+    loss = model(torch.ones(2, 4)).sum()
+    loss.backward()
+    ```
+    """
+    if all(root.node is None for root in evidence.graph.roots):
+        return
+    unused = [one for one in evidence.parameters if one.node is None]
+    for verdict, members in _grouped(evidence, unused):
+        modules = _modules(evidence, members)
+        they = f"{plural(len(members), 'parameter')} of {listed(modules)}"
+        yield Found(
+            f"{they} {verdict.summary.format(is_=verb(members, 'is', 'are'), do=verb(members, 'does', 'do'))}",
+            tuple(name for one in members for name in one.names[:1]),
+            ", ".join(filter(None, (listed(modules), line(verdict.source)))),
+            verdict.why,
+            verdict.fix,
+            severity=None if verdict.alarming and not evidence.guessed else "note",
+        )
+
+
+def _grouped(evidence: Evidence, unused: Sequence[Parameter]) -> list[tuple[Verdict, list[Parameter]]]:
+    """Parameters with the same verdict, model by model."""
+    judge = _judge(evidence)
+    groups: dict[tuple[int, str], tuple[Verdict, list[Parameter]]] = {}
+    for one in unused:
+        verdict = judge(one)
+        groups.setdefault((one.model, verdict.key), (verdict, []))[1].append(one)
+    return list(groups.values())
+
+
+def _judge(evidence: Evidence) -> Callable[[Parameter], Verdict]:
+    graph = evidence.graph
+    part = {one.model for one in evidence.parameters if one.node is not None}
+    hiding = [node for node in graph.nodes if {"checkpoint", "compiled"}.intersection(node.flags)]
+    paths = {scope.path for scope in graph.scopes}
+
+    def judge(one: Parameter) -> Verdict:
+        if not one.requires_grad:
+            return _FROZEN
+        if one.sharded:
+            return _SHARDED
+        if any(name in evidence.used_later for name in one.names):
+            return _ELSEWHERE
+        if one.model not in part and not evidence.models[one.model].certain:
+            return _OTHER_MODEL
+        run = one.run
+        if run is not None and (not run.calls or run.began < evidence.since):
+            return _NEVER_RAN if not run.calls else _NOT_THIS_TIME
+        if hiding:
+            return _hidden(graph, hiding[0].id)
+        if run is None:
+            return _NOT_RECORDED
+        if not run.recording:
+            return _no_grad(run.source)
+        if not run.gave_graph:
+            return _gave_nothing(one, run.source)
+        return _NOT_USED if one.module in paths else _lost(evidence, run.source)
+
+    return judge
+
+
+_FROZEN = Verdict(
+    "frozen", "{is_} frozen", "requires_grad is False, so no gradient is computed",
+    "Nothing, if that is on purpose. Else call requires_grad_(True) on it, and give it to the optimizer.", False,
+)  # fmt: skip
+_SHARDED = Verdict(
+    "sharded", "{is_} sharded: whether the output depends on them is unknown",
+    "the graph holds gathered copies in their place, which cannot be told apart from here",
+    "Check the model before it is sharded.", False,
+)  # fmt: skip
+_ELSEWHERE = Verdict(
+    "elsewhere", "{is_} not in this graph, but in that of another backward call", "another backward call of this run uses them",
+    "Nothing, if the calls take turns on purpose.", False,
+)  # fmt: skip
+_OTHER_MODEL = Verdict(
+    "other-model", "{is_} in no output that was checked", "the graph uses no parameter of this model at all",
+    "Nothing, if another loss trains it. Else compute the loss from its output.", False,
+)  # fmt: skip
+_NEVER_RAN = Verdict(
+    "never-ran", "{is_} unused: the module never ran", "the module's forward was not called since recording began",
+    "Call the module in forward(), or remove it from the model.", True,
+)  # fmt: skip
+_NOT_THIS_TIME = Verdict(
+    "not-this-time", "{is_} unused: the module did not run in this step",
+    "the module's forward ran before the previous backward call, and not since",
+    "Nothing, if a branch leaves it out on purpose (DistributedDataParallel then needs find_unused_parameters=True).", True,
+)  # fmt: skip
+_NOT_RECORDED = Verdict(
+    "not-recorded", "{is_} not in the graph of any output",
+    "no path leads from the outputs to them; whether their module ran is unknown, because nothing was recorded",
+    "Use the module's result in the loss, or remove the module. To learn whether it ran, run the code inside `with "
+    "gradviz.record() as recording:` and give recording=recording, or use gradviz check SCRIPT.", True,
+)  # fmt: skip
+_NOT_USED = Verdict(
+    "not-used", "{is_} unused, although the module's other operations are in the graph",
+    "the module ran and the output depends on what it did, but not on this parameter",
+    "Use the parameter in the module's forward(), or remove it.", True,
+)  # fmt: skip
+
+
+def _hidden(graph: Graph, node: int) -> Verdict:
+    what = "a reentrant checkpoint" if "checkpoint" in graph.nodes[node].flags else "a compiled function"
+    why = f"{title(graph, node)} is {what}, which hides what it uses: unknown, not unused"
+    fix = "To see inside, use torch.utils.checkpoint with use_reentrant=False, or check the model uncompiled."
+    return Verdict("hidden", f"may be used inside {what}: unknown", why, fix, False)
+
+
+def _no_grad(source: SourceLine | None) -> Verdict:
+    why = f"recording was off (torch.no_grad() or inference_mode) when the module was called in {code(source)}"
+    fix = "Call the module outside no_grad() and inference_mode(); if it is not to be trained, freeze it instead."
+    return Verdict("no-grad", "{is_} unused: the module ran without recording", why, fix, True, source)
+
+
+def _gave_nothing(one: Parameter, source: SourceLine | None) -> Verdict:
+    why = (
+        f"the module was called in {code(source)} while recording, but what it returned does not require grad: its "
+        "forward "
+        "detaches it, makes integers of it, or switches recording off"
+    )
+    fix = f"Look in the forward() of {one_line(one.type)} for .detach(), .data, .item(), argmax and no_grad()."
+    return Verdict("gave-nothing", "{is_} unused: the module's result has no graph", why, fix, True, source)
+
+
+def _lost(evidence: Evidence, source: SourceLine | None) -> Verdict:
+    """The module made something with a graph that the output does not depend on. The code may show where it was dropped."""
+    cuts = {cut: None for trail in (evidence.trails or {}).values() for cut in trail.cuts}
+    why = f"the module ran in {code(source)} and its result has a graph, but no output depends on that result"
+    fix = "Use the module's result in the loss, or remove the module."
+    if cuts:
+        places = [f"{code(cut.source)} {WHAT[cut.kind].format(of=one_line(cut.of))}" for cut in cuts]
+        why += f"; on the way to the output, {' and '.join(places[:3])}"
+        fix = (
+            f"If that cut is a mistake, mend it: {line(next(iter(cuts)).source)}. Else use the result, or remove "
+            "the module."
+        )
+    else:
+        why += ": it was not used, or overwritten"
+    return Verdict("lost", "{do} not reach the output", why, fix, True, source)
+
+
+def _modules(evidence: Evidence, members: Sequence[Parameter]) -> list[str]:
+    """The outermost modules of which every parameter of the same kind is among the members."""
+    chosen = {one.names[0] for one in members}
+    rest = [one.module for one in evidence.parameters if one.names[0] not in chosen and one.model == members[0].model]
+    spoiled = {"", *(prefix for module in rest for prefix in _prefixes(module))}
+    found: dict[str, str] = {}
+    for one in members:
+        outer = next((prefix for prefix in _prefixes(one.module) if prefix not in spoiled), one.module)
+        found.setdefault(outer, one.type if outer == one.module else "")
+    model = evidence.models[members[0].model] if evidence.models else None
+    return [
+        f"{name} ({kind})" if name and kind else name or (model.type if model else "the model")
+        for name, kind in found.items()
+    ]
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    """`a`, `a.b`, `a.b.c` for `a.b.c`."""
+    parts = path.split(".") if path else []
+    for i in range(len(parts)):
+        yield ".".join(parts[: i + 1])
+
+
+# -- none-grad ---------------------------------------------------------------------------------------------------------
+
+
+@check("none-grad", "warning", "backward() has run, and .grad is still None where one would expect a gradient")
+def none_grad(evidence: Evidence) -> Iterator[Found]:
+    """After `backward()`, a parameter that requires grad and whose `.grad` is None; or a `.grad` read where there never is one.
+
+    For a parameter the reasons are those of `unused-parameter`; one that is in the graph all the same got None from a backward
+    function on the way. A tensor that is not a leaf gets a `.grad` only after `retain_grad()`: the finding names the line that
+    reads it. Nothing is said when no parameter of a model has a gradient, because `zero_grad()` may have run.
+
+    ```python
+    import torch
+
+    w = torch.ones(3, requires_grad=True)
+    hidden = w * 2
+    loss = hidden.sum()
+    loss.backward()
+    print(hidden.grad)
+    ```
+    """
+    yield from _not_retained(evidence)
+    if not evidence.after:
+        return
+    filled = {one.model for one in evidence.parameters if one.has_grad}
+    missing = [one for one in evidence.parameters if one.requires_grad and not one.has_grad and one.model in filled]
+    inside = [one for one in missing if one.node is not None]
+    if inside:
+        why = "they are in the graph, so a backward function on the way gave None for them, or .grad was reset since"
+        fix = "Look at the backward() of the custom Functions on the way, and for zero_grad() after backward()."
+        yield _without_grad(evidence, inside, why, fix)
+    outside = _grouped(evidence, [one for one in missing if one.node is None])
+    for alarming in (True, False):
+        chosen = [(verdict, members) for verdict, members in outside if verdict.alarming == alarming]
+        members = [one for _, group in chosen for one in group]
+        if members:
+            why = "; ".join(dict.fromkeys(verdict.why for verdict, _ in chosen))
+            found = _without_grad(evidence, members, why, " ".join(dict.fromkeys(verdict.fix for verdict, _ in chosen)))
+            yield found if alarming else found._replace(severity="note")
+
+
+def _without_grad(evidence: Evidence, members: Sequence[Parameter], why: str, fix: str) -> Found:
+    modules = listed(_modules(evidence, members))
+    return Found(
+        f"{plural(len(members), 'parameter')} of {modules} {verb(members, 'has', 'have')} no .grad after backward()",
+        tuple(one.names[0] for one in members),
+        modules,
+        why,
+        fix,
+        tuple(one.node for one in members if one.node is not None),
+    )
+
+
+def _not_retained(evidence: Evidence) -> Iterator[Found]:
+    for one in evidence.held:
+        if one.grad_read is None or one.leaf or one.retains_grad or not one.requires_grad:
+            continue
+        name = one_line(one.names[0])
+        made = f"made by {title(evidence.graph, one.node)}" if one.node is not None else "the result of an operation"
+        yield Found(
+            f"{name}.grad is always None: {name} is not a leaf",
+            one.names,
+            line(one.grad_read),
+            f"{code(one.grad_read)} reads it, but {name} is {made}, and only leaves keep their gradient",
+            f"Call {name}.retain_grad() before backward(), or use torch.autograd.grad(loss, {name}).",
+            nodes=(one.node,) if one.node is not None else (),
+        )
+
+
+# -- nonleaf-parameter -------------------------------------------------------------------------------------------------
+
+
+@check("nonleaf-parameter", "warning", "what should be trained is no leaf any more, or not what the optimizer holds")
+def nonleaf_parameter(evidence: Evidence) -> Iterator[Found]:
+    """The naive update `w = w - lr * w.grad`, or an optimizer that updates tensors which the graph does not use.
+
+    The naive update runs while PyTorch records. The new `w` is the result of a subtraction and no leaf: it gets no `.grad`, and
+    the graph of all earlier steps hangs on it. An optimizer keeps the tensors that it was given when it was made; a parameter
+    that was replaced since, or a model that was copied, is not among them, and what the optimizer updates then is no part of
+    the loss.
+
+    ```python
+    import torch
+
+    w = torch.tensor(2.0, requires_grad=True)
+    for step in range(3):
+        loss = (w - 1) ** 2
+        (slope,) = torch.autograd.grad(loss, w)
+        w = w - 0.1 * slope
+    ```
+    """
+    yield from _rebound(evidence)
+    for optimizer in evidence.optimizers:
+        yield from _stray(evidence, optimizer)
+
+
+_UPDATES = ("SubBackward0", "AddBackward0", "RsubBackward1", "RsubBackward0")
+
+
+def _rebound(evidence: Evidence) -> Iterator[Found]:
+    """Variables that were leaves of an earlier call's graph, and results that sit on a leaf which nobody names any more."""
+    graph, before = evidence.graph, {name for one in evidence.earlier for name in one.leaves}
+    for one in evidence.held:
+        if one.node is None or one.leaf or one.node in graph.leaf_of:
+            continue
+        name = next((name for name in one.names if name in before), None)
+        steps = _updates_below(graph, one.node)
+        if name is None and not steps:
+            continue
+        certain = name is not None
+        name = one_line(name or one.names[0])
+        earlier = (
+            f"it was a leaf at backward call {evidence.earlier[-1].call}"
+            if certain
+            else "that leaf has no name any more, as after name = name - ..."
+        )
+        updates = f"; {plural(steps, 'update')} of it {verb(steps, 'is', 'are')} in the graph" if steps else ""
+        yield Found(
+            f"{name} is the result of a recorded update, not a leaf",
+            one.names,
+            place(graph, one.node),
+            f"{name} was made by {title_and_code(graph, one.node)}; {earlier}{updates}. It gets no .grad, and every step "
+            "keeps all earlier ones",
+            f"Update it in place, without recording: with torch.no_grad(): {name} -= lr * gradient. Or use "
+            "torch.optim.",
+            nodes=(one.node,),
+            severity=None if certain or steps > 1 else "warning",
+        )
+
+
+def _updates_below(graph: Graph, node: int) -> int:
+    """How many sums in a row lead from a node to a leaf without a name, each adding something that needs no gradient."""
+    count = 0
+    while graph.nodes[node].op in _UPDATES and graph.nodes[node].none_inputs:
+        edges = graph.inputs(node)
+        if len(edges) != 1:
+            return 0
+        count, node = count + 1, edges[0].producer
+    leaf = graph.leaf_of.get(node)
+    return count if leaf is not None and leaf.kind == "input" and not leaf.names else 0
+
+
+def _stray(evidence: Evidence, optimizer: Optimizer) -> Iterator[Found]:
+    """Tensors that only the optimizer knows: no model, no variable, no graph of this run has them."""
+    stray = [one for one in optimizer.tensors if _is_stray(evidence, one)]
+    if not stray or all(root.node is None for root in evidence.graph.roots):
+        return
+    held = {one.node for one in optimizer.tensors if one.node is not None}
+    without = [leaf for leaf in evidence.graph.leaves if leaf.kind == "parameter" and leaf.node not in held]
+    names = tuple(name for leaf in without for name in leaf.names[:1])
+    every = "all" if len(stray) == len(optimizer.tensors) else f"{len(stray):,} of {len(optimizer.tensors):,}"
+    why = (
+        f"{every} tensors of {one_line(optimizer.name)} ({one_line(optimizer.type)}) are in no model, in no "
+        "variable and not in this graph"
+    )
+    if names:
+        why += f"; the graph uses {listed(names)}, which this optimizer does not hold"
+    yield Found(
+        f"{one_line(optimizer.name)} updates {plural(len(stray), 'tensor')} that the output does not depend on",
+        names or (optimizer.name,),
+        one_line(optimizer.name),
+        why,
+        "Make the optimizer after the model is complete: after copying it, replacing layers, or anything that "
+        "makes new parameters.",
+        nodes=tuple(leaf.node for leaf in without),
+    )
+
+
+def _is_stray(evidence: Evidence, one: OptimizerTensor) -> bool:
+    return one.node is None and one.parameter is None and not one.names

@@ -1,0 +1,115 @@
+"""Checks on the outputs themselves: whether backward can begin at them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradviz.analysis.health.registry import Found, check
+from gradviz.analysis.health.words import code, line, listed
+from gradviz.evidence import Cut, CutKind, Evidence, Trail
+from gradviz.graph import Root
+from gradviz.wording import one_line
+
+WHAT: dict[CutKind, str] = {
+    "detach": "detaches {of} from its graph",
+    "data": "takes .data of {of}, which has no graph",
+    "number": "makes a Python number of {of}, and a number has no graph",
+    "numpy": "hands {of} to NumPy, which autograd does not see",
+    "new": "copies the numbers of {of} into a new tensor, which has no graph",
+    "integer": "makes integers or booleans of {of}, and these have no gradient",
+    "no_grad": "computes {of} while recording is off (torch.no_grad())",
+    "inference": "computes {of} in torch.inference_mode(), which records nothing",
+}
+MEND: dict[CutKind, str] = {
+    "detach": "leave out .detach() where the gradient has to pass",
+    "data": "use the tensor itself instead of .data",
+    "number": "compute the loss from the tensors themselves, and call .item() only on what is printed",
+    "numpy": "do this step with torch functions instead of NumPy",
+    "new": "use the tensor itself; to join several, torch.stack keeps their graphs",
+    "integer": "use a quantity that changes smoothly, such as logits with cross_entropy, instead of argmax or a comparison",
+    "no_grad": "move the line out of torch.no_grad()",
+    "inference": "move the line out of torch.inference_mode()",
+}
+
+
+@check("no-graph", "error", "an output has no grad_fn, so backward() cannot begin at it")
+def no_graph(evidence: Evidence) -> Iterator[Found]:
+    """The output has no `grad_fn`: `backward()` raises "element 0 of tensors does not require grad".
+
+    Somewhere between the parameters and the output the history was dropped: the output was made under `torch.no_grad()` or
+    `torch.inference_mode()`, detached, led through an integer or boolean, through NumPy, `.data` or `.item()`, or nothing that
+    it was computed from requires grad. The finding names the line when the code around the call shows it; a variable on the
+    way that still has its graph proves it; without one, the finding only says what the line does. An output that has no
+    graph beside others that have one is a note.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    prediction = model(torch.ones(2, 3))
+    loss = torch.tensor(prediction.mean().item())
+    loss.backward()
+    ```
+    """
+    missing = [root for root in evidence.graph.roots if root.node is None]
+    some = len(missing) < len(evidence.graph.roots)
+    for root in missing:
+        if some and not root.tensor.dtype.startswith(("float", "bfloat", "complex")):
+            continue  # a count or an index beside the loss is nothing to wonder about
+        trail = (evidence.trails or {}).get(root.name, Trail())
+        places = sorted(trail.cuts, key=lambda cut: not cut.alive)  # where the chain broke for certain comes first
+        where = listed(dict.fromkeys(line(cut.source) for cut in places[:3])) or line(trail.made)
+        why, fix = _why(evidence, root, trail), _fix(evidence, root, trail)
+        name = one_line(root.name)
+        yield Found(f"{name} has no graph", (root.name,), where, why, fix, severity="note" if some else None)
+
+
+def _why(evidence: Evidence, root: Root, trail: Trail) -> str:
+    plain = root.tensor.dtype.startswith(("float", "bfloat", "complex")) and "inference" not in root.why
+    parts = [f"{one_line(root.name)} {'has no grad_fn' if trail.cuts and plain else root.why}"]
+    if not evidence.grad_enabled:
+        parts.append(
+            "recording is off right now: torch.no_grad(), set_grad_enabled(False) or inference_mode is in effect"
+        )
+    parts += [_cut(cut) for cut in trail.cuts]
+    if not trail.cuts and trail.made is not None:
+        parts.append(f"it was made in {code(trail.made)}")
+    if not trail.cuts and trail.plain:
+        parts.append(f"it was computed from {listed(trail.plain)}, which {_do(trail.plain)} not require grad")
+    if evidence.parameters and not any(one.requires_grad for one in evidence.parameters):
+        parts.append(f"all {len(evidence.parameters):,} parameters of the model are frozen (requires_grad=False)")
+    return "; ".join(parts)
+
+
+def _do(names: tuple[str, ...]) -> str:
+    return "does" if len(names) == 1 else "do"
+
+
+def _cut(cut: Cut) -> str:
+    """One place, and how sure it is that the graph ends there."""
+    words = WHAT[cut.kind].format(of=one_line(cut.of) or "a tensor")
+    inside = f" in {one_line(cut.inside)}" if cut.inside else ""
+    text = f"{code(cut.source)}{inside} {words}"
+    return f"{text}: there the chain broke, because that still has a graph" if cut.alive else text
+
+
+def _fix(evidence: Evidence, root: Root, trail: Trail) -> str:
+    advice = list(dict.fromkeys(f"In {line(cut.source)}, {MEND[cut.kind]}." for cut in trail.cuts))
+    if advice:
+        return " ".join(advice)
+    if not evidence.grad_enabled:
+        return "Compute the output, and call backward(), outside the block that switches recording off."
+    if evidence.parameters and not any(one.requires_grad for one in evidence.parameters):
+        return "Unfreeze what should be trained: parameter.requires_grad_(True)."
+    if not root.tensor.dtype.startswith(("float", "bfloat", "complex")):
+        return f"{MEND['integer'].capitalize()}."
+    if trail.plain:
+        return (
+            "If the gradient should reach one of them, call requires_grad_() on it before it is used "
+            f"({listed(trail.plain)})."
+        )
+    return (
+        "Compute it outside no_grad() and inference_mode(), from tensors that require grad, without .detach(), "
+        ".data, .item() "
+        "and .numpy() on the way. gradviz names the line when it sees the code: gradviz check SCRIPT."
+    )

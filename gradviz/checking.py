@@ -1,0 +1,167 @@
+"""Checks live outputs or a TARGET: reads the evidence, runs the checks on it, and returns the findings.
+
+The one place that puts reading, gradients and checks together; the command line and `gradviz.check` both call it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import torch
+
+from gradviz.analysis.gradients.flow import measure
+from gradviz.analysis.health.finding import Findings
+from gradviz.analysis.health.registry import chosen, run
+from gradviz.capture.evidence import EvidenceReader, Subject
+from gradviz.capture.live import Captured, Live
+from gradviz.capture.naming import namespaces
+from gradviz.capture.outputs import flatten
+from gradviz.capture.recorder import Recording
+from gradviz.capture.target import run_target
+from gradviz.capture.target_name import Target
+from gradviz.errors import GradvizError
+from gradviz.evidence import Evidence, Gradients, LeafGradient
+from gradviz.graph import Graph
+from gradviz.wording import one_line
+
+
+def check(
+    outputs: object,
+    model: torch.nn.Module | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    recording: Recording | None = None,
+    values: bool = False,
+    vanishing: float = Gradients().vanishing,
+    exploding: float = Gradients().exploding,
+    only: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+) -> Findings:
+    """What is wrong with the graph behind `outputs`, where, and what to do.
+
+    Args:
+        outputs: a tensor, or any nesting of tensors; one without a graph is a finding, not an error.
+        model: whose parameters should all take part. Without it, the modules among the caller's variables.
+        optimizer: whose tensors should be in the graph. Without it, those among the caller's variables.
+        recording: of `gradviz.record()` around the code that made the outputs: findings then know modules and lines.
+        values: also read numbers and compute gradients, for NaN, Inf and gradients that vanish, explode or are zero.
+        vanishing, exploding: a module's gradient below this part of that of modules nearer to the output, or above this
+            multiple of the nearest one, is reported.
+        only, ignore: ids of checks to run, or to leave out.
+
+    Without `values` no number is read. Never runs a hook, writes a `.grad`, frees the graph or keeps memory. Raises
+    NotATensorError when there is no tensor, and FormatError for an unknown id.
+
+    >>> import torch, gradviz
+    >>> net = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 1), "b": torch.nn.Linear(2, 1)})
+    >>> loss = net["a"](torch.ones(1, 2)).sum()
+    >>> [(finding.id, finding.names) for finding in gradviz.check(loss, model=net)]
+    [('unused-parameter', ('b.weight', 'b.bias'))]
+
+    Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
+    """
+    frame = sys._getframe(1)
+    chosen(only, ignore)
+    reader = EvidenceReader(model, optimizer, recording, values=values)
+    subject = Subject(outputs, namespaces(frame), frame=frame)
+    evidence = reader.read(subject)
+    if values:
+        evidence = _with_gradients(evidence, subject, model, vanishing, exploding)
+    return _skipped([evidence], run([evidence], only=only, ignore=ignore, values=values))
+
+
+def check_target(
+    target: Target,
+    arguments: Sequence[str] = (),
+    *,
+    at: int | None = None,
+    keep_going: bool = False,
+    record: bool = True,
+    steps: int = 3,
+    values: bool = False,
+    vanishing: float = Gradients().vanishing,
+    exploding: float = Gradients().exploding,
+    only: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+) -> Captured[Findings]:
+    """The same for a TARGET of the command line, over `steps` backward calls in a row. Raises what `run_target` raises."""
+    chosen(only, ignore)
+    reader = EvidenceReader(values=values)
+
+    def read(live: Live) -> Evidence:
+        recording = getattr(live.recording, "recording", live.recording)
+        reader.recording = recording if isinstance(recording, Recording) else None
+        subject = Subject(live.outputs, live.variables, live.title, live.names, live.frame, live.call)
+        evidence = replace(reader.read(subject), guessed=live.call is None and not target.name)
+        return _with_gradients(evidence, subject, None, vanishing, exploding) if values else evidence
+
+    captured = run_target(
+        target,
+        arguments,
+        at=at,
+        keep_going=keep_going,
+        read=read,
+        record=record,
+        calls=steps,
+        afterwards=reader.afterwards,
+    )
+    every = _with_later_uses([captured.result, *captured.later])
+    findings = run(every, only=only, ignore=ignore, values=values)
+    return Captured(_skipped(every, findings), captured.target, captured.failure)
+
+
+def _with_later_uses(every: Sequence[Evidence]) -> list[Evidence]:
+    """Each with the parameters that the other backward calls use."""
+    used = [
+        frozenset(name for one in evidence.parameters if one.node is not None for name in one.names)
+        for evidence in every
+    ]
+    return [
+        replace(evidence, used_later=frozenset().union(*(names for j, names in enumerate(used) if j != i)))
+        for i, evidence in enumerate(every)
+    ]
+
+
+def _with_gradients(
+    evidence: Evidence, subject: Subject, model: torch.nn.Module | None, vanishing: float, exploding: float
+) -> Evidence:
+    """The evidence with what backward would compute, or with why it is not computed."""
+    graph = evidence.graph
+    if all(root.node is None for root in graph.roots):
+        return evidence
+    problem = _cannot_compute(graph, subject.outputs)
+    if not problem:
+        try:
+            flow = measure(subject.outputs, model=model, variables=subject.variables)
+        except GradvizError as error:
+            problem = str(error)
+    if problem:
+        return replace(evidence, gradients=Gradients(problem=problem))
+    leaves = tuple(LeafGradient(one.node, one.norm, one.max, one.zeros, one.nonfinite) for one in flow.leaves)
+    leaving = {one.edge.consumer for one in flow.edges if one.size is not None and one.size.nonfinite}
+    arriving = {node for node, one in flow.incoming.items() if not one.nonfinite}
+    broken = tuple(node for node in flow.order if node in leaving & arriving)
+    gradients = Gradients(leaves, broken, vanishing=vanishing, exploding=exploding)
+    return replace(evidence, gradients=gradients)
+
+
+def _cannot_compute(graph: Graph, outputs: object) -> str:
+    """Why gradients are left alone: there are no numbers, or computing would run code of the user's that may not bear it."""
+    if any(tensor.is_meta or type(tensor).__name__ == "FakeTensor" for _, tensor in flatten(outputs)):
+        return "the tensors have no numbers (meta or fake)"
+    for node in graph.nodes:
+        for slot in node.saved:
+            if slot.state == "packed" and "save_on_cpu" not in slot.note:
+                return f"saved tensors are packed by a hook, which would have to run ({slot.note})"
+    return ""
+
+
+def _skipped(every: Sequence[Evidence], findings: Findings) -> Findings:
+    """The findings with the reasons why gradients could not be computed."""
+    problems = dict.fromkeys(
+        one.gradients.problem for one in every if one.gradients is not None and one.gradients.problem
+    )
+    reasons = tuple(("gradients", one_line(problem)) for problem in problems)
+    return replace(findings, skipped=(*findings.skipped, *reasons))

@@ -1,0 +1,107 @@
+"""`gradviz check`: what is wrong with the graph of a script, where, and what to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from gradviz.cli.streams import result_stream
+from gradviz.cli.target import Source, TargetCommand, target_argument
+
+if TYPE_CHECKING:
+    from gradviz.analysis.health.finding import Findings
+
+FOUND = 1
+"""Exit code when findings reach --fail-on."""
+
+
+def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from gradviz.analysis.health.registry import checks
+        from gradviz.render.findings import catalogue
+
+        click.echo("\n".join(catalogue(checks())))
+        ctx.exit()
+
+
+@click.command("check", cls=TargetCommand)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "note", "never"]),
+    default="warning",
+    show_default=True,
+    help="Exit with 1 when a finding is as bad as this, or worse.",
+)
+@click.option("--only", multiple=True, metavar="ID", help="Run this check only; may be repeated.")
+@click.option("--ignore", multiple=True, metavar="ID", help="Leave this check out; may be repeated.")
+@click.option(
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List every check and stop."
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Look at N backward calls in a row; growth shows from 3 on.",
+)
+@click.option("--values", is_flag=True, help="Also read numbers and compute gradients: NaN, Inf, vanishing and more.")
+@click.option(
+    "--vanishing",
+    type=click.FloatRange(min=0),
+    default=1e-5,
+    show_default=True,
+    metavar="RATIO",
+    help="With --values: report modules whose gradient is below this part of that of modules nearer to the output.",
+)
+@click.option(
+    "--exploding",
+    type=click.FloatRange(min=0),
+    default=1e4,
+    show_default=True,
+    metavar="RATIO",
+    help="With --values: report modules whose gradient is above this multiple of that nearest to the output.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@target_argument
+def command(
+    source: Source,
+    fail_on: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Say what is wrong, where, why, and what to do.
+
+    The script runs through N backward calls, so that what grows from step to step shows. Without --values no number is read.
+    Exit code 1 when something was found.
+    """
+    with result_stream() as stream:
+        captured = source.findings(**options)
+        found = captured.result
+        if as_json:
+            stream.write(json.dumps(found.as_data(), indent=2) + "\n")
+        else:
+            _print(found, stream)
+    if fail_on != "never" and found.reach(fail_on):  # type: ignore[arg-type]
+        if captured.failure is not None and captured.failure.exit_code is None:
+            error = captured.failure.error
+            click.echo(f"The script then failed: {type(error).__name__}: {error}", err=True)
+        sys.exit(FOUND)
+    captured.raise_failure()
+
+
+def _print(found: Findings, stream: TextIO) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from gradviz.render.findings import COLORS, WIDTH, report
+
+    if not stream.isatty():
+        stream.write("\n".join(line for line, _ in report(found)) + "\n")
+        return
+    console = Console(file=stream, highlight=False)
+    for line, style in report(found, min(WIDTH, console.width)):
+        console.print(Text(line, style=f"bold {COLORS[style]}" if style in COLORS else style), soft_wrap=True)

@@ -1,0 +1,181 @@
+"""For each check the script nearest to one that triggers it, which must not."""
+
+from __future__ import annotations
+
+NEAR: dict[str, str] = {
+    "no-graph": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        prediction = model(torch.ones(2, 3))
+        loss = prediction.mean()
+        print(loss.item(), prediction.detach())
+        loss.backward()
+    """,
+    "unused-parameter": """
+        import torch
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.used = torch.nn.Linear(4, 1)
+                self.remembered = torch.nn.Linear(4, 1)
+
+            def forward(self, x):
+                return self.used(x) + self.remembered(x)
+
+        model = Model()
+        loss = model(torch.ones(2, 4)).sum()
+        loss.backward()
+    """,
+    "none-grad": """
+        import torch
+
+        w = torch.ones(3, requires_grad=True)
+        hidden = w * 2
+        hidden.retain_grad()
+        loss = hidden.sum()
+        loss.backward()
+        print(hidden.grad)
+    """,
+    "nonleaf-parameter": """
+        import torch
+
+        w = torch.tensor(2.0, requires_grad=True)
+        for step in range(3):
+            loss = (w - 1) ** 2
+            (slope,) = torch.autograd.grad(loss, w)
+            with torch.no_grad():
+                w -= 0.1 * slope
+    """,
+    "stale-saved": """
+        import torch
+
+        x = torch.randn(3, requires_grad=True)
+        activation = torch.exp(x) * 2
+        activation.add_(1)
+        loss = activation.sum()
+        loss.backward()
+    """,
+    "freed-graph": """
+        import torch
+
+        cell = torch.nn.RNNCell(2, 3)
+        state = torch.zeros(1, 3)
+        for step in range(3):
+            state = cell(torch.ones(1, 2), state)
+            loss = state.sum()
+            loss.backward()
+            state = state.detach()
+    """,
+    "growing-graph": """
+        import torch
+
+        w = torch.ones(1, requires_grad=True)
+        total = 0.0
+        for step in range(3):
+            x = w
+            for turn in range(step + 1):  # every graph is larger than the last, and none reaches back
+                x = x * 2
+            loss = (x - 1).square().sum()
+            loss.backward()
+            total = total + loss.detach()
+    """,
+    "nonfinite": """
+        import torch
+
+        x = torch.zeros(3, requires_grad=True)
+        loss = torch.sqrt(x.square().sum() + 1e-6)
+        loss.backward()
+    """,
+    "vanishing-gradient": """
+        import torch
+
+        torch.manual_seed(0)
+        layers = [layer for _ in range(12) for layer in (torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.ReLU())]
+        model = torch.nn.Sequential(*layers)
+        loss = model(torch.randn(4, 8)).square().mean()
+        loss.backward()
+    """,
+    "exploding-gradient": """
+        import torch
+
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(12)))
+        loss = model(torch.randn(4, 8)).mean() / 1e6
+        loss.backward()
+    """,
+    "zero-gradient": """
+        import torch
+
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+        torch.nn.init.constant_(model[0].bias, 100.0)
+        loss = model(torch.ones(2, 3)).sum()
+        loss.backward()
+    """,
+    "large-saved": """
+        import torch
+
+        x = torch.ones(64, 64, requires_grad=True)
+        loss = torch.exp(x).sum()
+        loss.backward()
+    """,
+    "duplicate-saved": """
+        import torch
+
+        w = torch.ones(64, 64, requires_grad=True)
+        x = torch.exp(w).t()
+        loss = (x.sin() + x.sin()).sum()
+        loss.backward()
+    """,
+    "saved-cast": """
+        import torch
+
+        w = torch.ones(64, 64, requires_grad=True)
+        half = (w * 2).to(torch.bfloat16)
+        loss = (half.sin() + half).float().sum()
+        loss.backward()
+    """,
+    "requires-grad-input": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        x = torch.ones(2, 3)
+        loss = model(x).sum()
+        loss.backward()
+    """,
+    "tied-parameter": """
+        import torch
+
+        layer = torch.nn.Linear(3, 3)
+        model = torch.nn.Sequential(layer, torch.nn.Linear(3, 3))
+        loss = model(model(torch.ones(1, 3))).sum()
+        loss.backward()
+    """,
+    "hooks-present": """
+        import torch
+
+        w = torch.ones(3, requires_grad=True)
+        handle = w.register_hook(lambda gradient: gradient * 2)
+        handle.remove()
+        loss = (w * w).sum()
+        loss.backward()
+    """,
+    "double-backward": """
+        import torch
+
+        w = torch.ones(3, requires_grad=True)
+        score = torch.tanh(w).sum()
+        (slope,) = torch.autograd.grad(score, w)
+        loss = (w * slope).square().sum()
+        loss.backward()
+    """,
+    "deep-graph": """
+        import torch
+
+        x = torch.ones(1, requires_grad=True)
+        loss = sum(x * i for i in range(4_000)).sum()
+        loss.backward()
+    """,
+}
