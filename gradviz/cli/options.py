@@ -62,8 +62,6 @@ def _option(item: Field[Any], hint: Any) -> Callable[[F], F]:
     help = item.metadata["help"]
     if hint is bool:
         return click.option(f"{flag}/--no-{flag[2:]}", item.name, default=item.default, help=help)
-    if get_origin(hint) is tuple:
-        return click.option(flag, item.name, multiple=True, metavar="TEXT", help=help)
     if get_origin(hint) is tuple:  # the checks of such a field are about all its values: `Options` makes them
         return click.option(flag, item.name, multiple=True, metavar="TEXT", default=item.default, help=help)
     accepted = _accepted(hint)
