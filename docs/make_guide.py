@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 GUIDE = ROOT / "docs" / "guide"
 OUTPUT = re.compile(r"(<!-- output: (.+?) -->\n)```\n.*?```\n", re.DOTALL)
 PICTURE = re.compile(r"<!-- picture: (.+?) -->")
@@ -47,6 +47,8 @@ def main() -> None:
         path.write_text(filled(page), encoding="utf-8")
         for command in PICTURE.findall(page):
             run(command)
+    for picture in GUIDE.glob("pictures/*.svg"):  # tooltips name files relative to the repository
+        picture.write_text(picture.read_text(encoding="utf-8").replace(f"{ROOT}{os.sep}", ""), encoding="utf-8")
 
 
 if __name__ == "__main__":

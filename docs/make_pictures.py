@@ -5,11 +5,12 @@ Each picture is what one command of the command line draws for one sample.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).resolve().parent
 SAMPLES = DOCS.parent / "samples"
 PICTURES: dict[str, list[str]] = {
     "chain_rule.svg": ["chain_rule.py"],
@@ -17,6 +18,12 @@ PICTURES: dict[str, list[str]] = {
     "lstm.svg": ["lstm.py", "--", "--steps", "100"],
     "gpt.svg": ["gpt.py", "--depth", "2", "--", "--layers", "12"],
 }
+
+
+def without_this_machine(picture: Path) -> None:
+    """Write files in tooltips relative to the repository: where it lies on this machine is nobody's business."""
+    text = picture.read_text(encoding="utf-8")
+    picture.write_text(text.replace(f"{DOCS.parent}{os.sep}", ""), encoding="utf-8")
 
 
 def main() -> None:
@@ -36,6 +43,7 @@ def main() -> None:
             *script,
         ]
         subprocess.run(command, cwd=SAMPLES, check=True)
+        without_this_machine(DOCS / "pictures" / name)
 
 
 if __name__ == "__main__":
