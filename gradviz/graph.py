@@ -180,6 +180,17 @@ class BackwardStep(NamedTuple):
     norm: float | None = None
 
 
+class Mark(NamedTuple):
+    """A finding to be drawn: boxes and edges with the number, and a line of words under the picture."""
+
+    number: int
+    id: str  # of the check
+    words: str
+    nodes: tuple[int, ...] = ()
+    edges: tuple[tuple[int, int], ...] = ()  # consumer and position
+    outputs: tuple[str, ...] = ()  # names of outputs that have no node
+
+
 @dataclass(frozen=True)
 class Graph:
     """A detached snapshot of an autograd graph.
@@ -203,6 +214,7 @@ class Graph:
     attribution: Literal["", "recorded", "inferred"] = ""  # where scopes come from
     notes: tuple[str, ...] = ()  # what a reader must know: anything cut, ambiguous or unreadable
     backward: tuple[BackwardStep, ...] = ()  # in the order of execution; empty when nobody measured gradients
+    marks: tuple[Mark, ...] = field(default=(), compare=False, repr=False)  # findings to draw; a graph file keeps none
     original: Graph | None = field(default=None, compare=False, repr=False)  # what a folded graph was folded from
 
     # -- reading -----------------------------------------------------------------------------------------------------

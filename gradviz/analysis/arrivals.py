@@ -63,14 +63,14 @@ def arrivals(graph: Graph) -> Arrivals:
         )
     places = {step.node: place for place, step in enumerate(whole.backward, 1)}
     found = tuple(
-        _arrival([places[i] for i in inside if i in places], whole.backward) for inside in _inside(graph, whole)
+        _arrival([places[i] for i in inside if i in places], whole.backward) for inside in inside_boxes(graph, whole)
     )
     norms = [step.norm for step in whole.backward if step.norm is not None and math.isfinite(step.norm)]
     return Arrivals(found, max(norms, default=0.0))
 
 
-def _inside(graph: Graph, whole: Graph) -> list[Sequence[int]]:
-    """Ids in the whole graph, for each node. Nodes that were not folded keep their order."""
+def inside_boxes(graph: Graph, whole: Graph) -> list[Sequence[int]]:
+    """Ids in the whole graph, for each box of a graph folded from it. Nodes that were not folded keep their order."""
     if graph is whole:
         return [(node.id,) for node in graph.nodes]
     grouped = {i for node in graph.nodes if node.group is not None for i in node.group.nodes}

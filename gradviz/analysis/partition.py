@@ -82,6 +82,7 @@ class Partition:
             leaves=tuple(self._leaf(leaf, new) for leaf in self.graph.leaves if self._is_single(leaf.node)),
             roots=tuple(self._root(root, new) for root in self.graph.roots),
             backward=(),  # its ids are those of the original, which keeps it
+            marks=(),  # likewise
             original=self.graph,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,10 @@ from gradviz.errors import OutputError
 from gradviz.render.options import Options
 from gradviz.render.registry import FORMATS, format_of, get_format
 
+if TYPE_CHECKING:
+    from gradviz.capture.target import Captured
+    from gradviz.graph import Graph
+
 _DEFAULT = "svg"
 _TO_STDOUT = "-"
 
@@ -25,9 +29,10 @@ _TO_STDOUT = "-"
     "-o", "--output", metavar="FILE", help="Where to write; the suffix picks the format. - is standard output."
 )
 @click.option("--format", type=click.Choice(list(FORMATS)), help="The format, when no suffix says it.")
+@click.option("--check", is_flag=True, help="Mark what gradviz check finds, numbered, and list it under the picture.")
 @render_options()
 @target_argument
-def command(source: Source, output: str | None, format: str | None, **options: Any) -> None:
+def command(source: Source, output: str | None, format: str | None, check: bool, **options: Any) -> None:
     """Draw the graph: svg, png, pdf, dot, txt, md (Mermaid) or json.
 
     Without -o it writes a file named after the script into the current folder. The path written is printed.
@@ -37,19 +42,31 @@ def command(source: Source, output: str | None, format: str | None, **options: A
         from gradviz.render.tree import refuse_backward
 
         refuse_backward(Options.of(options))
+    if check and _needs_backward(options):
+        raise click.UsageError("--check cannot be drawn together with --color grad or --numbers. Draw two pictures.")
     if output == _TO_STDOUT:
-        _to_stdout(source, format or _DEFAULT, options)
+        _to_stdout(source, format or _DEFAULT, options, check)
     else:
-        _to_file(source, output or f"{source.target.stem}.{_suffix(format)}", format, options)
+        _to_file(source, output or f"{source.target.stem}.{_suffix(format)}", format, options, check)
 
 
 def _suffix(format: str | None) -> str:
     return get_format(format or _DEFAULT).suffixes[0].removeprefix(".")
 
 
-def _to_file(source: Source, path: str, format: str | None, options: dict[str, Any]) -> None:
+def _read(source: Source, options: dict[str, Any], check: bool) -> Captured[Graph]:
+    """The graph to draw. With `check` it is that of the worst finding, which may be of a later backward call."""
+    if not check:
+        return source.graph(backward=_needs_backward(options))
+    from gradviz.capture.target import Captured
+
+    found = source.findings()
+    return Captured(found.result.graph, found.target, found.failure)
+
+
+def _to_file(source: Source, path: str, format: str | None, options: dict[str, Any], check: bool) -> None:
     _check_first(path, format)
-    captured = source.graph(backward=_needs_backward(options))
+    captured = _read(source, options, check)
     from gradviz.render.output import save
 
     with progress("drawing the graph"):
@@ -71,11 +88,11 @@ def _check_first(path: str, format: str | None) -> None:
         raise OutputError(f"cannot write {path!r}: there is no folder {folder!r}. Create it first, or choose another.")
 
 
-def _to_stdout(source: Source, format: str, options: dict[str, Any]) -> None:
+def _to_stdout(source: Source, format: str, options: dict[str, Any], check: bool) -> None:
     if get_format(format).binary and sys.stdout is not None and sys.stdout.isatty():
         raise OutputError(f"{format} is not text, so it is not written to a terminal. Give a file with -o, or a pipe.")
     with result_stream() as stream:
-        captured = source.graph(backward=_needs_backward(options))
+        captured = _read(source, options, check)
         from gradviz.render.output import pieces
 
         with progress("drawing the graph"):

@@ -78,13 +78,6 @@ def totals(found: Findings) -> str:
     return ", ".join(words) if words else "Nothing found."
 
 
-def footer(found: Findings) -> Iterator[str]:
-    """One line for each finding, numbered as in the picture."""
-    for i, finding in enumerate(found):
-        where = f" ({finding.where})" if finding.where else ""
-        yield f"{i + 1}. {finding.severity}: {finding.summary}{where}  [{finding.id}]"
-
-
 def catalogue(every: tuple[Check, ...]) -> Iterator[str]:
     """One line for each check."""
     width = max(len(one.id) for one in every)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gradviz.analysis.arrivals import Arrivals
+from gradviz.analysis.marks import Marked
 from gradviz.graph import Graph
 from gradviz.render import labels
 
@@ -66,6 +67,13 @@ def backward_lines(found: Arrivals, *, numbers: bool, grad: bool) -> Iterator[st
             yield "#3…7: other boxes have some of the numbers between"
     if grad:
         yield "gradient norm: of the gradient that arrives at a function, the largest one when it has several outputs"
+
+
+def mark_lines(found: Marked) -> Iterator[str]:
+    """Findings, numbered as at the boxes; those that no box or edge stands for are told apart."""
+    for mark in found.all:
+        missing = " (not in this picture)" if mark.number in found.elsewhere else ""
+        yield labels.one_line(f"{mark.number}. {mark.words}{missing}")
 
 
 def is_all_freed(graph: Graph) -> bool:

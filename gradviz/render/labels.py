@@ -13,6 +13,7 @@ from gradviz.graph import (
     Function,
     Group,
     Leaf,
+    Mark,
     Node,
     NodeFlag,
     Root,
@@ -189,6 +190,11 @@ def source_text(source: SourceLine) -> str:
 def flags_text(flags: Iterable[NodeFlag]) -> str:
     """Flags in words: `freed, custom function`."""
     return ", ".join(FLAG_WORDS[flag] for flag in flags)
+
+
+def mark_words(marks: Iterable[Mark]) -> tuple[str, ...]:
+    """Findings at a box or an edge: `1. stale-saved`, as they are numbered under the picture."""
+    return tuple(f"{mark.number}. {mark.id}" for mark in marks)
 
 
 def attribute_line(name: str, value: object, limit: int = 60) -> str:

@@ -12,9 +12,10 @@ from typing import Literal, NamedTuple
 
 from gradviz.analysis.arrivals import arrivals
 from gradviz.analysis.heat import STEPS, heat
+from gradviz.analysis.marks import marked
 from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor
 from gradviz.render import box_text, labels
-from gradviz.render.footer import backward_lines, footer_lines, held_line, is_all_freed, saved_lines
+from gradviz.render.footer import backward_lines, footer_lines, held_line, is_all_freed, mark_lines, saved_lines
 from gradviz.render.frames import Frame, Frames
 from gradviz.render.options import Options
 from gradviz.render.palette import HEAT, MEANING, BoxKind
@@ -108,6 +109,7 @@ class _Drafter:
         self.heat = heat(graph) if options.color == "memory" else None
         asked = options.color == "grad" or options.numbers
         self.arrivals = arrivals(graph) if asked else None
+        self.marked = marked(graph)
         self.owners = {leaf.storage: leaf.node for leaf in graph.leaves if leaf.storage is not None}
         self.several = {edge.producer for edge in graph.edges if edge.output}  # nodes whose links name the output
         self.several.update(node.id for node in graph.nodes if len(node.outputs) > 1)
@@ -183,7 +185,7 @@ class _Drafter:
         return self._add(HEAT[step - 1] if step else "leaf", lines, leaf.node, leaf, flags, scope)
 
     def _flags(self, node: Node) -> tuple[str, ...]:
-        broken = self._not_finite(node.id)
+        broken = (*self._not_finite(node.id), *labels.mark_words(self.marked.nodes.get(node.id, ())))
         if not node.flags:
             return broken
         words = (labels.FLAG_WORDS[flag] for flag in node.flags if not (flag == "freed" and self.all_freed))
@@ -216,6 +218,7 @@ class _Drafter:
         words = [f"output {edge.output}"] if edge.producer in self.several else []
         if edge.count > 1:
             words.append(labels.again(edge.count))
+        words += labels.mark_words(self.marked.edges.get((edge.consumer, edge.producer), ()))
         source = self._source(edge.producer, edge.consumer)
         self._link(source, self.box_of.get(edge.consumer), "data", " ".join(words), edge.count)
 
@@ -251,7 +254,8 @@ class _Drafter:
 
     def _draw_roots(self) -> None:
         for root in self.graph.roots:
-            box = self._add("output", box_text.root_lines(root), root.node, root)
+            flags = labels.mark_words(self.marked.outputs.get(root.name, ()) if root.node is None else ())
+            box = self._add("output", box_text.root_lines(root), root.node, root, flags)
             if root.node is not None:
                 label = f"output {root.output}" if root.node in self.several else ""
                 self._link(self._source(root.node, None), box, label=label)
@@ -300,7 +304,8 @@ class _Drafter:
 
     def _footer(self) -> tuple[str, ...]:
         hidden = len(self.graph.leaf_of) if self.options.leaves == "hidden" else 0
-        lines = list(footer_lines(self.graph, split=len(self.split), copies=len(self.copies), hidden=hidden))
+        lines = list(mark_lines(self.marked))
+        lines += footer_lines(self.graph, split=len(self.split), copies=len(self.copies), hidden=hidden)
         if self.options.saved:
             lines += saved_lines(self.graph)
         if self.heat is not None:

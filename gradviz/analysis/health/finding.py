@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, overload
 
-from gradviz.graph import Graph
+from gradviz.graph import Graph, Mark
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -47,6 +47,7 @@ class Findings(Sequence[Finding]):
     found: tuple[Finding, ...]
     checked: tuple[str, ...]  # ids of the checks that ran
     graphs: tuple[Graph, ...] = ()  # what they looked at, in order
+    calls: tuple[int | None, ...] = ()  # the backward call of each graph
     skipped: tuple[tuple[str, str], ...] = ()  # id and reason
     notes: tuple[str, ...] = field(default=())
 
@@ -68,6 +69,15 @@ class Findings(Sequence[Finding]):
 
         return text(self)
 
+    @property
+    def graph(self) -> Graph:
+        """What to draw: the graph that the worst finding is about, with all its findings marked and numbered."""
+        if not self.graphs:
+            return Graph()
+        worst = self.found[0].call if self.found else self.calls[0]
+        graph = self.graphs[self.calls.index(worst)]
+        return replace(graph, marks=tuple(_mark(i + 1, finding, worst) for i, finding in enumerate(self.found)))
+
     def as_data(self) -> dict[str, Any]:
         """For JSON: `{"findings": [...]}`."""
         return {"findings": [finding.as_data() for finding in self.found]}
@@ -76,3 +86,15 @@ class Findings(Sequence[Finding]):
         """Whether one of them is as bad as this, or worse."""
         worst = SEVERITIES.index(severity)
         return any(SEVERITIES.index(finding.severity) <= worst for finding in self.found)
+
+
+def _mark(number: int, finding: Finding, call: int | None) -> Mark:
+    """A finding in the picture of the graph at one backward call."""
+    here = finding.call == call
+    where = "".join(f", {part}" for part in finding.where.split(", ") if part and part not in finding.summary)
+    when = "" if here else f", at backward call {finding.call}"
+    words = f"{finding.severity}: {finding.summary}{where}{when}  [{finding.id}]"
+    if not here:
+        return Mark(number, finding.id, words)
+    outputs = finding.names if finding.id == "no-graph" else ()
+    return Mark(number, finding.id, words, finding.nodes, finding.edges, outputs)

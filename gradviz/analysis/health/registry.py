@@ -93,7 +93,8 @@ def run(
             for finding in _findings(one, about):
                 found.setdefault((one.id, finding.names, finding.where), finding)
     ranked = sorted(found.values(), key=lambda finding: SEVERITIES.index(finding.severity))
-    return Findings(tuple(ranked), tuple(ran), tuple(about.graph for about in evidence), tuple(skipped))
+    graphs, calls = tuple(about.graph for about in evidence), tuple(about.call for about in evidence)
+    return Findings(tuple(ranked), tuple(ran), graphs, calls, tuple(skipped))
 
 
 def _findings(one: Check, evidence: Evidence) -> Iterator[Finding]:
