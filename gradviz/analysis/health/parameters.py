@@ -42,6 +42,7 @@ def unused_parameter(evidence: Evidence) -> Iterator[Found]:
     ```python
     import torch
 
+
     class Model(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -50,6 +51,7 @@ def unused_parameter(evidence: Evidence) -> Iterator[Found]:
 
         def forward(self, x):
             return self.used(x)
+
 
     model = Model()
     loss = model(torch.ones(2, 4)).sum()
