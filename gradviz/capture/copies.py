@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gradviz.capture.walker import Walked
+from gradviz.capture.description import Walked
 from gradviz.evidence import Copy
 
 _COPIES = ("CloneBackward0", "ToCopyBackward0", "CopyBackwards")

@@ -17,6 +17,7 @@ import torch
 import gradviz
 from gradviz.capture.carried import carried_by_outputs, carried_by_variables
 from gradviz.capture.copies import copies
+from gradviz.capture.description import Walked
 from gradviz.capture.find import Namespace
 from gradviz.capture.naming import outermost_modules
 from gradviz.capture.private import peek_sequence, without_subclasses
@@ -24,7 +25,7 @@ from gradviz.capture.recorder import Recording
 from gradviz.capture.tensors import grad_fn_of, tensor_info
 from gradviz.capture.trail import Spot, changes, grad_reads, own_attributes, spot_at, spot_at_end, trail
 from gradviz.capture.values import values_of
-from gradviz.capture.walker import Walked, capture
+from gradviz.capture.walker import capture
 from gradviz.evidence import (
     Change,
     Earlier,

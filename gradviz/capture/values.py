@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from gradviz.capture.description import Walked
 from gradviz.capture.outputs import flatten
 from gradviz.capture.tensors import grad_fn_of
-from gradviz.capture.walker import Walked
 from gradviz.evidence import Value, Values
 from gradviz.graph import SavedTensor
 

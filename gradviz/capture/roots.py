@@ -1,0 +1,70 @@
+"""The outputs a walk begins at: which node made each, what it is called, and why it has no graph where it has none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from gradviz.capture.naming import Names, Namespace
+from gradviz.capture.private import Node
+from gradviz.capture.tensors import grad_fn_of, why_no_graph
+
+
+class FoundRoot(NamedTuple):
+    """An output tensor and the node that made it, while both are alive."""
+
+    name: str
+    tensor: torch.Tensor
+    node: Node | None
+    why: str
+
+
+def find_root(name: str, tensor: torch.Tensor) -> FoundRoot:
+    """The node that made an output, or why there is none."""
+    try:
+        node = grad_fn_of(tensor, asked_for=True)
+    except RuntimeError as error:  # torch refuses: a view whose base was modified in a way it does not allow
+        return FoundRoot(name, tensor, None, f"has a grad_fn that torch refuses to give: {str(error).splitlines()[0]}")
+    return FoundRoot(name, tensor, node, "" if node is not None else why_no_graph(tensor))
+
+
+def variable_name(outputs: object, variables: Sequence[Namespace]) -> str:
+    """What the caller calls `outputs`; "" where no variable holds it."""
+    for namespace in variables:
+        for name, value in namespace.items():
+            if value is outputs and not name.startswith("_"):
+                return name
+    return ""
+
+
+def root_name(variable: str, path: str, tensor: torch.Tensor, names: Names) -> str:
+    """The variable's name plus the path inside it: "y", "out['loss']"; "output" where there is no variable."""
+    if variable:
+        return variable + path
+    known = names.leaf(tensor)
+    return known[0] if known and not path else "output" + path
+
+
+def no_graph(roots: Sequence[FoundRoot]) -> str:
+    """What to tell the user when none of the outputs has a graph."""
+    if len(roots) == 1:
+        return f"{roots[0].name} has no graph to show: it {roots[0].why}"
+    lines = [f"  {root.name} {root.why}" for root in roots[:10]]
+    more = [f"  ... and {len(roots) - 10} more"] if len(roots) > 10 else []
+    return "\n".join([f"none of the {len(roots)} outputs has a graph to show:", *lines, *more])
+
+
+def starts(roots: Sequence[FoundRoot], bases: Sequence[torch.Tensor | None]) -> list[Node]:
+    """Where a walk begins: the nodes of the roots, then those of the tensors that roots are views of."""
+    nodes = [root.node for root in roots if root.node is not None]
+    return nodes + [node for base in bases if base is not None and (node := quiet_grad_fn(base)) is not None]
+
+
+def quiet_grad_fn(tensor: torch.Tensor) -> Node | None:
+    """The node that made a tensor; None where there is none or torch refuses to give it."""
+    try:
+        return grad_fn_of(tensor)
+    except RuntimeError:
+        return None

@@ -1,0 +1,73 @@
+"""Visits every node of a graph once, breadth first, and makes the edges. Ids are the order of discovery."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gradviz.capture import keepalive
+from gradviz.capture.private import LAST, Node
+from gradviz.graph import Edge
+
+
+class Traversal(NamedTuple):
+    nodes: list[Node]
+    position_of: dict[Node, int]
+    sequences: list[int]
+    edges: list[Edge]
+    none_inputs: dict[int, int]
+
+
+def traverse(starts: Sequence[Node]) -> Traversal:
+    """Visit everything reachable from `starts`. The caller holds the roots, so no node dies on the way.
+
+    Keepers are set at once as each node is visited, so that even an interrupted walk leaves a graph safe to delete. Only a
+    graph that is too small to matter gets none.
+    """
+    nodes: list[Node] = []
+    index: dict[Node, int] = {}
+    sequences: list[int] = []
+    edges: list[Edge] = []
+    none_inputs: dict[int, int] = {}
+    waiting: list[tuple[Node, list[Node]]] = []  # keepers of the first nodes, set when the graph turns out to be large
+    for node in starts:
+        if node not in index:
+            index[node] = len(nodes)
+            nodes.append(node)
+            sequences.append(node._sequence_nr())
+    new, find, add_edge = tuple.__new__, index.get, edges.append
+    protect, band, last, small = keepalive.NEEDED, keepalive.BAND, LAST, keepalive.SMALL
+    for consumer, node in enumerate(nodes):  # grows while it is read
+        sequence = sequences[consumer]
+        kept: list[Node] | None = None
+        position = -1
+        for child, output in node.next_functions:
+            position += 1
+            if child is None:
+                none_inputs[consumer] = none_inputs.get(consumer, 0) + 1
+                continue
+            producer = find(child)
+            if producer is None:
+                producer = index[child] = len(nodes)
+                nodes.append(child)
+                number = child._sequence_nr()
+                sequences.append(number)
+            else:
+                number = sequences[producer]
+            add_edge(new(Edge, (consumer, producer, output, position, 1)))
+            # keepalive.must_keep, written out: this line runs once per edge
+            if protect and number != last and (number // band != sequence // band or number >= sequence):
+                if kept is None:
+                    kept = [child]
+                else:
+                    kept.append(child)
+        if kept is not None:
+            if consumer < small:
+                waiting.append((node, kept))
+            else:
+                keepalive.keep(node, kept)
+        if waiting and consumer == small:
+            keepalive.keep_all(waiting)
+    if len(nodes) > small:
+        keepalive.keep_all(waiting)
+    return Traversal(nodes, index, sequences, edges, none_inputs)
