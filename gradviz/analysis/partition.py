@@ -62,6 +62,15 @@ class Partition:
         """How many boxes there are, leaves included."""
         return len(set(self.box_of))
 
+    def absorb_parameters(self) -> None:
+        """A parameter that only one box uses belongs to it; one that several use stays visible between them."""
+        for leaf in self.graph.leaves:
+            users = {self.box_of[edge.consumer] for edge in self.graph.consumers(leaf.node)}
+            box = users.pop() if len(users) == 1 else -1
+            part = self.parts.get(box)
+            if leaf.kind == "parameter" and part is not None and part.owns:
+                self.box_of[leaf.node] = box
+
     # -- the folded graph --------------------------------------------------------------------------------------------
 
     def folded(self) -> Graph:
