@@ -96,9 +96,10 @@ class _Fit:
     def _wanted(self) -> Wanted:
         if self._focus is not None and self._nodes_in_focus() <= min(SMALL, self._limit):
             return Wanted(level=self._views.deepest, focus=self._focus, every=True)
-        found = Wanted(level=1, focus=self._focus)
-        for level in range(2, self._views.deepest + 1):
-            wanted = replace(found, level=level)
+        deepest = self._views.deepest
+        found = Wanted(level=1, focus=self._focus, ops=False)
+        further = [replace(found, level=level) for level in range(2, deepest)]
+        for wanted in (*further, replace(found, level=deepest, ops=True)):
             if not self._fits(wanted):
                 return wanted if self._is_bare(found) else self._with_more(found)
             found = wanted

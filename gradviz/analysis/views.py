@@ -23,7 +23,8 @@ from gradviz.graph import Graph
 class Wanted:
     """What to open: `level` levels of modules (inside `focus`, when there is one), the calls in `also`, and modules in `expand`.
 
-    Repeats and alike siblings after the first stay closed unless `every` one is wanted.
+    Repeats and alike siblings after the first stay closed unless `every` one is wanted. Without `ops`, so do modules that call no
+    other module: nothing but ops is in them.
     """
 
     level: int
@@ -31,6 +32,7 @@ class Wanted:
     also: frozenset[int] = frozenset()
     expand: tuple[str, ...] = ()
     every: bool = False
+    ops: bool = True
 
 
 class Views:
@@ -66,7 +68,7 @@ class Views:
         is_open, tree = self._open(wanted), self.tree
         found: dict[str, int] = {}
         for scope in sorted(self._closed(is_open), key=lambda scope: tree.place[scope]):
-            if scope not in self._later and any(tree.members[inner] for inner in tree.children[scope]):
+            if scope not in self._later and self._calls_others(scope):
                 found.setdefault(tree.scopes[scope].type, scope)
         return list(found.values())
 
@@ -86,9 +88,14 @@ class Views:
             inside[scope] = not focus or tree.scopes[scope].path == focus or (parent is not None and inside[parent])
             if parent is not None and not is_open[parent]:
                 continue
-            shallow = tree.depth[scope] - first_level < wanted.level or scope in wanted.also
-            is_open[scope] = scope in forced or (inside[scope] and scope not in later and shallow)
+            deep = tree.depth[scope] - first_level >= wanted.level and scope not in wanted.also
+            if inside[scope] and not deep and scope not in later:
+                is_open[scope] = wanted.ops or self._calls_others(scope)
+            is_open[scope] |= scope in forced
         return is_open
+
+    def _calls_others(self, scope: int) -> bool:
+        return any(self.tree.members[inner] for inner in self.tree.children[scope])
 
     @cached_property
     def _later(self) -> set[int]:
@@ -133,9 +140,7 @@ class Views:
         """The outermost closed calls that made nodes."""
         tree = self.tree
         parents = ((scope, tree.scopes[scope].parent) for scope in tree.top_down if not is_open[scope])
-        return [
-            scope for scope, parent in parents if tree.members[scope] and (parent is None or is_open[parent])
-        ]
+        return [scope for scope, parent in parents if tree.members[scope] and (parent is None or is_open[parent])]
 
     def _families(self, closed: list[int]) -> list[Family]:
         """Closed calls that may become one box: calls of one module, and alike siblings."""
@@ -159,4 +164,3 @@ class Views:
         turns = sorted(turns, key=lambda scope: self.tree.place[scope])
         members = tuple(tuple(self.tree.members[scope]) for scope in turns)
         return Family(kind, tuple(self.tree.scopes[scope] for scope in turns), members, parent)
-

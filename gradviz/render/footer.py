@@ -5,9 +5,11 @@ A reader must be able to tell from the footer what the drawing does not show. Th
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from gradviz.analysis.arrivals import Arrivals
+from gradviz.analysis.deeper import Deeper, deeper
 from gradviz.analysis.marks import Marked
 from gradviz.graph import Graph
 from gradviz.render import labels
@@ -33,6 +35,8 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
     if groups:
         inside = labels.plural(sum(len(group.nodes) for group in groups), "node")
         yield f"folded: {labels.plural(len(groups), 'group')} for {inside}"
+        if graph.original is not None:
+            yield more_line(deeper(graph))
     if split:
         yield f"{labels.plural(split, 'leaf', 'leaves')} drawn once per use, as {labels.plural(copies, 'box', 'boxes')}"
     if hidden:
@@ -43,6 +47,17 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
     if is_all_freed(graph):
         yield "freed: backward() has run, the saved tensors are gone"
     yield from (labels.one_line(note) for note in graph.notes if note.strip())
+
+
+def more_line(found: Deeper) -> str:
+    """What to type to see more of a folded graph."""
+    words = []
+    if found.depth is not None:
+        words.append(f"--depth {found.depth} (a level more)")
+    if found.path is not None:
+        path = shlex.quote(labels.one_line(found.path))
+        words += [f"--expand {path} (that module, too)", f"--focus {path} (that module alone)"]
+    return f"to see more: {', '.join([*words, '--depth all (every op)'])}"
 
 
 def saved_lines(graph: Graph) -> Iterator[str]:
