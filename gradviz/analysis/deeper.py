@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gradviz.analysis.scopes import ScopeTree
-from gradviz.graph import Graph, Node
+from gradviz.analysis.views import Views
+from gradviz.graph import Graph
 
 
 class Deeper(NamedTuple):
@@ -17,41 +17,42 @@ class Deeper(NamedTuple):
 
 
 class _Closed(NamedTuple):
-    """A box that stands for calls, by the first of them. `new`: nothing like it is drawn beside it."""
+    """A box that stands for calls, by the first of them. `later`: like another one drawn, so that no depth opens it."""
 
-    new: bool
+    later: bool
     ops: int
     call: int
     looped: bool
 
 
 def deeper(folded: Graph) -> Deeper:
-    """Where a reader of a folded graph can look next. Takes time proportional to what was folded.
+    """Where a reader of a folded graph can look next. Takes time proportional to the graph that was folded.
 
-    The largest module is the one with the most ops. Repeats and alike modules whose first is drawn alone come last.
+    The largest module is the one with the most ops. Those that no depth opens come last: repeats, and alike modules of which one is
+    open or drawn alone.
     """
-    tree = ScopeTree(folded)
-    opened = {around for node in folded.nodes for around in tree.around(node.scope)}
-    closed = sorted(_closed(folded, tree, opened), key=lambda one: (not one.new, -one.ops, one.call))
-    levels = [tree.depth[one.call] for one in closed[:1] if one.new]
-    depth = max(levels + [tree.depth[scope] for scope in opened]) + 1 if levels else None
+    if folded.original is None:
+        return Deeper()
+    views = Views(folded.original)
+    tree = views.tree
+    closed = sorted(_closed(folded, views), key=lambda one: (one.later, -one.ops, one.call))
+    opened = {tree.depth[scope] for node in folded.nodes for scope in tree.around(node.scope)}
+    depths = [max(tree.depth[one.call], *opened, 0) + 1 for one in closed if not one.later]
     paths = (tree.scopes[one.call].path for one in closed if not one.looped)
-    return Deeper(depth, next((path for path in paths if path), None))
+    return Deeper(depths[0] if depths else None, next((path for path in paths if path), None))
 
 
-def _closed(folded: Graph, tree: ScopeTree, opened: set[int]) -> Iterator[_Closed]:
-    found = [(node.group, min(calls)) for node in folded.nodes if node.group and (calls := _calls(node, folded, tree))]
-    shown = opened | {call for group, call in found if group.count == 1}
-    like = {(tree.scopes[scope].parent, tree.scopes[scope].type) for scope in shown}
-    for group, call in found:
-        scope, single = tree.scopes[call], group.count == 1
-        new = single or (scope.call == 1 and (scope.parent, scope.type) not in like)
-        yield _Closed(new, group.ops, call, not single and group.kind != "alike")
+def _closed(folded: Graph, views: Views) -> Iterator[_Closed]:
+    for node in folded.nodes:
+        if node.group is not None and node.group.kind != "chain":
+            calls = _calls(views, node.group.nodes, node.scope)
+            if calls:
+                looped = node.group.count > 1 and node.group.kind != "alike"
+                yield _Closed(views.is_later(min(calls)), node.group.ops, min(calls), looped)
 
 
-def _calls(node: Node, folded: Graph, tree: ScopeTree) -> set[int]:
-    """The calls that a box stands for; none for a stretch or a loop of single ops."""
-    if node.group is None or node.group.kind == "chain" or folded.original is None:
-        return set()
-    scopes = {folded.original.nodes[inner].scope for inner in node.group.nodes}
-    return {one for scope in scopes for one in tree.around(scope) if tree.scopes[one].parent == node.scope}
+def _calls(views: Views, nodes: tuple[int, ...], parent: int | None) -> set[int]:
+    """The calls made directly inside `parent` that these nodes lie in; none for a loop of single ops."""
+    tree = views.tree
+    scopes = {views.graph.nodes[node].scope for node in nodes}
+    return {one for scope in scopes for one in tree.around(scope) if tree.scopes[one].parent == parent}

@@ -24,8 +24,8 @@ ROWS = 18.0
 """Rows that a first picture may have, borders of frames counted: about 2,000 pixels, two screens at normal size."""
 SMALL = 50
 """Nodes of a graph, or of a focused module, that is drawn in full however tall that is: the reader wants all of it."""
-TALLEST = 24.0
-"""Rows that a picture may have when there is nothing between it and a single box."""
+SPARE = 4 / 3
+"""By how much a view may be over when all that is closed already is one box: better than joining what does not belong together."""
 TRIES = 4
 """Single modules that are tried for opening when a whole level more is too much."""
 
@@ -61,9 +61,9 @@ def fold(
         return _Fit(views, focus, limit, height).folded(expand)
     if depth == "all" and focus is None and not expand:
         return graph
-    every = depth == "all"
-    level = views.deepest if depth == "all" else depth
-    return _folded(views.view(Wanted(level=level, focus=focus, expand=expand, every=every)))
+    if depth == "all":
+        return _folded(views.view(Wanted(level=views.deepest, focus=focus, expand=expand, every=True, join=False)))
+    return _folded(views.view(Wanted(level=depth, focus=focus, expand=expand)))
 
 
 def _folded(partition: Partition) -> Graph:
@@ -76,26 +76,28 @@ class _Fit:
 
     def __init__(self, views: Views, focus: str | None, limit: int, height: float) -> None:
         self._views, self._focus, self._limit, self._height = views, focus, limit, height
+        self._fitting: tuple[Wanted, Partition] | None = None  # the view that fitted last: views are made from scratch
 
     def folded(self, expand: tuple[str, ...]) -> Graph:
         """The view that fits, and in it what is to be expanded."""
         if self._focus is None and self._is_small():
             return self._views.graph
-        wanted = self._wanted()
-        partition = self._views.view(replace(wanted, expand=expand))
-        if not expand and self._is_over(partition, TALLEST / ROWS * self._height):
-            join_stretches(partition, int(self._height))
+        in_full = self._focus is not None and self._nodes_in_focus() <= min(SMALL, self._limit)
+        wanted = Wanted(level=self._views.deepest, focus=self._focus, every=True) if in_full else self._wanted()
+        partition = self._view(wanted)
+        is_over = not in_full and self._is_over(partition, SPARE)
+        if expand:
+            partition = self._view(replace(wanted, expand=expand))
+            partition.absorb_parameters()
+        if is_over:
+            join_stretches(partition, int(self._height), self._views.inside(expand))
         return _folded(partition)
 
     def _is_small(self) -> bool:
         graph = self._views.graph
-        if len(graph.nodes) > self._limit:
-            return False
-        return len(graph.nodes) <= SMALL or rows(Partition(graph), self._views.tree) <= self._height
+        return len(graph.nodes) <= min(SMALL, self._limit) or not self._is_over(Partition(graph))
 
     def _wanted(self) -> Wanted:
-        if self._focus is not None and self._nodes_in_focus() <= min(SMALL, self._limit):
-            return Wanted(level=self._views.deepest, focus=self._focus, every=True)
         deepest = self._views.deepest
         found = Wanted(level=1, focus=self._focus, ops=False)
         further = [replace(found, level=level) for level in range(2, deepest)]
@@ -117,13 +119,24 @@ class _Fit:
                 wanted = more
         return wanted
 
-    def _fits(self, wanted: Wanted) -> bool:
-        return not self._is_over(self._views.view(wanted), self._height)
+    def _view(self, wanted: Wanted) -> Partition:
+        if self._fitting is not None and self._fitting[0] == wanted:
+            return self._fitting[1]
+        return self._views.view(wanted)
 
-    def _is_over(self, partition: Partition, height: float) -> bool:
+    def _fits(self, wanted: Wanted) -> bool:
+        partition = self._view(wanted)
+        if self._is_over(partition):
+            return False
+        self._fitting = wanted, partition
+        return True
+
+    def _is_over(self, partition: Partition, spare: float = 1.0) -> bool:
         partition.absorb_parameters()
-        return partition.size() > self._limit or rows(partition, self._views.tree) > height
+        most, height = self._limit * spare, self._height * spare
+        return partition.size() > most or rows(partition, self._views.tree) > height
 
     def _is_bare(self, wanted: Wanted) -> bool:
-        """Whether a view shows nothing but one box and a few ops around it."""
-        return len(self._views.view(wanted).parts) < 2
+        """Whether a view shows nothing but one module and a few ops around it."""
+        parts = self._view(wanted).parts.values()
+        return len(parts) < 2 and all(part.count == 1 for part in parts)

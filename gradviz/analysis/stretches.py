@@ -8,6 +8,7 @@ the steps of a computation.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Collection
 from typing import NamedTuple
 
 from gradviz.analysis.held import forward_order
@@ -21,10 +22,15 @@ class _Order(NamedTuple):
     last_use: list[int]
 
 
-def join_stretches(partition: Partition, most: int) -> None:
-    """Join boxes until about `most` follow one another, and at least one for each change of the module around them."""
+def join_stretches(partition: Partition, most: int, spare: Collection[int | None] = ()) -> None:
+    """Join boxes until about `most` follow one another, and at least one for each change of the module around them.
+
+    What lies in the calls in `spare` is left as it is.
+    """
     order = _order(partition)
-    pieces = _same_scope(partition, order.boxes)
+    pieces = [
+        piece for piece in _same_scope(partition, order.boxes) if _scope(partition, order.boxes[piece[0]]) not in spare
+    ]
     alive = _alive(order)
     members = partition.members()
     size = _size([end - start for start, end in pieces], most)
@@ -63,8 +69,7 @@ def _order(partition: Partition) -> _Order:
 
 def _same_scope(partition: Partition, boxes: list[int]) -> list[tuple[int, int]]:
     """Where the module around changes: the places from `start` up to, not including, `end` have the same."""
-    nodes = partition.graph.nodes
-    scopes = [partition.parts[box].scope if box in partition.parts else nodes[box].scope for box in boxes]
+    scopes = [_scope(partition, box) for box in boxes]
     starts = [i for i, scope in enumerate(scopes) if i == 0 or scope != scopes[i - 1]]
     return list(zip(starts, [*starts[1:], len(boxes)]))
 
@@ -108,9 +113,13 @@ def _cut(start: int, end: int, size: int, alive: list[int]) -> list[tuple[int, i
 
 def _join(partition: Partition, boxes: list[int], members: dict[int, list[int]]) -> None:
     titles = [_title(partition, box) for box in (boxes[0], boxes[-1])]
-    part = partition.parts.get(boxes[0])
-    scope = part.scope if part is not None else partition.graph.nodes[boxes[0]].scope
-    partition.join([node for box in boxes for node in members[box]], Part("chain", " … ".join(titles), 1, scope))
+    part = Part("chain", " … ".join(titles), 1, _scope(partition, boxes[0]))
+    partition.join([node for box in boxes for node in members[box]], part)
+
+
+def _scope(partition: Partition, box: int) -> int | None:
+    part = partition.parts.get(box)
+    return part.scope if part is not None else partition.graph.nodes[box].scope
 
 
 def _title(partition: Partition, box: int) -> str:

@@ -24,7 +24,7 @@ class Wanted:
     """What to open: `level` levels of modules (inside `focus`, when there is one), the calls in `also`, and modules in `expand`.
 
     Repeats and alike siblings after the first stay closed unless `every` one is wanted. Without `ops`, so do modules that call no
-    other module: nothing but ops is in them.
+    other module: nothing but ops is in them. Without `join`, every closed call is a box of its own.
     """
 
     level: int
@@ -33,6 +33,7 @@ class Wanted:
     expand: tuple[str, ...] = ()
     every: bool = False
     ops: bool = True
+    join: bool = True
 
 
 class Views:
@@ -58,10 +59,21 @@ class Views:
         is_open = self._open(wanted)
         partition = Partition(self.graph)
         closed = self._close(partition, is_open)
-        if not wanted.every:
+        if wanted.join:
             join_families(partition, self._families(closed))
             join_ops(partition)
         return partition
+
+    def is_later(self, scope: int) -> bool:
+        """Whether no level opens this call, since it shows nothing new."""
+        return any(around in self._later for around in self.tree.around(scope))
+
+    def inside(self, paths: Collection[str]) -> set[int]:
+        """All calls of these modules, and all calls inside of them."""
+        named = {scope for path in paths for scope in self.tree.named(path)}
+        return (
+            {scope for scope in self.tree.top_down if named.intersection(self.tree.around(scope))} if named else set()
+        )
 
     def next_inside(self, wanted: Wanted) -> list[int]:
         """Closed calls that `wanted` could open beside, one for each class: the first that calls modules of its own."""

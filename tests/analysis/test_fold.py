@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradviz.analysis.fold import fold
+from gradviz.analysis.fold import LIMIT, ROWS, SMALL, fold
 from gradviz.analysis.held import held_bytes
-from gradviz.analysis.partition import cycles
+from gradviz.analysis.partition import Partition, cycles
+from gradviz.analysis.rows import rows
+from gradviz.analysis.scopes import ScopeTree
 from gradviz.errors import FormatError
 from gradviz.graph import Edge, Graph, Leaf, Node, Root, SavedTensor, Scope, Storage, TensorInfo
 from tests.builders import chain, tensor
@@ -183,6 +185,91 @@ def test_auto_is_the_most_detailed_view_that_fits() -> None:
     assert "AddmmBackward0" in [node.op for node in folded.nodes]  # the first block is open down to its ops
 
 
+def nested(n: int) -> Graph:
+    """A model of `n` alike blocks with two parts each, and each part runs three ops of its own and two in a module."""
+    program = Program()
+    with program.call("", "Net"):
+        x = program.op("ExpBackward0", weights=["input"])
+        for i in range(n):
+            with program.call(f"blocks.{i}", "Block"):
+                for part in ("attention", "mlp"):
+                    with program.call(f"blocks.{i}.{part}", part.title()):
+                        for _ in range(3):
+                            x = program.op("SinBackward0", x)
+                        with program.call(f"blocks.{i}.{part}.linear", "Linear"):
+                            x = program.op("AddmmBackward0", x, weights=[f"blocks.{i}.{part}.weight"])
+                            x = program.op("ReluBackward0", x)
+    program.op("SumBackward0", x)
+    return program.graph()
+
+
+def test_auto_opens_the_first_of_the_alike_one_level_when_its_ops_are_too_tall() -> None:
+    folded = fold(nested(12), height=10)
+    assert titles(folded) == [
+        ("alike", "blocks.1–11 Block", 11),
+        ("module", "blocks.0.mlp Mlp", 1),
+        ("module", "blocks.0.attention Attention", 1),
+    ]
+    assert titles(fold(nested(12), height=6)) == [("alike", "blocks.0–11 Block", 12)]
+
+
+def test_auto_opens_single_modules_where_a_whole_level_is_too_tall() -> None:
+    folded = fold(nested(12), height=13)
+    assert ("module", "blocks.0.attention.linear Linear", 1) in titles(folded)
+    assert ("module", "blocks.0.mlp Mlp", 1) in titles(folded)
+
+
+def test_a_small_graph_is_drawn_in_full_however_tall() -> None:
+    tall, taller = chain(SMALL - 1), nested(5)
+    assert fold(tall) is tall
+    assert SMALL < len(taller.nodes) <= LIMIT and fold(taller) is not taller
+
+
+def test_a_small_module_in_focus_is_drawn_in_full() -> None:
+    folded = fold(nested(12), focus="blocks.3", height=4)
+    inside = [node.op for node in folded.nodes if node.op in ("SinBackward0", "AddmmBackward0", "ReluBackward0")]
+    assert len(inside) == 10
+    assert [kind for kind, _, _ in titles(folded)].count("alike") == 2  # the blocks before it, and those after it
+
+
+def test_expand_opens_a_module_in_the_picture_that_fits() -> None:
+    plain, expanded = (fold(nested(12), height=10, expand=path) for path in ([], ["blocks.0.mlp"]))
+    assert set(titles(expanded)) - set(titles(plain)) == {("module", "blocks.0.mlp.linear Linear", 1)}
+    assert set(titles(plain)) - set(titles(expanded)) == {("module", "blocks.0.mlp Mlp", 1)}
+
+
+def functions(n: int) -> Graph:
+    """Plain functions, irregular enough that nothing repeats: `n` residual steps of four ops, one value between steps."""
+    program = Program()
+    x = program.op("ExpBackward0", weights=["input"])
+    for i in range(n):
+        y = program.op(f"Step{i}Backward0", x)
+        y = program.op(f"Mid{i}Backward0", program.op(f"Wide{i}Backward0", y), y)
+        x = program.op(f"Add{i}Backward0", x, y)
+    program.op("SumBackward0", x)
+    return program.graph()
+
+
+def test_what_has_no_modules_and_no_loops_is_cut_into_stretches() -> None:
+    folded = fold(functions(100))
+    assert rows(Partition(folded), ScopeTree(folded)) <= ROWS
+    assert {kind for kind, _, _ in titles(folded)} == {"chain"}
+    assert all(title.split()[-1].startswith(("Add", "Sum")) for _, title, _ in titles(folded))  # cut between the steps
+
+
+def test_stretches_leave_an_expanded_module_alone() -> None:
+    program = Program()
+    x = program.op("ExpBackward0", weights=["input"])
+    with program.call("net", "Net"):
+        for i in range(200):
+            x = program.op(f"Op{i}Backward0", x)
+    program.op("SumBackward0", x)
+    graph = program.graph()
+    assert len(titles(fold(graph))) > 5
+    assert [node.op for node in fold(graph, expand=["net"]).nodes].count("Op17Backward0") == 1
+    assert titles(fold(graph, depth=1)) == [("module", "net Net", 1)]
+
+
 def test_focus_and_expand_open_one_module() -> None:
     focused = fold(blocks(12), focus="blocks.7", depth=1)
     assert ("module", "blocks.7.linear Linear", 1) in titles(focused)
@@ -249,7 +336,7 @@ def inside(folded: Graph, original: Graph) -> list[int]:
 @settings(max_examples=150, deadline=None)
 @given(programs(), st.integers(1, 4), st.booleans())
 def test_folding_keeps_everything_that_matters(graph: Graph, depth: int, auto: bool) -> None:
-    folded = fold(graph, depth="auto", limit=6) if auto else fold(graph, depth=depth)
+    folded = fold(graph, depth="auto", limit=6, height=2 * depth) if auto else fold(graph, depth=depth)
     box = inside(folded, graph)
 
     assert sorted(member for node in folded.nodes for member in (node.group.nodes if node.group else ())) == sorted(
@@ -276,7 +363,7 @@ def test_folding_keeps_everything_that_matters(graph: Graph, depth: int, auto: b
     for i in range(len(graph.nodes)):
         assert {box[j] for j in reachable(graph, i)} <= reachable(folded, box[i])
 
-    again = fold(folded, depth="auto", limit=6) if auto else fold(folded, depth=depth)
+    again = fold(folded, depth="auto", limit=6, height=2 * depth) if auto else fold(folded, depth=depth)
     assert again == folded
     assert len(folded.roots) == len(graph.roots)
 
