@@ -51,7 +51,7 @@ def draw_all(graph: Any, path: str) -> None:
 
 
 def draw_folded(graph: Any, path: str) -> None:
-    """gradviz's default: modules folded to about 100 boxes."""
+    """gradviz's default: modules folded to about two screens."""
     graph.save(path)
 
 

@@ -16,7 +16,7 @@ PICTURES: dict[str, list[str]] = {
     "chain_rule.svg": ["chain_rule.py"],
     "mlp_training.svg": ["mlp_training.py"],
     "lstm.svg": ["lstm.py", "--", "--steps", "100"],
-    "gpt.svg": ["gpt.py", "--depth", "2", "--", "--layers", "12"],
+    "gpt.svg": ["gpt.py", "--", "--layers", "12"],
 }
 
 

@@ -115,7 +115,7 @@ class Options:
     )
     depth: int | Literal["auto", "all"] = field(
         default="auto",
-        metadata=_value(depth_value, "Levels of modules to show: a number, all, or auto for about 100 boxes."),
+        metadata=_value(depth_value, "Levels of modules to show: a number, all, or auto for about two screens."),
     )
     focus: str | None = field(
         default=None, metadata=_value(path_value, "Path of one module to open; everything around it stays closed.")
