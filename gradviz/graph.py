@@ -196,6 +196,8 @@ class Graph:
     """A detached snapshot of an autograd graph.
 
     `nodes` is indexed by id; `edges` are sorted by consumer, then position. `storages` and `scopes` are indexed by id.
+    `nodes`, `edges` and `storages` are tuples, or `gradviz.columns` in a graph of more than 50,000 nodes: sequences that
+    are equal to those tuples, and make each record when it is read.
 
     >>> from gradviz.graph import Graph, Node, Edge
     >>> graph = Graph(nodes=(Node(0, "AddBackward0"), Node(1, "AccumulateGrad")), edges=(Edge(0, 1, 0, 0),))
@@ -203,12 +205,12 @@ class Graph:
     (Edge(consumer=0, producer=1, output=0, position=0, count=1),)
     """
 
-    nodes: tuple[Node, ...] = ()
-    edges: tuple[Edge, ...] = ()
+    nodes: Sequence[Node] = ()
+    edges: Sequence[Edge] = ()
     leaves: tuple[Leaf, ...] = ()
     roots: tuple[Root, ...] = ()
     scopes: tuple[Scope, ...] = ()
-    storages: tuple[Storage, ...] = ()
+    storages: Sequence[Storage] = ()
     title: str = ""  # what was walked: "train.py:loss"
     torch: str = ""  # version of torch that recorded the graph
     attribution: Literal["", "recorded", "inferred"] = ""  # where scopes come from
@@ -219,7 +221,7 @@ class Graph:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def inputs(self, node: int) -> tuple[Edge, ...]:
+    def inputs(self, node: int) -> Sequence[Edge]:
         """Edges from `node` to the producers of its inputs, by position."""
         start = self._first_edge
         return self.edges[start[node] : start[node + 1]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -297,7 +297,7 @@ def _totals(graph: Graph, found: Mapping[int, Holder]) -> Totals:
     )
 
 
-def _by_kind(storages: Iterator[Storage] | tuple[Storage, ...]) -> Counter[StorageKind]:
+def _by_kind(storages: Iterable[Storage]) -> Counter[StorageKind]:
     found: Counter[StorageKind] = Counter()
     for storage in storages:
         found[storage.kind] += storage.nbytes or 0

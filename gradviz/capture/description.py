@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice, repeat
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from gradviz.capture import private
 from gradviz.capture.attribution import Attribution, Found, Places
 from gradviz.capture.naming import Names
-from gradviz.capture.node_types import TypeFacts, type_facts
+from gradviz.capture.node_types import TypeTable
 from gradviz.capture.private import LAST, Node
 from gradviz.capture.roots import FoundRoot, quiet_grad_fn
-from gradviz.capture.saved import NOTHING, SavedReader
+from gradviz.capture.saved import SavedReader
 from gradviz.capture.tensors import base_of, device_name, dtype_name, shape_of, storage_of, tensor_info
 from gradviz.capture.traversal import Traversal
-from gradviz.graph import Base, Graph, Leaf, NodeFlag, Root, TensorInfo
-from gradviz.graph import Node as NodeRecord
+from gradviz.columns import Columns, NodeColumns, TypeFacts
+from gradviz.graph import Base, Graph, Leaf, Root, TensorInfo
 
 ACCUMULATE = "AccumulateGrad"
+RECORDS_UP_TO = 50_000
+"""Above, a graph keeps its nodes, edges and storages in columns: a tenth of the memory, and slower to read one by one."""
+
+_T = TypeVar("_T")
+_Record = TypeVar("_Record", bound=tuple[Any, ...])
 _UNDEFINED = TensorInfo((), "float32", "cpu")
 
 
@@ -54,8 +59,6 @@ class Describer:
         self._roots = roots
         self._used: set[tuple[int, int]] | None = None  # (node, output) pairs that something uses; made when needed
         self._names = names
-        self._types: dict[type, TypeFacts] = {}
-        self._outputs: dict[Any, tuple[TensorInfo | None, ...]] = {}
         self._variables = self._find_variables()
         self._leaf_ids = {id(variable): node for node, variable in self._variables.items()}
         self._reader = SavedReader(self._leaf_ids, self._owners()) if saved else None
@@ -70,11 +73,11 @@ class Describer:
         leaves = [self._leaf(node, variable) for node, variable in self._variables.items()]
         made = [self._root(root, base, nodes, leaves) for root, base in zip(roots, bases)]
         return Graph(
-            nodes=tuple(nodes),
-            edges=tuple(self._found.edges),
+            nodes=_kept(nodes),
+            edges=_kept(self._found.edges),
             leaves=tuple(leaves),
             roots=tuple(made),
-            storages=self._reader.storages() if self._reader is not None else (),
+            storages=_kept(self._reader.storages) if self._reader is not None else (),
             title=title or ", ".join(root.name for root in roots[:3]) + (", ..." if len(roots) > 3 else ""),
             scopes=self._places.scopes,
             torch=torch.__version__,
@@ -108,75 +111,74 @@ class Describer:
                     found[i] = variable
         return found
 
-    def _nodes(self) -> list[NodeRecord]:
-        """A record for every node. One flat loop, because it runs once per node."""
-        types, infos_of = self._types, self._output_infos
-        read = self._reader.read if self._reader is not None else None
-        results, hooked, none_inputs = self._names.results, self._names.hooked, self._found.none_inputs
-        records: list[NodeRecord] = []
-        append, new, shapes_known = records.append, tuple.__new__, private.HAS_METADATA
-        attributes, saved, states = NOTHING
-        names: tuple[str, ...]
-        infos: tuple[TensorInfo | None, ...] = ()
-        places = zip(self._found.nodes, self._found.sequences, self._places.scope_of, self._places.source_of)
-        for i, (node, sequence, scope, source) in enumerate(places):
-            op, flags, function = types.get(type(node)) or self._type_facts(node)
-            if shapes_known:
-                infos = infos_of(node)
-            if read is not None:
-                attributes, saved, states = read(node)
-                if states:
-                    flags += states
-            if function is not None and len(infos) > 1 and _UNDEFINED in infos:
-                infos = self._without_undefined(i, infos)
-            names = self._names.result(node) if node in results else ()
-            if node in hooked:
-                flags += ("hooks",)
-            number: int | None = sequence
-            if sequence == LAST:
-                number = None
-                if i in self._variables:
-                    names = self._names.leaf(self._variables[i])
-                    if _hooks(self._variables[i]):
-                        flags += ("hooks",)
-            nones = none_inputs.get(i, 0)
-            fields = (
-                i,
-                op or node.name(),
-                infos,
-                number,
-                scope,
-                source,
-                attributes,
-                saved,
-                flags,
-                names,
-                nones,
-                function,
-                None,
-            )
-            append(new(NodeRecord, fields))
-        return records
+    def _nodes(self) -> NodeColumns:
+        """The facts of every node, a column at a time."""
+        found, made = self._found, NodeColumns()
+        made.type = self._types()
+        made.outputs = self._outputs(made.type)
+        made.sequence = found.sequences
+        made.scope = self._column(self._places.scope_of)
+        made.source = self._column(self._places.source_of)
+        made.none_inputs = found.none_inputs
+        if self._reader is not None:
+            self._reader.read(found.nodes, made)
+        else:
+            made.read_nothing()
+        self._add_what_is_known_by_name(made)
+        return made
 
-    def _type_facts(self, node: Node) -> TypeFacts:
-        facts = self._types[type(node)] = type_facts(node)
-        return facts
+    def _column(self, values: Iterable[_T]) -> list[_T]:
+        return list(islice(values, len(self._found.nodes)))
 
-    def _output_infos(self, node: Node) -> tuple[TensorInfo | None, ...]:
-        """Shape, dtype and device of the outputs of the node's forward. Equal ones are one object."""
-        metadata = node._input_metadata
-        try:
-            if len(metadata) == 1:
-                one = metadata[0]
-                key: Any = (*one.shape, one.dtype, one.device)
-            else:
-                key = tuple([(*one.shape, one.dtype, one.device) for one in metadata])
-            known = self._outputs.get(key)
-        except (RuntimeError, TypeError):  # a strided nested tensor has no shape; symbolic sizes have no hash
-            return tuple(_metadata_info(one) for one in metadata)
-        if known is None:
-            known = self._outputs[key] = tuple([_metadata_info(one) for one in metadata])
-        return known
+    def _types(self) -> list[TypeFacts]:
+        """The facts of each node's type. Where the type does not tell the op, the node is asked."""
+        types, nodes = TypeTable(), self._found.nodes
+        found = [types[type] for type in map(type, nodes)]
+        if not all(facts.op for facts in types.values()):
+            found = [facts if facts.op else facts._replace(op=node.name()) for facts, node in zip(found, nodes)]
+        return found
+
+    def _outputs(self, types: Sequence[TypeFacts]) -> list[tuple[TensorInfo | None, ...]]:
+        """Shape, dtype and device of the outputs of each node's forward. Equal ones are one object."""
+        nodes = self._found.nodes
+        if not private.HAS_METADATA:
+            return [()] * len(nodes)
+        known: dict[Any, tuple[TensorInfo | None, ...]] = {}
+        made: list[tuple[TensorInfo | None, ...]] = []
+        for node in nodes:
+            metadata = node._input_metadata
+            try:
+                if len(metadata) == 1:
+                    (one,) = metadata
+                    key: Any = (*one.shape, one.dtype, one.device)
+                else:
+                    key = tuple([(*one.shape, one.dtype, one.device) for one in metadata])
+                infos = known.get(key)
+            except (RuntimeError, TypeError):  # a strided nested tensor has no shape; symbolic sizes have no hash
+                made.append(tuple([_metadata_info(one) for one in metadata]))
+                continue
+            if infos is None:
+                infos = known[key] = tuple([_metadata_info(one) for one in metadata])
+            made.append(infos)
+        if any(facts.function is not None for facts in set(types)):
+            for i, facts in enumerate(types):
+                if facts.function is not None and len(made[i]) > 1 and _UNDEFINED in made[i]:
+                    made[i] = self._without_undefined(i, made[i])
+        return made
+
+    def _add_what_is_known_by_name(self, made: NodeColumns) -> None:
+        """Names and hooks, which few nodes have: those of tensors that the caller holds, and of leaves."""
+        names, position_of = self._names, self._found.position_of
+        for node in names.results:
+            if node in position_of:
+                made.names[position_of[node]] = names.result(node)
+        hooked = [position_of[node] for node in names.hooked if node in position_of]
+        for i, variable in self._variables.items():
+            made.names[i] = names.leaf(variable)
+            if _hooks(variable):
+                hooked.append(i)
+        for i in hooked:
+            made.flags[i] = (*made.flags.get(i, made.type[i].flags), "hooks")
 
     def _without_undefined(self, node: int, infos: tuple[TensorInfo | None, ...]) -> tuple[TensorInfo | None, ...]:
         """None for results of a custom Function that have no gradient: torch describes them all as one float32 number.
@@ -204,8 +206,7 @@ class Describer:
         )
 
     def _storage(self, tensor: torch.Tensor) -> int | None:
-        storage = self._reader.storage(tensor) if self._reader is not None else None
-        return storage.id if storage is not None else None
+        return self._reader.storage(tensor) if self._reader is not None else None
 
     def _base(self, base: torch.Tensor | None) -> Base | None:
         if base is None:
@@ -214,7 +215,7 @@ class Describer:
         at = self._found.position_of.get(node) if node is not None else self._leaf_ids.get(id(base))
         return Base(tensor_info(base), at, base.output_nr if node is not None else 0, self._names.leaf(base))
 
-    def _root(self, root: FoundRoot, base: torch.Tensor | None, nodes: list[NodeRecord], leaves: list[Leaf]) -> Root:
+    def _root(self, root: FoundRoot, base: torch.Tensor | None, nodes: NodeColumns, leaves: list[Leaf]) -> Root:
         info = tensor_info(root.tensor)
         if root.node is not None:
             return Root(self._found.position_of[root.node], root.tensor.output_nr, root.name, info, self._base(base))
@@ -224,17 +225,21 @@ class Describer:
             return Root(None, 0, root.name, info, self._base(base), root.why)
         return Root(self._leaf_node(root.tensor, info, nodes, leaves), 0, root.name, info)
 
-    def _leaf_node(self, tensor: torch.Tensor, info: TensorInfo, nodes: list[NodeRecord], leaves: list[Leaf]) -> int:
+    def _leaf_node(self, tensor: torch.Tensor, info: TensorInfo, nodes: NodeColumns, leaves: list[Leaf]) -> int:
         """The AccumulateGrad of an output that is itself a leaf. Torch makes it when it is first used; the model has it always."""
         known = self._leaf_ids.get(id(tensor))
         if known is not None:
             return known
         node = self._leaf_ids[id(tensor)] = len(nodes)
         self._variables[node] = tensor
-        flags: tuple[NodeFlag, ...] = ("hooks",) if _hooks(tensor) else ()
-        nodes.append(NodeRecord(node, ACCUMULATE, (info,), flags=flags, names=self._names.leaf(tensor)))
+        nodes.add(TypeFacts(ACCUMULATE, ("hooks",) if _hooks(tensor) else (), None), (info,), self._names.leaf(tensor))
         leaves.append(self._leaf(node, tensor))
         return node
+
+
+def _kept(columns: Columns[_Record]) -> Sequence[_Record]:
+    """What the graph keeps: the records themselves, quicker to read, or the columns of a graph too large for that."""
+    return tuple(columns) if len(columns) <= RECORDS_UP_TO else columns
 
 
 def _hooks(tensor: torch.Tensor) -> int:

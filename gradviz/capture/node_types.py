@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from inspect import unwrap
-from typing import NamedTuple
+from typing import Any
 
 import torch
 
 from gradviz.capture import private
-from gradviz.capture.private import Node
+from gradviz.columns import TypeFacts
 from gradviz.graph import Function, NodeFlag, SourceLine
 
 _HIDES: dict[str, NodeFlag] = {"CheckpointFunctionBackward": "checkpoint", "CompiledFunctionBackward": "compiled"}
@@ -16,22 +16,22 @@ _OPAQUE = ("CopySlices", "CppFunction")
 _Function = torch.autograd.Function
 
 
-class TypeFacts(NamedTuple):
-    """What all nodes of one type share."""
+class TypeTable(dict[type, TypeFacts]):
+    """Facts by the type of a node, worked out when a type is first asked for."""
 
-    op: str
-    flags: tuple[NodeFlag, ...]
-    function: Function | None
+    def __missing__(self, type: type) -> TypeFacts:
+        facts = self[type] = _facts(type)
+        return facts
 
 
-def type_facts(node: Node) -> TypeFacts:
+def _facts(type: type) -> TypeFacts:
     """Name, flags and class of a type of node. The op is "" where the type does not say it and each node must be asked."""
-    op = type(node).__name__
+    op = type.__name__
     flags: list[NodeFlag] = []
     function = None
-    if isinstance(node, private.BackwardCFunction):
+    if issubclass(type, private.BackwardCFunction):
         flags.append("custom")
-        function = _function(node)
+        function = _function(type)
     if op in _HIDES:
         flags.append(_HIDES[op])
     elif op in _OPAQUE:
@@ -39,9 +39,9 @@ def type_facts(node: Node) -> TypeFacts:
     return TypeFacts("" if op == "CppFunction" else op, tuple(flags), function)
 
 
-def _function(node: Node) -> Function:
-    """The class of a custom Function node, and where its `backward` is defined when Python can tell."""
-    cls = getattr(type(node), "_forward_cls", None) or type(node)
+def _function(type: Any) -> Function:
+    """The class of a custom Function's node, and where its `backward` is defined when Python can tell."""
+    cls = getattr(type, "_forward_cls", None) or type
     own = cls.vjp if getattr(cls, "vjp", None) is not _Function.vjp else getattr(cls, "backward", None)
     backward = unwrap(own or cls)
     code = getattr(backward, "__code__", None)

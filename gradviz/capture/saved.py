@@ -4,12 +4,12 @@ Only `_raw_saved_*` and its `.data` and `.unpack_hook` are read. A slot is unpac
 run because the slot has none: to tell an empty slot from a freed one, and to ask torch whether a tensor with a version
 above 0 was modified since it was saved. `saved_tensors` is never touched: a read may destroy what it returns.
 
-`SavedReader.read` runs once per node, so it is written flat, and what nodes of one type share is worked out once.
+`SavedReader.read` runs over a million nodes, so it is written flat, and what nodes of one type share is worked out once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -19,17 +19,14 @@ from gradviz.capture import private
 from gradviz.capture.checkpoint_inputs import kept_by
 from gradviz.capture.private import Node
 from gradviz.capture.tensors import element_bytes, is_plain, parts_of, storage_of, tensor_info, version_of
-from gradviz.graph import NO_ATTRIBUTES, NodeFlag, SavedState, SavedTensor, Storage, StorageKind, TensorInfo
+from gradviz.columns import NodeColumns, StorageColumns
+from gradviz.graph import NO_ATTRIBUTES, NodeFlag, SavedState, SavedTensor, StorageKind, TensorInfo
 
 _RAW, _SAVED = "_raw_saved_", "_saved_"
 _SIGNED_FROM = 2**63
-_Tensor, _Parameter, _new = torch.Tensor, torch.nn.Parameter, tuple.__new__
+_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 _Fetch = Callable[[Node], tuple[Any, ...]]
-
-Read = tuple[Mapping[str, Any], tuple[SavedTensor, ...], tuple[NodeFlag, ...]]
-"""What one node saved: its attributes, its slots, and the flags that follow from the slots' states."""
-
-NOTHING: Read = (NO_ATTRIBUTES, (), ())
+_Add = Callable[[SavedTensor], None]
 
 
 class _Plan(NamedTuple):
@@ -47,6 +44,13 @@ class _Facts(NamedTuple):
     info: TensorInfo
     nbytes: int | None
     may_be_number: bool
+    forms: dict[tuple[str, StorageKind, bool], SavedTensor]  # by slot, kind of storage, whether it is a view
+
+    def form(self, slot: str, kind: StorageKind, view: bool) -> SavedTensor:
+        """What the live, unmodified slots that hold such tensors share, all but the storage."""
+        made = SavedTensor(slot, self.info, None, kind, "live", self.nbytes, view, version=0)
+        self.forms[slot, kind, view] = made
+        return made
 
 
 class SavedReader:
@@ -59,103 +63,114 @@ class SavedReader:
     def __init__(self, leaves: Mapping[int, int], owners: Mapping[int, str]) -> None:
         self._leaves = leaves
         self._owners = owners
-        self._storages: dict[int, Storage] = {}  # by identity
+        self.storages = StorageColumns()
+        self._storage_ids: dict[int, int] = {}  # by identity
         self._plans: dict[type, _Plan] = {}
         self._facts: dict[Any, _Facts] = {}
         self._attributes: dict[Any, Mapping[str, Any]] = {}
         self._checkpoints: dict[int, Any] = {}  # frames whose inputs have been told, held so that no id comes twice
         self._of_leaves: dict[tuple[str, int, int], SavedTensor] = {}
-        self._tables = leaves, self._of_leaves, self._storages, self._facts  # for `read`: one look-up instead of four
-
-    def storages(self) -> tuple[Storage, ...]:
-        """All storages met so far, indexed by id."""
-        return tuple(self._storages.values())
 
     def storage_id(self, tensor: torch.Tensor) -> int | None:
         """The number of the tensor's storage when it was met before."""
         found = storage_of(tensor)
-        known = self._storages.get(found[0]) if found is not None else None
-        return known.id if known is not None else None
+        return self._storage_ids.get(found[0]) if found is not None else None
 
-    def storage(self, tensor: torch.Tensor) -> Storage | None:
-        """The tensor's storage, numbered when it is new; None where the tensor has none."""
+    def storage(self, tensor: torch.Tensor) -> int | None:
+        """The number of the tensor's storage, a new one when it is met first; None where the tensor has none."""
         parts = parts_of(tensor)
         if parts:
             return self.storage(parts[-1][1])
         found = storage_of(tensor)
-        return None if found is None else self._storages.get(found[0]) or self._new_storage(*found, None)
+        if found is None:
+            return None
+        known = self._storage_ids.get(found[0])
+        return self._new_storage(*found, None) if known is None else known
 
-    def _new_storage(self, identity: int, nbytes: int, number: torch.Tensor | None) -> Storage:
-        """A storage met for the first time. `number` is given where it may hold a Python number."""
+    def _new_storage(self, identity: int, nbytes: int, number: torch.Tensor | None) -> int:
+        """The number of a storage met for the first time. `number` is given where it may hold a Python number."""
         kind: StorageKind = self._owners.get(identity)  # type: ignore[assignment]
         if kind is None:
             kind = "number" if number is not None and private.is_wrapped_number(number) else "activation"
-        made: Storage = _new(Storage, (len(self._storages), nbytes, kind))
-        self._storages[identity] = made
+        made = self._storage_ids[identity] = len(self.storages)
+        self.storages.nbytes.append(nbytes if type(nbytes) is int else -1)  # asking a symbolic size would fix it
+        self.storages.kind.append(kind)
         return made
 
-    def read(self, node: Node) -> Read:
-        """Everything `node` saved. Never raises for a freed, hooked or modified slot: that is its state."""
-        plan = self._plans.get(type(node))
-        if plan is None:
-            plan = self._plans[type(node)] = _plan(node)
-        slots, plain, values, custom = plan
-        if not slots and not plain and not custom:
-            return NOTHING
-        saved: list[SavedTensor] = []
-        empty: list[str] = []
-        calm = True  # whether all slots are live
-        leaves, known, storages, facts_of = self._tables
-        for name, fetch in slots:
-            try:
-                raw = fetch(node)
-            except RuntimeError:  # a list of tensors that backward has freed
-                saved.append(SavedTensor(_shown(name), None, None, None, "freed"))
-                calm = False
-                continue
-            if type(raw) is tuple:
-                calm = self._read_list(name, raw, saved) and calm
-                continue
-            tensor = raw.data
-            if raw.unpack_hook is not None:
-                saved.append(self._packed(name, tensor, raw.unpack_hook))
-                saved.extend(self._kept_to_compute_again(raw.unpack_hook))
-                calm = False
-                continue
-            if tensor is None:
-                empty.append(name)
-                continue
-            # The usual case, written out: an ordinary tensor that nobody has modified. All else goes to `_slot`.
-            leaf = leaves.get(id(tensor))
-            kind = type(tensor)
-            try:
-                if leaf is None and (kind is _Tensor or kind is _Parameter) and not tensor._version:
-                    memory = tensor.untyped_storage()  # raises for a sparse layout
-                    identity = memory._cdata
-                    facts = facts_of[tensor.shape, tensor.dtype, tensor.device]
-                    storage = storages.get(identity)
-                    if storage is None:
-                        storage = self._new_storage(identity, memory.nbytes(), tensor if facts[2] else None)
-                    view = tensor._is_view()
-                    fields = (name, facts[0], storage[0], storage[2], "live", facts[1], view, None, 0, "")
-                    saved.append(_new(SavedTensor, fields))
+    def read(self, nodes: Sequence[Node], into: NodeColumns) -> None:
+        """Everything that the nodes saved. Never raises for a freed, hooked or modified slot: that is its state."""
+        plans, kinds = self._plans, self.storages.kind
+        leaves, of_leaves, ids, facts_of = self._leaves, self._of_leaves, self._storage_ids, self._facts
+        begin, forms, add = into.saved.first.append, into.saved.form, into.saved.add
+        add_form, add_storage, add_attributes = forms.append, into.saved.storage.append, into.attributes.append
+        for i, node in enumerate(nodes):
+            plan = plans.get(type(node))
+            if plan is None:
+                plan = plans[type(node)] = _plan(node)
+            slots, plain, values, custom = plan
+            first = len(forms)
+            begin(first)
+            empty: list[str] | tuple[()] = ()
+            calm = True  # whether all slots are live
+            for name, fetch in slots:
+                try:
+                    raw = fetch(node)
+                except RuntimeError:  # a list of tensors that backward has freed
+                    add(SavedTensor(_shown(name), None, None, None, "freed"))
+                    calm = False
                     continue
-                one = known.get((name, leaf, tensor._version)) if leaf is not None else None
-            except (KeyError, RuntimeError, TypeError):  # facts not known yet; no storage; nested; sizes without a hash
-                one = None
-            if one is None or (one.version and _state(node, name) != "live"):
-                one = self._slot(name, tensor, node, None)
-                calm = calm and one.state == "live"
-            saved.append(one)
-        if custom:
-            self._read_context(node, saved)
-        if empty and not saved:  # backward frees all slots of a node at once
-            saved = [SavedTensor(name, None, None, None, "freed") for name in empty if _is_freed(node, name)]
-            if saved:
-                freed = {one.slot for one in saved}
-                empty, calm = [name for name in empty if name not in freed], False
-        attributes = self._read_attributes(node, plain, values, empty) if plain or empty else NO_ATTRIBUTES
-        return attributes, tuple(saved), () if calm else _flags(saved)
+                if type(raw) is tuple:
+                    calm = self._read_list(name, raw, add) and calm
+                    continue
+                tensor = raw.data
+                if raw.unpack_hook is not None:
+                    add(self._packed(name, tensor, raw.unpack_hook))
+                    for one in self._kept_to_compute_again(raw.unpack_hook):
+                        add(one)
+                    calm = False
+                    continue
+                if tensor is None:
+                    empty = [*empty, name]
+                    continue
+                # The usual case, written out: an ordinary tensor that nobody has modified. All else goes to `_slot`.
+                leaf = leaves.get(id(tensor))
+                kind = type(tensor)
+                try:
+                    if leaf is None and (kind is _Tensor or kind is _Parameter) and not tensor._version:
+                        memory = tensor.untyped_storage()  # raises for a sparse layout
+                        identity = memory._cdata
+                        facts = facts_of[tensor.shape, tensor.dtype, tensor.device]
+                        storage = ids.get(identity)
+                        if storage is None:
+                            storage = self._new_storage(identity, memory.nbytes(), tensor if facts[2] else None)
+                        alike = name, kinds[storage], tensor._is_view()
+                        form = facts[3].get(alike) or facts.form(*alike)
+                        add_form(form)
+                        add_storage(storage)
+                        continue
+                    known = of_leaves.get((name, leaf, tensor._version)) if leaf is not None else None
+                except (
+                    KeyError,
+                    RuntimeError,
+                    TypeError,
+                ):  # facts not known yet; no storage; nested; sizes without a hash
+                    known = None
+                if known is None or (known.version and _state(node, name) != "live"):
+                    known = self._slot(name, tensor, node, None)
+                    calm = calm and known.state == "live"
+                add(known)
+            if custom:
+                self._read_context(node, add)
+            if empty and len(forms) == first:  # backward frees all slots of a node at once
+                freed = [name for name in empty if _is_freed(node, name)]
+                for name in freed:
+                    add(SavedTensor(name, None, None, None, "freed"))
+                    calm = False
+                empty = [name for name in empty if name not in freed]
+            add_attributes(self._read_attributes(node, plain, values, empty) if plain or empty else NO_ATTRIBUTES)
+            if not calm:
+                into.flags[i] = (*into.type[i].flags, *_flags(forms[first:]))
+        begin(len(forms))
 
     def _slot(self, slot: str, tensor: torch.Tensor, node: Node | None, raw: Any) -> SavedTensor:
         """An unhooked slot that holds `tensor`. Its state is asked of `node`, or of `raw` for an element of a list."""
@@ -185,17 +200,17 @@ class SavedReader:
         leaf: int | None = None,
     ) -> SavedTensor:
         """One slot that holds `tensor`."""
-        info, nbytes, may_be_number = self._facts_of(tensor)
+        info, nbytes, may_be_number, _ = self._facts_of(tensor)
         number: int | None = None
         kind: StorageKind | None = None
         if is_plain(tensor):
             try:
                 memory = tensor.untyped_storage()
                 identity = memory._cdata
-                storage = self._storages.get(identity)
-                if storage is None:
-                    storage = self._new_storage(identity, memory.nbytes(), tensor if may_be_number else None)
-                number, kind = storage.id, storage.kind
+                number = self._storage_ids.get(identity)
+                if number is None:
+                    number = self._new_storage(identity, memory.nbytes(), tensor if may_be_number else None)
+                kind = self.storages.kind[number]
             except (RuntimeError, NotImplementedError):
                 note = note or f"torch does not tell the memory of a tensor with layout {info.layout}"
         else:
@@ -223,22 +238,26 @@ class SavedReader:
         if not known:
             found = self.storage(tensor) if not parts else None
             if found is not None:
-                return found.id, found.kind, note
+                return found, self.storages.kind[found], note
             return None, None, note or f"torch does not tell the memory of this {type(tensor).__name__}"
-        told = ", ".join(f"{name} in storage {storage.id}" for name, storage in known)
-        return known[-1][1].id, known[-1][1].kind, f"{note}; {told}" if note else told
+        told = ", ".join(f"{name} in storage {storage}" for name, storage in known)
+        last = known[-1][1]
+        return last, self.storages.kind[last], f"{note}; {told}" if note else told
 
-    def _read_list(self, name: str, raw: Any, saved: list[SavedTensor]) -> bool:
+    def _read_list(self, name: str, raw: Any, add: _Add) -> bool:
         """The elements of a list-valued slot; an element that holds nothing is left out. True when all are live."""
-        shown, before = _shown(name), len(saved)
+        shown, calm = _shown(name), True
         for i, element in enumerate(raw):
             tensor, hook = element.data, element.unpack_hook
+            found: list[SavedTensor] = []
             if hook is not None:
-                saved.append(self._packed(f"{shown}[{i}]", tensor, hook))
-                saved.extend(self._kept_to_compute_again(hook))
+                found = [self._packed(f"{shown}[{i}]", tensor, hook), *self._kept_to_compute_again(hook)]
             elif tensor is not None:
-                saved.append(self._slot(f"{shown}[{i}]", tensor, None, element))
-        return all(one.state == "live" for one in saved[before:])
+                found = [self._slot(f"{shown}[{i}]", tensor, None, element)]
+            for one in found:
+                add(one)
+                calm = calm and one.state == "live"
+        return calm
 
     def _packed(self, slot: str, packed: Any, hook: Any) -> SavedTensor:
         name = f"{getattr(hook, '__module__', '')}.{getattr(hook, '__qualname__', type(hook).__qualname__)}".lstrip(".")
@@ -264,15 +283,15 @@ class SavedReader:
             for i, one in enumerate(kept.tensors)
         ]
 
-    def _read_context(self, node: Node, saved: list[SavedTensor]) -> None:
+    def _read_context(self, node: Node, add: _Add) -> None:
         """Tensors that a custom Function put on `ctx` itself, at most one list, tuple or dict deep."""
         for name, value in list(vars(node).items()):
             for slot, tensor in _tensors_on(name, value):
                 leaf = self._leaves.get(id(tensor))
-                saved.append(self.facts(f"ctx.{slot}", tensor, "live", version_of(tensor), "", leaf))
+                add(self.facts(f"ctx.{slot}", tensor, "live", version_of(tensor), "", leaf))
 
     def _read_attributes(
-        self, node: Node, plain: tuple[str, ...], fetch: _Fetch | None, empty: list[str]
+        self, node: Node, plain: tuple[str, ...], fetch: _Fetch | None, empty: Sequence[str]
     ) -> Mapping[str, Any]:
         """Plain attributes, and None for slots that hold nothing. Nodes with equal attributes share one mapping."""
         values: tuple[Any, ...] = ()
@@ -310,7 +329,7 @@ def _fetch_all(plain: tuple[str, ...]) -> _Fetch | None:
 
 def _facts(tensor: torch.Tensor) -> _Facts:
     info = tensor_info(tensor)
-    return _Facts(info, element_bytes(info, tensor.dtype.itemsize), info.shape == () and info.device == "cpu")
+    return _Facts(info, element_bytes(info, tensor.dtype.itemsize), info.shape == () and info.device == "cpu", {})
 
 
 def _shown(name: str) -> str:
@@ -353,7 +372,7 @@ def _tensors_on(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     return ((slot, item) for slot, item in items if isinstance(item, torch.Tensor))
 
 
-def _attributes(plain: tuple[str, ...], values: tuple[Any, ...], empty: list[str]) -> Mapping[str, Any]:
+def _attributes(plain: tuple[str, ...], values: tuple[Any, ...], empty: Sequence[str]) -> Mapping[str, Any]:
     found = dict(zip(plain, map(_decoded, values))) | dict.fromkeys(empty)
     return {name: found[name] for name in sorted(found)}
 

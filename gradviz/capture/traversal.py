@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from gradviz.capture import keepalive
 from gradviz.capture.private import LAST, Node
-from gradviz.graph import Edge
+from gradviz.columns import EdgeColumns
 
 
 class Traversal(NamedTuple):
     nodes: list[Node]
     position_of: dict[Node, int]
-    sequences: list[int]
-    edges: list[Edge]
+    sequences: array[int]
+    edges: EdgeColumns
     none_inputs: dict[int, int]
 
 
@@ -26,8 +27,8 @@ def traverse(starts: Sequence[Node]) -> Traversal:
     """
     nodes: list[Node] = []
     index: dict[Node, int] = {}
-    sequences: list[int] = []
-    edges: list[Edge] = []
+    sequences = array("Q")
+    edges = EdgeColumns()
     none_inputs: dict[int, int] = {}
     waiting: list[tuple[Node, list[Node]]] = []  # keepers of the first nodes, set when the graph turns out to be large
     for node in starts:
@@ -35,7 +36,9 @@ def traverse(starts: Sequence[Node]) -> Traversal:
             index[node] = len(nodes)
             nodes.append(node)
             sequences.append(node._sequence_nr())
-    new, find, add_edge = tuple.__new__, index.get, edges.append
+    find, number_next = index.get, sequences.append
+    from_consumer, to_producer = edges.consumer.append, edges.producer.append
+    at_output, at_position = edges.output.append, edges.position.append
     protect, band, last, small = keepalive.NEEDED, keepalive.BAND, LAST, keepalive.SMALL
     for consumer, node in enumerate(nodes):  # grows while it is read
         sequence = sequences[consumer]
@@ -51,10 +54,13 @@ def traverse(starts: Sequence[Node]) -> Traversal:
                 producer = index[child] = len(nodes)
                 nodes.append(child)
                 number = child._sequence_nr()
-                sequences.append(number)
+                number_next(number)
             else:
                 number = sequences[producer]
-            add_edge(new(Edge, (consumer, producer, output, position, 1)))
+            from_consumer(consumer)
+            to_producer(producer)
+            at_output(output)
+            at_position(position)
             # keepalive.must_keep, written out: this line runs once per edge
             if protect and number != last and (number // band != sequence // band or number >= sequence):
                 if kept is None:
