@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, repeat
+from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from gradviz.graph import (
@@ -37,12 +37,9 @@ class Columns(Sequence[_Record], Generic[_Record]):
 
     __slots__ = ()
 
-    def _between(self, start: int, stop: int) -> Iterator[_Record]:
-        """The records from `start` to before `stop`."""
+    def _at(self, i: int) -> _Record:
+        """Record `i`. Raises IndexError past the end."""
         raise NotImplementedError
-
-    def __iter__(self) -> Iterator[_Record]:
-        return self._between(0, len(self))
 
     @overload
     def __getitem__(self, at: int) -> _Record: ...
@@ -50,15 +47,12 @@ class Columns(Sequence[_Record], Generic[_Record]):
     def __getitem__(self, at: slice) -> tuple[_Record, ...]: ...
     def __getitem__(self, at: int | slice) -> _Record | tuple[_Record, ...]:
         if isinstance(at, slice):
-            start, stop, step = at.indices(len(self))
-            if step == 1:
-                return tuple(self._between(start, stop))
-            return tuple([self[i] for i in range(start, stop, step)])
-        if at < 0:
-            at += len(self)
-        if not 0 <= at < len(self):
+            return tuple([self._at(i) for i in range(*at.indices(len(self)))])
+        if at >= 0:
+            return self._at(at)
+        if at < -len(self):
             raise IndexError(at)
-        return next(self._between(at, at + 1))
+        return self._at(at + len(self))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (tuple, Columns)):
@@ -87,11 +81,11 @@ class EdgeColumns(Columns[Edge]):
     def __len__(self) -> int:
         return len(self.consumer)
 
-    def _between(self, start: int, stop: int) -> Iterator[Edge]:
-        columns = (self.consumer, self.producer, self.output, self.position)
-        if stop - start < len(self):
-            columns = tuple([column[start:stop] for column in columns])  # type: ignore[assignment]
-        return map(_new, repeat(Edge), zip(*columns, repeat(1)))
+    def _at(self, i: int) -> Edge:
+        return _new(Edge, (self.consumer[i], self.producer[i], self.output[i], self.position[i], 1))
+
+    def __iter__(self) -> Iterator[Edge]:
+        return map(_new, repeat(Edge), zip(self.consumer, self.producer, self.output, self.position, repeat(1)))
 
 
 class StorageColumns(Columns[Storage]):
@@ -105,10 +99,9 @@ class StorageColumns(Columns[Storage]):
     def __len__(self) -> int:
         return len(self.nbytes)
 
-    def _between(self, start: int, stop: int) -> Iterator[Storage]:
-        for i in range(start, stop):
-            nbytes = self.nbytes[i]
-            yield Storage(i, nbytes if nbytes >= 0 else None, self.kind[i])
+    def _at(self, i: int) -> Storage:
+        nbytes = self.nbytes[i]
+        return _new(Storage, (i, nbytes if nbytes >= 0 else None, self.kind[i]))
 
 
 class SavedColumns:
@@ -130,17 +123,21 @@ class SavedColumns:
         self.form.append(saved)
         self.storage.append(self.WHOLE)
 
-    def between(self, start: int, stop: int) -> tuple[SavedTensor, ...]:
-        """The slots from `start` to before `stop`."""
-        if start == stop:
+    def of(self, node: int) -> tuple[SavedTensor, ...]:
+        """The slots of one node."""
+        begin, end = self.first[node], self.first[node + 1]
+        if begin == end:
             return ()
-        form, storage = self.form, self.storage
-        return tuple(
-            [
-                form[i] if storage[i] < 0 else _new(SavedTensor, (*form[i][:2], storage[i], *form[i][3:]))
-                for i in range(start, stop)
-            ]
-        )
+        if end == begin + 1:
+            return (self._at(begin),)
+        return tuple([self._at(i) for i in range(begin, end)])
+
+    def _at(self, i: int) -> SavedTensor:
+        form, storage = self.form[i], self.storage[i]
+        if storage == self.WHOLE:
+            return form
+        slot, tensor, _, *rest = form
+        return _new(SavedTensor, (slot, tensor, storage, *rest))
 
 
 class TypeFacts(NamedTuple):
@@ -198,37 +195,21 @@ class NodeColumns(Columns[Node]):
         self.attributes.append(NO_ATTRIBUTES)
         self.saved.first.append(len(self.saved.form))
 
-    def _between(self, start: int, stop: int) -> Iterator[Node]:
-        first = self.saved.first
-        columns: tuple[Sequence[Any], ...] = (
-            self.type,
-            self.outputs,
-            self.sequence,
-            self.scope,
-            self.source,
-            self.attributes,
-            first,
+    def _at(self, i: int) -> Node:
+        type, sequence = self.type[i], self.sequence[i]
+        fields = (
+            i,
+            type.op,
+            self.outputs[i],
+            sequence if sequence != UNNUMBERED else None,
+            self.scope[i],
+            self.source[i],
+            self.attributes[i],
+            self.saved.of(i),
+            self.flags.get(i, type.flags),
+            self.names.get(i, ()),
+            self.none_inputs.get(i, 0),
+            type.function,
+            None,
         )
-        if stop - start < len(self):
-            columns = tuple([column[start:stop] for column in columns])
-        ends = islice(first, start + 1, stop + 1)
-        saved, flags, names, nones = self.saved.between, self.flags, self.names, self.none_inputs
-        for i, (type, outputs, sequence, scope, source, attributes, begin), end in zip(
-            range(start, stop), zip(*columns), ends
-        ):
-            fields = (
-                i,
-                type.op,
-                outputs,
-                sequence if sequence != UNNUMBERED else None,
-                scope,
-                source,
-                attributes,
-                saved(begin, end) if begin < end else (),
-                flags.get(i, type.flags),
-                names.get(i, ()),
-                nones.get(i, 0),
-                type.function,
-                None,
-            )
-            yield _new(Node, fields)
+        return _new(Node, fields)
