@@ -14,7 +14,7 @@ from gradviz.layout.model import Floats, Rect
 from gradviz.render.facts import facts
 from gradviz.render.geometry import Block
 from gradviz.render.options import LinkSource
-from gradviz.render.scene import Box
+from gradviz.render.scene import Box, subject
 from gradviz.render.sizing import Sized, placed, tooltip
 from gradviz.render.source_links import source_link
 
@@ -56,8 +56,9 @@ class Blocks(Sequence[Block]):
             return [self[i] for i in range(*index.indices(len(self)))]
         box, size, rect = self._boxes[index], self._sizes[index], self._rect(index)
         told = size.cut or not tooltip_note(len(self._boxes))
-        tip = tooltip(facts(self._graph, box.about)) if told else ""
-        return Block(rect, box.kind, placed(size, rect), tip, bool(box.flags), source_link(box, self._link))
+        tip = tooltip(facts(self._graph, subject(self._graph, box))) if told else ""
+        link = source_link(subject(self._graph, box), self._link) if self._link != "none" else ""
+        return Block(rect, box.kind, placed(size, rect), tip, bool(box.flags), link)
 
     def rects(self) -> Iterator[Rect]:
         """The boxes without their texts."""

@@ -29,16 +29,26 @@ class Box(NamedTuple):
     """One rectangle. `id` is its index in `Scene.boxes`.
 
     `lines` are ready to print, single lines: the title first, the rest in smaller or muted text. `flags` are words such
-    as "freed", to be marked as a warning. `about` is the record that is drawn; `facts(graph, about)` gives its tooltip.
+    as "freed", to be marked as a warning. `names` are those of a node. `about` is the record that is drawn when that is not
+    the node itself; `subject` gives either.
     """
 
     id: int
     kind: BoxKind
     lines: tuple[str, ...]
     node: int | None  # the graph's node behind it; None for an output without a graph and a base outside the graph
-    about: Node | Leaf | Root | Base | SavedTensor
+    about: Leaf | Root | Base | SavedTensor | None
     flags: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     frame: int | None = None  # index into `Scene.frames`, None when not inside one
+
+
+def subject(graph: Graph, box: Box) -> Node | Leaf | Root | Base | SavedTensor:
+    """The record that a box of this graph's scene draws; `facts(graph, subject(graph, box))` are its facts."""
+    if box.about is not None:
+        return box.about
+    assert box.node is not None, "a box that is about nothing else is about its node"
+    return graph.nodes[box.node]
 
 
 class Link(NamedTuple):
@@ -139,14 +149,15 @@ class _Drafter:
         kind: BoxKind,
         lines: tuple[str, ...],
         node: int | None,
-        about: Node | Leaf | Root | Base | SavedTensor,
+        about: Leaf | Root | Base | SavedTensor | None,
         flags: tuple[str, ...] = (),
         scope: int | None = None,
+        names: tuple[str, ...] = (),
     ) -> int:
         lines = self.lines.setdefault(lines, lines)  # thousands of boxes read the same
         frame = self.frames.of(scope)
         box = len(self.boxes)
-        self.boxes.append(Box(box, kind, lines, node, about, flags, frame))
+        self.boxes.append(Box(box, kind, lines, node, about, flags, names, frame))
         return box
 
     def _draw_nodes(self) -> None:
@@ -158,7 +169,7 @@ class _Drafter:
                 lines = box_text.node_lines(self.graph, node, attributes=self.options.attributes, held=held)
                 lines = self._with_arrival(lines, node.id)
                 kind = self._kind(node)
-                self.box_of[node.id] = self._add(kind, lines, node.id, node, self._flags(node), node.scope)
+                self.box_of[node.id] = self._add(kind, lines, node.id, None, self._flags(node), node.scope, node.names)
             elif not hidden and node.id not in self.split:
                 users = [edge.consumer for edge in self.graph.consumers(node.id)]
                 self.box_of[node.id] = self._draw_leaf(leaf, users)

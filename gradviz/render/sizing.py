@@ -9,7 +9,6 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
-from gradviz.graph import Node
 from gradviz.layout.model import Rect
 from gradviz.render.geometry import Tone, Words
 from gradviz.render.labels import names_text, one_line
@@ -40,7 +39,7 @@ def measured_all(boxes: Iterable[Box]) -> list[Sized]:
     known: dict[Hashable, Sized] = {}
     found: list[Sized] = []
     for box in boxes:
-        key = (box.lines, box.flags, box.about.names if isinstance(box.about, Node) else ())
+        key = (box.lines, box.flags, box.names)
         if key not in known:
             known[key] = measured(box)
         found.append(known[key])
@@ -68,7 +67,7 @@ def _tone(box: Box, index: int) -> Tone:
     """The look of one line: the title stands out, and so do the names that the user's code has for what a node made."""
     if not index:
         return "strong"
-    names = {names_text([name]) for name in box.about.names} if isinstance(box.about, Node) else set()
+    names = {names_text([name]) for name in box.names}
     return "name" if names.issuperset(box.lines[index].split(" = ")) else "plain"
 
 

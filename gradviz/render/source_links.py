@@ -5,28 +5,23 @@ from __future__ import annotations
 import os
 from urllib.parse import quote
 
-from gradviz.graph import Node, SourceLine
+from gradviz.graph import Node
 from gradviz.render.options import LinkSource
-from gradviz.render.scene import Box
 
 
-def source_of(box: Box) -> SourceLine | None:
-    """The line that made the box's node, else where its custom Function's backward is defined."""
-    if not isinstance(box.about, Node):
-        return None
-    function = box.about.function
-    return box.about.source or (function.definition if function is not None else None)
+def source_link(about: object, to: LinkSource) -> str:
+    """The address of the line that made a node, else of where its custom Function's backward is defined.
 
-
-def source_link(box: Box, to: LinkSource) -> str:
-    """The address for one box, "" where no line is known.
+    "" for a box that draws no node, and where no line is known.
 
     >>> from gradviz.graph import Node, SourceLine
     >>> node = Node(0, "ExpBackward0", source=SourceLine("/code/my net.py", 7))
-    >>> source_link(Box(0, "op", (), 0, node), "vscode")
+    >>> source_link(node, "vscode")
     'vscode://file/code/my%20net.py:7'
     """
-    source = source_of(box) if to != "none" else None
+    if to == "none" or not isinstance(about, Node):
+        return ""
+    source = about.source or (about.function.definition if about.function is not None else None)
     if source is None or source.file.startswith("<"):  # code that was typed in has no file
         return ""
     path = quote(os.path.abspath(source.file).replace(os.sep, "/"))

@@ -178,7 +178,7 @@ def test_labels_of_edges_are_drawn_beside_them() -> None:
 
 
 def test_frames_surround_their_boxes_and_have_a_title() -> None:
-    boxes = tuple(Box(i, "op", ("AddBackward0",), i, Node(i, "AddBackward0"), (), i and 0) for i in range(3))
+    boxes = tuple(Box(i, "op", ("AddBackward0",), i, None, frame=i and 0) for i in range(3))
     boxes = (boxes[0]._replace(frame=None), *boxes[1:])
     framed = Scene(
         "", boxes, (Link(0, 1), Link(1, 2)), (Legend("op", "backward function"),), (), (Frame("layer1", None, 0),)

@@ -11,7 +11,7 @@ from gradviz.graph import Edge, Graph, Group, Leaf, Node, Root, SavedTensor, Sto
 from gradviz.render.facts import facts
 from gradviz.render.labels import FLAG_WORDS
 from gradviz.render.options import Options
-from gradviz.render.scene import Box, Scene, scene
+from gradviz.render.scene import Box, Scene, scene, subject
 from tests.builders import (
     GRAPHS,
     accumulate,
@@ -243,7 +243,7 @@ def test_inputs_without_gradient_are_counted() -> None:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_box_has_facts_on_single_lines(name: str) -> None:
     for box in scene(GRAPHS[name], Options(saved=True)).boxes:
-        found = facts(GRAPHS[name], box.about)
+        found = facts(GRAPHS[name], subject(GRAPHS[name], box))
         assert found and all(len(text.splitlines()) == 1 for _, text in found)
 
 
