@@ -237,6 +237,11 @@ class Graph:
         return {leaf.node: leaf for leaf in self.leaves}
 
     @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """What the folded nodes stand for, in order of the nodes."""
+        return tuple([node.group for node in self.nodes if node.group is not None])
+
+    @cached_property
     def roots_of(self) -> Mapping[int, tuple[Root, ...]]:
         """Roots by the id of the node that made them."""
         found: dict[int, tuple[Root, ...]] = {}

@@ -17,7 +17,7 @@ from gradviz.render import labels
 
 def counts_line(graph: Graph) -> str:
     """What the graph holds: `3 backward functions, 2 leaves, 1 output, 5 edges`."""
-    groups = sum(node.group is not None for node in graph.nodes)
+    groups = len(graph.groups)
     functions = len(graph.nodes) - len(graph.leaf_of) - groups
     words = [labels.plural(functions, "backward function")]
     if groups:
@@ -31,10 +31,9 @@ def counts_line(graph: Graph) -> str:
 def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int = 0) -> Iterator[str]:
     """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all; `hidden` leaves are not drawn."""
     yield counts_line(graph)
-    groups = [node.group for node in graph.nodes if node.group is not None]
-    if groups:
-        inside = labels.plural(sum(len(group.nodes) for group in groups), "node")
-        yield f"folded: {labels.plural(len(groups), 'group')} for {inside}"
+    if graph.groups:
+        inside = labels.plural(sum(len(group.nodes) for group in graph.groups), "node")
+        yield f"folded: {labels.plural(len(graph.groups), 'group')} for {inside}"
         if graph.original is not None:
             yield more_line(deeper(graph))
     if split:
@@ -63,8 +62,7 @@ def more_line(found: Deeper) -> str:
 def saved_lines(graph: Graph) -> Iterator[str]:
     """What a drawing of saved tensors leaves out."""
     if graph.original is not None:
-        inside = [node.group.nodes for node in graph.nodes if node.group is not None]
-        count = sum(len(graph.original.nodes[i].saved) for nodes in inside for i in nodes)
+        count = sum(len(graph.original.nodes[i].saved) for group in graph.groups for i in group.nodes)
         if count:
             yield f"not drawn: {labels.plural(count, 'saved tensor')} inside folded boxes"
 
@@ -93,5 +91,10 @@ def mark_lines(found: Marked) -> Iterator[str]:
 
 def is_all_freed(graph: Graph) -> bool:
     """Whether backward freed the saved tensors of every node that had any: said once, not in every box."""
-    freed = any("freed" in node.flags for node in graph.nodes)
-    return freed and all("freed" in node.flags for node in graph.nodes if node.saved)
+    freed = False
+    for node in graph.nodes:  # ends at the first node that still holds something
+        if "freed" in node.flags:
+            freed = True
+        elif node.saved:
+            return False
+    return freed

@@ -122,7 +122,6 @@ class _Drafter:
         self.marked = marked(graph)
         self.owners = {leaf.storage: leaf.node for leaf in graph.leaves if leaf.storage is not None}
         self.several = {edge.producer for edge in graph.edges if edge.output}  # nodes whose links name the output
-        self.several.update(node.id for node in graph.nodes if len(node.outputs) > 1)
 
     def draft(self) -> Scene:
         self._draw_nodes()
@@ -163,6 +162,8 @@ class _Drafter:
     def _draw_nodes(self) -> None:
         leaf_of, hidden = self.graph.leaf_of, self.options.leaves == "hidden"
         for node in self.graph.nodes:
+            if len(node.outputs) > 1:
+                self.several.add(node.id)
             leaf = leaf_of.get(node.id)
             if leaf is None:
                 held = self.heat.nbytes[node.id] if self.heat is not None else 0

@@ -17,7 +17,7 @@ from gradviz.render.page import legend_strip, wrap
 from gradviz.render.picture import LEAST_ROOM, compose, picture
 from gradviz.render.scene import Box, Legend, Link, Scene, scene
 from gradviz.render.sizing import MAX_CELLS
-from tests.builders import GRAPHS, multi_output, views
+from tests.builders import GRAPHS, chain, multi_output, views
 from tests.render.column import drawn, in_a_column
 
 DIRECTIONS: tuple[Direction, ...] = ("down", "up", "right", "left")
@@ -183,7 +183,7 @@ def test_frames_surround_their_boxes_and_have_a_title() -> None:
     framed = Scene(
         "", boxes, (Link(0, 1), Link(1, 2)), (Legend("op", "backward function"),), (), (Frame("layer1", None, 0),)
     )
-    made = compose(Graph(), framed, "down", in_a_column)
+    made = compose(chain(4), framed, "down", in_a_column)
     (frame,) = made.frames
     assert [contains(frame.rect, block.rect) for block in made.blocks] == [False, True, True]
     assert frame.words[0].text == "layer1" and contains(frame.rect, extent(frame.words[0]))
