@@ -6,7 +6,8 @@ The one place that puts reading, gradients and checks together; the command line
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
@@ -85,8 +86,12 @@ def check_target(
     exploding: float = Gradients().exploding,
     only: Iterable[str] = (),
     ignore: Iterable[str] = (),
+    around: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Captured[Findings]:
-    """The same for a TARGET of the command line, over `steps` backward calls in a row. Raises what `run_target` raises."""
+    """The same for a TARGET of the command line, over `steps` backward calls in a row. Raises what `run_target` raises.
+
+    `around` makes a context for whatever is not the user's code.
+    """
     chosen(only, ignore)
     reader = EvidenceReader(values=values)
 
@@ -106,9 +111,11 @@ def check_target(
         record=record,
         calls=steps,
         afterwards=reader.afterwards,
+        around=around,
     )
-    every = _with_later_uses([captured.result, *captured.later])
-    findings = run(every, only=only, ignore=ignore, values=values)
+    with around():
+        every = _with_later_uses([captured.result, *captured.later])
+        findings = run(every, only=only, ignore=ignore, values=values)
     return Captured(_skipped(every, findings), captured.target, captured.failure)
 
 

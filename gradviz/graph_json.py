@@ -16,6 +16,7 @@ from gradviz.collecting import paused
 from gradviz.errors import GraphFileError
 from gradviz.graph import Edge, Graph, Leaf, Scope
 from gradviz.graph_codecs import Bad, Codec, Context, Record, Word, shown
+from gradviz.stages import Stage
 
 FORMAT = "gradviz-graph"
 VERSION = 1
@@ -61,9 +62,10 @@ def dump(graph: Graph) -> Iterator[str]:
     for key, record, items in (*lists, *tables):
         yield f',\n"{key}":['
         before = "\n"
-        for item in items:
-            yield before + encode(record.write(item, context))
-            before = ",\n"
+        with Stage("write", key, total=len(items)) as writing:
+            for item in writing.each(items):
+                yield before + encode(record.write(item, context))
+                before = ",\n"
         yield "]"
     yield "\n}\n"
 
@@ -102,7 +104,8 @@ _ADVICE = "A graph file is written by `graph.save('name.json')` or `gradviz rend
 
 def _parsed(text: str) -> dict[str, Any]:
     try:
-        data = json.loads(text, parse_constant=_refuse_constant)
+        with Stage("load", doing="parsing the file"):
+            data = json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise Bad(f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
     except (RecursionError, ValueError) as error:
@@ -159,8 +162,9 @@ def _records(key: str, record: Record, items: list[Any], context: Context) -> li
     found: list[Any] = []
     numbered = record.first  # a record without an id of its own gets its place in the list
     try:
-        for i, item in enumerate(items):
-            found.append(record.read(item, context, i) if numbered else record.read(item, context))
+        with Stage("load", key, found.__len__, len(items)):
+            for i, item in enumerate(items):
+                found.append(record.read(item, context, i) if numbered else record.read(item, context))
     except Bad as bad:
         raise bad.inside(f"{key}[{len(found)}]") from None
     return found

@@ -16,6 +16,7 @@ from gradviz.analysis.stretches import join_stretches
 from gradviz.analysis.views import Views, Wanted
 from gradviz.errors import FormatError
 from gradviz.graph import Graph
+from gradviz.stages import Stage
 
 Depth = Literal["auto", "all"] | int
 LIMIT = 100
@@ -51,8 +52,11 @@ def fold(
 
     Raises FormatError for a depth below 1 and for a path that no recorded module has.
     """
-    graph = graph.original or graph
-    expand = tuple(expand)
+    with Stage("fold"):
+        return _fold(graph.original or graph, depth, focus, tuple(expand), limit, height)
+
+
+def _fold(graph: Graph, depth: Depth, focus: str | None, expand: tuple[str, ...], limit: int, height: float) -> Graph:
     if isinstance(depth, int) and depth < 1:
         raise FormatError(f"depth cannot be {depth}: 1 draws each outermost module as one box, 'all' draws every op")
     views = Views(graph)

@@ -19,6 +19,7 @@ from gradviz.capture.tensors import base_of, device_name, dtype_name, shape_of, 
 from gradviz.capture.traversal import Traversal
 from gradviz.columns import Columns, NodeColumns, TypeFacts
 from gradviz.graph import Base, Graph, Leaf, Root, TensorInfo
+from gradviz.stages import Stage
 
 ACCUMULATE = "AccumulateGrad"
 RECORDS_UP_TO = 50_000
@@ -115,13 +116,15 @@ class Describer:
         """The facts of every node, a column at a time."""
         found, made = self._found, NodeColumns()
         made.type = self._types()
-        made.outputs = self._outputs(made.type)
+        with Stage("read", "nodes", made.outputs.__len__, len(found.nodes)):
+            self._add_outputs(made)
         made.sequence = found.sequences
         made.scope = self._column(self._places.scope_of)
         made.source = self._column(self._places.source_of)
         made.none_inputs = found.none_inputs
         if self._reader is not None:
-            self._reader.read(found.nodes, made)
+            with Stage("saved", "nodes", made.saved.first.__len__, len(found.nodes)):
+                self._reader.read(found.nodes, made)
         else:
             made.read_nothing()
         self._add_what_is_known_by_name(made)
@@ -138,13 +141,13 @@ class Describer:
             found = [facts if facts.op else facts._replace(op=node.name()) for facts, node in zip(found, nodes)]
         return found
 
-    def _outputs(self, types: Sequence[TypeFacts]) -> list[tuple[TensorInfo | None, ...]]:
+    def _add_outputs(self, into: NodeColumns) -> None:
         """Shape, dtype and device of the outputs of each node's forward. Equal ones are one object."""
-        nodes = self._found.nodes
+        nodes, types, made = self._found.nodes, into.type, into.outputs
         if not private.HAS_METADATA:
-            return [()] * len(nodes)
+            made.extend([()] * len(nodes))
+            return
         known: dict[Any, tuple[TensorInfo | None, ...]] = {}
-        made: list[tuple[TensorInfo | None, ...]] = []
         for node in nodes:
             metadata = node._input_metadata
             try:
@@ -164,7 +167,6 @@ class Describer:
             for i, facts in enumerate(types):
                 if facts.function is not None and len(made[i]) > 1 and _UNDEFINED in made[i]:
                     made[i] = self._without_undefined(i, made[i])
-        return made
 
     def _add_what_is_known_by_name(self, made: NodeColumns) -> None:
         """Names and hooks, which few nodes have: those of tensors that the caller holds, and of leaves."""

@@ -18,6 +18,7 @@ from gradviz.capture.private import without_subclasses
 from gradviz.capture.tensors import base_of, storage_of, tensor_info, version_of
 from gradviz.errors import NotATensorError
 from gradviz.graph import TensorInfo
+from gradviz.stages import Stage
 
 _CONTAINERS = (list, tuple, dict, deque)
 
@@ -67,9 +68,9 @@ def inventory(variables: Sequence[Namespace]) -> tuple[TensorFacts, ...]:
     A tensor that several variables hold is listed once, with all their names. Names that begin with `_` are left out.
     """
     found = _collect(variables)
-    with without_subclasses():
+    with without_subclasses(), Stage("read", "tensors", total=len(found)) as reading:
         letters = _letters([one.tensor for one in found.values()])
-        return tuple(_facts(one, found, letters) for one in found.values())
+        return tuple(_facts(one, found, letters) for one in reading.each(found.values()))
 
 
 # -- finding -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
@@ -41,6 +41,7 @@ class Run(Generic[T]):
         need_graph: bool = True,
         calls: int = 1,
         afterwards: Callable[[T, bool], T] | None = None,
+        around: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._target = target
         self._program = program
@@ -51,6 +52,7 @@ class Run(Generic[T]):
         self._need_graph = need_graph
         self._wanted = calls
         self._afterwards = afterwards
+        self._around = around
         self._calls = 0
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
@@ -138,7 +140,7 @@ class Run(Generic[T]):
     def _take(self, live: Live) -> None:
         self._reader = threading.get_ident()
         try:
-            with untraced():
+            with untraced(), self._around():
                 self._results.append(self._read(live))
         finally:
             self._reader = None
@@ -162,7 +164,8 @@ class Run(Generic[T]):
         if not self._need_graph:
             self._take(Live(None, [namespace], self._target.title, self._recording))
             return
-        found = final_tensors(namespace, self._target.short, also="called no backward() and ")
+        with self._around():
+            found = final_tensors(namespace, self._target.short, also="called no backward() and ")
         title = f"{self._target.title}: {', '.join(list(found)[:3])}" + (", ..." if len(found) > 3 else "")
         outputs = list(found.values())
         self._take(

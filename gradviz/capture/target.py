@@ -6,7 +6,7 @@ The door to `program`, `engine`, `run` and their neighbours: later code needs on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, TypeVar, overload
 
 from gradviz.capture.late_recording import recording_from_torch_on
@@ -30,6 +30,7 @@ def run_target(
     at: int | None = ...,
     keep_going: bool = ...,
     record: bool = ...,
+    around: Callable[[], AbstractContextManager[object]] = ...,
 ) -> Captured[Graph]: ...
 
 
@@ -45,6 +46,7 @@ def run_target(
     need_graph: bool = ...,
     calls: int = ...,
     afterwards: Callable[[T, bool], T] | None = ...,
+    around: Callable[[], AbstractContextManager[object]] = ...,
 ) -> Captured[T]: ...
 
 
@@ -59,6 +61,7 @@ def run_target(
     need_graph: bool = True,
     calls: int = 1,
     afterwards: Callable[[Any, bool], Any] | None = None,
+    around: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Captured[Any]:
     """Run a script or import a module, and `read` what it leads to.
 
@@ -75,6 +78,7 @@ def run_target(
         calls: how many backward calls in a row to read, from the first one looked at on. A script may end before.
         afterwards: called when the engine has ended after a call that was read, with that result and whether all leaves got
             their `.grad`; what it returns takes the result's place. The script then is stopped after the engine, not before.
+        around: makes a context that is entered while tensors are read, and left while the user's code runs.
 
     Raises:
         TargetError, NotATensorError, NoGraphError: there is nothing to look at; the message says why.
@@ -89,4 +93,4 @@ def run_target(
     with ExitStack() as stack:
         stack.enter_context(program.interpreter(arguments))
         recording = stack.enter_context(recording_from_torch_on()) if record else None
-        return Run(parsed, program, at, keep_going, read, recording, need_graph, calls, afterwards).captured()
+        return Run(parsed, program, at, keep_going, read, recording, need_graph, calls, afterwards, around).captured()

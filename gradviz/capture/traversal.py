@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gradviz.capture import keepalive
 from gradviz.capture.private import LAST, Node
 from gradviz.columns import EdgeColumns
+from gradviz.stages import Stage
 
 
 class Traversal(NamedTuple):
@@ -26,6 +27,12 @@ def traverse(starts: Sequence[Node]) -> Traversal:
     graph that is too small to matter gets none.
     """
     nodes: list[Node] = []
+    with Stage("walk", "nodes", nodes.__len__):
+        return _traverse(starts, nodes)
+
+
+def _traverse(starts: Sequence[Node], nodes: list[Node]) -> Traversal:
+    """Fills `nodes`, which is empty."""
     index: dict[Node, int] = {}
     sequences = array("Q")
     edges = EdgeColumns()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gradviz.cli.progress import progress
-
 if TYPE_CHECKING:
     from gradviz.analysis.gradients.flow import GradientFlow
     from gradviz.capture.target import Live
@@ -18,8 +16,7 @@ def measured(live: Live) -> GradientFlow:
     from gradviz.analysis.gradients.flow import measure
 
     attribution = live.recording.attribution(live.variables) if live.recording is not None else None
-    with progress("computing gradients"):
-        flow = measure(live.outputs, variables=live.variables, title=live.title, attribution=attribution)
+    flow = measure(live.outputs, variables=live.variables, title=live.title, attribution=attribution)
     return flow.with_names(live.names)
 
 

@@ -11,6 +11,7 @@ import click
 from gradviz.analysis.diff import GraphDiff
 from gradviz.capture.target import Captured
 from gradviz.capture.target_name import parse_target
+from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
 from gradviz.errors import FormatError
@@ -63,7 +64,8 @@ def command(
         captured = _both((before, after or before), at, given)
         from gradviz.analysis.diff import diff
 
-        found = diff(captured[0].result, captured[1].result)
+        with progress("comparing the graphs"):
+            found = diff(captured[0].result, captured[1].result)
         if output is not None:
             _draw(found, output)
         if as_json:
@@ -101,7 +103,8 @@ def _draw(found: GraphDiff, path: str) -> None:
     from gradviz.render.options import Options
     from gradviz.render.output import encode, write
 
-    write(path, (encode(piece) for piece in render(found, Options())))
+    with progress("drawing the difference"):
+        write(path, (encode(piece) for piece in render(found, Options())))
 
 
 def as_data(found: GraphDiff) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import GradvizError
@@ -36,7 +37,8 @@ def command(source: Source, as_json: bool) -> None:
         from gradviz.analysis.overview import overview
 
         graph = captured.result
-        found = overview(graph)
+        with progress("counting"):
+            found = overview(graph)
         if as_json:
             text = json.dumps(as_data(graph, found), indent=2)
         else:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import NotATensorError
@@ -64,10 +63,9 @@ def _find(live: Live, name: str, limit: int, place: str) -> Paths:
 
     target = _tensor(lookup(name, live.variables, place), name, place)
     attribution = live.recording.attribution(live.variables) if live.recording is not None else None
-    with progress("following the paths"):
-        found = find_paths(
-            live.outputs, target, limit=limit, variables=live.variables, title=live.title, attribution=attribution
-        )
+    found = find_paths(
+        live.outputs, target, limit=limit, variables=live.variables, title=live.title, attribution=attribution
+    )
     return found.with_names(name, live.names)
 
 

@@ -1,55 +1,150 @@
-"""One line on a terminal while something takes long, with the seconds so far. Nothing when it is quick or nobody watches."""
+"""One line on a terminal that says how far gradviz is, while it takes longer than a second.
+
+Watches the stages (`gradviz.stages`) from a thread of its own. Nothing is shown when it is quick, when standard error is
+no terminal, and while the user's script runs; nothing is left when it is done.
+"""
 
 from __future__ import annotations
 
+import _thread
+import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
-_PATIENCE = 1.0  # seconds before it is said, and between updates
+from gradviz.stages import Stage, is_watched, watched
+
+_PATIENCE = 1.0  # seconds before anything is shown
+_INTERVAL = 0.2  # seconds between two looks
+_BAR = 10  # characters
+_BLOCKS, _ASCII = "█░", "#."
 
 
 @contextmanager
-def progress(doing: str) -> Iterator[None]:
-    """Say on standard error what is being done, and for how long, once it has taken a second; take it back when done."""
+def progress(doing: str) -> Iterator[Line]:
+    """Show the stages of the block; where it is in none, what is being done. Inside another one it shows nothing."""
     stream = sys.__stderr__  # and not what the user's script may have put in its place
-    if stream is None or stream.closed or not stream.isatty():
-        yield
+    if is_watched() or stream is None or stream.closed or not stream.isatty():
+        yield Line(None, doing, ())
         return
-    done = threading.Event()
-    line = _Line(stream, doing)
-    watcher = threading.Thread(target=line.keep, args=(done,), daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
-        line.clear()
+    with watched() as stages:
+        line = Line(stream, doing, stages)
+        line.start()
+        try:
+            yield line
+        finally:
+            line.end()
 
 
-class _Line:
-    """One line that counts the seconds, written over itself."""
+class Line:
+    """The line, written over itself by a thread until `end`, which takes it back."""
 
-    def __init__(self, stream: TextIO, doing: str) -> None:
-        self._stream, self._doing, self._width = stream, doing, 0
+    def __init__(self, stream: TextIO | None, doing: str, stages: Sequence[Stage]) -> None:
+        self._stream, self._doing, self._stages = stream, doing, stages
+        self._began = time.monotonic()
+        self._shown = 0  # characters that stand on the terminal
+        self._enough, self._gone = threading.Event(), threading.Event()
 
-    def keep(self, done: threading.Event) -> None:
-        """Write the line every second until `done`."""
-        begin = time.monotonic()
-        while not done.wait(_PATIENCE):
-            text = f"{self._doing} ... {time.monotonic() - begin:.0f} s"
-            self._write("\r" + text)
-            self._width = len(text)
+    def start(self) -> None:
+        """Begin to watch."""
+        _thread.start_new_thread(
+            self._keep, ()
+        )  # `threading` would have it traced by the recording of the user's lines
 
-    def clear(self) -> None:
-        """Take the line back, if there is one."""
-        if self._width:
-            self._write("\r" + " " * self._width + "\r")
+    def end(self) -> None:
+        """Take the line back and show nothing from now on."""
+        self._enough.set()
+        if self._stream is not None:
+            self._gone.wait(_PATIENCE)  # no longer: somebody may have stopped the terminal with Ctrl-S
 
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
+    def _keep(self) -> None:
+        with suppress(Exception):  # a terminal that went away is no reason to stop the work
+            wait = _PATIENCE
+            while not self._enough.wait(wait):
+                self._write(self.text(time.monotonic(), _width(self._stream)))
+                wait = _INTERVAL
+            if self._shown:
+                self._write("", end="\r")
+        self._gone.set()
+
+    def text(self, now: float, width: int) -> str:
+        """What to say at a moment, in less than `width` characters, so that it never wraps."""
+        for stage in self._stages[-1:]:  # the innermost, if there is one at this very moment
+            return stage_text(stage, now - stage.began, width - 1, _drawable(self._stream))
+        return f"{self._doing}  {_seconds(now - self._began)}"[: max(width - 1, 0)]
+
+    def _write(self, text: str, end: str = "") -> None:
+        assert self._stream is not None
+        self._stream.write(f"\r{text.ljust(self._shown)}{end}")
         self._stream.flush()
+        self._shown = len(text)
+
+
+def stage_text(stage: Stage, seconds: float, width: int, blocks: str = _BLOCKS) -> str:
+    """A stage in one line of at most `width` characters. What matters least is left out first: the rate, then the bar.
+
+    >>> reading = Stage("read", "nodes", lambda: 1200, 4800)
+    >>> stage_text(reading, 2.0, 80)
+    'read    ██░░░░░░░░  1,200 of 4,800 nodes  600/s  2.0 s'
+    >>> stage_text(reading, 2.0, 40)
+    'read    1,200 of 4,800 nodes  2.0 s'
+    """
+    count = stage.count()
+    bar, what, rate, time = (
+        _bar(stage, count, blocks),
+        _what(stage, count),
+        _rate(stage, count, seconds),
+        _seconds(seconds),
+    )
+    for parts in ((bar, what, rate, time), (bar, what, time), (what, time)):
+        line = f"{stage.name:<7} {'  '.join(filter(None, parts))}"
+        if len(line) <= width:
+            break
+    return line[: max(width, 0)]
+
+
+def _bar(stage: Stage, count: int, blocks: str) -> str:
+    if not stage.total:
+        return ""
+    done = count - 1 if stage.phase else count  # the phase that it is in is not done
+    full = max(0, min(_BAR, _BAR * done // stage.total))
+    return blocks[0] * full + blocks[1] * (_BAR - full)
+
+
+def _what(stage: Stage, count: int) -> str:
+    of = f" of {stage.total:,}" if stage.total else ""
+    if stage.phase:
+        return f"phase {count}{of} ({stage.phase})"
+    return f"{count:,}{of} {stage.unit}" if stage.unit else stage.doing
+
+
+def _rate(stage: Stage, count: int, seconds: float) -> str:
+    """How many a second since the stage began, to two digits."""
+    if stage.phase or not stage.unit or not count or seconds <= 0:
+        return ""
+    rate = float(f"{count / seconds:.1e}")
+    return f"{rate:,.0f}{'' if stage.total else f' {stage.unit}'}/s"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def _drawable(stream: TextIO | None) -> str:
+    """What a bar is made of where the stream goes."""
+    try:
+        _BLOCKS.encode(getattr(stream, "encoding", None) or "ascii")
+    except (UnicodeError, LookupError):
+        return _ASCII
+    return _BLOCKS
+
+
+def _width(stream: TextIO | None) -> int:
+    """Columns of the terminal at this moment, 80 where it does not tell."""
+    with suppress(OSError, ValueError, AttributeError):
+        assert stream is not None
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    return 80

@@ -95,7 +95,9 @@ def _to_stdout(source: Source, format: str, options: dict[str, Any], check: bool
         captured = _read(source, options, check)
         from gradviz.render.output import pieces
 
-        with progress("drawing the graph"):
+        with progress("drawing the graph") as line:
             for piece in pieces(captured.result, format, Options.of(options)):
+                if stream.isatty():
+                    line.end()  # what is written now stands on the terminal, too
                 stream.buffer.write(piece)
     captured.raise_failure()

@@ -9,6 +9,7 @@ import click
 
 from gradviz.analysis.checkpoint import Advice, checkpoint_advice
 from gradviz.analysis.memory import Row, Saved, saved
+from gradviz.cli.progress import progress
 from gradviz.cli.sizes import Size
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
@@ -46,9 +47,13 @@ def command(source: Source, by: Any, top: int | None, budget: int | None, as_jso
         captured = source.graph()
         graph = captured.result
         if budget is not None:
-            _write_advice(stream, checkpoint_advice(graph, budget), graph.title, as_json)
+            with progress("choosing checkpoints"):
+                advice = checkpoint_advice(graph, budget)
+            _write_advice(stream, advice, graph.title, as_json)
         else:
-            _write_saved(stream, saved(graph, by=by), graph.title, top, as_json)
+            with progress("adding up bytes"):
+                found = saved(graph, by=by)
+            _write_saved(stream, found, graph.title, top, as_json)
     captured.raise_failure()
 
 

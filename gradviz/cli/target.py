@@ -6,6 +6,7 @@ Imports torch only when a script is run: a saved graph is read without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -56,14 +57,17 @@ class Source:
 
         With `backward` the graph knows its gradients and the order of backward, unless it was saved without them.
         """
+        if self.target.kind != "graph":
+            from gradviz.capture.target import read_graph
+
+            return self.read(with_backward if backward else read_graph)
         from gradviz.capture.target import Captured
 
-        if self.target.kind != "graph":
-            return self.read(with_backward if backward else _read)
         self._refuse_script_options()
         from gradviz.graph_json import load
 
-        return Captured(load(self.target.place), self.target)
+        with reading():
+            return Captured(load(self.target.place), self.target)
 
     def read(self, read: Callable[[Live], T], *, need_graph: bool = True) -> Captured[T]:
         """Run the script and `read` what it leads to, while it is alive. Raises TargetError for a saved graph.
@@ -80,6 +84,7 @@ class Source:
             record=self.record,
             read=read,
             need_graph=need_graph,
+            around=reading,
         )
 
     def findings(self, **options: Any) -> Captured[Findings]:
@@ -91,7 +96,13 @@ class Source:
                 f"{self.target.place!r} is a saved graph, and checks read live tensors, models and optimizers: give the script."
             )
         return check_target(
-            self.target, self.arguments, at=self.at, keep_going=self.keep_going, record=self.record, **options
+            self.target,
+            self.arguments,
+            at=self.at,
+            keep_going=self.keep_going,
+            record=self.record,
+            around=reading,
+            **options,
         )
 
     def _refuse_script_options(self) -> None:
@@ -104,11 +115,9 @@ class Source:
                 raise TargetError(f"{self.target.place!r} is a saved graph, which runs no script: leave out {what}.")
 
 
-def _read(live: Live) -> Graph:
-    from gradviz.capture.target import read_graph
-
-    with progress("reading the graph"):
-        return read_graph(live)
+def reading() -> AbstractContextManager[object]:
+    """Shows how far it is while a graph is read."""
+    return progress("reading the graph")
 
 
 def target_argument(function: F) -> F:

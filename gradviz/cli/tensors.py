@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import NotATensorError
@@ -54,8 +53,7 @@ def _read(live: Live, source: Source) -> tuple[TensorFacts, ...]:
 
     named = source.target.name
     variables = [{named: live.outputs}] if named else live.variables
-    with progress("reading the tensors"):
-        found = inventory(variables)
+    found = inventory(variables)
     if found:
         return found
     if named:

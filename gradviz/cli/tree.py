@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from gradviz.cli.options import render_options
+from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 
@@ -41,10 +42,15 @@ def _print(graph: Graph, options: dict[str, Any], stream: TextIO) -> None:
 
     console = Console(file=stream, highlight=False)
     if console.is_terminal:
-        console.print(graph.tree(**options))
+        from rich.segment import Segments
+
+        with progress("drawing the tree"):
+            rows = Segments(list(console.render(graph.tree(**options))))
+        console.print(rows, end="")
         return
     from gradviz.render.options import Options
     from gradviz.render.output import pieces
 
-    for piece in pieces(graph, "txt", Options.of(options)):
-        stream.buffer.write(piece)
+    with progress("drawing the tree"):
+        for piece in pieces(graph, "txt", Options.of(options)):
+            stream.buffer.write(piece)

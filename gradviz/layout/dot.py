@@ -15,6 +15,7 @@ import numpy as np
 from gradviz.errors import LayoutError
 from gradviz.layout import graphviz
 from gradviz.layout.model import Drawing, Floats, Placement, Rect
+from gradviz.stages import Stage
 
 PER_INCH = 72.0
 FRAME_MARGIN = 8  # px between a frame's border and what is in it
@@ -31,8 +32,9 @@ def place(drawing: Drawing, *, timeout: float = 20.0) -> Placement:
         none = np.zeros(0)
         starts = np.zeros(len(drawing.edges) + 1, dtype=np.int64)
         return Placement(none, none, np.zeros((0, 2)), starts, _no_rects(drawing), 0.0, 0.0, "dot", curved=True)
-    answer = graphviz.run(to_dot(drawing), format="json", timeout=timeout)
-    return from_json(drawing, answer)
+    with Stage("layout", doing=f"waiting for dot, at most {timeout:g} s"):
+        answer = graphviz.run(to_dot(drawing), format="json", timeout=timeout)
+        return from_json(drawing, answer)
 
 
 def to_dot(drawing: Drawing) -> str:

@@ -13,6 +13,7 @@ from gradviz.render.labels import one_line
 from gradviz.render.nesting import nested
 from gradviz.render.palette import DARK, LIGHT, Palette
 from gradviz.render.scene import Box, Link, Scene, scene
+from gradviz.stages import Stage
 
 if TYPE_CHECKING:
     from gradviz.graph import Graph
@@ -33,9 +34,11 @@ def dot(drawn: Scene, options: Options) -> Iterator[str]:
     palette = DARK if options.theme == "dark" else LIGHT
     yield "digraph gradviz {\n"
     yield from _defaults(drawn, options, palette)
-    yield from _boxes(drawn, palette)
-    for link in drawn.links:
-        yield _link(link)
+    with Stage("write", "boxes", total=len(drawn.boxes)) as writing:
+        yield from writing.each(_boxes(drawn, palette))
+    with Stage("write", "edges", total=len(drawn.links)) as writing:
+        for link in writing.each(drawn.links):
+            yield _link(link)
     yield from _legend(drawn, palette)
     yield "}\n"
 

@@ -19,6 +19,7 @@ from gradviz.render.options import Options
 from gradviz.render.page import lines_strip
 from gradviz.render.palette import DARK, LIGHT
 from gradviz.render.picture import MARGIN, picture
+from gradviz.stages import Stage
 
 PNG_SCALE = 2.0  # pixels of the file for one of the drawing, so that text is sharp
 LEAST_PNG_SCALE = 0.75  # text of 8 pixels; below, nobody can read it
@@ -75,7 +76,8 @@ def paint(made: Picture, options: Options, format: str, scale: float) -> bytes:
     colors = DARK if options.theme == "dark" else LIGHT
     source = "".join(fixed_dot(made, colors, scale))
     try:
-        return run(source, program="neato", format=format, arguments=("-n2",), timeout=PAINT_SECONDS)
+        with Stage("paint", doing=f"waiting for Graphviz, at most {PAINT_SECONDS:g} s"):
+            return run(source, program="neato", format=format, arguments=("-n2",), timeout=PAINT_SECONDS)
     except GraphvizNotFound as error:
         raise LayoutError(
             f"{format.upper()} is painted by Graphviz, and there is none here. Write SVG, which needs none, or install "

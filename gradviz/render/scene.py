@@ -7,7 +7,7 @@ node are one box. This module decides what is drawn; it knows no coordinates, co
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.analysis.arrivals import arrivals
@@ -19,6 +19,7 @@ from gradviz.render.footer import backward_lines, footer_lines, held_line, is_al
 from gradviz.render.frames import Frame, Frames
 from gradviz.render.options import Options
 from gradviz.render.palette import HEAT, MEANING, BoxKind
+from gradviz.stages import Stage
 
 LinkStyle = Literal["data", "view", "saved", "same"]
 STALE: tuple[SavedState, ...] = ("freed", "modified")
@@ -124,9 +125,11 @@ class _Drafter:
         self.several = {edge.producer for edge in graph.edges if edge.output}  # nodes whose links name the output
 
     def draft(self) -> Scene:
-        self._draw_nodes()
-        for edge in self.graph.edges:
-            self._draw_edge(edge)
+        with Stage("draw", "nodes", total=len(self.graph.nodes)) as drawing:
+            self._draw_nodes(drawing.each(self.graph.nodes))
+        with Stage("draw", "edges", total=len(self.graph.edges)) as drawing:
+            for edge in drawing.each(self.graph.edges):
+                self._draw_edge(edge)
         if self.options.saved:
             self._draw_saved()
         self._draw_roots()
@@ -159,9 +162,9 @@ class _Drafter:
         self.boxes.append(Box(box, kind, lines, node, about, flags, names, frame))
         return box
 
-    def _draw_nodes(self) -> None:
+    def _draw_nodes(self, nodes: Iterable[Node]) -> None:
         leaf_of, hidden = self.graph.leaf_of, self.options.leaves == "hidden"
-        for node in self.graph.nodes:
+        for node in nodes:
             if len(node.outputs) > 1:
                 self.several.add(node.id)
             leaf = leaf_of.get(node.id)

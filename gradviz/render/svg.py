@@ -19,6 +19,7 @@ from gradviz.render.metrics import is_measured
 from gradviz.render.options import Options, Theme
 from gradviz.render.picture import picture
 from gradviz.render.svg_style import style_sheet
+from gradviz.stages import Stage
 
 AT_ONCE = 1000  # elements in one piece
 TONE_CLASS: dict[Tone, str] = {
@@ -63,9 +64,11 @@ def write(made: Picture, theme: Theme, *, fit: bool = False) -> Iterator[str]:
         f'<rect class="gv-bg" width="{width}" height="{height}"/>\n'
     )
     yield from _group("gv-f", (_frame(frame) for frame in made.frames))
-    yield from _group("gv-e", _wires(made))
+    with Stage("write", "edges", total=len(made.wires)) as writing:
+        yield from _group("gv-e", writing.each(_wires(made)))
     yield from _heads(made)
-    yield from _group("gv-b", (_block(block) for block in chain(made.swatches, made.blocks)))
+    with Stage("write", "boxes", total=len(made.blocks)) as writing:
+        yield from _group("gv-b", (_block(block) for block in chain(made.swatches, writing.each(made.blocks))))
     yield from _joined(_words(words) for words in made.words)
     yield from _joined(_words(words, "gv-l") for words in made.wire_words)
     yield from _joined(_words(words, "gv-c") for frame in made.frames for words in frame.words)

@@ -18,6 +18,7 @@ from gradviz.render.footer import footer_lines, held_line
 from gradviz.render.options import Options
 from gradviz.render.outline import outline_by, table, text_lines
 from gradviz.render.tree_rows import BRANCH, Part, Row, Style, TreeRows
+from gradviz.stages import Stage
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -69,10 +70,11 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
         yield from (f"{line}\n" for line in text_lines(table(graph, options, options.max_rows or 0)))
         yield from (f"{line}\n" for line in ("", *footer_lines(graph)))
         return
-    for i, row in enumerate(limited_rows(graph, options, options.max_rows or 0)):
-        if row.first and i:
-            yield "\n"
-        yield f"{_held(row, options)}{row.guides}{'  '.join(text for _, text in row.parts)}\n"
+    with Stage("write", "rows") as writing:
+        for i, row in enumerate(writing.each(limited_rows(graph, options, options.max_rows or 0))):
+            if row.first and i:
+                yield "\n"
+            yield f"{_held(row, options)}{row.guides}{'  '.join(text for _, text in row.parts)}\n"
     yield "\n"
     for line in notes(graph, options):
         yield f"{line}\n"

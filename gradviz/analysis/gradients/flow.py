@@ -17,6 +17,7 @@ from gradviz.analysis.gradients.size import Size, Sizes
 from gradviz.capture.attribution import Attribution
 from gradviz.capture.naming import Namespace
 from gradviz.graph import BackwardStep, Edge, Graph
+from gradviz.stages import Stage
 
 
 class EdgeFlow(NamedTuple):
@@ -102,8 +103,9 @@ class _Meter:
         self._incoming: dict[int, Size] = {}
 
     def run(self, opened: Opened) -> None:
-        for step in replay(opened.live, opened.starts):
-            self._take(step)
+        with Stage("compute", "gradients", self._order.__len__):
+            for step in replay(opened.live, opened.starts):
+                self._take(step)
 
     def _take(self, step: Step) -> None:
         self._order.append(step.node)

@@ -23,6 +23,7 @@ from gradviz.capture.private import without_subclasses
 from gradviz.capture.tensors import grad_fn_of
 from gradviz.errors import GradientError
 from gradviz.graph import Edge, Graph
+from gradviz.stages import Stage
 
 LIMIT = 1000
 """Up to this many paths are all followed, one by one."""
@@ -108,7 +109,9 @@ def find_paths(
     def follow() -> None:
         gradient = _gradient(opened, at, ways)
         beam = _beam(opened, ways, count, min(limit, _most(gradient)))
-        found = list(_every(opened, at, ways) if beam is None else _largest(opened, at, ways, beam))
+        found: list[GradientPath] = []
+        with Stage("follow", "paths", found.__len__, count if beam is None else None):
+            found.extend(_every(opened, at, ways) if beam is None else _largest(opened, at, ways, beam))
         found.sort(key=lambda path: -size(path.contribution).norm)
         notes = (*opened.notes, *graph.notes)
         results.append(Paths(graph, count, gradient, tuple(found), beam is None, at, notes))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from gradviz.layout.layered.adjacency import distinct
-from gradviz.layout.layered.flat import place_sheet
+from gradviz.layout.layered.flat import PHASES, place_sheet
 from gradviz.layout.layered.frames import FramedPlacement, place_with_frames
 from gradviz.layout.layered.leaf_grids import Boxes, Grids, leaf_routes, make_grids
 from gradviz.layout.layered.routes import Routes, joined
 from gradviz.layout.layered.sheet import plain_sheet
 from gradviz.layout.model import Drawing, Floats, Ints, Placement
+from gradviz.stages import Stage, phase
 
 
 def place(drawing: Drawing) -> Placement:
@@ -18,6 +19,12 @@ def place(drawing: Drawing) -> Placement:
 
     Raises ValueError when the edges form a cycle; an edge from a box to itself is allowed and gets no points.
     """
+    with Stage("layout"):
+        return _place(drawing)
+
+
+def _place(drawing: Drawing) -> Placement:
+    phase("grids", of=PHASES + 2)  # with frames it turns out to be more
     edges, which = _distinct_edges(drawing)
     boxes = Boxes(
         np.asarray(drawing.widths, np.float64),
@@ -27,6 +34,7 @@ def place(drawing: Drawing) -> Placement:
     )
     grids = make_grids(boxes, drawing.gap, drawing.rank_gap)
     placed = _place_boxes(grids.outside, drawing)
+    phase("joining")
     x, y = _in_grids(grids, placed)
     routes = _whole_routes(grids, placed, x, y, boxes.heights, which)
     return Placement(

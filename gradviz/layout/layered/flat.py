@@ -19,16 +19,23 @@ from gradviz.layout.layered.rows import Rows, place_rows
 from gradviz.layout.layered.sheet import TOP, Sheet, SheetPlacement
 from gradviz.layout.layered.walk import depth_order, given_order, level_order
 from gradviz.layout.model import Floats
+from gradviz.stages import phase
+
+PHASES = 5
+"""Phases that one run begins."""
 
 
 def place_sheet(sheet: Sheet) -> SheetPlacement:
     """Place everything on a sheet. Raises ValueError when the edges form a cycle."""
+    phase("rows")
     near = neighbours(sheet.size, sheet.above, sheet.below)
     layers = _layers(sheet, near)
     x = _across(sheet, layers, near)
+    phase("routes")
     rows = place_rows(sheet, layers, x)
     channel_x = channel_coordinates(sheet, layers, x)
     routes = edge_routes(sheet, layers, x, rows, channel_x)
+    phase("shelves")
     return _on_shelves(sheet, layers, x, rows, routes, channel_x)
 
 
@@ -49,7 +56,9 @@ def _across(sheet: Sheet, layers: Layers, near: Neighbours) -> Floats:
         lambda: level_order(below, near),
         lambda: given_order(n, above),
     )
+    phase("ordering")
     order = best_order(layers, starts)
+    phase("columns")
     pieces, room = pieces_by_place(order), spacing(order)
     x, straight = first_coordinates(order, pieces, room)
     return polish(x, pieces, np.flatnonzero(chain_pieces(layers) & straight), room)[order.place]

@@ -11,13 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout.layered.adjacency import starts_of
-from gradviz.layout.layered.flat import place_sheet
+from gradviz.layout.layered.flat import PHASES, place_sheet
 from gradviz.layout.layered.hierarchy import Hierarchy, build_hierarchy, frame_tree
 from gradviz.layout.layered.leaf_grids import Boxes
 from gradviz.layout.layered.ranks import neighbours, rank_nodes
 from gradviz.layout.layered.routes import Routes, joined, reversed_routes
 from gradviz.layout.layered.sheet import TOP, Sheet, SheetPlacement
 from gradviz.layout.model import Floats, Frame, Ints, Rect
+from gradviz.stages import phase
 
 TITLE_ROOM = 6.0  # px between a title and the first edge beside it
 
@@ -39,7 +40,9 @@ def place_with_frames(boxes: Boxes, frames: tuple[Frame, ...], gap: float, rank_
     rank = rank_nodes(n, above, below, neighbours(n, above, below)).rank
     hierarchy = build_hierarchy(frame_tree(boxes.frame, frames), boxes.edges, rank)
     placer = _Placer(hierarchy, boxes, frames, gap, rank_gap)
-    for depth in range(int(hierarchy.tree.depth.max()), -1, -1):
+    deepest = int(hierarchy.tree.depth.max())
+    phase("modules", of=PHASES * (deepest + 1) + 3)
+    for depth in range(deepest, -1, -1):
         placer.place_level(depth)
     return placer.on_page(len(boxes.edges))
 
