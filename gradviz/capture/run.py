@@ -59,7 +59,7 @@ class Run(Generic[T]):
         self._reader: int | None = None  # the thread that is reading
         self._stop_main: Callable[[], None] = lambda: None
         self._results: list[T] = []
-        self._error: Exception | None = None
+        self._error: Exception | KeyboardInterrupt | None = None
         self._failure: Failure | None = None
 
     def captured(self) -> Captured[T]:
@@ -94,7 +94,7 @@ class Run(Generic[T]):
         """Keep what `read` or the search raises: it happens inside the user's code, which must not catch it."""
         try:
             action()
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             self._error = error
 
     # -- at a backward call --------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class Run(Generic[T]):
             self._stop_when_done()
 
     def _stop_when_done(self) -> None:
-        if self._done and not self._keep_going:
+        if isinstance(self._error, KeyboardInterrupt) or (self._done and not self._keep_going):
             self._stop()
 
     def _read_at_backward(self, outputs: Sequence[Any], frame: FrameType) -> None:

@@ -78,9 +78,10 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> None:
     if os.path.exists(target) and not os.path.isfile(target):
         _write_special(path, target, chunks)
         return
-    with _refusing(path):
-        handle, temporary = _open_beside(target)
+    temporary = _beside(target)
     try:
+        with _refusing(path):
+            handle = open(temporary, "xb")  # noqa: SIM115 -- closed by the next line
         with handle:
             _copy(path, handle, chunks)
         with _refusing(path):
@@ -108,11 +109,9 @@ def _copy(path: str | os.PathLike[str], handle: IO[bytes], chunks: Iterable[byte
         handle.flush()
 
 
-def _open_beside(target: str) -> tuple[IO[bytes], str]:
-    """A new file in the folder of `target`, with the permissions any new file gets."""
-    temporary = os.path.join(os.path.dirname(target), f".gradviz-{secrets.token_hex(6)}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    return os.fdopen(os.open(temporary, flags, 0o666), "wb"), temporary
+def _beside(target: str) -> str:
+    """A name that nothing has in the folder of `target`."""
+    return os.path.join(os.path.dirname(target), f".gradviz-{secrets.token_hex(6)}.tmp")
 
 
 def _keep_mode(target: str, temporary: str) -> None:
