@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,50 +21,60 @@ from tests.cli.scripts import environment, script
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals and process groups")
 
-OLD = b"what was there before"
-MARKER = "GRADVIZ_TEST_INTERRUPT"
-
-# Runs the command line and interrupts it in the middle of a stage: `DRIVER group|parent STAGE LEAST ARGUMENTS`.
-DRIVER = """
-import os, signal, sys, threading, time
+# Forks a process for each line of JSON, which runs the command line and is interrupted in the middle of a stage; answers with
+# its exit code. The modules it is called with are imported only once, and each run is a process with an end of its own.
+SERVER = """
+import importlib, json, os, signal, sys, threading, time
 from gradviz import stages
 from gradviz.cli.main import main
 
-whom, wanted, least = sys.argv[1], sys.argv[2], int(sys.argv[3])
-sys.argv = ["gradviz", *sys.argv[4:]]
-
-def interrupt(stage):
-    while stage.count() < least:
-        time.sleep(0.001)
-    if stage.doing.startswith("waiting"):
-        time.sleep(0.3)  # let the child start
-    open("interrupted", "w").write(stage.name if stage in open_stages else "too late")
-    send()
-
-def send():
-    os.killpg(0, signal.SIGINT) if whom == "group" else os.kill(os.getpid(), signal.SIGINT)
+def begin(folder, environment, whom, wanted, least, arguments):
+    os.setsid()
+    os.chdir(folder)
+    os.environ.update(environment)
+    for number, name in enumerate((os.devnull, "stdout.txt", "stderr.txt")):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
+    sys.argv = ["gradviz", *arguments]
+    signal.alarm(60)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where the tests run in the background
+    sys.setswitchinterval(0.0005)
+    stages._open.set(Stages(whom, wanted, least))
 
 class Stages(list):
+    def __init__(self, whom, wanted, least):
+        self.whom, self.wanted, self.least = whom, wanted, least
+
     def append(self, stage):
         super().append(stage)
-        if wanted == f"{stage.name} {stage.unit or stage.doing.split(' ')[0]}".strip():
-            threading.Thread(target=interrupt, args=(stage,), daemon=True).start()
+        if self.wanted == f"{stage.name} {stage.unit or stage.doing.split(' ')[0]}".strip():
+            threading.Thread(target=self.interrupt, args=(stage,), daemon=True).start()
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where the tests run in the background
-sys.setswitchinterval(0.0005)
-open_stages = Stages()
-stages._open.set(open_stages)
-main()
+    def interrupt(self, stage):
+        while stage.count() < self.least:
+            time.sleep(0.001)
+        if stage.doing.startswith("waiting"):
+            time.sleep(0.3)  # let the child start
+        open("interrupted.txt", "w").write(stage.name if stage in self else "too late")
+        os.killpg(0, signal.SIGINT) if self.whom == "group" else os.kill(os.getpid(), signal.SIGINT)
+
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        begin(**json.loads(line))
+        main()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 FORWARD = """
-import os, signal, __main__, torch
+import os, signal, torch
 class Net(torch.nn.Module):
     def forward(self, x):
         for i in range(1000):
             x = x * 1.01
             if i == 500:
-                open("interrupted", "w").write("script")
+                open("interrupted.txt", "w").write("script")
                 os.killpg(0, signal.SIGINT) if WHOM == "group" else os.kill(os.getpid(), signal.SIGINT)
         return x
 Net()(torch.ones(3, requires_grad=True)).sum().backward()
@@ -81,27 +93,27 @@ except KeyboardInterrupt:
 
 
 class Case(NamedTuple):
-    """Where to interrupt: the stage and its unit, after how many of them."""
+    """Where to interrupt: in which stage and of which unit, after how many of them; and what to run."""
 
     stage: str
     least: int
     target: str
-    arguments: tuple[str, ...]
+    options: tuple[str, ...]
     output: str
 
 
-CASES = {
+SAVED = {
     "layered": Case("layout", 3, "chain.json", ("--depth", "all", "--layout", "layered"), "a.svg"),
     "dot": Case("layout waiting", 0, "dense.json", ("--depth", "all", "--layout", "dot"), "a.svg"),
     "png": Case("paint waiting", 0, "few.json", ("--layout", "layered"), "a.png"),
     "pdf": Case("paint waiting", 0, "few.json", ("--layout", "layered"), "a.pdf"),
-    "draw": Case("draw nodes", 100, "chain.json", ("--depth", "all"), "a.svg"),
-    "fold": Case("fold", 0, "chain.json", (), "a.svg"),
     "svg": Case("write boxes", 100, "chain.json", ("--depth", "all"), "a.svg"),
     "json": Case("write nodes", 100, "chain.json", (), "a.json"),
+    "fold": Case("fold", 0, "chain.json", (), "a.svg"),
+    "draw": Case("draw nodes", 100, "chain.json", ("--depth", "all"), "a.svg"),
+    "load": Case("load nodes", 100, "chain.json", (), "a.svg"),
     "dot source": Case("write boxes", 100, "chain.json", ("--depth", "all"), "a.dot"),
     "txt": Case("write rows", 100, "chain.json", ("--by", "node"), "a.txt"),
-    "load": Case("load nodes", 100, "chain.json", (), "a.svg"),
 }
 
 
@@ -109,7 +121,7 @@ CASES = {
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of saved graphs, and a `neato` that paints for minutes, with a process of its own."""
     folder = tmp_path_factory.mktemp("graphs")
-    save(chain(5000), folder / "chain.json")
+    save(chain(3000), folder / "chain.json")
     save(chain(5), folder / "few.json")
     save(dense(200), folder / "dense.json")
     neato = folder / "neato"
@@ -124,84 +136,92 @@ def dense(size: int) -> Graph:
     return Graph(nodes, tuple(Edge(i, j, 0, j - i - 1) for i in range(size) for j in range(i + 1, size)))
 
 
-@pytest.fixture
-def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """In the environment of everything that the test starts."""
-    monkeypatch.setenv(MARKER, str(tmp_path))
-    yield f"{MARKER}={tmp_path}"
+@contextmanager
+def server(*modules: str) -> Iterator[subprocess.Popen[str]]:
+    """What forks the runs."""
+    command = [sys.executable, "-c", SERVER, "gradviz.cli.render", "gradviz.render.svg", *modules]
+    with subprocess.Popen(
+        command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
 
 
-def left_over(marker: str) -> list[str]:
-    """Processes whose environment has the marker, other than this one. Only Linux lets us look."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if int(process.name) != os.getpid() and marker.encode() in (process / "environ").read_bytes().split(b"\0"):
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        except OSError:
-            continue
-    return found
+class Runs:
+    """Interrupts runs in one folder and looks at what they leave behind."""
+
+    def __init__(self, server: subprocess.Popen[str], folder: Path) -> None:
+        self._server, self._folder = server, folder
+        self.environment = {"GRADVIZ_TEST_INTERRUPT": str(folder)}  # also of whatever the run starts
+
+    def interrupt(self, case: Case, target: object, whom: str, *, old: bool) -> None:
+        """Interrupt one run, and check everything that must hold then. `old`: there is a file to be written over."""
+        kept = {path.name: path.read_bytes() for path in self._folder.iterdir()}
+        if old:
+            kept[case.output] = b"what was there before"
+            (self._folder / case.output).write_bytes(kept[case.output])
+        code = self._run(whom, case, ["render", str(target), *case.options, "-o", case.output])
+        left = {path.name: path.read_bytes() for path in self._folder.iterdir() if path.name != "__pycache__"}
+        said, errors, stage = (left.pop(f"{name}.txt", b"").decode() for name in ("stdout", "stderr", "interrupted"))
+        assert (code, said, errors) == (130, "", "Interrupted; nothing was written.\n")
+        assert stage == case.stage.split()[0]
+        assert left == kept
+        deadline = time.monotonic() + 2  # a killed process is gone a moment later
+        while self._processes() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert self._processes() == []
+
+    def _run(self, whom: str, case: Case, arguments: list[str]) -> int:
+        assert self._server.stdin is not None and self._server.stdout is not None
+        wanted = {"whom": whom, "wanted": case.stage, "least": case.least, "arguments": arguments}
+        line = json.dumps({"folder": str(self._folder), "environment": self.environment, **wanted})
+        self._server.stdin.write(f"{line}\n")
+        self._server.stdin.flush()
+        return int(self._server.stdout.readline())
+
+    def _processes(self) -> list[str]:
+        """Command lines of processes that the run started. Only Linux lets us look."""
+        (mark,) = [f"{name}={value}".encode() for name, value in self.environment.items() if "TEST" in name]
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if mark in (process / "environ").read_bytes().split(b"\0"):
+                    found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        return found
 
 
-def interrupted(folder: Path, whom: str, case: Case, target: object) -> subprocess.CompletedProcess[str]:
-    """Run the command line until it is interrupted."""
-    command = ["render", target, *case.arguments, "-o", case.output]
-    return subprocess.run(
-        [sys.executable, "-c", DRIVER, whom, case.stage, str(case.least), *map(str, command)],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        start_new_session=True,
-    )
+@pytest.fixture(scope="module")
+def without_torch() -> Iterator[subprocess.Popen[str]]:
+    with server("gradviz.layout.layered") as process:
+        yield process
 
 
-def check(
-    folder: Path, done: subprocess.CompletedProcess[str], stage: str, old: bool, output: str, marker: str
-) -> None:
-    """What must hold after an interrupted run."""
-    assert done.returncode == 130, done.stderr
-    assert done.stdout == "" and done.stderr == "Interrupted; nothing was written.\n"
-    assert (folder / "interrupted").read_text() == stage
-    expected = {"interrupted", *([output] if old else [])}
-    assert {path.name for path in folder.iterdir() if path.suffix != ".py"} == expected
-    assert not old or (folder / output).read_bytes() == OLD
-    deadline = time.monotonic() + 2  # a killed process is gone a moment later
-    while left_over(marker) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert left_over(marker) == []
-
-
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("whom", ["group", "parent"])
-def test_while_a_saved_graph_is_drawn(
-    name: str, whom: str, graphs: Path, tmp_path: Path, marker: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`group` is what a terminal does. One of the two has a file of that name already."""
-    case, old = CASES[name], whom == "group"
-    if old:
-        (tmp_path / case.output).write_bytes(OLD)
-    if case.stage.startswith("paint"):
-        monkeypatch.setenv("PATH", f"{graphs}{os.pathsep}{os.environ['PATH']}")
-        monkeypatch.setenv("GRADVIZ_GRAPHVIZ", "system")
-    done = interrupted(tmp_path, whom, case, graphs / case.target)
-    check(tmp_path, done, case.stage.split()[0], old, case.output, marker)
+@pytest.fixture(scope="module")
+def with_torch() -> Iterator[subprocess.Popen[str]]:
+    with server("gradviz.capture.walker") as process:
+        yield process
 
 
 @pytest.mark.parametrize(
-    ("stage", "whom", "text"),
-    [
-        ("script", "group", FORWARD),
-        ("script", "parent", FORWARD),
-        ("walk", "group", CHAIN),
-        ("walk", "parent", CHAIN),
-        ("read", "group", CHAIN),
-    ],
+    ("name", "whom"), [*((name, "group") for name in SAVED), *((name, "parent") for name in list(SAVED)[:6])]
 )
-def test_while_a_script_runs_and_is_read(stage: str, whom: str, text: str, tmp_path: Path, marker: str) -> None:
-    """The script's own `except KeyboardInterrupt` sees an interrupt of its own code, not one of ours."""
+def test_while_a_saved_graph_is_drawn(
+    name: str, whom: str, graphs: Path, tmp_path: Path, without_torch: subprocess.Popen[str]
+) -> None:
+    """The group is what a terminal interrupts."""
+    case, runs = SAVED[name], Runs(without_torch, tmp_path)
+    if case.stage.startswith("paint"):
+        runs.environment |= {"PATH": f"{graphs}{os.pathsep}{os.environ['PATH']}", "GRADVIZ_GRAPHVIZ": "system"}
+    runs.interrupt(case, graphs / case.target, whom, old=whom == "group")
+
+
+@pytest.mark.parametrize(("stage", "text"), [("script", FORWARD), ("walk", CHAIN), ("read", CHAIN)])
+@pytest.mark.parametrize("whom", ["group", "parent"])
+def test_while_a_script_runs_and_is_read(
+    stage: str, text: str, whom: str, tmp_path: Path, with_torch: subprocess.Popen[str]
+) -> None:
+    """The script's own `except KeyboardInterrupt` sees an interrupt of its own code, and none of ours."""
     script(tmp_path, f"WHOM = {whom!r}\n{text}")
-    (tmp_path / "a.svg").write_bytes(OLD)
-    done = interrupted(tmp_path, whom, Case(f"{stage} nodes", 100, "", (), "a.svg"), "script.py")
-    check(tmp_path, done, stage, True, "a.svg", marker)
+    runs = Runs(with_torch, tmp_path)
+    runs.interrupt(Case(f"{stage} nodes", 100, "", (), "a.svg"), "script.py", whom, old=whom == "parent")
