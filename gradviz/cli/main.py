@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from gradviz.cli.streams import keep_late_output_away
+from gradviz.cli.streams import keep_late_output_away, result_began
 from gradviz.errors import GradvizError, did_you_mean
 
 COMMANDS = {
@@ -59,7 +59,7 @@ class Gradviz(click.Group):
                 click.echo(f"Error: {error}", err=True)
             sys.exit(error.exit_code)
         except KeyboardInterrupt:
-            click.echo("Interrupted; nothing was written.", err=True)
+            click.echo("Interrupted." if result_began() else "Interrupted; nothing was written.", err=True)
             sys.exit(INTERRUPTED)
         except BrokenPipeError:
             keep_late_output_away()

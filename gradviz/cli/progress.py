@@ -19,6 +19,7 @@ from gradviz.stages import Stage, is_watched, watched
 
 _PATIENCE = 1.0  # seconds before anything is shown
 _INTERVAL = 0.2  # seconds between two looks
+_LAST_WORD = 1.0  # seconds that the thread gets to take the line back; somebody may have stopped the terminal with Ctrl-S
 _BAR = 10  # characters
 _BLOCKS, _ASCII = "█░", "#."
 
@@ -32,8 +33,8 @@ def progress(doing: str) -> Iterator[Line]:
         return
     with watched() as stages:
         line = Line(stream, doing, stages)
-        line.start()
         try:
+            line.start()
             yield line
         finally:
             line.end()
@@ -45,7 +46,7 @@ class Line:
     def __init__(self, stream: TextIO | None, doing: str, stages: Sequence[Stage]) -> None:
         self._stream, self._doing, self._stages = stream, doing, stages
         self._began = time.monotonic()
-        self._shown = 0  # characters that stand on the terminal
+        self._widest = 0  # characters, of all that was written so far
         self._enough, self._gone = threading.Event(), threading.Event()
 
     def start(self) -> None:
@@ -58,7 +59,7 @@ class Line:
         """Take the line back and show nothing from now on."""
         self._enough.set()
         if self._stream is not None:
-            self._gone.wait(_PATIENCE)  # no longer: somebody may have stopped the terminal with Ctrl-S
+            self._gone.wait(_LAST_WORD)
 
     def _keep(self) -> None:
         with suppress(Exception):  # a terminal that went away is no reason to stop the work
@@ -66,8 +67,9 @@ class Line:
             while not self._enough.wait(wait):
                 self._write(self.text(time.monotonic(), _width(self._stream)))
                 wait = _INTERVAL
-            if self._shown:
-                self._write("", end="\r")
+            if self._widest:
+                blank = min(self._widest + len("^C"), _width(self._stream) - 1)  # a terminal shows that key, too
+                self._write(" " * blank, end="\r")
         self._gone.set()
 
     def text(self, now: float, width: int) -> str:
@@ -78,9 +80,9 @@ class Line:
 
     def _write(self, text: str, end: str = "") -> None:
         assert self._stream is not None
-        self._stream.write(f"\r{text.ljust(self._shown)}{end}")
+        self._stream.write(f"\r{text.ljust(self._widest)}{end}")
         self._stream.flush()
-        self._shown = len(text)
+        self._widest = max(self._widest, len(text))
 
 
 def stage_text(stage: Stage, seconds: float, width: int, blocks: str = _BLOCKS) -> str:

@@ -35,6 +35,11 @@ def result_stream() -> Iterator[TextIO]:
         yield stream
 
 
+def result_began() -> bool:
+    """Whether a result was to go to standard output, of which a part may have been written."""
+    return _redirected
+
+
 def keep_late_output_away() -> None:
     """Send what the script still prints while the process ends (`atexit`) to standard error, if a result was written."""
     if not _redirected:

@@ -216,12 +216,20 @@ def test_while_a_saved_graph_is_drawn(
     runs.interrupt(case, graphs / case.target, whom, old=whom == "group")
 
 
-@pytest.mark.parametrize(("stage", "text"), [("script", FORWARD), ("walk", CHAIN), ("read", CHAIN)])
-@pytest.mark.parametrize("whom", ["group", "parent"])
+@pytest.mark.parametrize(
+    ("stage", "text", "whom"),
+    [
+        ("script", FORWARD, "group"),
+        ("script", FORWARD, "parent"),
+        ("walk", CHAIN, "group"),
+        ("walk", CHAIN, "parent"),
+        ("read", CHAIN, "group"),
+    ],
+)
 def test_while_a_script_runs_and_is_read(
     stage: str, text: str, whom: str, tmp_path: Path, with_torch: subprocess.Popen[str]
 ) -> None:
     """The script's own `except KeyboardInterrupt` sees an interrupt of its own code, and none of ours."""
     script(tmp_path, f"WHOM = {whom!r}\n{text}")
     runs = Runs(with_torch, tmp_path)
-    runs.interrupt(Case(f"{stage} nodes", 100, "", (), "a.svg"), "script.py", whom, old=whom == "parent")
+    runs.interrupt(Case(f"{stage} nodes", 100, "", (), "a.svg"), "script.py", whom, old=stage != "read")
