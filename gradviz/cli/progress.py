@@ -19,7 +19,7 @@ from gradviz.stages import Stage, is_watched, watched
 
 _PATIENCE = 1.0  # seconds before anything is shown
 _INTERVAL = 0.2  # seconds between two looks
-_LAST_WORD = 1.0  # seconds that the thread gets to take the line back; somebody may have stopped the terminal with Ctrl-S
+_LAST_WORD = 1.0  # seconds in which the thread takes the line back, unless somebody stopped the terminal with Ctrl-S
 _BAR = 10  # characters
 _BLOCKS, _ASCII = "█░", "#."
 
@@ -51,9 +51,8 @@ class Line:
 
     def start(self) -> None:
         """Begin to watch."""
-        _thread.start_new_thread(
-            self._keep, ()
-        )  # `threading` would have it traced by the recording of the user's lines
+        # `threading` would have the thread traced by the recording of the user's lines
+        _thread.start_new_thread(self._keep, ())
 
     def end(self) -> None:
         """Take the line back and show nothing from now on."""
