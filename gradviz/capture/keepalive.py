@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import _thread
 import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from gradviz.capture.private import LAST, WRAPPERS_ARE_PRESERVED, Node
 
@@ -48,25 +50,36 @@ class _Keeper:
         self.children = children
 
     def __del__(self, _queue: _Queue = _queue) -> None:
-        waiting = _queue.waiting
-        waiting.append(self.children)
-        self.children = []
-        if _queue.draining:
-            return
-        _queue.draining, interrupted = True, False
+        outermost = interrupted = False
         while True:
             try:
+                waiting = _queue.waiting
+                if self.children:
+                    waiting.append(self.children)
+                    self.children = []
+                if _queue.draining and not outermost:
+                    break
+                outermost = _queue.draining = True
                 while waiting:
                     waiting.pop()  # may delete nodes, whose keepers then only append to `waiting`
+                _queue.draining = False
                 break
             except KeyboardInterrupt:  # would be swallowed by __del__: finish first, then raise it again
                 interrupted = True
-        _queue.draining = False
+            except AttributeError:  # an interrupt came before the keeper was made
+                break
         if interrupted:
-            _thread.interrupt_main()
+            with suppress(RuntimeError):  # while the interpreter ends
+                _thread.start_new_thread(_interrupt_soon, ())
 
     def __repr__(self) -> str:
         return "<gradviz: keeps this node's children until it is deleted>"
+
+
+def _interrupt_soon() -> None:
+    """Interrupt the main thread once it has left `__del__`, which would swallow that too."""
+    time.sleep(0.01)
+    _thread.interrupt_main()
 
 
 def must_keep(sequence: int, child: int) -> bool:

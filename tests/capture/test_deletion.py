@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import time
 import weakref
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 import gradviz
-from gradviz.capture.keepalive import BAND, KEY, SMALL, must_keep
+from gradviz.capture.keepalive import BAND, KEY, SMALL, _Keeper, _Queue, must_keep
 from gradviz.capture.private import HAS_RAW_DATA, LAST, WRAPPERS_ARE_PRESERVED
 from tests.capture.deletion_cases import CASES, IN_MAIN_THREAD
 from tests.capture.graphs import chain, leaf
@@ -113,3 +114,26 @@ def test_nothing_lives_longer_than_it_would_have() -> None:
 
     assert deaths(True) == deaths(False)
     assert len(deaths(True)[-1]) == 300
+
+
+class _Interrupted(list[list[object]]):
+    """A queue during whose first emptying Ctrl-C comes."""
+
+    times = 0
+
+    def pop(self, *arguments: object) -> list[object]:
+        self.times += 1
+        if self.times == 1:
+            raise KeyboardInterrupt
+        return super().pop()
+
+
+def test_an_interrupt_of_deleting_comes_after_it() -> None:
+    queue = _Queue()
+    queue.waiting = _Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        _Keeper([leaf().grad_fn]).__del__(queue)
+        assert (len(queue.waiting), queue.waiting.times, queue.draining) == (0, 2, False)
+        for _ in range(200):
+            time.sleep(0.01)
+    _Keeper.__new__(_Keeper).__del__()  # interrupted while it was made: nothing to delete
