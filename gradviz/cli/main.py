@@ -58,12 +58,19 @@ class Gradviz(click.Group):
             if str(error):
                 click.echo(f"Error: {error}", err=True)
             sys.exit(error.exit_code)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, RuntimeError) as error:
+            if not _is_interrupt(error):
+                raise
             click.echo("Interrupted." if result_began() else "Interrupted; nothing was written.", err=True)
             sys.exit(INTERRUPTED)
         except BrokenPipeError:
             keep_late_output_away()
             sys.exit(NOBODY_READS)
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether it is Ctrl-C, or what Python up to 3.11 raises for one that comes while a class is made."""
+    return isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt)
 
 
 def _unknown(name: str) -> str:

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
+from gradviz.cli.main import cli
 from gradviz.graph import Edge, Graph, Node
 from gradviz.render.output import save
 from tests.builders import chain
@@ -224,6 +226,7 @@ def test_while_a_saved_graph_is_drawn(
         ("walk", CHAIN, "group"),
         ("walk", CHAIN, "parent"),
         ("read", CHAIN, "group"),
+        ("saved", CHAIN, "group"),
     ],
 )
 def test_while_a_script_runs_and_is_read(
@@ -233,3 +236,18 @@ def test_while_a_script_runs_and_is_read(
     script(tmp_path, f"WHOM = {whom!r}\n{text}")
     runs = Runs(with_torch, tmp_path)
     runs.interrupt(Case(f"{stage} nodes", 100, "", (), "a.svg"), "script.py", whom, old=stage != "read")
+
+
+def test_while_a_class_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import is a good part of a short run. Python up to 3.11 turns an interrupt there into a RuntimeError."""
+
+    class Interrupted:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    def imported(name: str) -> None:
+        type("Class", (), {"interrupted": Interrupted()})
+
+    monkeypatch.setattr("gradviz.cli.main.importlib.import_module", imported)
+    result = CliRunner().invoke(cli, ["render", "script.py"])
+    assert (result.exit_code, result.output) == (130, "Interrupted; nothing was written.\n")

@@ -50,10 +50,10 @@ def test_a_folded_box_is_marked_for_what_is_inside() -> None:
     hidden.data.add_(0)
     with torch.no_grad():
         hidden.add_(1)
-    graph = gradviz.check(loss, model=net, recording=recording).graph
-    made = scene(graph.fold(depth=1), Options(depth=1))
-    flagged = [box for box in made.boxes if any("stale-saved" in flag for flag in box.flags)]
-    assert flagged and all(box.about.group is not None for box in flagged)  # type: ignore[union-attr]
+    graph = gradviz.check(loss, model=net, recording=recording).graph.fold(depth=1)
+    made = scene(graph, Options(depth=1))
+    flagged = [box.node for box in made.boxes if any("stale-saved" in flag for flag in box.flags)]
+    assert flagged and all(node is not None and graph.nodes[node].group is not None for node in flagged)
     assert any(line.startswith("1. error") for line in made.footer)
 
 
