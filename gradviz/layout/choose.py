@@ -26,15 +26,17 @@ Engine = Literal["auto", "dot", "layered"]
 # A box weighs more than a place where an edge passes a row, and many edges between few boxes cost little each.
 BOX, EDGE, PASSAGE = 0.75, 0.25, 0.5
 LARGEST_FOR_DOT = 1250.0
+# Along a stream with side branches dot drifts to the side, the further the longer it is.
+WIDE, DRIFT = 1600.0, 2.0
 AUTO_LIMIT = 3.0  # seconds: what `auto` gives dot at most, for when the estimate is wrong or the machine is slow
 
 
 def place(drawing: Drawing, *, engine: Engine = "auto", timeout: float = 20.0) -> Placement:
     """Place a drawing. `timeout` is what dot may take, in seconds.
 
-    `auto` takes dot for a drawing without frames if it should need well below a second, else the layered layout. `dot`
-    tries dot in any case. Whenever dot does not finish, fails or is not there, the layered layout is used and `notes`
-    says why.
+    `auto` takes dot for a drawing without frames if it should need well below a second, else the layered layout; that one also
+    where dot's drawing is wider than a screen and more than twice as wide as it has to be. `dot` tries dot in any case.
+    Whenever dot does not finish, fails or is not there, the layered layout is used and `notes` says why.
 
     Raises `LayoutError` if no engine can place the drawing, `FormatError` for an unknown engine.
     """
@@ -44,7 +46,8 @@ def place(drawing: Drawing, *, engine: Engine = "auto", timeout: float = 20.0) -
         return _layered(drawing)
     limit = min(timeout, AUTO_LIMIT) if engine == "auto" else timeout
     try:
-        return dot.place(drawing, timeout=limit)
+        placed = dot.place(drawing, timeout=limit)
+        return _narrower(drawing, placed) if engine == "auto" and placed.width > WIDE else placed
     except LayoutTimeout:
         reason = f"dot did not finish within {limit:g} s"
     except GraphvizNotFound as error:
@@ -52,6 +55,11 @@ def place(drawing: Drawing, *, engine: Engine = "auto", timeout: float = 20.0) -
     except LayoutError as error:
         reason = str(error).partition("\n")[0].rstrip(".")
     return _layered(drawing, reason)
+
+
+def _narrower(drawing: Drawing, placed: Placement) -> Placement:
+    other = _layered(drawing)
+    return other if placed.width > DRIFT * other.width else placed
 
 
 def size_for_dot(drawing: Drawing) -> float:

@@ -59,6 +59,7 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer, li
     found = curves.with_heads(placement, [link.style == "data" for link in drawn.links])
     blocks = Blocks(graph, drawn.boxes, sizes, placement.x, placement.y, link)
     labels = tuple(link.label for link in drawn.links)
+    frames = _frames(drawn, titles, placement, direction)
     around = Rect(0.0, top, inner + 2 * MARGIN, placement.height)
     return Picture(
         width=math.ceil(inner + 2 * MARGIN),
@@ -67,13 +68,13 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer, li
         description=_description(drawn, direction),
         words=above.words + below.words,
         swatches=above.swatches,
-        frames=_frames(drawn, titles, placement, direction),
+        frames=frames,
         blocks=blocks,
         curves=found,
         wires=tuple(link.style for link in drawn.links),
         wire_ends=tuple((link.source, link.target) for link in drawn.links),
         wire_tips=labels,
-        wire_words=tuple(wire_labels.label_words(labels, found, blocks.rects(), around)),
+        wire_words=tuple(wire_labels.label_words(labels, found, blocks.rects(), around, frames)),
         notes=placement.notes,
     )
 

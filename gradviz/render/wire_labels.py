@@ -1,24 +1,29 @@
 """Where the words beside edges stand: next to an edge's end or middle, wherever they cover no box and no other words.
 
+They keep off edges and the borders of frames too, where any place allows that.
+
 An edge whose words fit nowhere gets none; its tooltip has them. This module knows positions only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
 from gradviz.layout.model import Floats, Rect
 from gradviz.render.curves import Curves
-from gradviz.render.geometry import Words
+from gradviz.render.geometry import FrameBlock, Words
 from gradviz.render.metrics import text_width
+from gradviz.render.page import NOTE_SIZE as TITLE_SIZE
 
 SIZE = 9.0
 GAP = 4.0
 AIR = 2.0
 STEP = 6.0  # at most this far apart are the points of a curve that a label keeps off
 MAX_CURVES = 2_000
+MAX_PIECES = 60  # of a curve, counted in control points
 CELL = 64.0  # side of the squares of the index of what is taken
 
 
@@ -51,15 +56,17 @@ def _overlap(one: Rect, two: Rect) -> bool:
     return across and one.y < two.y + two.height and two.y < one.y + one.height
 
 
-def label_words(labels: Sequence[str], curves: Curves, boxes: Iterable[Rect], room: Rect) -> Iterator[Words]:
+def label_words(
+    labels: Sequence[str], curves: Curves, boxes: Iterable[Rect], room: Rect, frames: Sequence[FrameBlock] = ()
+) -> Iterator[Words]:
     """Words for the labels (one for each curve, mostly empty) that cover nothing and stay inside `room`.
 
-    In a drawing of moderate size they keep off the curves too, where any place allows that.
+    In a drawing of moderate size they keep off the curves and the frames' borders too, where any place allows that.
     """
     if not any(labels):
         return
-    taken = _Taken(boxes)
-    lines = _Taken(_samples(curves) if len(labels) <= MAX_CURVES else ())
+    taken = _Taken(chain(boxes, (_room(words) for frame in frames for words in frame.words)))
+    lines = _Taken(chain(_samples(curves), _borders(frames)) if len(labels) <= MAX_CURVES else ())
     for i, label in enumerate(labels):
         points = curves.points[curves.starts[i] : curves.starts[i + 1]]
         if label and len(points):
@@ -82,10 +89,11 @@ def _best(places: Iterator[Rect], room: Rect, taken: _Taken, lines: _Taken) -> R
 
 
 def _candidates(points: Floats, width: float) -> Iterator[Rect]:
-    """Places beside the curve: right and left of its end, of its middle, and of its start."""
+    """Places beside the curve: right and left of its end, of its middle, of its start, and of the middle of each piece."""
     piece = 3 * ((len(points) - 1) // 6)
     between = bezier(points[piece : piece + 4], np.array([0.5, 0.25, 0.75]))
-    for x, y in (points[-1].tolist(), *between.tolist(), points[0].tolist()):
+    others = [bezier(points[i : i + 4], np.array([0.5])) for i in range(0, min(len(points) - 3, MAX_PIECES), 3)]
+    for x, y in (points[-1].tolist(), *between.tolist(), points[0].tolist(), *(at.tolist()[0] for at in others)):
         for shift in (-SIZE - 2 * GAP, -SIZE / 2, GAP):
             yield Rect(x + GAP, y + shift, width, SIZE + 1.0)
             yield Rect(x - GAP - width, y + shift, width, SIZE + 1.0)
@@ -100,6 +108,16 @@ def _samples(curves: Curves) -> list[Rect]:
             steps = int(np.abs(np.diff(piece, axis=0)).sum() / STEP) + 2
             found.extend(Rect(x, y, 1.0, 1.0) for x, y in bezier(piece, np.linspace(0.0, 1.0, steps)).tolist())
     return found
+
+
+def _borders(frames: Sequence[FrameBlock]) -> Iterator[Rect]:
+    for x, y, width, height in (frame.rect for frame in frames):
+        yield from (Rect(x, y, width, 0.0), Rect(x, y + height, width, 0.0))
+        yield from (Rect(x, y, 0.0, height), Rect(x + width, y, 0.0, height))
+
+
+def _room(words: Words) -> Rect:
+    return Rect(words.x, words.y - TITLE_SIZE, words.width, TITLE_SIZE)
 
 
 def bezier(piece: Floats, at: Floats) -> Floats:

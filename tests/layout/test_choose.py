@@ -37,6 +37,19 @@ def test_auto_takes_dot_for_small_drawings(monkeypatch, engine):
     assert (placed.engine, placed.notes) == ("dot", ())
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_auto_does_not_let_a_long_stream_drift_to_the_side(monkeypatch, engine):
+    monkeypatch.setenv(graphviz.VARIABLE, engine)
+    steps = [
+        [(i, i + 1), (i, i + 2), (i + 1, i + 2), *((i + 2 + k, i + 2) for k in (1, 2, 3))] for i in range(0, 120, 6)
+    ]
+    stream = [(6 * (i - 1) + 2, 6 * i) for i in range(1, len(steps))]
+    drawn = drawing(120, [*(edge for step in steps for edge in step), *stream])
+    forced, chosen = (choose.place(drawn, engine=one) for one in ("dot", "auto"))
+    assert (forced.engine, chosen.engine, chosen.notes) == ("dot", "layered", ())
+    assert forced.width > choose.WIDE and chosen.width < forced.width / 2
+
+
 def test_auto_places_frames_with_layered(monkeypatch):
     monkeypatch.setattr(dot, "place", failing(AssertionError("dot was started")))
     assert choose.place(random_dag(1)).engine == "layered"

@@ -9,14 +9,16 @@ import pytest
 
 from gradviz.graph import Edge, Graph, Group, Node, TensorInfo
 from gradviz.layout.model import Drawing, Placement, Rect
+from gradviz.render.curves import Curves
 from gradviz.render.frames import Frame
-from gradviz.render.geometry import Picture, Words
+from gradviz.render.geometry import FrameBlock, Picture, Words
 from gradviz.render.metrics import cells, is_measured, shorten, text_width
 from gradviz.render.options import Direction, LayoutEngine, Options
 from gradviz.render.page import legend_strip, wrap
 from gradviz.render.picture import LEAST_ROOM, compose, picture
 from gradviz.render.scene import Box, Legend, Link, Scene, scene
 from gradviz.render.sizing import MAX_CELLS
+from gradviz.render.wire_labels import label_words
 from tests.builders import GRAPHS, chain, multi_output, views
 from tests.render.column import drawn, in_a_column
 
@@ -175,6 +177,20 @@ def test_labels_of_edges_are_drawn_beside_them() -> None:
     made = drawn(multi_output())
     assert {words.text for words in made.wire_words} == {"output 0", "output 1", "output 2"}
     assert set(made.wire_tips) >= {"output 0", "output 1", "output 2"}
+
+
+def test_labels_of_edges_keep_off_the_borders_and_titles_of_frames() -> None:
+    """Lines that pass close by a frame, as those of a recurrent cell's weights do."""
+    line = np.array([[[4, 0], [4, 20], [40, 10], [40, 40]], [[40, 40], [40, 300], [40, 400], [40, 700]]], float)
+    points = np.concatenate([line[0], line[1][1:]])
+    curves = Curves(points, np.array([0, len(points)]), np.full((1, 3, 2), np.nan))
+    title = Words(60.0, 60.0, "cell", "dim", 40.0, centred=False)
+    frame = FrameBlock(Rect(54.0, 44.0, 400.0, 620.0), (title,), "", 0)
+    room = Rect(12.0, -20.0, 600.0, 760.0)  # the page's own border is as close on the other side
+    (words,) = label_words(["×9999"], curves, [Rect(10.0, 668.0, 100.0, 40.0)], room, [frame])
+    assert contains(room, extent(words, 9.0))
+    assert contains(frame.rect, extent(words, 9.0)) or not overlap(extent(words, 9.0), frame.rect)
+    assert not overlap(extent(words, 9.0), extent(title))
 
 
 def test_frames_surround_their_boxes_and_have_a_title() -> None:
