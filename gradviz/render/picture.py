@@ -6,13 +6,15 @@ This module joins scene, layout and page; it knows no picture format.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from gradviz.graph import Graph
 from gradviz.layout.choose import place
+from gradviz.layout.columns import side_by_side
 from gradviz.layout.model import Drawing, Frame, Placement, Rect
 from gradviz.render import curves, loops, page, ports, wire_labels
 from gradviz.render.blocks import Blocks, tooltip_note
@@ -45,21 +47,26 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer, li
     """The picture of a scene, with the boxes where `placer` puts them."""
     sizes = measured_all(drawn.boxes)
     titles = [frame_title(frame.title) for frame in drawn.frames]
-    placement = _place(_drawing(drawn, sizes, titles, direction), direction, placer)
-    placement = loops.drawn(placement, drawn, sizes, flat=direction in ("left", "right"))
+    laid = _place(_drawing(drawn, sizes, titles, direction), direction, placer)
+    placement = loops.drawn(laid.placement, drawn, sizes, flat=direction in ("left", "right"))
     room = max(placement.width, LEAST_ROOM)
     above = _above(drawn, room, _too_far(placement))
-    below = _below(drawn, placement.notes, room)
+    notes = (*placement.notes, *_columns_note(laid, direction))
+    below = _below(drawn, notes, room)
     inner = max(placement.width, above.width, below.width)
     left = MARGIN + float(round((inner - placement.width) / 2))
     top = MARGIN + above.height
     placement = curves.moved(placement, left, top)
     below = below.moved(MARGIN, top + placement.height)
     above = above.moved(MARGIN, MARGIN)
-    found = curves.with_heads(placement, [link.style == "data" for link in drawn.links])
+    links = (*drawn.links, *(drawn.links[i] for i in laid.edge)) if laid.edge else drawn.links
+    pointed = [link.style == "data" for link in links]
+    for i in laid.edge:
+        pointed[i] = False
+    found = curves.with_heads(placement, pointed)
     blocks = Blocks(graph, drawn.boxes, sizes, placement.x, placement.y, link)
-    labels = tuple(link.label for link in drawn.links)
-    frames = _frames(drawn, titles, placement, direction)
+    labels = (*(link.label for link in drawn.links), *("" for _ in laid.edge))
+    frames = _frames(drawn, titles, placement, direction, laid.frame)
     around = Rect(0.0, top, inner + 2 * MARGIN, placement.height)
     return Picture(
         width=math.ceil(inner + 2 * MARGIN),
@@ -71,11 +78,14 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer, li
         frames=frames,
         blocks=blocks,
         curves=found,
-        wires=tuple(link.style for link in drawn.links),
-        wire_ends=tuple((link.source, link.target) for link in drawn.links),
+        wires=tuple(link.style for link in links),
+        wire_ends=tuple((link.source, link.target) for link in links),
         wire_tips=labels,
-        wire_words=tuple(wire_labels.label_words(labels, found, blocks.rects(), around, frames)),
-        notes=placement.notes,
+        wire_words=(
+            *wire_labels.label_words(labels, found, blocks.rects(), around, frames),
+            *wire_labels.stub_words(found, laid.edge),
+        ),
+        notes=notes,
     )
 
 
@@ -101,12 +111,29 @@ def _drawing(drawn: Scene, sizes: list[Sized], titles: list[tuple[str, float]], 
     return curves.sideways(drawing) if flat else drawing
 
 
-def _place(drawing: Drawing, direction: Direction, placer: Placer) -> Placement:
-    """The placement in its direction, on whole pixels, as curves."""
+class _Laid(NamedTuple):
+    """A placement in `columns`, and of which link and frame the pieces are that stand behind those of the scene."""
+
+    placement: Placement
+    columns: int = 1
+    edge: tuple[int, ...] = ()
+    frame: tuple[int, ...] = ()
+
+
+def _place(drawing: Drawing, direction: Direction, placer: Placer) -> _Laid:
+    """The placement in its direction, on whole pixels, as curves; in columns when it is too long to be shown."""
     if not drawing.size:
         nothing = np.zeros(0)
-        return Placement(nothing, nothing, np.zeros((0, 2)), np.zeros(1, dtype=np.int64), (), 0.0, 0.0, "none", True)
+        starts = np.zeros(1, dtype=np.int64)
+        return _Laid(Placement(nothing, nothing, np.zeros((0, 2)), starts, (), 0.0, 0.0, "none", True))
     found = ports.spread(drawing, placer(drawing))
+    if found.height <= FAR or found.curved:
+        return _Laid(_finished(found, direction))
+    cut = side_by_side(drawing, found)
+    return _Laid(_finished(cut.placement, direction), cut.columns, tuple(cut.edge.tolist()), tuple(cut.frame.tolist()))
+
+
+def _finished(found: Placement, direction: Direction) -> Placement:
     points = found.points if found.curved else np.rint(found.points)
     width, height = (float(np.ceil(size)) for size in (found.width, found.height))
     found = replace(found, x=np.rint(found.x), y=np.rint(found.y), points=points, width=width, height=height)
@@ -117,9 +144,16 @@ def _place(drawing: Drawing, direction: Direction, placer: Placer) -> Placement:
 
 
 def _frames(
-    drawn: Scene, titles: list[tuple[str, float]], placement: Placement, direction: Direction
+    drawn: Scene,
+    titles: list[tuple[str, float]],
+    placement: Placement,
+    direction: Direction,
+    more: Sequence[int] = (),
 ) -> tuple[FrameBlock, ...]:
-    """Frames with their titles, outer ones first. A frame with nothing in it has no size and is not drawn."""
+    """Frames with their titles, outer ones first. A frame with nothing in it has no size and is not drawn.
+
+    The last places are pieces of the frames in `more`, which were cut; only a frame's first piece has a title.
+    """
     depths: list[int] = []
     for frame in drawn.frames:  # a parent comes before its children
         depths.append(0 if frame.parent is None else depths[frame.parent] + 1)
@@ -127,6 +161,10 @@ def _frames(
         FrameBlock(rect, (_frame_words(rect, *title, direction),), one_line(frame.full or frame.title), depth)
         for frame, title, rect, depth in zip(drawn.frames, titles, placement.frames, depths)
         if rect.width and rect.height
+    ]
+    made += [
+        FrameBlock(rect, (), one_line(drawn.frames[i].full or drawn.frames[i].title), depths[i])
+        for i, rect in zip(more, placement.frames[len(drawn.frames) :])
     ]
     return tuple(sorted(made, key=lambda frame: frame.depth))
 
@@ -157,6 +195,13 @@ def _too_far(placement: Placement) -> str:
         f"This drawing is {size / 1e6:.0f} million pixels long. Browsers misplace or leave out what lies beyond "
         f"{FAR / 1e6:.0f} million: fold it with --depth, or write it as txt or json."
     )
+
+
+def _columns_note(laid: _Laid, direction: Direction) -> Iterator[str]:
+    """How to read a drawing that was cut into columns."""
+    if laid.columns > 1:
+        what = "rows, from top to bottom" if direction in ("left", "right") else "columns, from left to right"
+        yield f"too long for one piece, so drawn in {laid.columns:,} {what}; lines that end in the same number are one line"
 
 
 def _below(drawn: Scene, notes: tuple[str, ...], room: float) -> page.Strip:

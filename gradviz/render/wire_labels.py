@@ -77,6 +77,28 @@ def label_words(
                 yield Words(rect.x, rect.y + 0.8 * SIZE, label, "dim", width, centred=False)
 
 
+def stub_words(curves: Curves, cut: Sequence[int]) -> Iterator[Words]:
+    """A number at both ends of each edge that was cut: where its first piece ends, and where its second one begins.
+
+    The second pieces are the last curves, in the order of `cut`. Numbers that would cover others are left out.
+    """
+    if not cut:
+        return
+    taken = _Taken(())
+    extra = len(curves.starts) - 1 - len(cut)
+    for j, i in enumerate(cut):
+        text = f"{j + 1:,}"
+        width = text_width(text, SIZE)
+        for x, y in (
+            curves.points[curves.starts[i + 1] - 1].tolist(),
+            curves.points[curves.starts[extra + j]].tolist(),
+        ):
+            rect = Rect(x + GAP, y - SIZE / 2, width, SIZE)
+            if taken.is_free(rect):
+                taken.add(rect)
+                yield Words(rect.x, rect.y + 0.8 * SIZE, text, "dim", width, centred=False)
+
+
 def _best(places: Iterator[Rect], room: Rect, taken: _Taken, lines: _Taken) -> Rect | None:
     """The first place that is free of boxes, words and curves; else the first that is free of boxes and words."""
     fallback: Rect | None = None

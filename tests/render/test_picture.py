@@ -21,6 +21,7 @@ from gradviz.render.sizing import MAX_CELLS
 from gradviz.render.wire_labels import label_words
 from tests.builders import GRAPHS, chain, multi_output, views
 from tests.render.column import drawn, in_a_column
+from tests.test_scale import recurrent
 
 DIRECTIONS: tuple[Direction, ...] = ("down", "up", "right", "left")
 
@@ -281,3 +282,32 @@ def test_a_drawing_that_browsers_do_not_show_to_its_end_says_so_at_its_top(deep:
     made = compose(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), "down", placer)
     top = " ".join(words.text for words in made.words if words.y < 200)
     assert ("30 million pixels" in top and "--depth" in top) is warned
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_drawing_that_is_too_long_is_cut_into_columns(monkeypatch: pytest.MonkeyPatch, direction: Direction) -> None:
+    monkeypatch.setattr("gradviz.render.picture.FAR", 8_000.0)
+    graph = recurrent(60)
+    options = Options(depth="all", direction=direction, layout="layered", leaves="shared")
+    made = picture(graph, options)
+    monkeypatch.undo()
+    whole = picture(graph, options)
+    assert len(made.blocks) == len(whole.blocks)
+    assert max(made.width, made.height) < 0.5 * max(whole.width, whole.height)
+
+    cut = len(made.wires) - len(whole.wires)
+    assert len(made.wire_ends) == len(made.wire_tips) == len(made.curves.starts) - 1 == len(made.wires)
+    numbers = [words.text for words in made.wire_words if words.text.isdigit()]
+    assert sorted(numbers, key=int) == [str(i + 1) for i in range(cut) for _ in range(2)]
+    ends = {made.wire_ends[i] for i in range(len(whole.wires), len(made.wires))}
+    assert ends <= set(whole.wire_ends)
+    heads = np.isfinite(made.curves.heads[:, 0, 0])
+    assert heads.sum() == np.isfinite(whole.curves.heads[:, 0, 0]).sum()  # one head for each line, at its end
+
+    page = Rect(0, 0, made.width, made.height)
+    placed = list(everything_placed(made))
+    assert all(contains(page, rect) for rect in placed)
+    assert not [pair for pair in combinations(placed, 2) if overlap(*pair)]
+    footer = " ".join(words.text for words in made.words)
+    assert ("rows, from top" if direction in ("left", "right") else "columns, from left") in footer
+    assert "million pixels" not in footer
