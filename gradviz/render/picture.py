@@ -6,7 +6,7 @@ This module joins scene, layout and page; it knows no picture format.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -50,8 +50,9 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer, li
     laid = _place(_drawing(drawn, sizes, titles, direction), direction, placer)
     placement = loops.drawn(laid.placement, drawn, sizes, flat=direction in ("left", "right"))
     room = max(placement.width, LEAST_ROOM)
-    above = _above(drawn, room, _too_far(placement))
-    notes = (*placement.notes, *_columns_note(laid, direction))
+    how_cut = _columns_note(laid, direction)
+    above = _above(drawn, room, _too_far(placement) or how_cut)  # the footer may be far away
+    notes = (*placement.notes, how_cut) if how_cut else placement.notes
     below = _below(drawn, notes, room)
     inner = max(placement.width, above.width, below.width)
     left = MARGIN + float(round((inner - placement.width) / 2))
@@ -197,11 +198,14 @@ def _too_far(placement: Placement) -> str:
     )
 
 
-def _columns_note(laid: _Laid, direction: Direction) -> Iterator[str]:
+def _columns_note(laid: _Laid, direction: Direction) -> str:
     """How to read a drawing that was cut into columns."""
-    if laid.columns > 1:
-        what = "rows, from top to bottom" if direction in ("left", "right") else "columns, from left to right"
-        yield f"too long for one piece, so drawn in {laid.columns:,} {what}; lines that end in the same number are one line"
+    if laid.columns == 1:
+        return ""
+    what = "rows, from top to bottom" if direction in ("left", "right") else "columns, from left to right"
+    return (
+        f"too long for one piece, so drawn in {laid.columns:,} {what}; lines that end in the same number are one line"
+    )
 
 
 def _below(drawn: Scene, notes: tuple[str, ...], room: float) -> page.Strip:
