@@ -14,8 +14,8 @@ import numpy as np
 
 from gradviz.graph import Graph
 from gradviz.layout.choose import place
-from gradviz.layout.columns import side_by_side
 from gradviz.layout.model import Drawing, Frame, Placement, Rect
+from gradviz.layout.page_columns import side_by_side
 from gradviz.render import curves, loops, page, ports, wire_labels
 from gradviz.render.blocks import Blocks, tooltip_note
 from gradviz.render.geometry import FrameBlock, Picture, Words

@@ -25,7 +25,7 @@ WINDOW = 0.1  # of a column's length: how far from the ideal place a cut may be
 BORDER = 6.0  # px from a cut to the border of a frame's piece
 
 
-class Columns(NamedTuple):
+class PageColumns(NamedTuple):
     """A placement in columns. Pieces of edges and frames that were cut stand behind the edges and frames there are.
 
     A cut edge keeps its first piece. `edge[j]` is the edge that extra piece j continues, `frame[j]` the frame likewise.
@@ -37,12 +37,12 @@ class Columns(NamedTuple):
     frame: Ints
 
 
-def side_by_side(drawing: Drawing, placed: Placement) -> Columns:
+def side_by_side(drawing: Drawing, placed: Placement) -> PageColumns:
     """The placement in so many columns that it becomes about as wide as it is high; in one where nothing can be cut."""
     wanted = round(float(np.sqrt(placed.height / (placed.width + BETWEEN))))
     cuts = _cuts(drawing, placed, max(wanted, 1))
     nothing = np.zeros(0, np.int64)
-    return _Folder(drawing, placed, cuts).columns() if len(cuts) else Columns(placed, 1, nothing, nothing)
+    return _Folder(drawing, placed, cuts).columns() if len(cuts) else PageColumns(placed, 1, nothing, nothing)
 
 
 # -- where to cut ------------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class _Folder:
         self.step = placed.width + BETWEEN
         self.stubs: dict[tuple[int, bool], list[list[float]]] = {}
 
-    def columns(self) -> Columns:
+    def columns(self) -> PageColumns:
         placed, count = self.placed, len(self.cuts) + 1
         column = self._column(placed.y)
         points, starts, edge = self._edges()
@@ -115,7 +115,7 @@ class _Folder:
             width=count * self.step - BETWEEN,
             height=float(np.diff(self.begin).max()) + 2 * STUBS,
         )
-        return Columns(moved, count, edge, frame)
+        return PageColumns(moved, count, edge, frame)
 
     def _column(self, y: Floats) -> Ints:
         return np.searchsorted(self.cuts, y).astype(np.int64)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gradviz.layout import layered
-from gradviz.layout.columns import BETWEEN, STUBS, side_by_side
 from gradviz.layout.model import Drawing, Placement
+from gradviz.layout.page_columns import BETWEEN, STUBS, side_by_side
 from tests.layout.networks import gpt, lstm, plain, unet
 
 
