@@ -80,19 +80,17 @@ def label_words(
 def stub_words(curves: Curves, cut: Sequence[int]) -> Iterator[Words]:
     """A number at both ends of each edge that was cut: where its first piece ends, and where its second one begins.
 
-    The second pieces are the last curves, in the order of `cut`. Numbers that would cover others are left out.
+    The second pieces are the last curves, in the order of `cut`. Numbers count from left to right; one that would cover
+    others is left out.
     """
-    if not cut:
-        return
     taken = _Taken(())
-    extra = len(curves.starts) - 1 - len(cut)
-    for j, i in enumerate(cut):
-        text = f"{j + 1:,}"
+    first = np.array(cut, np.int64)
+    ends = curves.points[curves.starts[first + 1] - 1]
+    begins = curves.points[curves.starts[len(curves.starts) - 1 - len(cut) : -1]]
+    for number, i in enumerate(np.argsort(ends[:, 0], kind="stable").tolist(), 1):
+        text = f"{number:,}"
         width = text_width(text, SIZE)
-        for x, y in (
-            curves.points[curves.starts[i + 1] - 1].tolist(),
-            curves.points[curves.starts[extra + j]].tolist(),
-        ):
+        for x, y in (ends[i].tolist(), begins[i].tolist()):
             rect = Rect(x + GAP, y - SIZE / 2, width, SIZE)
             if taken.is_free(rect):
                 taken.add(rect)
