@@ -30,6 +30,7 @@ class Held(NamedTuple):
     retains_grad: bool = False
     version: int | None = None
     grad_read: SourceLine | None = None  # where the code around the call reads its `.grad`
+    aliases: tuple[str, ...] = ()  # other variables that hold it, such as "state[0]"
 
 
 class ModuleRun(NamedTuple):

@@ -292,6 +292,7 @@ def _held(walked: Walked, leaf_of: dict[int, int], parameters: dict[int, int]) -
             has_grad=(leaf or retains) and tensor.grad is not None,  # reading it elsewhere warns
             retains_grad=retains,
             version=None if tensor.is_inference() else tensor._version,
+            aliases=walked.names.aliases(tensor),
         )
 
 

@@ -40,6 +40,7 @@ class Names:
     ) -> None:
         self.owner_of: dict[int, str] = {}
         self._tensors: dict[int, tuple[torch.Tensor, tuple[str, ...], int]] = {}
+        self._aliases: dict[int, list[str]] = {}
         self.results: dict[Node, list[tuple[int, str]]] = {}
         self.hooked: set[Node] = set()
         self._buffers: set[int] = set()
@@ -59,6 +60,10 @@ class Names:
         """All names of a tensor, none if nobody knows it."""
         entry = self._tensors.get(id(tensor))
         return entry[1] if entry else ()
+
+    def aliases(self, tensor: torch.Tensor) -> tuple[str, ...]:
+        """What else the caller's variables call a tensor: those that are less telling, such as places in a tuple."""
+        return tuple(self._aliases.get(id(tensor), ()))
 
     def result(self, node: Node) -> tuple[str, ...]:
         """Names of the tensors that `node` made, by output number."""
@@ -100,6 +105,8 @@ class Names:
             self._tensors[id(tensor)] = (tensor, (name,), rank)
         elif known[2] == rank and name not in known[1]:  # the same source names it twice: a tied parameter
             self._tensors[id(tensor)] = (tensor, (*known[1], name), rank)
+        elif name not in known[1]:
+            self._aliases.setdefault(id(tensor), []).append(name)
 
     def _index(self) -> None:
         for tensor, names, _ in self._tensors.values():

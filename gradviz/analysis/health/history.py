@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Sequence
 
+from gradviz.analysis.health.old_tensors import OldTensors, adds_to, old_tensors
 from gradviz.analysis.health.registry import Found, check
-from gradviz.analysis.health.words import code, line, listed, title
+from gradviz.analysis.health.words import code, line, listed, title, verb
 from gradviz.analysis.health.words import where as place
 from gradviz.evidence import Carried, Earlier, Evidence
 from gradviz.graph import Edge, Graph, SavedTensor, SourceLine
@@ -41,20 +41,19 @@ def freed_graph(evidence: Evidence) -> Iterator[Found]:
     if not freed:
         return
     live = any(_holds(slot) for node in graph.nodes for slot in node.saved)
-    joints = _joints(graph, freed)
+    joints = _joints(evidence, freed)
     if not live and evidence.call is None:
         yield _used_up(evidence, freed)
         return
-    producers = list(dict.fromkeys(edge.producer for edge in joints)) or freed[:1]
-    names = tuple(dict.fromkeys(name for node in producers for name in _names(graph, node)))
-    who = listed(names) or title(graph, producers[0])
-    carried = _carried(graph, joints)
+    first = joints[0].producer if joints else freed[0]
+    old = old_tensors(evidence, joints)
+    names = tuple(dict.fromkeys(name for one in old for name in one.names))
     yield Found(
         f"backward() has already run through {plural(len(freed), 'node')} of this graph",
         names,
-        place(graph, producers[0]),
-        _freed_why(evidence, freed, joints, who),
-        _freed_fix(graph, names, carried, bool(joints)),
+        place(graph, first),
+        _freed_why(evidence, freed, joints, listed(names) or title(graph, first)),
+        _freed_fix(old),
         tuple(freed),
         tuple((edge.consumer, edge.position) for edge in joints),
     )
@@ -78,9 +77,14 @@ def _used_up(evidence: Evidence, freed: Sequence[int]) -> Found:
     )
 
 
-def _joints(graph: Graph, freed: Sequence[int]) -> list[Edge]:
-    """Edges from what was made after the freed part into it. The freed part is everything up to the newest freed node."""
+def _joints(evidence: Evidence, freed: Sequence[int]) -> list[Edge]:
+    """Edges from what was made after the freed part into it.
+
+    The freed part is everything up to the newest freed node, and what the same step made after it, as far as this run saw.
+    """
+    graph = evidence.graph
     newest = max((graph.nodes[i].sequence or 0) for i in freed)
+    newest = min((call.boundary - 1 for call in evidence.earlier if call.boundary > newest), default=newest)
 
     def old(i: int) -> bool:
         sequence = graph.nodes[i].sequence
@@ -89,40 +93,6 @@ def _joints(graph: Graph, freed: Sequence[int]) -> list[Edge]:
     return [
         edge for edge in graph.edges if old(edge.producer) and not old(edge.consumer) and edge.consumer not in freed
     ]
-
-
-def _names(graph: Graph, node: int) -> tuple[str, ...]:
-    """What the user calls the result of a node: its variables now, else the variable that its line assigns."""
-    record = graph.nodes[node]
-    return record.names or assigned(record.source)
-
-
-def assigned(source: SourceLine | None) -> tuple[str, ...]:
-    """The names that a line of code gives a value to, as far as it can be read alone.
-
-    >>> assigned(SourceLine("a.py", 1, "f", "state, out = cell(x, state)"))
-    ('state', 'out')
-    """
-    try:
-        body = ast.parse(source.text.strip()).body if source is not None and source.text else []
-    except (SyntaxError, ValueError):
-        return ()
-    found: list[str] = []
-    for statement in body:
-        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        for target in targets:
-            parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-            found += [ast.unparse(part) for part in parts if isinstance(part, (ast.Name, ast.Attribute))]
-    return tuple(found)
-
-
-def _carried(graph: Graph, joints: Sequence[Edge]) -> bool | None:
-    """Whether the joints are a state that each step makes anew: the line that made it made newer nodes, too. None: unknown."""
-    lines = {graph.nodes[edge.producer].source for edge in joints} - {None}
-    if not lines:
-        return None
-    oldest_new = min(graph.nodes[edge.consumer].sequence or 0 for edge in joints)
-    return any(node.source in lines for node in graph.nodes if (node.sequence or -1) >= oldest_new)
 
 
 def _freed_why(evidence: Evidence, freed: Sequence[int], joints: Sequence[Edge], who: str) -> str:
@@ -158,27 +128,37 @@ def _calls(earlier: Sequence[Earlier], graph: Graph, freed: Sequence[int]) -> li
     return list(found)
 
 
-def _freed_fix(graph: Graph, names: Sequence[str], carried: bool | None, joined: bool) -> str:
-    name = one_line(names[0]) if names else "the tensor there"
-    cut = f"{name} = {name}.detach()" if names else "state = state.detach()"
-    if not joined:
+def _freed_fix(old: Sequence[OldTensors]) -> str:
+    if not old:
         return "Compute the output again before the second backward(), or call the first one with retain_graph=True."
-    if carried is None:
-        return (
-            f"If {name} is a state carried from step to step, cut its history before the next step: {cut}. If it is "
-            "computed once "
-            "and used in every step, compute it inside the loop, detach it, or call backward(retain_graph=True)."
-        )
+    parts = []
+    carried = [one for one in old if one.carried]
+    constant = [one for one in old if one.carried is False]
     if carried:
-        return (
-            f"Cut the history between the steps: {cut}. retain_graph=True would go back to the very first step each "
-            "time."
+        parts.append(
+            f"Cut the history between the steps: {_cuts(carried)}. retain_graph=True would go back to the very first "
+            "step each time."
         )
-    return (
-        f"Compute {name} inside the loop, in every step. If it needs no gradient, detach it once ({cut}); "
-        "backward(retain_graph=True) "
-        "works too and keeps its memory."
-    )
+    if constant:
+        names = [name for one in constant for name in one.names]
+        parts.append(
+            f"Compute {listed(names) or 'the tensor there'} inside the loop, in every step. If "
+            f"{verb(names, 'it needs', 'they need')} no gradient, detach {verb(names, 'it', 'them')} once "
+            f"({_cuts(constant)})"
+            + ("." if carried else "; backward(retain_graph=True) works too and keeps its memory.")
+        )
+    for one in old:
+        if one.carried is None:
+            parts.append(
+                f"If {listed(one.names) or 'the tensor there'} is a state carried from step to step, cut its history "
+                f"before the next step: {one.cut()}. If it is computed once and used in every step, compute it inside the "
+                "loop, detach it, or call backward(retain_graph=True)."
+            )
+    return " ".join(parts)
+
+
+def _cuts(old: Sequence[OldTensors]) -> str:
+    return "; ".join(dict.fromkeys(one.cut() for one in old))
 
 
 # -- growing-graph -----------------------------------------------------------------------------------------------------
@@ -207,20 +187,26 @@ def growing_graph(evidence: Evidence) -> Iterator[Found]:
     if len(evidence.earlier) < 2:
         return
     before = {one.name: one for one in evidence.earlier[-1].carried}
+    told: set[SourceLine | None] = set()  # lines whose results the graph of the outputs carries along
     for one in evidence.carried:
         last = before.get(one.name, Carried(one.name, 0, 0))
-        if one.nodes > last.nodes and (last.nodes or one.repeats):
+        if one.nodes > last.nodes and (last.nodes or one.repeats) and one.source not in told:
             yield _growing(evidence, one, last)
+            if not one.name:
+                told = {evidence.graph.nodes[edge.producer].source for edge in _edges(evidence.graph, one)} - {None}
+
+
+def _edges(graph: Graph, carried: Carried) -> list[Edge]:
+    """The joints of the outputs' graph; those of a variable's are in a graph of its own."""
+    joints = set(carried.joints) if not carried.name else set()
+    return [edge for edge in graph.edges if (edge.consumer, edge.position) in joints]
 
 
 def _growing(evidence: Evidence, one: Carried, last: Carried) -> Found:
     graph = evidence.graph
-    joints = [edge for edge in graph.edges if (edge.consumer, edge.position) in set(one.joints)] if not one.name else []
-    names = (
-        (one.name,)
-        if one.name
-        else tuple(dict.fromkeys(name for edge in joints for name in _names(graph, edge.producer)))
-    )
+    joints = _edges(graph, one)
+    old = old_tensors(evidence, joints)
+    names = (one.name,) if one.name else tuple(dict.fromkeys(name for each in old for name in each.names))
     nodes = one.nodes - last.nodes
     grown = f"{plural(nodes, 'node')}"
     if one.nbytes and last.nbytes is not None and one.nbytes > last.nbytes:
@@ -245,13 +231,15 @@ def _growing(evidence: Evidence, one: Carried, last: Carried) -> Found:
         names,
         ", ".join(filter(None, (place(graph, joints[0].producer) if joints else "", line(source) if one.name else ""))),
         why,
-        _growing_fix(graph, name, one, joints),
+        _growing_fix(graph, name, one, joints, old),
         tuple(dict.fromkeys(edge.producer for edge in joints)),
         edges,
     )
 
 
-def _growing_fix(graph: Graph, name: str, one: Carried, joints: Sequence[Edge]) -> str:
+def _growing_fix(graph: Graph, name: str, one: Carried, joints: Sequence[Edge], old: Sequence[OldTensors]) -> str:
+    if one.name and adds_to(one.source, one.name) is False:
+        return f"Cut the history between the steps: {name} = {name}.detach()."
     if one.name:
         return f"Add numbers or detached tensors to {name}: loss.item() or loss.detach() instead of loss."
     if joints and all(
@@ -262,4 +250,4 @@ def _growing_fix(graph: Graph, name: str, one: Carried, joints: Sequence[Edge]) 
             f"Update {name or 'parameters'} without recording: inside torch.no_grad() and in place, or with "
             "torch.optim."
         )
-    return f"Cut the history between the steps: {name or 'state'} = {name or 'state'}.detach()."
+    return f"Cut the history between the steps: {_cuts(old) or 'state = state.detach()'}."
