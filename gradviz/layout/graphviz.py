@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,11 +48,13 @@ def run(
     format: str = "svg",
     arguments: Sequence[str] = (),
     timeout: float | None = 20.0,
+    environment: Mapping[str, str] | None = None,
 ) -> bytes:
     """What Graphviz makes of DOT text. `timeout` is in seconds; None waits for as long as it takes.
 
     `arguments` may hold `-Gname=value`, `-Nname=value` and `-Ename=value`, and for neato `-n` or `-n2`: these work with
-    both engines. If the system's program fails, the engine inside pygraphviz is tried too.
+    both engines. If the system's program fails, the engine inside pygraphviz is tried too. `environment` is added to that of
+    this process.
 
     Raises `LayoutTimeout`, `GraphvizNotFound`, or `LayoutError` with Graphviz's own words.
 
@@ -67,7 +69,8 @@ def run(
     first: LayoutError | None = None
     for engine in _engines(program):
         try:
-            return _output(_command(engine, program, format, arguments, timeout), data, program, timeout)
+            command = _command(engine, program, format, arguments, timeout)
+            return _output(command, data, program, timeout, environment)
         except LayoutTimeout:
             raise
         except LayoutError as error:
@@ -153,9 +156,15 @@ def _python(timeout: float | None, task: str, *rest: str) -> list[str]:
     return [_interpreter(), "-I", "-S", str(_CHILD), str(os.getpid()), str(seconds), task, *rest]
 
 
-def _output(command: list[str], data: bytes, program: str, timeout: float | None) -> bytes:
+def _output(
+    command: list[str],
+    data: bytes,
+    program: str,
+    timeout: float | None,
+    environment: Mapping[str, str] | None = None,
+) -> bytes:
     """Standard output of a command that must succeed."""
-    answer = _finish(command, data, program, timeout)
+    answer = _finish(command, data, program, timeout, environment)
     words = [line for line in answer.stderr.decode(errors="replace").splitlines() if not _NOISE.search(line)]
     said = "\n".join(words[:_SHOWN])
     if answer.returncode < 0:
@@ -167,11 +176,22 @@ def _output(command: list[str], data: bytes, program: str, timeout: float | None
     return answer.stdout
 
 
-def _finish(command: list[str], data: bytes, program: str, timeout: float | None) -> subprocess.CompletedProcess[bytes]:
+def _finish(
+    command: list[str],
+    data: bytes,
+    program: str,
+    timeout: float | None,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[bytes]:
     """Run a command to its end, or end it."""
     try:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **_own_group()
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **(environment or {})},
+            **_own_group(),
         )
     except OSError as error:
         raise LayoutError(f"Graphviz {program} could not be started: {error}") from error

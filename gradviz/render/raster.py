@@ -14,6 +14,7 @@ from gradviz.errors import FormatError, GraphvizNotFound, LayoutError
 from gradviz.graph import Graph
 from gradviz.layout.graphviz import run
 from gradviz.render.fixed_dot import fixed_dot
+from gradviz.render.fonts import with_fonts
 from gradviz.render.geometry import Picture
 from gradviz.render.options import Options
 from gradviz.render.page import lines_strip
@@ -76,8 +77,10 @@ def paint(made: Picture, options: Options, format: str, scale: float) -> bytes:
     colors = DARK if options.theme == "dark" else LIGHT
     source = "".join(fixed_dot(made, colors, scale))
     try:
-        with Stage("paint", doing=f"waiting for Graphviz, at most {PAINT_SECONDS:g} s"):
-            return run(source, program="neato", format=format, arguments=("-n2",), timeout=PAINT_SECONDS)
+        with Stage("paint", doing=f"waiting for Graphviz, at most {PAINT_SECONDS:g} s"), with_fonts() as fonts:
+            return run(
+                source, program="neato", format=format, arguments=("-n2",), timeout=PAINT_SECONDS, environment=fonts
+            )
     except GraphvizNotFound as error:
         raise LayoutError(
             f"{format.upper()} is painted by Graphviz, and there is none here. Write SVG, which needs none, or install "

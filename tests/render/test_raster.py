@@ -3,15 +3,17 @@ from __future__ import annotations
 import json
 import re
 import struct
+import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from gradviz.errors import FormatError, GraphvizNotFound, LayoutError
-from gradviz.graph import Graph
+from gradviz.graph import Graph, Node
 from gradviz.layout import graphviz
-from gradviz.render import raster
+from gradviz.render import fonts, raster
 from gradviz.render.fixed_dot import fixed_dot
 from gradviz.render.geometry import Picture
 from gradviz.render.options import Options
@@ -182,3 +184,37 @@ def test_without_graphviz_the_message_says_what_to_do(monkeypatch: pytest.Monkey
         with pytest.raises(LayoutError, match=r"painted by Graphviz.*Write SVG.*pip install pygraphviz"):
             render(Graph(), Options())
     assert issubclass(GraphvizNotFound, LayoutError)
+
+
+EMPTY = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
+<fontconfig><cachedir>{folder}</cachedir></fontconfig>
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the Graphviz of Windows knows no fontconfig")
+@pytest.mark.parametrize("render", [raster.render_png, raster.render_pdf])
+def test_there_are_letters_on_a_machine_without_fonts(
+    render: Callable[[Graph, Options], bytes], engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = tmp_path / "none & <less>.conf"
+    without.write_text(EMPTY.format(folder=tmp_path))
+    monkeypatch.setenv("FONTCONFIG_FILE", str(without))
+    source = 'digraph {{ a [label="{}", fontname="DejaVu Sans Mono"] }}'
+    alone, other = (graphviz.run(source.format(label), program="neato", format="png") for label in ("ab", "cd"))
+    assert alone == other  # Graphviz by itself has boxes for letters
+    made, other = (render(Graph((Node(0, op),), ()), Options()) for op in ("AddBackward0", "MulBackward0"))
+    assert made != other
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the Graphviz of Windows knows no fontconfig")
+def test_neither_the_cache_of_the_machines_fonts_nor_our_folder_is_written_to(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    machine = tmp_path / "machine.conf"
+    machine.write_text(EMPTY.format(folder=cache))
+    monkeypatch.setenv("FONTCONFIG_FILE", str(machine))
+    folder = Path(fonts.__file__).parent
+    before = sorted(path.name for path in folder.iterdir())
+    raster.render_png(chain(2), Options())
+    assert not cache.exists() and sorted(path.name for path in folder.iterdir()) == before
