@@ -1,10 +1,12 @@
 """How long a walk takes and how much memory it needs, as ratios measured side by side in one run.
 
-    python benchmarks/walk.py            # all graphs
-    python benchmarks/walk.py chain gpt  # some
+    python -m benchmarks.walk            # all graphs
+    python -m benchmarks.walk chain gpt  # some
+    python -m benchmarks.walk million    # a chain of 1,000,000 operations, each walk in a process of its own
 
 Bare: a loop over `next_functions` with a set, on an equal graph that nobody touched before (cold) or again on the same one
-(warm). Every number is the best of three, each on a fresh graph. The collector is off for the bare loop too.
+(warm). Every number is the best of three, each on a fresh graph. The collector is off for the bare loop too; for the million it is
+also measured with the collector on, as anybody would write that loop.
 """
 
 from __future__ import annotations
@@ -137,6 +139,39 @@ def against_torchviz() -> None:
         )
 
 
+_MILLION = """
+import gc, os, sys, time
+from benchmarks.walk import bare, chain
+from gradviz.capture.walker import capture
+runs = {"bare": bare, "bare, collector off": bare, "saved=False": lambda y: capture(y, saved=False), "walk": capture}
+capture(chain(100))
+y = chain(int(sys.argv[2]))
+gc.collect()
+if sys.argv[1].endswith("off"):
+    gc.disable()
+start = time.process_time()
+made = runs[sys.argv[1]](y)
+print(time.process_time() - start)
+sys.stdout.flush()
+os._exit(0)  # a graph that a bare loop has touched cannot be deleted
+"""
+
+
+def million() -> None:
+    """Processor seconds of the chain of a million, the walks in turn so that a busy machine slows all of them."""
+    labels = ("bare", "bare, collector off", "saved=False", "walk")
+    best = dict.fromkeys(labels, math.inf)
+    for _ in range(ROUNDS):
+        for label in labels:
+            command = [sys.executable, "-c", _MILLION, label, str(MILLION)]
+            told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            best[label] = min(best[label], float(told))
+    print(f"chain of {MILLION:,} nodes, each walk in a process of its own:")
+    for label, time in best.items():
+        on, off = (f"{time / best[bare]:.1f}x" for bare in labels[:2])
+        print(f"  {label}: {time:.2f} s, {on} bare, {off} bare with the collector off")
+
+
 _MEMORY = """
 import gc, resource, sys
 from benchmarks.walk import chain, scaled_chain
@@ -165,8 +200,9 @@ def main() -> None:
         f"torch {torch.__version__}, Python {sys.version.split()[0]}, limit {resource.getrlimit(resource.RLIMIT_STACK)[0]}"
     )
     for name in sys.argv[1:] or GRAPHS:
-        compare(name)
+        million() if name == "million" else compare(name)
     if not sys.argv[1:]:
+        million()
         against_torchviz()
         memory()
 
