@@ -167,9 +167,9 @@ def million() -> None:
             told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             best[label] = min(best[label], float(told))
     print(f"chain of {MILLION:,} nodes, each walk in a process of its own:")
-    for label, time in best.items():
-        on, off = (f"{time / best[bare]:.1f}x" for bare in labels[:2])
-        print(f"  {label}: {time:.2f} s, {on} bare, {off} bare with the collector off")
+    for label, seconds_of in best.items():
+        on, off = (f"{seconds_of / best[bare]:.1f}x" for bare in labels[:2])
+        print(f"  {label}: {seconds_of:.2f} s, {on} bare, {off} bare with the collector off")
 
 
 _MEMORY = """

@@ -54,6 +54,13 @@ class Columns(Sequence[_Record], Generic[_Record]):
             raise IndexError(at)
         return self._at(at + len(self))
 
+    def __iter__(self) -> Iterator[_Record]:
+        return map(self._at, range(len(self)))
+
+    def column(self, name: str) -> Sequence[Any]:
+        """One field of all records; `gradviz.graph.column` is the door to it."""
+        return [getattr(record, name) for record in self]
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (tuple, Columns)):
             return NotImplemented
@@ -84,6 +91,9 @@ class EdgeColumns(Columns[Edge]):
     def _at(self, i: int) -> Edge:
         return _new(Edge, (self.consumer[i], self.producer[i], self.output[i], self.position[i], 1))
 
+    def column(self, name: str) -> Sequence[Any]:
+        return [1] * len(self) if name == "count" else getattr(self, name)
+
     def __iter__(self) -> Iterator[Edge]:
         return map(_new, repeat(Edge), zip(self.consumer, self.producer, self.output, self.position, repeat(1)))
 
@@ -99,13 +109,16 @@ class StorageColumns(Columns[Storage]):
     def __len__(self) -> int:
         return len(self.nbytes)
 
+    def column(self, name: str) -> Sequence[Any]:
+        return self.kind if name == "kind" else super().column(name)
+
     def _at(self, i: int) -> Storage:
         nbytes = self.nbytes[i]
         return _new(Storage, (i, nbytes if nbytes >= 0 else None, self.kind[i]))
 
 
-class SavedColumns:
-    """The saved tensors of all nodes, one node after the other.
+class SavedColumns(Sequence[tuple[SavedTensor, ...]]):
+    """The saved tensors of each node, kept one node after the other.
 
     Most differ from one another only in their storage: what `form` says is shared, and `storage` gives the id of the storage, or
     `WHOLE` where the form itself says it. `first[node]` is where the slots of a node begin, with one entry more for the end.
@@ -123,8 +136,10 @@ class SavedColumns:
         self.form.append(saved)
         self.storage.append(self.WHOLE)
 
-    def of(self, node: int) -> tuple[SavedTensor, ...]:
-        """The slots of one node."""
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+    def __getitem__(self, node: int) -> tuple[SavedTensor, ...]:  # type: ignore[override]
         begin, end = self.first[node], self.first[node + 1]
         if begin == end:
             return ()
@@ -195,6 +210,21 @@ class NodeColumns(Columns[Node]):
         self.attributes.append(NO_ATTRIBUTES)
         self.saved.first.append(len(self.saved.form))
 
+    def column(self, name: str) -> Sequence[Any]:
+        if name == "op":
+            return [type.op for type in self.type]
+        if name == "sequence":
+            return [number if number != UNNUMBERED else None for number in self.sequence]
+        if name == "flags":
+            return [self.flags.get(i, type.flags) for i, type in enumerate(self.type)]
+        if name == "none_inputs":
+            return [self.none_inputs.get(i, 0) for i in range(len(self))]
+        if name == "group":
+            return [None] * len(self)
+        if name in ("outputs", "scope", "source", "attributes", "saved"):
+            return getattr(self, name)  # type: ignore[no-any-return]
+        return super().column(name)
+
     def _at(self, i: int) -> Node:
         type, sequence = self.type[i], self.sequence[i]
         fields = (
@@ -205,7 +235,7 @@ class NodeColumns(Columns[Node]):
             self.scope[i],
             self.source[i],
             self.attributes[i],
-            self.saved.of(i),
+            self.saved[i],
             self.flags.get(i, type.flags),
             self.names.get(i, ()),
             self.none_inputs.get(i, 0),

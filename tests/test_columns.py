@@ -11,7 +11,7 @@ import torch
 import gradviz
 from gradviz.capture import description
 from gradviz.columns import EdgeColumns, NodeColumns, StorageColumns
-from gradviz.graph import Graph
+from gradviz.graph import Graph, column
 from gradviz.graph_json import load
 from tests.capture.graphs import leaf
 
@@ -126,3 +126,15 @@ def test_what_nodes_share_is_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
     forms = graph.nodes.saved.form  # the first is read the long way
     assert len(forms) == 100 and len({id(form) for form in forms[1:]}) == 1
     assert [slot.storage for node in graph.nodes for slot in node.saved] == list(range(100))
+
+
+@pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.parametrize("name", MAKE)
+def test_one_field_of_all_records_is_that_of_each(name: str, saved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for graph in both(MAKE[name], monkeypatch, saved=saved):
+        for records in (graph.nodes, graph.edges, graph.storages):
+            for field in type(records[0])._fields if records else ():
+                read = column(records, field)
+                assert len(read) == len(records)
+                assert list(read) == [getattr(record, field) for record in records], field
+                assert read[len(records) - 1] == getattr(records[-1], field)

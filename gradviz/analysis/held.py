@@ -6,28 +6,28 @@ and buffers are not counted: they exist with or without the graph.
 
 from __future__ import annotations
 
-from gradviz.graph import Graph, StorageKind
+from gradviz.graph import Graph, StorageKind, column
 
 COUNTED: tuple[StorageKind, ...] = ("activation", "number", "output", "input")
 """Kinds of storage that saving holds on to."""
 
+_LAST = 2**64  # no sequence number is as large
+
 
 def forward_order(graph: Graph) -> list[int]:
     """Ids of the nodes in the order their ops ran; AccumulateGrad nodes, which ran no op, come last."""
-    return sorted(range(len(graph.nodes)), key=lambda i: _place(graph.nodes[i].sequence, i))
-
-
-def _place(sequence: int | None, node: int) -> tuple[bool, int, int]:
-    return sequence is None, sequence or 0, -node
+    number = [_LAST if sequence is None else sequence for sequence in column(graph.nodes, "sequence")]
+    return sorted(range(len(number) - 1, -1, -1), key=number.__getitem__)
 
 
 def owners(graph: Graph) -> dict[int, int]:
     """The node that each saved storage belongs to, by storage id."""
     found: dict[int, int] = {}
+    saved = column(graph.nodes, "saved")
     for i in forward_order(graph):
-        for saved in graph.nodes[i].saved:
-            if saved.storage is not None:
-                found.setdefault(saved.storage, i)
+        for slot in saved[i]:
+            if slot.storage is not None:
+                found.setdefault(slot.storage, i)
     return found
 
 

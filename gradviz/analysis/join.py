@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.analysis.held import forward_order
 from gradviz.analysis.partition import Part, Partition, cycles
-from gradviz.graph import Graph, GroupKind, Scope
+from gradviz.graph import Edge, Graph, GroupKind, Scope, column
 
 LEAST_OPS = 8
 """Single ops are joined only when a loop ran them this often: fewer are easier to read one by one."""
@@ -89,7 +89,10 @@ def _join(partition: Partition, families: list[Family]) -> list[Family]:
 
 def _class_edges(partition: Partition, class_of: dict[int, int]) -> set[tuple[int, int]]:
     box_of = partition.box_of
-    return {(class_of[box_of[edge.consumer]], class_of[box_of[edge.producer]]) for edge in partition.graph.edges}
+    consumers, producers = (column(partition.graph.edges, name) for name in ("consumer", "producer"))
+    return {
+        (class_of[box_of[consumer]], class_of[box_of[producer]]) for consumer, producer in zip(consumers, producers)
+    }
 
 
 def _is_regular(graph: Graph, families: Sequence[Family], plain: Sequence[int]) -> bool:
@@ -97,7 +100,8 @@ def _is_regular(graph: Graph, families: Sequence[Family], plain: Sequence[int]) 
     if not families:
         return False
     turns = max(len(family.turns) for family in families)
-    kinds = Counter((graph.nodes[node].op, graph.nodes[node].outputs) for node in plain)
+    made = _made(graph)
+    kinds = Counter(made(node) for node in plain)
     counts = [*(len(family.turns) for family in families), *kinds.values()]
     return min(counts) >= max(turns - 1, 2)
 
@@ -120,7 +124,7 @@ def _join_loop(partition: Partition, families: Sequence[Family], plain: Sequence
         partition.turn_of.update({node: i for i, turn in enumerate(family.turns) for node in turn})
     partition.turn_of.update(_turns(partition.graph, plain, turns))
     words = [family.title for family in families]
-    kinds = len({(partition.graph.nodes[node].op, partition.graph.nodes[node].outputs) for node in plain})
+    kinds = len(set(map(_made(partition.graph), plain)))
     if kinds:
         words.append(f"{kinds} op{'s' if kinds > 1 else ''}")
     kind: GroupKind = "alike" if all(family.kind == "alike" for family in families) else "loop"
@@ -130,24 +134,30 @@ def _join_loop(partition: Partition, families: Sequence[Family], plain: Sequence
 
 def _turns(graph: Graph, nodes: Iterable[int], turns: int) -> dict[int, int]:
     """Which turn each of these nodes belongs to, by its place among its equals in forward order."""
-    wanted = set(nodes)
+    wanted, made = set(nodes), _made(graph)
     kinds: dict[Hashable, list[int]] = {}
     for node in forward_order(graph):
         if node in wanted:
-            kinds.setdefault((graph.nodes[node].op, graph.nodes[node].outputs), []).append(node)
+            kinds.setdefault(made(node), []).append(node)
     return {node: i * turns // len(same) for same in kinds.values() for i, node in enumerate(same)}
+
+
+def _made(graph: Graph) -> Callable[[int], Hashable]:
+    """What tells nodes of one kind from others: their op and what it made."""
+    ops, outputs = column(graph.nodes, "op"), column(graph.nodes, "outputs")
+    return lambda node: (ops[node], outputs[node])
 
 
 def _runs(family: Family, partition: Partition) -> list[Family]:
     """The parts of a family whose turns follow one another, with at most single ops of the same scope between them."""
     graph, own = partition.graph, {node for turn in family.turns for node in turn}
-    order = forward_order(graph)
+    order, scopes = forward_order(graph), column(graph.nodes, "scope")
     place = {node: i for i, node in enumerate(order)}
     between = [
         i
         for i, node in enumerate(order)
         if node not in own and node not in graph.leaf_of
-        if partition.box_of[node] in partition.parts or graph.nodes[node].scope != family.scope
+        if partition.box_of[node] in partition.parts or scopes[node] != family.scope
     ]
     runs: list[list[int]] = []
     for i, turn in enumerate(family.turns):
@@ -226,7 +236,8 @@ def _join_roles(partition: Partition, repeated: dict[int, list[int]], loops: Seq
     for role, nodes in repeated.items():
         if role not in looped:
             inside = set(nodes)
-            chained = any(edge.producer in inside for node in nodes for edge in graph.inputs(node))
+            producers = column(graph.edges, "producer")
+            chained = any(producers[place] in inside for node in nodes for place in graph.input_places(node))
             kind: GroupKind = "chain" if chained else "alike"
             partition.turn_of.update({node: i for i, node in enumerate(nodes)})
             first = graph.nodes[nodes[0]]
@@ -237,7 +248,8 @@ def _ops_title(graph: Graph, repeated: dict[int, list[int]], roles: Sequence[int
     """The ops of one turn in data order, `MulBackward0 → AddBackward0`; only how many there are when they are many."""
     if len(roles) > 3:
         return f"{len(roles)} ops"
-    first = sorted(roles, key=lambda role: min(graph.nodes[node].sequence or 0 for node in repeated[role]))
+    sequences = column(graph.nodes, "sequence")
+    first = sorted(roles, key=lambda role: min(sequences[node] or 0 for node in repeated[role]))
     return " → ".join(graph.nodes[repeated[role][0]].op for role in first)
 
 
@@ -253,27 +265,25 @@ def _roles(partition: Partition) -> dict[int, int]:
         return colors.setdefault(key, len(colors))
 
     now = []
-    for node in graph.nodes:
-        leaf = graph.leaf_of.get(node.id)
-        box = partition.box_of[node.id]
+    single = []
+    facts = zip(*(column(graph.nodes, name) for name in ("op", "outputs", "scope", "source")))
+    for i, (op, outputs, scope, source) in enumerate(facts):
+        leaf = graph.leaf_of.get(i)
+        box = partition.box_of[i]
         if leaf is not None:
-            shared = len(graph.consumers(node.id)) >= LEAST_OPS
-            now.append(color(("leaf", node.id if shared else leaf.tensor)))
+            shared = len(graph.consumer_places(i)) >= LEAST_OPS
+            now.append(color(("leaf", i if shared else leaf.tensor)))
         elif box in partition.parts:
             now.append(color(("box", box)))
         else:
-            line = (node.source.file, node.source.line) if node.source else None
-            now.append(color((node.op, node.outputs, node.scope, line)))
-    single = [
-        node.id
-        for node in graph.nodes
-        if node.id not in graph.leaf_of and partition.box_of[node.id] not in partition.parts
-    ]
+            now.append(color((op, outputs, scope, (source.file, source.line) if source else None)))
+            single.append(i)
+    consumer, producer, output, position = (column(graph.edges, name) for name in Edge._fields[:4])
     for _ in range(2):
         after = list(now)
         for i in single:
-            feeding = tuple((now[edge.producer], edge.output, edge.position) for edge in graph.inputs(i))
-            fed = frozenset((now[edge.consumer], edge.position) for edge in graph.consumers(i))
+            feeding = tuple([(now[producer[at]], output[at], position[at]) for at in graph.input_places(i)])
+            fed = frozenset([(now[consumer[at]], position[at]) for at in graph.consumer_places(i)])
             after[i] = color((now[i], feeding, fed))
         now = after
     return {i: now[i] for i in single}

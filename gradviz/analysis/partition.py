@@ -12,7 +12,7 @@ from math import prod
 from typing import NamedTuple
 
 from gradviz.analysis.held import held_bytes
-from gradviz.graph import Base, Edge, Graph, Group, GroupKind, Leaf, Node, Root, TensorInfo
+from gradviz.graph import Base, Edge, Graph, Group, GroupKind, Leaf, Node, NodeFlag, Root, TensorInfo, column
 
 
 class Part(NamedTuple):
@@ -23,6 +23,17 @@ class Part(NamedTuple):
     count: int = 1  # type: ignore[assignment]
     scope: int | None = None  # the scope that the box lies in
     owns: bool = True  # whether parameters that only this box uses are drawn inside it
+
+
+class _Facts(NamedTuple):
+    """What `_group` reads of the nodes inside, by id: bytes held, elements of parameters, flags, outputs; and of all edges."""
+
+    held: Sequence[int]
+    sizes: dict[int, int]
+    flags: Sequence[tuple[NodeFlag, ...]]
+    outputs: Sequence[tuple[TensorInfo | None, ...]]
+    consumer_of: Sequence[int]
+    output_of: Sequence[int]
 
 
 @dataclass
@@ -78,10 +89,16 @@ class Partition:
         members = self.members()
         number = {box: i for i, box in enumerate(members)}
         new = [number[box] for box in self.box_of]
-        held = held_bytes(self.graph)
-        sizes = {leaf.node: _elements(leaf.tensor) for leaf in self.graph.leaves if leaf.kind == "parameter"}
+        facts = _Facts(
+            held_bytes(self.graph),
+            {leaf.node: _elements(leaf.tensor) for leaf in self.graph.leaves if leaf.kind == "parameter"},
+            column(self.graph.nodes, "flags"),
+            column(self.graph.nodes, "outputs"),
+            column(self.graph.edges, "consumer"),
+            column(self.graph.edges, "output"),
+        )
         nodes = (
-            self._group(i, box, inside, held, sizes) if box in self.parts else self._single(i, inside[0], new)
+            self._group(i, box, inside, facts) if box in self.parts else self._single(i, inside[0], new)
             for i, (box, inside) in enumerate(members.items())
         )
         return replace(
@@ -107,7 +124,7 @@ class Partition:
         )
         return record._replace(id=i, saved=saved)
 
-    def _group(self, i: int, box: int, inside: list[int], held: Sequence[int], sizes: dict[int, int]) -> Node:
+    def _group(self, i: int, box: int, inside: list[int], facts: _Facts) -> Node:
         part = self.parts[box]
         group = Group(
             kind=part.kind,
@@ -115,51 +132,46 @@ class Partition:
             nodes=tuple(inside),
             count=part.count,
             ops=sum(node not in self.graph.leaf_of for node in inside),
-            parameters=sum(sizes.get(node, 0) for node in inside),
-            nbytes=sum(held[node] for node in inside),
+            parameters=sum(facts.sizes.get(node, 0) for node in inside),
+            nbytes=sum(facts.held[node] for node in inside),
         )
-        flags = sorted({flag for node in inside for flag in self.graph.nodes[node].flags})
+        flags = sorted({flag for node in inside for flag in facts.flags[node]})
         here = set(inside)
         names = tuple(root.name for root in self.graph.roots if root.node in here)
-        return Node(
-            i, part.title, self._outputs(inside, box), scope=part.scope, flags=tuple(flags), names=names, group=group
-        )
+        outputs = self._outputs(inside, box, facts)
+        return Node(i, part.title, outputs, scope=part.scope, flags=tuple(flags), names=names, group=group)
 
-    def _outputs(self, inside: list[int], box: int) -> tuple[TensorInfo | None, ...]:
+    def _outputs(self, inside: list[int], box: int, facts: _Facts) -> tuple[TensorInfo | None, ...]:
         """What leaves the box: outputs used by other boxes or given to the caller; each kind of tensor once."""
         found: dict[TensorInfo | None, None] = {}
+        box_of, roots_of = self.box_of, self.graph.roots_of
         for node in inside:
-            outputs = self.graph.nodes[node].outputs
-            used = {edge.output for edge in self.graph.consumers(node) if self.box_of[edge.consumer] != box}
-            used |= {root.output for root in self.graph.roots_of.get(node, ())}
+            places = self.graph.consumer_places(node)
+            used = {facts.output_of[at] for at in places if box_of[facts.consumer_of[at]] != box}
+            used |= {root.output for root in roots_of.get(node, ())}
             for output in sorted(used):
-                if output < len(outputs):
-                    found[outputs[output]] = None
+                if output < len(facts.outputs[node]):
+                    found[facts.outputs[node][output]] = None
         return tuple(found)
 
     def _edges(self, new: Sequence[int]) -> list[Edge]:
         """Edges between boxes; inside a box only those from one turn of a loop to another, as one edge to itself."""
-        single: list[Edge] = []
-        joined: dict[tuple[int, int], Edge] = {}
+        made: list[Edge] = []
+        joined: dict[tuple[int, int], list[int]] = {}  # position of the first edge, and how many there are
         turns = {box for box, part in self.parts.items() if part.count > 1}
-        for edge in self.graph.edges:
-            consumer, producer = self.box_of[edge.consumer], self.box_of[edge.producer]
-            if consumer == producer and consumer not in turns:
+        for use, make, output, position, count in zip(*(column(self.graph.edges, name) for name in Edge._fields)):
+            consumer, producer = self.box_of[use], self.box_of[make]
+            if consumer == producer and (consumer not in turns or not self._between_turns(use, make)):
                 continue
-            if consumer not in self.parts and producer not in self.parts:
-                single.append(edge._replace(consumer=new[edge.consumer], producer=new[edge.producer]))
-                continue
-            if consumer == producer and not self._between_turns(edge):
-                continue
-            key = (new[edge.consumer], new[edge.producer])
-            known = joined.get(key)
-            joined[key] = (
-                known._replace(count=known.count + edge.count) if known else Edge(*key, 0, edge.position, edge.count)
-            )
-        return sorted([*single, *joined.values()], key=lambda edge: (edge.consumer, edge.position, edge.producer))
+            if consumer in self.parts or producer in self.parts:
+                joined.setdefault((new[use], new[make]), [position, 0])[1] += count
+            else:
+                made.append(Edge(new[use], new[make], output, position, count))
+        made += [Edge(*key, 0, position, count) for key, (position, count) in joined.items()]
+        return sorted(made, key=lambda edge: (edge.consumer, edge.position, edge.producer))
 
-    def _between_turns(self, edge: Edge) -> bool:
-        consumer, producer = self.turn_of.get(edge.consumer), self.turn_of.get(edge.producer)
+    def _between_turns(self, use: int, make: int) -> bool:
+        consumer, producer = self.turn_of.get(use), self.turn_of.get(make)
         return consumer is not None and producer is not None and consumer != producer
 
     def _leaf(self, leaf: Leaf, new: Sequence[int]) -> Leaf:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from gradviz.analysis.partition import Partition
 from gradviz.analysis.scopes import ScopeTree
+from gradviz.graph import column
 
 BORDER = 0.5
 """Rows that one border of a frame takes: 45 to 55 pixels, where a box with the gap below it takes about 100."""
@@ -21,11 +22,12 @@ def rows(partition: Partition, tree: ScopeTree) -> float:
     number = {box: i for i, box in enumerate(dict.fromkeys(box_of))}
     scopes: list[int | None] = [None] * len(number)
     is_leaf = bytearray(len(number))
-    for node, box in enumerate(box_of):
+    for node, (box, scope) in enumerate(zip(box_of, column(graph.nodes, "scope"))):
         part = partition.parts.get(box)
-        scopes[number[box]] = part.scope if part is not None else graph.nodes[node].scope
+        scopes[number[box]] = part.scope if part is not None else scope
         is_leaf[number[box]] = part is None and node in graph.leaf_of
-    pairs = {(number[box_of[edge.producer]], number[box_of[edge.consumer]]) for edge in graph.edges}
+    ends = zip(column(graph.edges, "producer"), column(graph.edges, "consumer"))
+    pairs = {(number[box_of[producer]], number[box_of[consumer]]) for producer, consumer in ends}
     frames = {scope: frozenset(tree.around(scope)) for scope in set(scopes)}
     return _longest(len(number), ((a, b) for a, b in pairs if a != b), scopes, frames, is_leaf)
 

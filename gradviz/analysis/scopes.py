@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from gradviz.analysis.held import forward_order
-from gradviz.graph import Graph, Scope
+from gradviz.graph import Graph, Scope, column
 
 
 class ScopeTree:
@@ -52,9 +52,10 @@ class ScopeTree:
     def members(self) -> list[list[int]]:
         """Ids of the nodes inside each call, inner calls included, in forward order; AccumulateGrad nodes left out."""
         found: list[list[int]] = [[] for _ in self.scopes]
+        scopes, sequences = (column(self._graph.nodes, name) for name in ("scope", "sequence"))
         for node in forward_order(self._graph):
-            if self._graph.nodes[node].sequence is not None:
-                for scope in self.around(self._graph.nodes[node].scope):
+            if sequences[node] is not None:
+                for scope in self.around(scopes[node]):
                     found[scope].append(node)
         return found
 

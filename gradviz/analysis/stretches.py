@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from gradviz.analysis.held import forward_order
 from gradviz.analysis.partition import Part, Partition
+from gradviz.graph import column
 
 
 class _Order(NamedTuple):
@@ -46,7 +47,8 @@ def _order(partition: Partition) -> _Order:
     place: dict[int, int] = {}
     for i, node in enumerate(forward_order(graph)):
         place.setdefault(box_of[node], i)
-    pairs = {(box_of[edge.producer], box_of[edge.consumer]) for edge in graph.edges}
+    ends = zip(column(graph.edges, "producer"), column(graph.edges, "consumer"))
+    pairs = {(box_of[producer], box_of[consumer]) for producer, consumer in ends}
     consumers: dict[int, list[int]] = {}
     waiting: dict[int, int] = {}
     for producer, consumer in pairs:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from gradviz.analysis.arrivals import Arrivals
 from gradviz.analysis.deeper import Deeper, deeper
 from gradviz.analysis.marks import Marked
-from gradviz.graph import Graph
+from gradviz.graph import Graph, column
 from gradviz.render import labels
 
 
@@ -40,7 +40,7 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
         yield f"{labels.plural(split, 'leaf', 'leaves')} drawn once per use, as {labels.plural(copies, 'box', 'boxes')}"
     if hidden:
         yield f"not drawn: {labels.plural(hidden, 'leaf', 'leaves')}"
-    without = sum(node.none_inputs for node in graph.nodes)
+    without = sum(column(graph.nodes, "none_inputs"))
     if without:
         yield f"not drawn: {labels.plural(without, 'input')} without gradient"
     if is_all_freed(graph):
@@ -62,7 +62,8 @@ def more_line(found: Deeper) -> str:
 def saved_lines(graph: Graph) -> Iterator[str]:
     """What a drawing of saved tensors leaves out."""
     if graph.original is not None:
-        count = sum(len(graph.original.nodes[i].saved) for group in graph.groups for i in group.nodes)
+        saved = column(graph.original.nodes, "saved")
+        count = sum(len(saved[i]) for group in graph.groups for i in group.nodes)
         if count:
             yield f"not drawn: {labels.plural(count, 'saved tensor')} inside folded boxes"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 
 from gradviz.analysis.arrivals import Arrival
 from gradviz.graph import (
@@ -107,6 +108,7 @@ def more(count: int) -> str:
 # -- tensors ---------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)
 def outputs_line(outputs: tuple[TensorInfo | None, ...], limit: int = 3) -> str:
     """The tensors that a node's op made: all of them up to `limit`, equal ones as `12 × (3,) float32`."""
     lines = [tensor_line(output) for output in outputs]
@@ -182,6 +184,7 @@ def function_line(function: Function) -> str:
     return f"{one_line(function.name)}{where}"
 
 
+@lru_cache(maxsize=4096)
 def source_text(source: SourceLine) -> str:
     """`train.py:12`: the file without its folders, and the line."""
     return f"{one_line(source.file.replace(chr(92), '/').rsplit('/', 1)[-1])}:{source.line}"

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from gradviz.analysis.arrivals import arrivals
 from gradviz.analysis.heat import STEPS, heat
 from gradviz.analysis.marks import marked
-from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor
+from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor, column
 from gradviz.render import box_text, labels
 from gradviz.render.footer import backward_lines, footer_lines, held_line, is_all_freed, mark_lines, saved_lines
 from gradviz.render.frames import Frame, Frames
@@ -340,8 +340,8 @@ def _uses(graph: Graph) -> dict[int, _Uses]:
     leaf_of = graph.leaf_of
     users: dict[int, set[int]] = {}
     edges: dict[int, int] = {}
-    for edge in graph.edges:
-        if edge.producer in leaf_of:
-            users.setdefault(edge.producer, set()).add(edge.consumer)
-            edges[edge.producer] = edges.get(edge.producer, 0) + edge.count
+    for consumer, producer, count in zip(*(column(graph.edges, name) for name in ("consumer", "producer", "count"))):
+        if producer in leaf_of:
+            users.setdefault(producer, set()).add(consumer)
+            edges[producer] = edges.get(producer, 0) + count
     return {node: _Uses(len(found), edges[node]) for node, found in users.items()}

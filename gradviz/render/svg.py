@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain, islice
 
 import numpy as np
@@ -68,7 +69,7 @@ def write(made: Picture, theme: Theme, *, fit: bool = False) -> Iterator[str]:
         yield from _group("gv-e", writing.each(_wires(made)))
     yield from _heads(made)
     with Stage("write", "boxes", total=len(made.blocks)) as writing:
-        yield from _group("gv-b", (_block(block) for block in chain(made.swatches, writing.each(made.blocks))))
+        yield from _group("gv-b", _blocks(chain(made.swatches, writing.each(made.blocks))))
     yield from _joined(_words(words) for words in made.words)
     yield from _joined(_words(words, "gv-l") for words in made.wire_words)
     yield from _joined(_words(words, "gv-c") for frame in made.frames for words in frame.words)
@@ -126,23 +127,46 @@ def _group(name: str, elements: Iterable[str]) -> Iterator[str]:
 # -- elements --------------------------------------------------------------------------------------------------------
 
 
-def _block(block: Block) -> str:
+def _blocks(blocks: Iterable[Block]) -> Iterator[str]:
+    """One group for each box. Numbers become text for many boxes at a time."""
+    blocks = iter(blocks)
+    while some := list(islice(blocks, AT_ONCE)):
+        places = [(*block.rect, *(at for words in block.words for at in words[:2])) for block in some]
+        texts = numbers(np.array(list(chain.from_iterable(places))))
+        begin = 0
+        for block, place in zip(some, places):
+            yield _block(block, texts[begin : begin + len(place)])
+            begin += len(place)
+
+
+def _block(block: Block, numbers: Sequence[str]) -> str:
+    """One box. The numbers are x, y, width and height of its rectangle, then x and y of each line of its text."""
     name = f"gv-{block.kind} gv-m" if block.marked else f"gv-{block.kind}"
     tip = f"<title>{escape(block.tooltip)}</title>" if block.tooltip else ""
-    x, y, width, height = (number(side) for side in block.rect)
+    x, y, width, height = numbers[:4]
     rounding = 2 if not block.words else 5
+    lines = [
+        f'<text x="{x}" y="{y}"{_text(words.text, TONE_CLASS[words.tone], words.width, words.centred)}'
+        for words, x, y in zip(block.words, numbers[4::2], numbers[5::2])
+    ]
     rect = f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{rounding}"/>'
-    group = f'<g class="{name}">{tip}{rect}{"".join(_words(words) for words in block.words)}</g>'
+    group = f'<g class="{name}">{tip}{rect}{"".join(lines)}</g>'
     return f'<a href="{escape(block.link)}">{group}</a>\n' if block.link else f"{group}\n"
 
 
 def _words(words: Words, name: str | None = None) -> str:
-    name = TONE_CLASS[words.tone] if name is None else name
+    x, y, text, tone, width, centred = words
+    return f'<text x="{number(x)}" y="{number(y)}"{_text(text, TONE_CLASS[tone] if name is None else name, width, centred)}'
+
+
+@lru_cache(maxsize=65536)
+def _text(text: str, name: str, width: float, centred: bool) -> str:
+    """What follows the place of a text. Thousands of boxes read the same."""
     style = f' class="{name}"' if name else ""
-    if not is_measured(words.text):  # a font that we did not measure draws it: make it keep to its room
-        style += f' textLength="{number(words.width)}" lengthAdjust="spacingAndGlyphs"'
-    end = "" if words.centred else "\n"
-    return f'<text x="{number(words.x)}" y="{number(words.y)}"{style}>{escape(words.text)}</text>{end}'
+    if not is_measured(text):  # a font that we did not measure draws it: make it keep to its room
+        style += f' textLength="{number(width)}" lengthAdjust="spacingAndGlyphs"'
+    end = "" if centred else "\n"
+    return f"{style}>{escape(text)}</text>{end}"
 
 
 def _frame(frame: FrameBlock) -> str:
