@@ -6,7 +6,7 @@ The one place that puts reading, gradients and checks together; the command line
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -98,8 +98,11 @@ def check_target(
     def read(live: Live) -> Evidence:
         recording = getattr(live.recording, "recording", live.recording)
         reader.recording = recording if isinstance(recording, Recording) else None
-        subject = Subject(live.outputs, live.variables, live.title, live.names, live.frame, live.call)
-        evidence = replace(reader.read(subject), guessed=live.call is None and not target.name)
+        subject = Subject(
+            live.outputs, live.variables, live.title, live.names, live.frame, live.call, live.create_graph
+        )
+        guessed = live.call is None and not target.name
+        evidence = replace(reader.read(subject), guessed=guessed, unfinished=guessed and bool(live.notes))
         return _with_gradients(evidence, subject, None, vanishing, exploding) if values else evidence
 
     captured = run_target(
@@ -114,21 +117,30 @@ def check_target(
         around=around,
     )
     with around():
-        every = _with_later_uses([captured.result, *captured.later])
+        every = _with_other_calls([captured.result, *captured.later])
         findings = run(every, only=only, ignore=ignore, values=values)
     return Captured(_skipped(every, findings), captured.target, captured.failure)
 
 
-def _with_later_uses(every: Sequence[Evidence]) -> list[Evidence]:
-    """Each with the parameters that the other backward calls use."""
-    used = [
-        frozenset(name for one in evidence.parameters if one.node is not None for name in one.names)
-        for evidence in every
-    ]
+def _with_other_calls(every: Sequence[Evidence]) -> list[Evidence]:
+    """Each with the parameters that the other backward calls use, and those that get a gradient there."""
+    used = [{name for one in evidence.parameters if one.node is not None for name in one.names} for evidence in every]
+    nonzero = [set(_nonzero(evidence)) for evidence in every]
+
+    def others(names: Sequence[set[str]], i: int) -> frozenset[str]:
+        return frozenset().union(*(one for j, one in enumerate(names) if j != i))
+
     return [
-        replace(evidence, used_later=frozenset().union(*(names for j, names in enumerate(used) if j != i)))
+        replace(evidence, used_later=others(used, i), nonzero_later=others(nonzero, i))
         for i, evidence in enumerate(every)
     ]
+
+
+def _nonzero(evidence: Evidence) -> Iterator[str]:
+    """Names of the leaves with a gradient that is not all zero."""
+    for one in evidence.gradients.leaves if evidence.gradients else ():
+        if one.zeros < 1.0:
+            yield from evidence.graph.leaf_of[one.node].names
 
 
 def _with_gradients(

@@ -198,6 +198,7 @@ class Evidence:
     after: bool = False  # backward() has run: `has_grad` says what it left
     recorded: bool = False  # modules and lines were recorded
     guessed: bool = False  # nobody named the outputs: they are the tensors that were left when the script ended
+    unfinished: bool = False  # the script failed in a forward pass, and this is what it had computed by then
     grad_enabled: bool = True
     since: int = 0  # sequence number at the previous backward call of the run: what ran before has a lower one
     models: tuple[Model, ...] = ()
@@ -210,5 +211,6 @@ class Evidence:
     carried: tuple[Carried, ...] = ()
     earlier: tuple[Earlier, ...] = ()
     used_later: frozenset[str] = frozenset()  # names of parameters that other backward calls of the run use
+    nonzero_later: frozenset[str] = frozenset()  # names of leaves with a gradient that is not all zero at other calls
     values: Values | None = None
     gradients: Gradients | None = None

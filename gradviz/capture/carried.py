@@ -6,7 +6,7 @@ and are no history.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +14,11 @@ import torch
 
 from gradviz.capture.find import Namespace
 from gradviz.capture.naming import Names
-from gradviz.capture.private import without_subclasses
+from gradviz.capture.private import Node, without_subclasses
 from gradviz.capture.tensors import grad_fn_of
 from gradviz.capture.walker import capture
 from gradviz.evidence import Carried, Evidence
-from gradviz.graph import Graph
+from gradviz.graph import Graph, column
 
 
 def carried_by_outputs(graph: Graph, since: int) -> Iterator[Carried]:
@@ -29,16 +29,28 @@ def carried_by_outputs(graph: Graph, since: int) -> Iterator[Carried]:
 
 
 def carried_by_variables(
-    evidence: Evidence, variables: Sequence[Namespace], since: int, attribution: Any
+    evidence: Evidence,
+    variables: Sequence[Namespace],
+    attributes: Iterable[tuple[str, torch.Tensor]],
+    since: int,
+    attribution: Any,
 ) -> Iterator[Carried]:
-    """The same for each variable that holds a graph which is not part of the outputs' graph. A list counts as one."""
+    """The same for each variable, and attribute of an object, that holds a graph which is not part of the outputs' graph.
+
+    A list counts as one.
+    """
     beside = {one.names for one in evidence.held if one.node is None and not one.leaf and one.requires_grad}
-    if not beside:
-        return
     groups: dict[str, list[torch.Tensor]] = {}
-    for tensor, names in Names(None, None, variables).named():
-        if names in beside and _has_function(tensor):
+    for tensor, names in Names(None, None, variables).named() if beside else ():
+        if names in beside and _function(tensor) is not None:
             groups.setdefault(names[0].split("[")[0], []).append(tensor)
+    known = {id(tensor) for tensors in groups.values() for tensor in tensors}
+    inside = set(column(evidence.graph.nodes, "sequence"))
+    for name, tensor in attributes:
+        function = _function(tensor)
+        if function is not None and function._sequence_nr() not in inside and id(tensor) not in known:
+            known.add(id(tensor))
+            groups.setdefault(name, []).append(tensor)
     for name, tensors in groups.items():
         graph = capture(tensors, title=name, need_graph=False, attribution=attribution)
         found = _older(replace(graph, roots=()), since, name)
@@ -47,12 +59,12 @@ def carried_by_variables(
             yield found._replace(source=graph.nodes[newest].source if newest is not None else None)
 
 
-def _has_function(tensor: torch.Tensor) -> bool:
+def _function(tensor: torch.Tensor) -> Node | None:
     try:
         with without_subclasses():
-            return grad_fn_of(tensor) is not None
+            return grad_fn_of(tensor)
     except RuntimeError:
-        return False
+        return None
 
 
 def _older(graph: Graph, since: int, name: str) -> Carried | None:

@@ -18,8 +18,8 @@ from gradviz.capture.when_imported import when_imported
 Afterwards = Callable[[bool], None]
 """Called when the engine has ended, with whether it has filled the `.grad` of all leaves."""
 
-OnBackward = Callable[[Sequence[Any], FrameType], "Afterwards | None"]
-"""Given the tensors that backward begins at, and the frame that torch called the engine from."""
+OnBackward = Callable[[Sequence[Any], FrameType, bool], "Afterwards | None"]
+"""Given the tensors that backward begins at, the frame that torch called the engine from, and `create_graph`."""
 
 _NAME = "_engine_run_backward"
 _COMPILERS = ("torch._dynamo.", "torch._functorch._aot_autograd.", "torch._inductor.")
@@ -30,7 +30,7 @@ def watching_backward(seen: OnBackward) -> Iterator[None]:
     """Call `seen` before each backward that the user's code starts in this process. What `seen` raises goes to the user's code.
 
     Left out: backward calls from inside a running backward (a checkpoint recomputing), those of a compiler that traces the
-    user's function, and those of forked processes.
+    user's function, those inside a transform of torch.func, whose tensors have no numbers, and those of forked processes.
     """
     undo: list[Callable[[], None]] = []
     with when_imported("torch", lambda: undo.append(_replace(seen))):
@@ -52,8 +52,10 @@ def _replace(seen: OnBackward) -> Callable[[], None]:
 
     def before_the_engine(outputs: Sequence[Any], *arguments: Any, **options: Any) -> Any:
         frame = sys._getframe(1)
-        if os.getpid() == process and torch._C._current_graph_task_id() == -1 and not _compiling(frame):
-            afterwards = seen(outputs, frame)
+        ours = os.getpid() == process and torch._C._current_graph_task_id() == -1
+        if ours and torch._C._functorch.peek_interpreter_stack() is None and not _compiling(frame):
+            create_graph = arguments[2] if len(arguments) > 2 else options.get("create_graph")
+            afterwards = seen(outputs, frame, bool(create_graph))
             if afterwards is not None:
                 return _run_and_tell(afterwards, original, outputs, arguments, options)
         return original(outputs, *arguments, **options)

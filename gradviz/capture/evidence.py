@@ -59,7 +59,10 @@ _NOT_OBJECTS = (
 
 
 class Subject(NamedTuple):
-    """What is to be checked, while it is alive. `frame` is where the user's code is at, None when it has ended."""
+    """What is to be checked, while it is alive. `frame` is where the user's code is at, None when it has ended.
+
+    `create_graph`: the backward call is itself recorded, so it is a part of a step and does not end one.
+    """
 
     outputs: object
     variables: Sequence[Namespace]
@@ -67,6 +70,7 @@ class Subject(NamedTuple):
     names: tuple[str, ...] = ()
     frame: FrameType | None = None
     call: int | None = None
+    create_graph: bool = False
 
 
 class EvidenceReader:
@@ -107,7 +111,7 @@ class EvidenceReader:
         spot = _spot(subject)
         if spot is not None:
             evidence = _with_code(evidence, spot)
-        if subject.call is not None:
+        if subject.call is not None and not subject.create_graph:
             evidence = self._with_history(evidence, subject, attribution)
         return evidence
 
@@ -235,7 +239,8 @@ class EvidenceReader:
         since = earlier[-1].boundary if earlier else 0
         carried = [*carried_by_outputs(evidence.graph, since)] if earlier else []
         if earlier:
-            carried += carried_by_variables(evidence, subject.variables, since, attribution)
+            attributes = _tensor_attributes(subject.variables)
+            carried += carried_by_variables(evidence, subject.variables, attributes, since, attribution)
         graph = evidence.graph
         leaves = tuple(name for leaf in graph.leaves if leaf.kind == "input" for name in leaf.names)
         output = ", ".join(root.name for root in graph.roots[:3])
@@ -270,6 +275,13 @@ def _attributes(variables: Sequence[Namespace], kind: type) -> Iterator[tuple[st
             for part, inner in list(own_attributes(value).items()):
                 if issubclass(type(inner), kind):
                     yield f"{name}.{part}", inner
+
+
+def _tensor_attributes(variables: Sequence[Namespace]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors that objects of the user's own classes have as attributes, themselves or in a list, such as `trainer.total`."""
+    yield from _attributes(variables, torch.Tensor)
+    for name, several in _attributes(variables, list):
+        yield from ((name, one) for one in list(several) if issubclass(type(one), torch.Tensor))
 
 
 def _held(walked: Walked, leaf_of: dict[int, int], parameters: dict[int, int]) -> Iterator[Held]:

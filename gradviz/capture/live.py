@@ -27,6 +27,7 @@ class Live:
     holds them all. `recording` knows module calls and source lines; it is None when nothing was recorded. `notes` is what a
     reader of the graph must know about how it was found.
     `frame` is the one that torch called the engine from at backward call `call`; both are None when the script has ended.
+    `create_graph` is that of the call.
     """
 
     outputs: Any
@@ -37,6 +38,7 @@ class Live:
     notes: tuple[str, ...] = ()
     frame: FrameType | None = None
     call: int | None = None
+    create_graph: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,14 +99,14 @@ class Run(Generic[T]):
 
     # -- at a backward call --------------------------------------------------------------------------------------------
 
-    def _on_backward(self, outputs: Sequence[Any], frame: FrameType) -> Afterwards | None:
+    def _on_backward(self, outputs: Sequence[Any], frame: FrameType, create_graph: bool) -> Afterwards | None:
         if self._reader == threading.get_ident():
             return None  # `read` itself computes gradients
         with self._lock:  # another thread's backward waits until this one has been read
             self._calls += 1
             before = len(self._results)
             if self._calls >= (self._at or 1) and not self._done:
-                self._guarded(lambda: self._read_at_backward(outputs, frame))
+                self._guarded(lambda: self._read_at_backward(outputs, frame, create_graph))
             if self._afterwards is not None and len(self._results) > before:
                 return self._after_the_engine
             self._stop_when_done()
@@ -125,17 +125,20 @@ class Run(Generic[T]):
         if isinstance(self._error, KeyboardInterrupt) or (self._done and not self._keep_going):
             self._stop()
 
-    def _read_at_backward(self, outputs: Sequence[Any], frame: FrameType) -> None:
+    def _read_at_backward(self, outputs: Sequence[Any], frame: FrameType, create_graph: bool) -> None:
         variables = variables_at(frame, self._program.namespace, Program.run.__code__)
         if self._target.name:
             self._read_named(variables)
             return
         title = self._target.title if self._at is None else f"{self._target.title}, backward call {self._at}"
-        if len(outputs) == 1:
-            self._take(Live(outputs[0], variables, title, self._recording, frame=frame, call=self._calls))
-        else:
+        names: tuple[str, ...] = ()
+        if len(outputs) > 1:
             names = tuple(name_of(output, variables) or f"output[{i}]" for i, output in enumerate(outputs))
-            self._take(Live(outputs, variables, title, self._recording, names, frame=frame, call=self._calls))
+        chosen = outputs if names else outputs[0]
+        call = self._calls
+        self._take(
+            Live(chosen, variables, title, self._recording, names, frame=frame, call=call, create_graph=create_graph)
+        )
 
     def _take(self, live: Live) -> None:
         self._reader = threading.get_ident()

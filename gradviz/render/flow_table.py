@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from gradviz.analysis.gradients.flow import GradientFlow
 
 TOP = 50
-_WORDS: dict[By, tuple[str, str]] = {
-    "module": ("module call", "module calls in forward order, with the gradient at their outputs"),
-    "leaf": ("leaf", "leaves in the order of their first use, with their gradients"),
-    "node": ("function", "functions in backward's order, with the gradient that comes in"),
-    "edge": ("edge", "edges in backward's order, with the gradient along them"),
+_WORDS: dict[By, tuple[str, str, str]] = {
+    "module": ("module call", "module calls", "in forward order, with the gradient at their outputs"),
+    "leaf": ("leaf", "leaves", "in the order of their first use, with their gradients"),
+    "node": ("function", "functions", "in backward's order, with the gradient that comes in"),
+    "edge": ("edge", "edges", "in backward's order, with the gradient along them"),
 }
 
 
@@ -51,7 +51,8 @@ def flow_table(flow: GradientFlow, by: By | None = None, top: int | None = TOP) 
 def _head(flow: GradientFlow, by: By, count: int) -> str:
     names = ", ".join(labels.root_title(root) for root in flow.graph.roots[:3])
     more = f" and {len(flow.graph.roots) - 3} more" if len(flow.graph.roots) > 3 else ""
-    return f"gradient of {labels.one_line(names)}{more}: {labels.count_text(count)} {_WORDS[by][1]}"
+    one, several, rest = _WORDS[by]
+    return f"gradient of {labels.one_line(names)}{more}: {labels.plural(count, one, several)} {rest}"
 
 
 def _table(shown: Sequence[FlowRow], by: By, norms: Sequence[float | None]) -> Table:

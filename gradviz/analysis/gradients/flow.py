@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.analysis.gradients.live import Opened, open_graph, renamed
+from gradviz.analysis.gradients.live import Opened, few, leaf_name, open_graph, renamed
 from gradviz.analysis.gradients.recomputation import once, recomputes
 from gradviz.analysis.gradients.replay import Step, replay
 from gradviz.analysis.gradients.size import Size, Sizes
@@ -135,11 +135,6 @@ class _Meter:
 
 
 def _notes(graph: Graph, incoming: Mapping[int, Size]) -> Iterator[str]:
-    hooked = [_name(graph, leaf.node) for leaf in graph.leaves if leaf.hooks]
-    if hooked:
-        yield f"hooks did not run, so what they change is not in these numbers: on {_few(hooked)}"
-    if any(node.op == "BackwardHookFunctionBackward" for node in graph.nodes):
-        yield "full backward hooks of modules did not run, so what they change is not in these numbers"
     packed = Counter("checkpoint" if recomputes(node) else "hook" for node in graph.nodes if "packed" in node.flags)
     if packed["hook"]:
         yield f"unpack hooks of {packed['hook']} backward functions ran, as they do in backward"
@@ -148,14 +143,6 @@ def _notes(graph: Graph, incoming: Mapping[int, Size]) -> Iterator[str]:
             "checkpointed parts were computed once more, as in backward; what their forward changes, "
             "such as running statistics of batch norm, was changed once more"
         )
-    missed = [_name(graph, leaf.node) for leaf in graph.leaves if leaf.node not in incoming]
+    missed = [leaf_name(leaf) for leaf in graph.leaves if leaf.node not in incoming]
     if missed:
-        yield f"no gradient reaches {_few(missed)}"
-
-
-def _name(graph: Graph, leaf: int) -> str:
-    return " = ".join(graph.leaf_of[leaf].names) or f"an unnamed {graph.leaf_of[leaf].kind}"
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        yield f"no gradient reaches {few(missed)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from gradviz.capture.outputs import flatten
 from gradviz.capture.private import without_subclasses
 from gradviz.capture.walker import capture, live_nodes
 from gradviz.errors import GradientError
-from gradviz.graph import Graph, Root
+from gradviz.graph import Graph, Leaf, Root, column
 
 
 class Opened(NamedTuple):
@@ -58,14 +58,33 @@ def open_graph(
             if root.node is not None
         )
     large = [root.name for root, tensor in computed if tensor.numel() != 1] if gradient is None else []
-    return Opened(Live(graph, live_nodes(tensors)), starts, _notes(large))
+    return Opened(Live(graph, live_nodes(tensors)), starts, (*_notes(graph, large),))
 
 
-def _notes(large: Sequence[str]) -> tuple[str, ...]:
-    if not large:
-        return ()
-    names = ", ".join(large[:3]) + (", ..." if len(large) > 3 else "")
-    return (f"{names}: not a single number, so these are the gradients of the sum of all elements",)
+def _notes(graph: Graph, large: Sequence[str]) -> Iterator[str]:
+    if large:
+        names = ", ".join(large[:3]) + (", ..." if len(large) > 3 else "")
+        yield f"{names}: not a single number, so these are the gradients of the sum of all elements"
+    hooked = [leaf_name(leaf) for leaf in graph.leaves if leaf.hooks]
+    hooked += [
+        " = ".join(node.names) or f"the result of {node.op}"
+        for node in graph.nodes
+        if "hooks" in node.flags and node.id not in graph.leaf_of
+    ]
+    if hooked:
+        yield f"hooks did not run, so what they change is not in these numbers: on {few(hooked)}"
+    if "BackwardHookFunctionBackward" in column(graph.nodes, "op"):
+        yield "full backward hooks of modules did not run, so what they change is not in these numbers"
+
+
+def leaf_name(leaf: Leaf) -> str:
+    """What the user calls a leaf."""
+    return " = ".join(leaf.names) or f"an unnamed {leaf.kind}"
+
+
+def few(names: Sequence[str]) -> str:
+    """The first of many names, and how many more there are."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _seed(root: Root, tensor: torch.Tensor, gradient: Any) -> torch.Tensor:

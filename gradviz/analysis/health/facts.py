@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from gradviz.analysis.health.registry import Found, check
-from gradviz.analysis.health.words import listed, title
+from gradviz.analysis.health.words import listed, title, verb
 from gradviz.analysis.health.words import where as place
 from gradviz.analysis.overview import depth
 from gradviz.evidence import Evidence
@@ -40,10 +40,11 @@ def requires_grad_input(evidence: Evidence) -> Iterator[Found]:
     names = tuple(name for leaf in inputs for name in leaf.names[:1])
     shown = listed(names) or tensor_line(inputs[0].tensor)
     yield Found(
-        f"{plural(len(inputs), 'input')} requires grad: {shown}",
+        f"{plural(len(inputs), 'input')} {verb(inputs, 'requires', 'require')} grad: {shown}",
         names,
         "",
-        "it is a leaf of the graph and no parameter, so backward() computes a gradient for it",
+        f"{verb(inputs, 'it is a leaf', 'they are leaves')} of the graph and no {verb(inputs, 'parameter', 'parameters')}, so "
+        f"backward() computes a gradient for {verb(inputs, 'it', 'each')}",
         "Nothing, if that gradient is wanted. Else leave out requires_grad=True.",
         tuple(leaf.node for leaf in inputs),
     )
@@ -81,8 +82,9 @@ def tied_parameter(evidence: Evidence) -> Iterator[Found]:
 def hooks_present(evidence: Evidence) -> Iterator[Found]:
     """Hooks run during backward and may change gradients. gradviz runs none of them.
 
-    Listed are hooks on leaves, and saved tensors that are packed by hooks. Hooks on nodes, and those that C++ code such as
-    `DistributedDataParallel` registers, cannot be seen from Python.
+    Listed are hooks on leaves and on other tensors that a variable holds, full backward hooks of modules, and saved tensors
+    that are packed by hooks. Hooks on nodes, and those that C++ code such as `DistributedDataParallel` registers, cannot be
+    seen from Python.
 
     ```python
     import torch
@@ -104,6 +106,28 @@ def hooks_present(evidence: Evidence) -> Iterator[Found]:
             "they run when the gradient of the tensor is computed or accumulated, and may change it",
             "Nothing, if they are wanted. The handle that register_hook() returned has remove().",
             tuple(leaf.node for leaf in hooked),
+        )
+    leaf_of = evidence.graph.leaf_of
+    inner = [node for node in evidence.graph.nodes if "hooks" in node.flags and node.id not in leaf_of]
+    if inner:
+        names = tuple(name for node in inner for name in node.names[:1])
+        yield Found(
+            f"hooks on {listed(names) or plural(len(inner), 'tensor')}",
+            names,
+            place(evidence.graph, inner[0].id),
+            "they run when the gradient of the tensor is computed, and may change it",
+            "Nothing, if they are wanted. The handle that register_hook() returned has remove().",
+            tuple(node.id for node in inner),
+        )
+    modules = [node for node in evidence.graph.nodes if node.op == "BackwardHookFunctionBackward"]
+    if modules:
+        yield Found(
+            "full backward hooks of modules are in this graph",
+            (),
+            place(evidence.graph, modules[0].id),
+            f"{plural(len(modules), 'node')} of this graph {verb(modules, 'calls', 'call')} them, and they may change gradients",
+            "Nothing, if they are wanted. The handle that register_full_backward_hook() returned has remove().",
+            tuple(node.id for node in modules),
         )
     packed = [node for node in evidence.graph.nodes if "packed" in node.flags]
     if packed:

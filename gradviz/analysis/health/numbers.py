@@ -250,8 +250,9 @@ def exploding_gradient(evidence: Evidence) -> Iterator[Found]:
 def zero_gradient(evidence: Evidence) -> Iterator[Found]:
     """Every element of a parameter's gradient is exactly zero, although the parameter is in the graph.
 
-    Dead ReLUs do that, a mask or a multiplication with zero, and rounding. With a layer that begins at zero (LoRA, zero-initialised
-    residuals) it is expected at the first step. Needs `--values`.
+    Dead ReLUs do that, a mask or a multiplication with zero, and rounding; without any of those on the way it is a note. With a
+    layer that begins at zero (LoRA, zero-initialised residuals) it is expected at the first step: a parameter that gets a
+    gradient at another of the backward calls is not reported. Needs `--values`.
 
     ```python
     import torch
@@ -268,7 +269,12 @@ def zero_gradient(evidence: Evidence) -> Iterator[Found]:
         for one in (evidence.gradients.leaves if evidence.gradients else ())
         if one.zeros == 1.0 and not one.nonfinite
     ]
-    zero = [one for one in zero if graph.leaf_of[one.node].kind == "parameter"]
+    zero = [
+        one
+        for one in zero
+        if graph.leaf_of[one.node].kind == "parameter"
+        and not evidence.nonzero_later.intersection(graph.leaf_of[one.node].names)
+    ]
     if not zero:
         return
     names = tuple(name for one in zero for name in graph.leaf_of[one.node].names[:1])
@@ -287,8 +293,12 @@ def zero_gradient(evidence: Evidence) -> Iterator[Found]:
         "backward computes a gradient for it, and every element is 0"
         + (f"; on the way is {listed(blame, 3)}, which can stop it" if blame else ""),
         "Look for dead ReLUs (all inputs negative), masks and factors of zero; for a layer that begins at zero it "
-        "is normal in the first step.",
+        "is normal in the first step."
+        if blame
+        else "Nothing, if the parameter cancels out, as the last bias does in a difference of two scores. Else look for a factor "
+        "of zero.",
         tuple(one.node for one in zero),
+        severity=None if blame else "note",
     )
 
 

@@ -18,23 +18,28 @@ from gradviz.wording import one_line
 class OldTensors(NamedTuple):
     """Tensors that one line made in an earlier step, by the names that the user has for them; none where nobody knows.
 
-    `tuples` are the names that hold several tensors. `carried`: whether each step makes them anew, as it does a state; None
-    when that is unknown.
+    `several` are the names that hold several tensors, `mappings` those of them that are dicts. `carried`: whether each step
+    makes them anew, as it does a state; None when that is unknown.
     """
 
     names: tuple[str, ...]
-    tuples: frozenset[str]
+    several: frozenset[str]
+    mappings: frozenset[str]
     carried: bool | None
 
     def cut(self) -> str:
         """The code that cuts the history of these.
 
-        >>> OldTensors(("h", "c"), frozenset("c"), True).cut()
+        >>> OldTensors(("h", "c"), frozenset("c"), frozenset(), True).cut()
         'h = h.detach(); c = tuple(one.detach() for one in c)'
         """
-        return "; ".join(
-            f"{name} = tuple(one.detach() for one in {name})" if name in self.tuples else f"{name} = {name}.detach()"
-            for name in map(one_line, self.names or ("state",))
+        return "; ".join(self._cut(one_line(name)) for name in self.names or ("state",))
+
+    def _cut(self, name: str) -> str:
+        if name in self.mappings:
+            return f"{name} = {{key: one.detach() for key, one in {name}.items()}}"
+        return (
+            f"{name} = tuple(one.detach() for one in {name})" if name in self.several else f"{name} = {name}.detach()"
         )
 
 
@@ -45,18 +50,21 @@ def old_tensors(evidence: Evidence, joints: Sequence[Edge]) -> list[OldTensors]:
     newer = {node.source for node in graph.nodes if (node.sequence or -1) >= oldest_new}
     held = [(*one.names, *one.aliases) for one in evidence.held if one.requires_grad and not one.leaf]
     several = {_variable(name) for names in held for name in names if "[" in name}
+    mappings = {_variable(name) for names in held for name in names if "['" in name or '["' in name}
     found: dict[tuple[str, ...], tuple[bool | None, set[tuple[int, int]]]] = {}
     for edge in joints:
         record = graph.nodes[edge.producer]
         names = _names(record.names, record.source, graph.nodes[edge.consumer].source, held)
         carried = record.source in newer if record.source is not None else None
         found.setdefault(names, (carried, set()))[1].add((edge.producer, edge.output))
-    return [
-        OldTensors(
-            names, frozenset(names if len(names) == 1 and len(tensors) > 1 else several.intersection(names)), carried
-        )
-        for names, (carried, tensors) in found.items()
-    ]
+    single = {name for names in held for name in names if "[" not in name}
+    made = []
+    for names, (carried, tensors) in found.items():
+        packed = several.intersection(names) - single
+        if len(names) == 1 and len(tensors) > 1 and names[0] not in single:
+            packed.add(names[0])
+        made.append(OldTensors(names, frozenset(packed), frozenset(mappings.intersection(packed)), carried))
+    return made
 
 
 def _names(

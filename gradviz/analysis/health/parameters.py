@@ -95,15 +95,17 @@ def _judge(evidence: Evidence) -> Callable[[Parameter], Verdict]:
             return _FROZEN
         if one.sharded:
             return _SHARDED
+        if evidence.unfinished:
+            return _UNFINISHED
         if any(name in evidence.used_later for name in one.names):
             return _ELSEWHERE
+        if hiding:
+            return _hidden(graph, hiding[0].id)
         if one.model not in part and not evidence.models[one.model].certain:
             return _OTHER_MODEL
         run = one.run
         if run is not None and (not run.calls or run.began < evidence.since):
             return _NEVER_RAN if not run.calls else _NOT_THIS_TIME
-        if hiding:
-            return _hidden(graph, hiding[0].id)
         if run is None:
             return _NOT_RECORDED
         if not run.recording:
@@ -123,6 +125,10 @@ _SHARDED = Verdict(
     "sharded", "{is_} sharded: whether the output depends on them is unknown",
     "the graph holds gathered copies in their place, which cannot be told apart from here",
     "Check the model before it is sharded.", False,
+)  # fmt: skip
+_UNFINISHED = Verdict(
+    "unfinished", "{is_} not in what was computed until the script failed", "the forward pass did not come to its end",
+    "Mend the failure first, then check again.", False,
 )  # fmt: skip
 _ELSEWHERE = Verdict(
     "elsewhere", "{is_} not in this graph, but in that of another backward call", "another backward call of this run uses them",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradviz.analysis.health.registry import Found, check
-from gradviz.analysis.health.words import code, line, listed
+from gradviz.analysis.health.words import code, line, listed, verb
 from gradviz.evidence import Cut, CutKind, Evidence, Trail
 from gradviz.graph import Root
 from gradviz.wording import one_line
@@ -40,7 +40,8 @@ def no_graph(evidence: Evidence) -> Iterator[Found]:
     `torch.inference_mode()`, detached, led through an integer or boolean, through NumPy, `.data` or `.item()`, or nothing that
     it was computed from requires grad. The finding names the line when the code around the call shows it; a variable on the
     way that still has its graph proves it; without one, the finding only says what the line does. An output that has no
-    graph beside others that have one is a note.
+    graph beside others that have one is a note. `torch.tensor(..., requires_grad=True)` only silences the error: such an
+    output is a leaf, and `backward()` fills nothing but its own `.grad`.
 
     ```python
     import torch
@@ -51,6 +52,7 @@ def no_graph(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
+    yield from _leaves(evidence)
     missing = [root for root in evidence.graph.roots if root.node is None]
     some = len(missing) < len(evidence.graph.roots)
     for root in missing:
@@ -64,6 +66,23 @@ def no_graph(evidence: Evidence) -> Iterator[Found]:
         yield Found(f"{name} has no graph", (root.name,), where, why, fix, severity="note" if some else None)
 
 
+def _leaves(evidence: Evidence) -> Iterator[Found]:
+    """Outputs that nothing was computed for, when backward begins at nothing else."""
+    graph = evidence.graph
+    if evidence.call is None or not all(root.node in graph.leaf_of for root in graph.roots):
+        return
+    names = tuple(root.name for root in graph.roots)
+    whose = verb(names, "its own .grad", "their own .grad")
+    yield Found(
+        f"{listed(names)} {verb(names, 'is a leaf', 'are leaves')}: no parameter gets a gradient from {verb(names, 'it', 'them')}",
+        names,
+        "",
+        f"no operation leads to {verb(names, 'it', 'them')}, so backward() fills {whose} and nothing else",
+        "Compute the loss from what the model returned. A new tensor made of numbers, such as torch.tensor(loss.item(), "
+        "requires_grad=True), and requires_grad_() on a tensor without a graph do not bring the history back.",
+    )
+
+
 def _why(evidence: Evidence, root: Root, trail: Trail) -> str:
     plain = root.tensor.dtype.startswith(("float", "bfloat", "complex")) and "inference" not in root.why
     parts = [f"{one_line(root.name)} {'has no grad_fn' if trail.cuts and plain else root.why}"]
@@ -74,8 +93,9 @@ def _why(evidence: Evidence, root: Root, trail: Trail) -> str:
     parts += [_cut(cut) for cut in trail.cuts]
     if not trail.cuts and trail.made is not None:
         parts.append(f"it was made in {code(trail.made)}")
-    if not trail.cuts and trail.plain:
-        parts.append(f"it was computed from {listed(trail.plain)}, which {_do(trail.plain)} not require grad")
+    plain_names = tuple(name for name in trail.plain if name != root.name)
+    if not trail.cuts and plain_names:
+        parts.append(f"it was computed from {listed(plain_names)}, which {_do(plain_names)} not require grad")
     if evidence.parameters and not any(one.requires_grad for one in evidence.parameters):
         parts.append(f"all {len(evidence.parameters):,} parameters of the model are frozen (requires_grad=False)")
     return "; ".join(parts)
@@ -103,13 +123,12 @@ def _fix(evidence: Evidence, root: Root, trail: Trail) -> str:
         return "Unfreeze what should be trained: parameter.requires_grad_(True)."
     if not root.tensor.dtype.startswith(("float", "bfloat", "complex")):
         return f"{MEND['integer'].capitalize()}."
-    if trail.plain:
-        return (
-            "If the gradient should reach one of them, call requires_grad_() on it before it is used "
-            f"({listed(trail.plain)})."
-        )
+    names = [name for name in trail.plain if name != root.name]
+    if names:
+        return f"If the gradient should reach one of them, call requires_grad_() on it before it is used ({listed(names)})."
+    seen = f"Look in what {line(trail.made)} calls." if trail.made is not None else ""
     return (
-        "Compute it outside no_grad() and inference_mode(), from tensors that require grad, without .detach(), "
-        ".data, .item() "
-        "and .numpy() on the way. gradviz names the line when it sees the code: gradviz check SCRIPT."
+        "Compute it outside no_grad() and inference_mode(), from tensors that require grad, without .detach(), .data, "
+        ".item(), .numpy(), argmax or a comparison on the way. "
+        + (seen or "gradviz names the line when it sees the code: gradviz check SCRIPT.")
     )

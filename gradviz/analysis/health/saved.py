@@ -73,10 +73,15 @@ def _finding(evidence: Evidence, members: list[_Stale]) -> Found:
             "Call backward() before the parameter is updated (optimizer.step(), an in-place update), or compute "
             "the loss again after it."
         )
-    else:
+    elif names:
         fix = (
             f"Make a new tensor instead of changing this one: {whose} = {whose} + ... rather than {whose}.add_(...) "
             f"or +=; or save a copy, {whose}.clone()."
+        )
+    else:
+        fix = (
+            "Make a new tensor instead of changing this one, x = x + ... rather than x.add_(...) or x += ...; or change a "
+            "copy, x.clone()."
         )
     modified = f", changed in {line(changed[0])}" if changed else ""
     where = (place(graph, first.node) or "") + modified
@@ -117,10 +122,19 @@ def _changes(
                 found.append(source)
     parameter = any(kind == "parameter" for _, kind in owners)
     for change in evidence.changes:
-        concerned = set(change.names) & set(names) or (parameter and _is_step(change))
+        concerned = set(change.names) & set(names) or (
+            parameter and _is_step(change) and _updates(evidence, change, names)
+        )
         if concerned and change.source != saved_at and change.source not in found:
             found.append(change.source)
     return found
+
+
+def _updates(evidence: Evidence, change: Change, names: tuple[str, ...]) -> bool:
+    """Whether the optimizer that a line steps holds one of these parameters, as far as it is known."""
+    stepped = change.what.partition("(")[0].removesuffix(".step")
+    known = [one for one in evidence.optimizers if one.name == stepped]
+    return not known or any(set(names).intersection(tensor.names) for one in known for tensor in one.tensors)
 
 
 def _is_step(change: Change) -> bool:

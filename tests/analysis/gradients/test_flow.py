@@ -291,3 +291,12 @@ def test_vanishing_and_broken_gradients_show() -> None:
     row_x, row_w = (next(line for line in text.splitlines() if f" {name} " in line) for name in ("x", "w"))
     assert row_x.split()[3:6] == ["inf", "inf", "0"] and " 1 " in row_x + " "
     assert "100 %" in row_w
+
+
+def test_a_hook_on_a_result_is_told() -> None:
+    w = torch.ones(3, requires_grad=True)
+    y = w * 2
+    y.register_hook(lambda grad: grad * 100)
+    loss = y.sum()
+    note = "hooks did not run, so what they change is not in these numbers: on y"
+    assert note in gradviz.flow(loss).notes and note in gradviz.paths(loss, w).notes
