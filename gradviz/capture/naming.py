@@ -8,6 +8,7 @@ autograd node and leaves no reference behind.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
@@ -49,6 +50,7 @@ class Names:
             for rank, source in enumerate(self._sources(model, params, variables)):
                 for name, tensor in source:
                     self._add(name, tensor, rank)
+            self._tell_apart()
             self._index()
 
     def named(self) -> Iterator[tuple[torch.Tensor, tuple[str, ...]]]:
@@ -107,6 +109,18 @@ class Names:
             self._tensors[id(tensor)] = (tensor, (*known[1], name), rank)
         elif name not in known[1]:
             self._aliases.setdefault(id(tensor), []).append(name)
+
+    def _tell_apart(self) -> None:
+        """Take another name for a tensor whose own one also means another tensor, as the argument of a function may."""
+        meant = Counter(name for _, names, _ in self._tensors.values() for name in names)
+        for key, (tensor, names, rank) in list(self._tensors.items()):
+            if all(meant[name] > 1 for name in names):
+                other = next((name for name in self._aliases.get(key, ()) if not meant[name]), None)
+                if other is not None:
+                    self._tensors[key] = (tensor, (other,), rank)
+                    self._aliases[key] = [*names, *(name for name in self._aliases[key] if name != other)]
+                    meant.update([other])
+                    meant.subtract(names)
 
     def _index(self) -> None:
         for tensor, names, _ in self._tensors.values():

@@ -204,6 +204,14 @@ def test_a_tensor_in_a_container_is_called_by_its_path_there() -> None:
     assert gradviz.walk(outputs[0]).roots[0].name == "outputs[0]"
 
 
+def test_two_tensors_of_one_name_are_told_apart() -> None:
+    """What a function calls its argument may be the name of another tensor outside."""
+    space: dict[str, Any] = {"gradviz": gradviz, "x": leaf(), "t": leaf()}
+    exec("u = x * t\ndef d(y, x):\n    return gradviz.walk(y)\ngraph = d(u, t)\nother = d(u, x)", space)
+    assert [one.names for one in space["graph"].leaves] == [("x",), ("t",)]
+    assert [one.names for one in space["other"].leaves] == [("x",), ("t",)]
+
+
 # -- nothing is left behind ------------------------------------------------------------------------------------------------------
 
 

@@ -212,3 +212,35 @@ def test_a_gradient_of_zeros_that_is_no_fault(tmp_path: Path) -> None:
     zero = [one for one in found if one["id"] == "zero-gradient"]
     assert {tuple(one["names"]) for one in zero} == {("critic.bias",)}
     assert all(one["severity"] == "note" and "ReLU" not in one["fix"] for one in zero)
+
+
+@pytest.mark.parametrize(
+    ("container", "code"), [("[{}]", 1), ("torch.nn.ModuleList([{}])", 0)], ids=["list", "ModuleList"]
+)
+def test_layers_in_a_plain_list_are_never_updated(container: str, code: int, tmp_path: Path) -> None:
+    text = f"""
+    import torch
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = torch.nn.Linear(3, 1)
+            self.layers = {container.format("torch.nn.Linear(3, 3) for _ in range(2)")}
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x).tanh()
+            return self.head(x)
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for step in range(2):
+        net(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    found, exit_code = check(written(tmp_path, text))
+    assert exit_code == code and len(found) == code
+    for one in found:
+        assert (
+            one["id"] == "nonleaf-parameter"
+            and one["summary"].startswith("4 parameters")
+            and "ModuleList" in one["fix"]
+        )

@@ -302,7 +302,7 @@ def nonleaf_parameter(evidence: Evidence) -> Iterator[Found]:
     The naive update runs while PyTorch records. The new `w` is the result of a subtraction and no leaf: it gets no `.grad`, and
     the graph of all earlier steps hangs on it. An optimizer keeps the tensors that it was given when it was made; a parameter
     that was replaced since, or a model that was copied, is not among them, and what the optimizer updates then is no part of
-    the loss.
+    the loss. Nor are parameters that no module lists: layers in a plain Python list, and parameters made in `forward()`.
 
     ```python
     import torch
@@ -317,6 +317,7 @@ def nonleaf_parameter(evidence: Evidence) -> Iterator[Found]:
     yield from _rebound(evidence)
     for optimizer in evidence.optimizers:
         yield from _stray(evidence, optimizer)
+    yield from _unlisted(evidence)
 
 
 _UPDATES = ("SubBackward0", "AddBackward0", "RsubBackward1", "RsubBackward0")
@@ -388,6 +389,27 @@ def _stray(evidence: Evidence, optimizer: Optimizer) -> Iterator[Found]:
         "Make the optimizer after the model is complete: after copying it, replacing layers, or anything that "
         "makes new parameters.",
         nodes=tuple(leaf.node for leaf in without),
+    )
+
+
+def _unlisted(evidence: Evidence) -> Iterator[Found]:
+    """Parameters of the graph that no module lists and no optimizer holds, while one updates others."""
+    graph = evidence.graph
+    updated = {one.node for optimizer in evidence.optimizers for one in optimizer.tensors} - {None}
+    known = updated | {one.node for one in evidence.parameters}
+    lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known]
+    if not updated or not lost:
+        return
+    users = [edge.consumer for leaf in lost for edge in graph.consumers(leaf.node)]
+    yield Found(
+        f"{plural(len(lost), 'parameter')} of this graph {verb(lost, 'is', 'are')} in no module and in no optimizer",
+        tuple(name for leaf in lost for name in leaf.names[:1]),
+        place(graph, users[0]) if users else "",
+        f"backward() computes {verb(lost, 'its gradient', 'their gradients')}, and nothing updates {verb(lost, 'it', 'them')}: "
+        "parameters() of a module lists neither layers in a plain Python list or dict nor parameters made in forward()",
+        "Keep layers in torch.nn.ModuleList or ModuleDict, and make parameters as attributes in __init__(), before the optimizer "
+        "is made. Or give them to the optimizer yourself.",
+        nodes=tuple(leaf.node for leaf in lost),
     )
 
 
