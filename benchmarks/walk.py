@@ -2,7 +2,7 @@
 
     python -m benchmarks.walk            # all graphs
     python -m benchmarks.walk chain gpt  # some
-    python -m benchmarks.walk million    # a chain of 1,000,000 operations, each walk in a process of its own
+    python -m benchmarks.walk million    # a chain of 1,000,000 operations, to its walk and to its SVG, each in a process of its own
 
 Bare: a loop over `next_functions` with a set, on an equal graph that nobody touched before (cold) or again on the same one
 (warm). Every number is the best of three, each on a fresh graph. The collector is off for the bare loop too; for the million it is
@@ -157,8 +157,25 @@ os._exit(0)  # a graph that a bare loop has touched cannot be deleted
 """
 
 
+_PICTURE = """
+import os, resource, sys, tempfile, time
+from benchmarks.walk import chain
+import gradviz
+y = chain(int(sys.argv[2]))
+start = time.process_time()
+with tempfile.TemporaryDirectory() as folder:
+    if sys.argv[1] != "the chain alone":
+        options = {"depth": "all"} if sys.argv[1] == "full SVG" else {}
+        gradviz.walk(y).save(os.path.join(folder, "chain.svg"), **options)
+        print(f"{time.process_time() - start:.0f} s from the loss to the file", end=", ")
+print(f"peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
 def million() -> None:
-    """Processor seconds of the chain of a million, the walks in turn so that a busy machine slows all of them."""
+    """Processor seconds of the chain of a million, the walks in turn so that a busy machine slows all of them; then pictures."""
     labels = ("bare", "bare, collector off", "saved=False", "walk")
     best = dict.fromkeys(labels, math.inf)
     for _ in range(ROUNDS):
@@ -170,6 +187,9 @@ def million() -> None:
     for label, seconds_of in best.items():
         on, off = (f"{seconds_of / best[bare]:.1f}x" for bare in labels[:2])
         print(f"  {label}: {seconds_of:.2f} s, {on} bare, {off} bare with the collector off")
+    for label in ("the chain alone", "full SVG", "folded SVG"):
+        command = [sys.executable, "-c", _PICTURE, label, str(MILLION)]
+        print(f"  {label}: {subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()}")
 
 
 _MEMORY = """

@@ -122,6 +122,7 @@ class _Tracer:
         self._cuts: list[Cut] = []
         self._plain: list[str] = []
         self._made: SourceLine | None = None
+        self._root = ""
         self._seen: set[str] = set()
         self._waiting: deque[tuple[str, int | None]] = deque()
 
@@ -139,6 +140,7 @@ class _Tracer:
         """The expression that backward is called on, when no variable holds it. Else the name is put on the list."""
         first = name.split("[")[0].split("(")[0].split(".")[0]
         if any(first in space for space in self._spot.variables) or (first.isidentifier() and first != "output"):
+            self._root = first  # what it was computed from is asked, and that is not itself
             self._waiting.append((first, self._spot.line))
             return None
         for statement in self._spot.body.statements:
@@ -174,7 +176,7 @@ class _Tracer:
         before_it = len(self._waiting), len(self._cuts)
         if value is not None:
             self._expression(value, statement, live=True)
-        if before_it == (len(self._waiting), len(self._cuts)) and len(self._seen) > 1:
+        if before_it == (len(self._waiting), len(self._cuts)):
             self._note_plain(name)  # it was created, not computed
 
     def _assignment(self, name: str, before: int | None) -> Statement | None:
@@ -210,7 +212,7 @@ class _Tracer:
 
     def _note_plain(self, name: str) -> None:
         value = _value(ast.Name(name, ast.Load()), self._spot.variables)
-        if issubclass(type(value), torch.Tensor) and not _has_graph(value):
+        if name != self._root and issubclass(type(value), torch.Tensor) and not _has_graph(value):
             self._plain.append(name)
 
     def _add(self, kind: Any, body: Body, node: ast.AST, under: ast.expr, alive: bool, inside: str = "") -> None:

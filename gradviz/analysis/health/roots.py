@@ -93,9 +93,8 @@ def _why(evidence: Evidence, root: Root, trail: Trail) -> str:
     parts += [_cut(cut) for cut in trail.cuts]
     if not trail.cuts and trail.made is not None:
         parts.append(f"it was made in {code(trail.made)}")
-    plain_names = tuple(name for name in trail.plain if name != root.name)
-    if not trail.cuts and plain_names:
-        parts.append(f"it was computed from {listed(plain_names)}, which {_do(plain_names)} not require grad")
+    if not trail.cuts and trail.plain:
+        parts.append(f"it was computed from {listed(trail.plain)}, which {_do(trail.plain)} not require grad")
     if evidence.parameters and not any(one.requires_grad for one in evidence.parameters):
         parts.append(f"all {len(evidence.parameters):,} parameters of the model are frozen (requires_grad=False)")
     return "; ".join(parts)
@@ -123,9 +122,11 @@ def _fix(evidence: Evidence, root: Root, trail: Trail) -> str:
         return "Unfreeze what should be trained: parameter.requires_grad_(True)."
     if not root.tensor.dtype.startswith(("float", "bfloat", "complex")):
         return f"{MEND['integer'].capitalize()}."
-    names = [name for name in trail.plain if name != root.name]
-    if names:
-        return f"If the gradient should reach one of them, call requires_grad_() on it before it is used ({listed(names)})."
+    if trail.plain:
+        return (
+            "If the gradient should reach one of them, call requires_grad_() on it before it is used "
+            f"({listed(trail.plain)})."
+        )
     seen = f"Look in what {line(trail.made)} calls." if trail.made is not None else ""
     return (
         "Compute it outside no_grad() and inference_mode(), from tensors that require grad, without .detach(), .data, "
