@@ -148,6 +148,7 @@ class Describer:
             made.extend([()] * len(nodes))
             return
         known: dict[Any, tuple[TensorInfo | None, ...]] = {}
+        find, add = known.get, made.append
         for node in nodes:
             metadata = node._input_metadata
             try:
@@ -156,13 +157,13 @@ class Describer:
                     key: Any = (*one.shape, one.dtype, one.device)
                 else:
                     key = tuple([(*one.shape, one.dtype, one.device) for one in metadata])
-                infos = known.get(key)
+                infos = find(key)
             except (RuntimeError, TypeError):  # a strided nested tensor has no shape; symbolic sizes have no hash
-                made.append(tuple([_metadata_info(one) for one in metadata]))
+                add(tuple([_metadata_info(one) for one in metadata]))
                 continue
             if infos is None:
                 infos = known[key] = tuple([_metadata_info(one) for one in metadata])
-            made.append(infos)
+            add(infos)
         if any(facts.function is not None for facts in set(types)):
             for i, facts in enumerate(types):
                 if facts.function is not None and len(made[i]) > 1 and _UNDEFINED in made[i]:

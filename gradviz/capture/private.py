@@ -69,13 +69,17 @@ def without_subclasses() -> Any:
     return torch._C.DisableTorchFunction()
 
 
-def is_wrapped_number(tensor: torch.Tensor) -> bool:
+def smaller(dtype: torch.dtype) -> torch.Tensor | None:
+    """A 0-dim tensor of a smaller dtype, for `is_wrapped_number`. None where a Python number never has this one."""
+    return _probe.small.get(dtype)
+
+
+def is_wrapped_number(tensor: torch.Tensor, smaller: torch.Tensor) -> bool:
     """Whether a 0-dim tensor is a Python number that autograd wrapped, as in `x * 2.5`.
 
     Type promotion tells: only a wrapped number leaves the dtype of a smaller 0-dim tensor alone (but for its category).
     """
-    small = _probe.small.get(tensor.dtype)
-    return small is not None and torch.result_type(small, tensor) != tensor.dtype
+    return torch.result_type(smaller, tensor) is not tensor.dtype
 
 
 def made_as(tensor: torch.Tensor) -> str:

@@ -43,7 +43,7 @@ class _Facts(NamedTuple):
 
     info: TensorInfo
     nbytes: int | None
-    may_be_number: bool
+    smaller: torch.Tensor | None  # what `private.is_wrapped_number` compares with; None where none can be such a number
     forms: dict[tuple[str, StorageKind, bool], SavedTensor]  # by slot, kind of storage, whether it is a view
 
     def form(self, slot: str, kind: StorageKind, view: bool) -> SavedTensor:
@@ -85,13 +85,13 @@ class SavedReader:
         if found is None:
             return None
         known = self._storage_ids.get(found[0])
-        return self._new_storage(*found, None) if known is None else known
+        return self._new_storage(*found, tensor, None) if known is None else known
 
-    def _new_storage(self, identity: int, nbytes: int, number: torch.Tensor | None) -> int:
-        """The number of a storage met for the first time. `number` is given where it may hold a Python number."""
+    def _new_storage(self, identity: int, nbytes: int, tensor: torch.Tensor, smaller: torch.Tensor | None) -> int:
+        """The number of a storage met for the first time, in `tensor`. `smaller` is given where that may be a Python number."""
         kind: StorageKind = self._owners.get(identity)  # type: ignore[assignment]
         if kind is None:
-            kind = "number" if number is not None and private.is_wrapped_number(number) else "activation"
+            kind = "number" if smaller is not None and private.is_wrapped_number(tensor, smaller) else "activation"
         made = self._storage_ids[identity] = len(self.storages)
         self.storages.nbytes.append(nbytes if type(nbytes) is int else -1)  # asking a symbolic size would fix it
         self.storages.kind.append(kind)
@@ -99,8 +99,10 @@ class SavedReader:
 
     def read(self, nodes: Sequence[Node], into: NodeColumns) -> None:
         """Everything that the nodes saved. Never raises for a freed, hooked or modified slot: that is its state."""
-        plans, kinds = self._plans, self.storages.kind
+        plans, kinds, owners, is_number = self._plans, self.storages.kind, self._owners, private.is_wrapped_number
+        add_kind, add_bytes = kinds.append, self.storages.nbytes.append
         leaves, of_leaves, ids, facts_of = self._leaves, self._of_leaves, self._storage_ids, self._facts
+        nothing_in: dict[tuple[str, ...], Mapping[str, Any]] = {}  # attributes by the slots that hold nothing
         begin, forms, add = into.saved.first.append, into.saved.form, into.saved.add
         add_form, add_storage, add_attributes = forms.append, into.saved.storage.append, into.attributes.append
         for i, node in enumerate(nodes):
@@ -110,7 +112,7 @@ class SavedReader:
             slots, plain, values, custom = plan
             first = len(forms)
             begin(first)
-            empty: list[str] | tuple[()] = ()
+            empty: tuple[str, ...] = ()
             calm = True  # whether all slots are live
             for name, fetch in slots:
                 try:
@@ -130,7 +132,7 @@ class SavedReader:
                     calm = False
                     continue
                 if tensor is None:
-                    empty = [*empty, name]
+                    empty = (*empty, name)
                     continue
                 # The usual case, written out: an ordinary tensor that nobody has modified. All else goes to `_slot`.
                 leaf = leaves.get(id(tensor))
@@ -139,12 +141,21 @@ class SavedReader:
                     if leaf is None and (kind is _Tensor or kind is _Parameter) and not tensor._version:
                         memory = tensor.untyped_storage()  # raises for a sparse layout
                         identity = memory._cdata
-                        facts = facts_of[tensor.shape, tensor.dtype, tensor.device]
+                        _, _, smaller, of_facts = facts_of[tensor.shape, tensor.dtype, tensor.device]
                         storage = ids.get(identity)
                         if storage is None:
-                            storage = self._new_storage(identity, memory.nbytes(), tensor if facts[2] else None)
+                            nbytes = memory.nbytes()
+                            if identity in owners or type(nbytes) is not int:
+                                storage = self._new_storage(identity, nbytes, tensor, smaller)
+                            else:  # `_new_storage`, written out
+                                number = smaller is not None and is_number(tensor, smaller)
+                                storage = ids[identity] = len(kinds)
+                                add_kind("number" if number else "activation")
+                                add_bytes(nbytes)
                         alike = name, kinds[storage], tensor._is_view()
-                        form = facts[3].get(alike) or facts.form(*alike)
+                        form = of_facts.get(alike)
+                        if form is None:
+                            form = facts_of[tensor.shape, tensor.dtype, tensor.device].form(*alike)
                         add_form(form)
                         add_storage(storage)
                         continue
@@ -166,8 +177,13 @@ class SavedReader:
                 for name in freed:
                     add(SavedTensor(name, None, None, None, "freed"))
                     calm = False
-                empty = [name for name in empty if name not in freed]
-            add_attributes(self._read_attributes(node, plain, values, empty) if plain or empty else NO_ATTRIBUTES)
+                empty = tuple([name for name in empty if name not in freed])
+            if plain:
+                add_attributes(self._read_attributes(node, plain, values, empty))
+            elif empty:
+                add_attributes(nothing_in.get(empty) or nothing_in.setdefault(empty, _attributes((), (), empty)))
+            else:
+                add_attributes(NO_ATTRIBUTES)
             if not calm:
                 into.flags[i] = (*into.type[i].flags, *_flags(forms[first:]))
         begin(len(forms))
@@ -200,7 +216,7 @@ class SavedReader:
         leaf: int | None = None,
     ) -> SavedTensor:
         """One slot that holds `tensor`."""
-        info, nbytes, may_be_number, _ = self._facts_of(tensor)
+        info, nbytes, smaller, _ = self._facts_of(tensor)
         number: int | None = None
         kind: StorageKind | None = None
         if is_plain(tensor):
@@ -209,7 +225,7 @@ class SavedReader:
                 identity = memory._cdata
                 number = self._storage_ids.get(identity)
                 if number is None:
-                    number = self._new_storage(identity, memory.nbytes(), tensor if may_be_number else None)
+                    number = self._new_storage(identity, memory.nbytes(), tensor, smaller)
                 kind = self.storages.kind[number]
             except (RuntimeError, NotImplementedError):
                 note = note or f"torch does not tell the memory of a tensor with layout {info.layout}"
@@ -329,7 +345,9 @@ def _fetch_all(plain: tuple[str, ...]) -> _Fetch | None:
 
 def _facts(tensor: torch.Tensor) -> _Facts:
     info = tensor_info(tensor)
-    return _Facts(info, element_bytes(info, tensor.dtype.itemsize), info.shape == () and info.device == "cpu", {})
+    may_be_number = info.shape == () and info.device == "cpu"
+    smaller = private.smaller(tensor.dtype) if may_be_number else None
+    return _Facts(info, element_bytes(info, tensor.dtype.itemsize), smaller, {})
 
 
 def _shown(name: str) -> str:

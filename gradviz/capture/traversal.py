@@ -49,6 +49,7 @@ def _traverse(starts: Sequence[Node], nodes: list[Node]) -> Traversal:
     protect, band, last, small = keepalive.NEEDED, keepalive.BAND, LAST, keepalive.SMALL
     for consumer, node in enumerate(nodes):  # grows while it is read
         sequence = sequences[consumer]
+        floor = sequence - sequence % band
         kept: list[Node] | None = None
         position = -1
         for child, output in node.next_functions:
@@ -69,7 +70,7 @@ def _traverse(starts: Sequence[Node], nodes: list[Node]) -> Traversal:
             at_output(output)
             at_position(position)
             # keepalive.must_keep, written out: this line runs once per edge
-            if protect and number != last and (number // band != sequence // band or number >= sequence):
+            if protect and not (floor <= number < sequence) and number != last:
                 if kept is None:
                     kept = [child]
                 else:
