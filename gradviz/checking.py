@@ -105,17 +105,18 @@ def check_target(
         evidence = replace(reader.read(subject), guessed=guessed, unfinished=guessed and bool(live.notes))
         return _with_gradients(evidence, subject, None, vanishing, exploding) if values else evidence
 
-    captured = run_target(
-        target,
-        arguments,
-        at=at,
-        keep_going=keep_going,
-        read=read,
-        record=record,
-        calls=steps,
-        afterwards=reader.afterwards,
-        around=around,
-    )
+    with reader.leaf_watch.optimizers_watched():
+        captured = run_target(
+            target,
+            arguments,
+            at=at,
+            keep_going=keep_going,
+            read=read,
+            record=record,
+            calls=steps,
+            afterwards=reader.afterwards,
+            around=around,
+        )
     with around():
         every = _with_other_calls([captured.result, *captured.later])
         findings = run(every, only=only, ignore=ignore, values=values)

@@ -7,7 +7,7 @@ related to the graph by node id and storage id.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from gradviz.graph import Graph, SourceLine, TensorInfo
@@ -189,6 +189,13 @@ class Earlier(NamedTuple):
     leaves: tuple[str, ...]  # names of variables that were leaves of that graph
 
 
+class Handled(NamedTuple):
+    """What the code did with a leaf and its gradient between two backward calls that reached it."""
+
+    updated: bool  # changed in place, or in an optimizer that took a step
+    reset: bool | None  # `.grad` was emptied, replaced or zeroed; None when it was changed in place, nobody knows how
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Everything that checks look at. The defaults mean "nothing known", and a check then says nothing or says so."""
@@ -200,6 +207,7 @@ class Evidence:
     guessed: bool = False  # nobody named the outputs: they are the tensors that were left when the script ended
     unfinished: bool = False  # the script failed in a forward pass, and this is what it had computed by then
     grad_enabled: bool = True
+    backward: SourceLine | None = None  # the line that makes the call
     since: int = 0  # sequence number at the previous backward call of the run: what ran before has a lower one
     models: tuple[Model, ...] = ()
     parameters: tuple[Parameter, ...] = ()
@@ -210,6 +218,8 @@ class Evidence:
     copies: tuple[Copy, ...] = ()
     carried: tuple[Carried, ...] = ()
     earlier: tuple[Earlier, ...] = ()
+    handled: Mapping[int, tuple[Handled, ...]] = field(default_factory=dict)  # by node of the leaf, the last time last
+    may_skip: bool = False  # a GradScaler leaves out steps of optimizers when it meets gradients that are not finite
     used_later: frozenset[str] = frozenset()  # names of parameters that other backward calls of the run use
     nonzero_later: frozenset[str] = frozenset()  # names of leaves with a gradient that is not all zero at other calls
     values: Values | None = None

@@ -41,6 +41,7 @@ def _installed() -> dict[str, object]:
 def _installed_in_torch() -> dict[str, object]:
     import torch
     from torch.nn.modules import module
+    from torch.optim import optimizer
     from torch.overrides import _get_current_function_mode_stack
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -55,6 +56,10 @@ def _installed_in_torch() -> dict[str, object]:
     found["grad mode"] = torch.is_grad_enabled()
     found["inference mode"] = torch.is_inference_mode_enabled()
     found["anomaly mode"] = torch.is_anomaly_enabled()
+    found["optimizer hooks"] = [
+        list(optimizer._global_optimizer_pre_hooks),
+        list(optimizer._global_optimizer_post_hooks),
+    ]
     found["nn.Module.__call__"] = torch.nn.Module.__call__
     return found
 

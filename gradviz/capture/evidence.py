@@ -19,6 +19,7 @@ from gradviz.capture.carried import carried_by_outputs, carried_by_variables
 from gradviz.capture.copies import copies
 from gradviz.capture.description import Walked
 from gradviz.capture.find import Namespace
+from gradviz.capture.leaf_watch import LeafWatch
 from gradviz.capture.naming import outermost_modules
 from gradviz.capture.private import peek_sequence, without_subclasses
 from gradviz.capture.recorder import Recording
@@ -86,6 +87,7 @@ class EvidenceReader:
     ) -> None:
         self._model, self._optimizer, self._values = model, optimizer, values
         self.recording = recording
+        self.leaf_watch = LeafWatch(values=values)
         self._earlier: list[Earlier] = []
         self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
 
@@ -118,9 +120,10 @@ class EvidenceReader:
     def afterwards(self, evidence: Evidence, filled: bool) -> Evidence:
         """The same evidence when backward has run, with what it left in `.grad`."""
         live, self._parameters = self._parameters, []
-        if not filled:
-            return evidence
         with without_subclasses():
+            self.leaf_watch.after(filled)
+            if not filled:
+                return replace(evidence, handled={})
             parameters = tuple(
                 one._replace(has_grad=tensor.grad is not None) for one, tensor in zip(evidence.parameters, live)
             )
@@ -137,6 +140,8 @@ class EvidenceReader:
         graph = walked.graph
         return Evidence(
             graph,
+            handled=self.leaf_watch.before(walked.variables) if subject.call is not None else {},
+            may_skip=next(_held_objects(subject.variables, torch.amp.GradScaler), None) is not None,
             call=subject.call,
             after=subject.call is None and _has_run(graph),
             recorded=self.recording is not None,
@@ -222,11 +227,7 @@ class EvidenceReader:
         if self._optimizer is not None:
             return [("optimizer", self._optimizer)]
         found: dict[int, tuple[str, torch.optim.Optimizer]] = {}
-        for namespace in variables:
-            for name, value in namespace.items():
-                if issubclass(type(value), torch.optim.Optimizer):
-                    found.setdefault(id(value), (name, value))  # type: ignore[arg-type]
-        for name, value in _attributes(variables, torch.optim.Optimizer):
+        for name, value in _held_objects(variables, torch.optim.Optimizer):
             found.setdefault(id(value), (name, value))
         return list(found.values())
 
@@ -261,6 +262,15 @@ def _joined(outer: str, inner: str) -> str:
 def _has_run(graph: Graph) -> bool:
     """Whether backward has gone through the graph: it has freed something, or left gradients."""
     return any("freed" in node.flags for node in graph.nodes) or any(leaf.has_grad for leaf in graph.leaves)
+
+
+def _held_objects(variables: Sequence[Namespace], kind: type) -> Iterator[tuple[str, Any]]:
+    """Variables of this kind, then such attributes of the user's objects."""
+    for namespace in variables:
+        for name, value in list(namespace.items()):
+            if issubclass(type(value), kind):
+                yield name, value
+    yield from _attributes(variables, kind)
 
 
 def _attributes(variables: Sequence[Namespace], kind: type) -> Iterator[tuple[str, Any]]:
@@ -334,4 +344,5 @@ def _with_code(evidence: Evidence, spot: Spot) -> Evidence:
         one._replace(grad_read=next((reads[name] for name in one.names if name in reads), None))
         for one in evidence.held
     )
-    return replace(evidence, trails=trails, changes=made, held=held)
+    backward = spot.body.line(spot.line) if evidence.call is not None and spot.line is not None else None
+    return replace(evidence, trails=trails, changes=made, held=held, backward=backward)

@@ -35,7 +35,9 @@ class Body(NamedTuple):
 
     def source(self, node: ast.AST) -> SourceLine:
         """The line of a node."""
-        number = getattr(node, "lineno", 0)
+        return self.line(getattr(node, "lineno", 0))
+
+    def line(self, number: int) -> SourceLine:
         return SourceLine(self.file, number, self.function, linecache.getline(self.file, number).strip())
 
 

@@ -73,15 +73,33 @@ class _Reader:
 
 def nonfinite(tensor: torch.Tensor) -> int | None:
     """How many elements are NaN or Inf; None where there are no numbers to read."""
-    if tensor.is_meta or tensor.is_nested or type(tensor).__name__ == "FakeTensor":
+    if _has_no_numbers(tensor):
         return None
     if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
         return 0
     with torch.no_grad():
-        dense: Any = tensor.detach()
-        if dense.layout != torch.strided:
-            dense = dense.coalesce().values() if dense.layout == torch.sparse_coo else dense.values()
+        dense = _dense(tensor)
         return int(dense.numel() - torch.isfinite(dense).sum())
+
+
+def is_zero(tensor: torch.Tensor) -> bool | None:
+    """Whether all elements are zero; None where there are no numbers to read."""
+    if _has_no_numbers(tensor):
+        return None
+    with torch.no_grad():
+        return not bool(_dense(tensor).any())
+
+
+def _has_no_numbers(tensor: torch.Tensor) -> bool:
+    return tensor.is_meta or tensor.is_nested or type(tensor).__name__ == "FakeTensor"
+
+
+def _dense(tensor: torch.Tensor) -> Any:
+    """The elements that are there: all, or those that a sparse tensor names."""
+    dense: Any = tensor.detach()
+    if dense.layout != torch.strided:
+        dense = dense.coalesce().values() if dense.layout == torch.sparse_coo else dense.values()
+    return dense
 
 
 def _live(node: Any, slot: str) -> torch.Tensor | None:

@@ -178,4 +178,26 @@ NEAR: dict[str, str] = {
         loss = sum(x * i for i in range(4_000)).sum()
         loss.backward()
     """,
+    "gradient-not-reset": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            loss = model(torch.ones(2, 3)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+    """,
+    "no-update": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            loss = model(torch.ones(2, 3)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
 }

@@ -1,0 +1,204 @@
+"""What the code does from one backward call to the next: scripts that forget to reset or to update, and those that seem to."""
+
+from __future__ import annotations
+
+import gc
+import textwrap
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+
+from gradviz.capture.leaf_watch import LeafWatch
+from gradviz.evidence import Handled
+from tests.health.test_scripts import check, written
+
+MODEL = """
+import torch
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.ones(2, 3)
+"""
+
+
+def found_in(text: str, folder: Path, *options: str) -> list[dict[str, str]]:
+    found, _ = check(written(folder, MODEL + textwrap.dedent(text)), *options)
+    return [one for one in found if one["severity"] != "note"]
+
+
+WRONG = {
+    "a fused optimizer": (
+        "gradient-not-reset",
+        """
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        for step in range(3):
+            model(data).sum().backward()
+            optimizer.step()
+        """,
+    ),
+    "a fused optimizer after the reset": (
+        "no-update",
+        """
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        for step in range(3):
+            model(data).sum().backward()
+            optimizer.zero_grad()
+            optimizer.step()
+        """,
+    ),
+    "an update by hand": (
+        "gradient-not-reset",
+        """
+        w = torch.ones(3, requires_grad=True)
+        for step in range(3):
+            (w * data).sum().backward()
+            with torch.no_grad():
+                w -= 0.1 * w.grad
+        """,
+    ),
+    "an optimizer of one's own that writes to data": (
+        "gradient-not-reset",
+        """
+        class Mine(torch.optim.Optimizer):
+            def step(self):
+                for group in self.param_groups:
+                    for one in group["params"]:
+                        one.data.sub_(0.1 * one.grad)
+        mine = Mine(model.parameters(), {})
+        for step in range(3):
+            model(data).sum().backward()
+            mine.step()
+        """,
+    ),
+    "no step at all": (
+        "no-update",
+        """
+        for step in range(3):
+            optimizer.zero_grad()
+            model(data).sum().backward()
+        """,
+    ),
+    "a gradient of a gradient between": (
+        "gradient-not-reset",
+        """
+        for step in range(3):
+            x = data.clone().requires_grad_()
+            y = model(x).square().sum()
+            (slope,) = torch.autograd.grad(y, x, create_graph=True)
+            (y + slope.square().sum()).backward()
+            optimizer.step()
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_it_is_found(name: str, tmp_path: Path) -> None:
+    id, text = WRONG[name]
+    (found,) = found_in(text, tmp_path, "--steps", "6")
+    backward = 1 + next(
+        i for i, line in enumerate((tmp_path / "script.py").read_text().split("\n")) if "backward()" in line
+    )
+    assert found["id"] == id and f"script.py:{backward}" in found["where"]
+
+
+def test_the_advice_names_who_resets(tmp_path: Path) -> None:
+    (found,) = found_in(WRONG["a fused optimizer"][1], tmp_path)
+    assert "optimizer.zero_grad()" in found["fix"]
+    (found,) = found_in(WRONG["an update by hand"][1], tmp_path)
+    assert "w.grad = None" in found["fix"]
+
+
+RIGHT = {
+    "three calls for one update": """
+        for step in range(6):
+            model(data).sum().backward()
+            if step % 3 == 2:
+                optimizer.step()
+                optimizer.zero_grad()
+        """,
+    "two networks against each other": """
+        critic = torch.nn.Linear(1, 1)
+        second = torch.optim.Adam(critic.parameters())
+        for step in range(3):
+            second.zero_grad()
+            critic(torch.ones(2, 1)).sum().backward()
+            critic(model(data).detach()).sum().backward()
+            second.step()
+            optimizer.zero_grad()
+            critic(model(data)).sum().backward()
+            optimizer.step()
+        """,
+    "clipped and reset": """
+        for step in range(3):
+            optimizer.zero_grad(set_to_none=False)
+            model(data).sum().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+        """,
+    "steps that a scaler may skip": """
+        scaler = torch.amp.GradScaler("cpu")
+        for step in range(3):
+            optimizer.zero_grad()
+            scaler.scale(model(data).sum() * 1e38).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        """,
+    "a closure": """
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+        def closure():
+            optimizer.zero_grad()
+            loss = model(data).square().sum()
+            loss.backward()
+            return loss
+        for step in range(2):
+            optimizer.step(closure)
+        """,
+    "an update through data": """
+        w = torch.ones(3, requires_grad=True)
+        for step in range(3):
+            (w * data).square().sum().backward()
+            w.data -= 0.1 * w.grad
+            w.grad = None
+        """,
+    "gradients that are only looked at": """
+        for step in range(3):
+            loss = model(data).square().sum()
+            for name, gradient in zip("wb", torch.autograd.grad(loss, list(model.parameters()))):
+                print(name, gradient)
+        """,
+}
+
+
+@pytest.mark.parametrize("values", [[], ["--values"]], ids=["", "values"])
+@pytest.mark.parametrize("name", RIGHT)
+def test_nothing_is_found(name: str, values: list[str], tmp_path: Path) -> None:
+    found = {one["id"] for one in found_in(RIGHT[name], tmp_path, "--steps", "6", *values)}
+    assert not found & {"gradient-not-reset", "no-update"}
+
+
+def test_numbers_tell_what_clipping_hides(tmp_path: Path) -> None:
+    """A gradient that was changed in place may have been zeroed; only its numbers tell."""
+    text = """
+        for step in range(3):
+            model(data).sum().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+        """
+    assert found_in(text, tmp_path) == []
+    assert [one["id"] for one in found_in(text, tmp_path, "--values")] == ["gradient-not-reset"]
+
+
+def test_the_watch_keeps_nothing_alive() -> None:
+    watch = LeafWatch(values=False)
+    leaf = torch.ones(3, requires_grad=True)
+    for expected in ({}, {7: (Handled(updated=False, reset=False),)}):
+        assert watch.before({7: leaf}) == expected
+        leaf.sum().backward()
+        watch.after(True)
+    gone = weakref.ref(leaf), weakref.ref(leaf.grad)
+    del leaf
+    gc.collect()
+    assert [one() for one in gone] == [None, None]
+    assert watch.before({7: torch.ones(3, requires_grad=True)}) == {}
