@@ -26,6 +26,9 @@ from gradviz.errors import NoGraphError, TargetError
 
 T = TypeVar("T")
 
+PARTS = 4
+"""Of several calls, at most this many for each: a call with `create_graph` is a part of a step, read with the one that ends it."""
+
 
 class Run(Generic[T]):
     """One run of one target. Reads at most once."""
@@ -51,6 +54,8 @@ class Run(Generic[T]):
         self._recording = recording
         self._need_graph = need_graph
         self._wanted = calls
+        self._most = calls if calls == 1 else calls * PARTS
+        self._steps = 0
         self._afterwards = afterwards
         self._around = around
         self._calls = 0
@@ -83,7 +88,8 @@ class Run(Generic[T]):
 
     @property
     def _done(self) -> bool:
-        return len(self._results) >= self._wanted or self._error is not None or self._failure is not None
+        enough = self._steps >= self._wanted or len(self._results) >= self._most
+        return enough or self._error is not None or self._failure is not None
 
     def _awaited(self) -> str:
         if self._at is None and self._target.name:
@@ -130,7 +136,9 @@ class Run(Generic[T]):
         if self._target.name:
             self._read_named(variables)
             return
-        title = self._target.title if self._at is None else f"{self._target.title}, backward call {self._at}"
+        title = self._target.title
+        if self._at is not None or self._calls > 1:
+            title += f", backward call {self._calls}"
         names: tuple[str, ...] = ()
         if len(outputs) > 1:
             names = tuple(name_of(output, variables) or f"output[{i}]" for i, output in enumerate(outputs))
@@ -145,6 +153,7 @@ class Run(Generic[T]):
         try:
             with untraced(), self._around():
                 self._results.append(self._read(live))
+            self._steps += not live.create_graph
         finally:
             self._reader = None
 

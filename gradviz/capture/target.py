@@ -75,7 +75,8 @@ def run_target(
         record: note module calls and source lines while the script runs, which takes some time.
         need_graph: without it, a script is read when it has ended, all its variables and whatever they hold, unless `at` is
             given; a name may stand for anything.
-        calls: how many backward calls in a row to read, from the first one looked at on. A script may end before.
+        calls: how many backward calls in a row to read, from the first one looked at on. Above 1, those with `create_graph` are
+            read in addition, as parts of a step. A script may end before.
         afterwards: called when the engine has ended after a call that was read, with that result and whether all leaves got
             their `.grad`; what it returns takes the result's place. The script then is stopped after the engine, not before.
         around: makes a context that is entered while tensors are read, and left while the user's code runs.

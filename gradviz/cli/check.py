@@ -46,7 +46,7 @@ def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     default=3,
     show_default=True,
     metavar="N",
-    help="Look at N backward calls in a row; growth shows from 3 on.",
+    help="Look at N backward calls in a row, and the create_graph calls between; growth shows from 3 on.",
 )
 @click.option("--values", is_flag=True, help="Also read numbers and compute gradients: NaN, Inf, vanishing and more.")
 @click.option(

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 from gradviz.capture.leaf_watch import LeafWatch
+from gradviz.cli.main import cli
 from gradviz.evidence import Handled
 from tests.health.test_scripts import check, written
 
@@ -101,6 +103,21 @@ def test_it_is_found(name: str, tmp_path: Path) -> None:
         i for i, line in enumerate((tmp_path / "script.py").read_text().split("\n")) if "backward()" in line
     )
     assert found["id"] == id and f"script.py:{backward}" in found["where"]
+
+
+def test_calls_with_create_graph_are_parts_of_a_step(tmp_path: Path) -> None:
+    """Without --steps three steps are looked at, as many calls as they have; and at most four for each."""
+    (found,) = found_in(WRONG["a gradient of a gradient between"][1], tmp_path)
+    assert found["id"] == "gradient-not-reset"
+    endless = """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        for step in range(100):
+            print("call", step + 1)
+            torch.autograd.grad(w.square().sum(), w, create_graph=True)
+        """
+    report = CliRunner().invoke(cli, ["check", str(written(tmp_path, endless))])
+    assert "on 12 graphs" in report.output and "call 13" not in report.output
 
 
 def test_the_advice_names_who_resets(tmp_path: Path) -> None:
