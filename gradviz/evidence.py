@@ -175,6 +175,7 @@ class Carried(NamedTuple):
     nbytes: int | None = None
     source: SourceLine | None = None
     joints: tuple[tuple[int, int], ...] = ()
+    added: SourceLine | None = None  # the line that puts it into the variable, when that is a container
     repeats: bool = False  # a joint whose two ends one line of code made, in this step and in an earlier one
 
 

@@ -87,4 +87,5 @@ def _older(graph: Graph, since: int, name: str) -> Carried | None:
         for edge in graph.edges
         if edge.producer in old and edge.consumer not in old
     )
-    return Carried(name, len(old), nbytes, first.source if first is not None else None, joints, repeats)
+    source = first.source if first is not None else None
+    return Carried(name, len(old), nbytes, source, joints, repeats=repeats)

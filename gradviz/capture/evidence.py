@@ -24,7 +24,7 @@ from gradviz.capture.naming import outermost_modules
 from gradviz.capture.private import peek_sequence, without_subclasses
 from gradviz.capture.recorder import Recording
 from gradviz.capture.tensors import grad_fn_of, tensor_info
-from gradviz.capture.trail import Spot, changes, grad_reads, own_attributes, spot_at, spot_at_end, trail
+from gradviz.capture.trail import Spot, additions, changes, grad_reads, own_attributes, spot_at, spot_at_end, trail
 from gradviz.capture.values import values_of
 from gradviz.capture.walker import capture
 from gradviz.evidence import (
@@ -114,7 +114,7 @@ class EvidenceReader:
         if spot is not None:
             evidence = _with_code(evidence, spot)
         if subject.call is not None and not subject.create_graph:
-            evidence = self._with_history(evidence, subject, attribution)
+            evidence = self._with_history(evidence, subject, spot, attribution)
         return evidence
 
     def afterwards(self, evidence: Evidence, filled: bool) -> Evidence:
@@ -233,7 +233,7 @@ class EvidenceReader:
 
     # -- from call to call ----------------------------------------------------------------------------------------------
 
-    def _with_history(self, evidence: Evidence, subject: Subject, attribution: Any) -> Evidence:
+    def _with_history(self, evidence: Evidence, subject: Subject, spot: Spot | None, attribution: Any) -> Evidence:
         """What reaches back behind the previous call; then this call becomes an earlier one."""
         assert subject.call is not None
         earlier = tuple(self._earlier)
@@ -241,7 +241,9 @@ class EvidenceReader:
         carried = [*carried_by_outputs(evidence.graph, since)] if earlier else []
         if earlier:
             attributes = _tensor_attributes(subject.variables)
-            carried += carried_by_variables(evidence, subject.variables, attributes, since, attribution)
+            added = additions(spot) if spot is not None else {}
+            for one in carried_by_variables(evidence, subject.variables, attributes, since, attribution):
+                carried.append(one._replace(added=added.get(one.name)))
         graph = evidence.graph
         leaves = tuple(name for leaf in graph.leaves if leaf.kind == "input" for name in leaf.names)
         output = ", ".join(root.name for root in graph.roots[:3])

@@ -82,6 +82,24 @@ def changes(spot: Spot) -> Iterator[Change]:
                         yield _change(spot.body, call, call.func.value)
 
 
+_ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
+
+
+def additions(spot: Spot) -> dict[str, SourceLine]:
+    """Where the code puts something into a container, by the container's name: `losses.append(loss)`, `losses[step] = loss`."""
+    found: dict[str, SourceLine] = {}
+    for statement in spot.body.statements:
+        node = statement.node
+        into = [target.value for target in getattr(node, "targets", ()) if isinstance(target, ast.Subscript)]
+        for expression in own_expressions(node):
+            for call in ast.walk(expression):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _ADDING:
+                    into.append(call.func.value)
+        for container in into:
+            found.setdefault(ast.unparse(container), spot.body.source(node))
+    return found
+
+
 def _change(body: Body, node: ast.AST, target: ast.expr) -> Change:
     while isinstance(target, ast.Subscript) or (isinstance(target, ast.Attribute) and target.attr == "data"):
         target = target.value

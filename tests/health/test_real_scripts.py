@@ -244,3 +244,40 @@ def test_layers_in_a_plain_list_are_never_updated(container: str, code: int, tmp
             and one["summary"].startswith("4 parameters")
             and "ModuleList" in one["fix"]
         )
+
+
+@pytest.mark.parametrize("adding", ["kept.append(loss)", "kept.insert(0, loss)", "kept[step] = loss"])
+def test_a_container_that_grows_is_told_with_the_line_that_adds_to_it(adding: str, tmp_path: Path) -> None:
+    text = f"""
+    import torch
+    w = torch.ones(3, requires_grad=True)
+    kept = {"{}" if "=" in adding else "[]"}
+    for step in range(3):
+        loss = (w * step).square().sum()
+        loss.backward()
+        {adding}
+    """
+    found, code = check(written(tmp_path, text))
+    (finding,) = [one for one in found if one["id"] == "growing-graph"]
+    assert code == 1 and "script.py:8" in finding["where"] and adding in finding["why"]
+
+
+@pytest.mark.parametrize("change", ["h += 1", "h.add_(1)", "h[0] = 1"])
+def test_a_change_inside_a_module_is_told_with_its_line(change: str, tmp_path: Path) -> None:
+    """The tensor has no name any more when backward is called; the graph has the line."""
+    text = f"""
+    import torch
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            h = x.exp()
+            y = torch.zeros(2, 3)
+            y += h
+            {change}
+            return (h * y).sum()
+    loss = Net()(torch.ones(2, 3, requires_grad=True))
+    loss.backward()
+    """
+    found, code = check(written(tmp_path, text))
+    (finding,) = [one for one in found if one["id"] == "stale-saved"]
+    assert code == 1 and "changed in" in finding["where"] and "script.py:8" in finding["where"]
+    assert change in finding["why"] and "y += h" not in finding["why"]

@@ -215,7 +215,7 @@ def _growing(evidence: Evidence, one: Carried, last: Carried) -> Found:
     held = (
         f"{one_line(one.name)} holds" if one.name else f"the graph of {listed(root.name for root in graph.roots)} holds"
     )
-    source = one.source or (graph.nodes[joints[0].producer].source if joints else None)
+    source = one.added or one.source or (graph.nodes[joints[0].producer].source if joints else None)
     carrier = f", through {listed(names)}" if names and not one.name else ""
     why = (
         f"at backward call {call} {held} {plural(one.nodes, 'node')} from before call {previous}{carrier}; at call "

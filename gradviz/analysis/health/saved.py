@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.words import code, line, listed, title_and_code, verb
 from gradviz.analysis.health.words import where as place
 from gradviz.evidence import Change, Evidence, Held
-from gradviz.graph import SavedTensor, SourceLine
+from gradviz.graph import Graph, SavedTensor, SourceLine
 from gradviz.wording import one_line, tensor_line
 
 
@@ -59,7 +60,7 @@ def _finding(evidence: Evidence, members: list[_Stale]) -> Found:
         savers.append(f"{len(members) - 4:,} more slots hold it")
     now = f"it is at version {first.slot.version} now, and was at another when it was saved"
     saved_at = graph.nodes[first.node].source
-    changed = _changes(evidence, names, saved_at, owners)
+    changed = _changes(evidence, names, saved_at, owners) or _recorded_changes(graph, first.node)
     why = "; ".join([*savers, now])
     if changed:
         why += (
@@ -128,6 +129,22 @@ def _changes(
         if concerned and change.source != saved_at and change.source not in found:
             found.append(change.source)
     return found
+
+
+_IN_PLACE = re.compile(r"""[-+*/%@&|^]=|[a-z0-9]_\(|\]\s*=(?!=)""")  # `h += 1`, `h.add_(1)`, `h[0] = 1`
+
+
+def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
+    """Lines of operations that were recorded later, and took the place of what the saver made or used, as their text says."""
+    makers = {saver, *(edge.producer for edge in graph.inputs(saver))}
+    found = []
+    for maker in sorted(makers):
+        for edge in graph.consumers(maker):
+            node = graph.nodes[edge.consumer]
+            later = (node.sequence or 0) > (graph.nodes[saver].sequence or 0)
+            if later and edge.position == 0 and node.source is not None and _IN_PLACE.search(node.source.text):
+                found.append(node.source)
+    return list(dict.fromkeys(found))
 
 
 def _updates(evidence: Evidence, change: Change, names: tuple[str, ...]) -> bool:
