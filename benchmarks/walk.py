@@ -6,7 +6,8 @@
 
 Bare: a loop over `next_functions` with a set, on an equal graph that nobody touched before (cold) or again on the same one
 (warm). Every number is the best of three, each on a fresh graph. The collector is off for the bare loop too; for the million it is
-also measured with the collector on, as anybody would write that loop.
+also measured with the collector on, as anybody would write that loop. Questions: the bare loop that also asks torch all that a
+walk asks, and keeps nothing.
 """
 
 from __future__ import annotations
@@ -81,6 +82,27 @@ def bare(y: torch.Tensor) -> int:
     return len(seen)
 
 
+def questions(y: torch.Tensor) -> int:
+    """What a walk with saved tensors has to ask torch about a chain of `tanh`, keeping none of the answers: its floor."""
+    seen = {y.grad_fn}
+    stack = [y.grad_fn]
+    while stack:
+        node: Any = stack.pop()
+        node._sequence_nr()
+        (made,) = node._input_metadata
+        made.shape, made.dtype, made.device  # noqa: B018
+        saved = getattr(node, "_raw_saved_result", None)
+        if saved is not None and saved.unpack_hook is None:
+            kept = saved.data
+            memory = kept.untyped_storage()
+            kept._version, kept._is_view(), kept.shape, kept.dtype, kept.device, memory._cdata, memory.nbytes()
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen:
+                seen.add(child)
+                stack.append(child)
+    return len(seen)
+
+
 def seconds(make: Callable[[], torch.Tensor], run: Callable[[torch.Tensor], Any], *, warm: bool = False) -> float:
     """The best of some runs. The graph is walked once with keepers before it is deleted, or the process would crash."""
     best = math.inf
@@ -141,9 +163,10 @@ def against_torchviz() -> None:
 
 _MILLION = """
 import gc, os, sys, time
-from benchmarks.walk import bare, chain
+from benchmarks.walk import bare, chain, questions
 from gradviz.capture.walker import capture
-runs = {"bare": bare, "bare, collector off": bare, "saved=False": lambda y: capture(y, saved=False), "walk": capture}
+runs = {"bare": bare, "bare, collector off": bare, "questions": questions, "walk": capture}
+runs["saved=False"] = lambda y: capture(y, saved=False)
 capture(chain(100))
 y = chain(int(sys.argv[2]))
 gc.collect()
@@ -176,7 +199,7 @@ os._exit(0)
 
 def million() -> None:
     """Processor seconds of the chain of a million, the walks in turn so that a busy machine slows all of them; then pictures."""
-    labels = ("bare", "bare, collector off", "saved=False", "walk")
+    labels = ("bare", "bare, collector off", "questions", "saved=False", "walk")
     best = dict.fromkeys(labels, math.inf)
     for _ in range(ROUNDS):
         for label in labels:
