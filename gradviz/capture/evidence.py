@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import FrameType, FunctionType, ModuleType
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -21,10 +21,11 @@ from gradviz.capture.description import Walked
 from gradviz.capture.find import Namespace
 from gradviz.capture.leaf_watch import LeafWatch
 from gradviz.capture.naming import outermost_modules
+from gradviz.capture.objects import attribute_tensors, attributes_of_type, of_type
 from gradviz.capture.private import peek_sequence, without_subclasses
 from gradviz.capture.recorder import Recording
 from gradviz.capture.tensors import grad_fn_of, tensor_info
-from gradviz.capture.trail import Spot, additions, changes, grad_reads, own_attributes, spot_at, spot_at_end, trail
+from gradviz.capture.trail import Spot, additions, changes, grad_reads, spot_at, spot_at_end, trail
 from gradviz.capture.values import values_of
 from gradviz.capture.walker import capture
 from gradviz.evidence import (
@@ -42,21 +43,6 @@ from gradviz.evidence import (
 from gradviz.graph import Graph
 
 _LIBRARIES = tuple(os.path.dirname(module.__file__ or "") + os.sep for module in (torch, gradviz))
-_NOT_OBJECTS = (
-    torch.Tensor,
-    torch.nn.Module,
-    type,
-    ModuleType,
-    FunctionType,
-    str,
-    bytes,
-    int,
-    float,
-    list,
-    tuple,
-    dict,
-    set,
-)
 
 
 class Subject(NamedTuple):
@@ -141,7 +127,7 @@ class EvidenceReader:
         return Evidence(
             graph,
             handled=self.leaf_watch.before(walked.variables) if subject.call is not None else {},
-            may_skip=next(_held_objects(subject.variables, torch.amp.GradScaler), None) is not None,
+            may_skip=next(of_type(subject.variables, torch.amp.GradScaler), None) is not None,
             call=subject.call,
             after=subject.call is None and _has_run(graph),
             recorded=self.recording is not None,
@@ -159,7 +145,7 @@ class EvidenceReader:
             return [("", self._model)]
         found = outermost_modules(None, variables)
         inside = {id(child) for _, model in found for child in model.modules()}
-        for name, value in _attributes(variables, torch.nn.Module):
+        for name, value in attributes_of_type(variables, torch.nn.Module):
             if id(value) not in inside:
                 found.append((name, value))
                 inside.update(id(child) for child in value.modules())
@@ -227,7 +213,7 @@ class EvidenceReader:
         if self._optimizer is not None:
             return [("optimizer", self._optimizer)]
         found: dict[int, tuple[str, torch.optim.Optimizer]] = {}
-        for name, value in _held_objects(variables, torch.optim.Optimizer):
+        for name, value in of_type(variables, torch.optim.Optimizer):
             found.setdefault(id(value), (name, value))
         return list(found.values())
 
@@ -240,7 +226,7 @@ class EvidenceReader:
         since = earlier[-1].boundary if earlier else 0
         carried = [*carried_by_outputs(evidence.graph, since)] if earlier else []
         if earlier:
-            attributes = _tensor_attributes(subject.variables)
+            attributes = attribute_tensors(subject.variables)
             added = additions(spot) if spot is not None else {}
             for one in carried_by_variables(evidence, subject.variables, attributes, since, attribution):
                 carried.append(one._replace(added=added.get(one.name)))
@@ -264,36 +250,6 @@ def _joined(outer: str, inner: str) -> str:
 def _has_run(graph: Graph) -> bool:
     """Whether backward has gone through the graph: it has freed something, or left gradients."""
     return any("freed" in node.flags for node in graph.nodes) or any(leaf.has_grad for leaf in graph.leaves)
-
-
-def _held_objects(variables: Sequence[Namespace], kind: type) -> Iterator[tuple[str, Any]]:
-    """Variables of this kind, then such attributes of the user's objects."""
-    for namespace in variables:
-        for name, value in list(namespace.items()):
-            if issubclass(type(value), kind):
-                yield name, value
-    yield from _attributes(variables, kind)
-
-
-def _attributes(variables: Sequence[Namespace], kind: type) -> Iterator[tuple[str, Any]]:
-    """Attributes of this kind that objects of the user's own classes have, such as `trainer.model`.
-
-    Asks types only: a lazy proxy among the variables would run its owner's code.
-    """
-    for namespace in variables:
-        for name, value in list(namespace.items()):
-            if name.startswith("_") or issubclass(type(value), _NOT_OBJECTS):
-                continue
-            for part, inner in list(own_attributes(value).items()):
-                if issubclass(type(inner), kind):
-                    yield f"{name}.{part}", inner
-
-
-def _tensor_attributes(variables: Sequence[Namespace]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors that objects of the user's own classes have as attributes, themselves or in a list, such as `trainer.total`."""
-    yield from _attributes(variables, torch.Tensor)
-    for name, several in _attributes(variables, list):
-        yield from ((name, one) for one in list(several) if issubclass(type(one), torch.Tensor))
 
 
 def _held(walked: Walked, leaf_of: dict[int, int], parameters: dict[int, int]) -> Iterator[Held]:

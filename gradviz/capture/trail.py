@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.capture.find import Namespace
+from gradviz.capture.objects import own_attributes
 from gradviz.capture.private import without_subclasses
 from gradviz.capture.source import Body, Statement, assigned, body_at, body_of, own_expressions
 from gradviz.evidence import Change, Cut, CutKind, Trail
@@ -371,15 +372,6 @@ def _attribute(value: Any, part: str) -> Any:
             return table[part]
     found = next((vars(kind)[part] for kind in type(value).__mro__ if part in vars(kind)), None)
     return found if isinstance(found, FunctionType) else None
-
-
-def own_attributes(value: Any) -> dict[str, Any]:
-    """What an object's `__dict__` holds, without running code of its class."""
-    try:
-        own = object.__getattribute__(value, "__dict__")
-    except (AttributeError, TypeError):
-        return {}
-    return own if type(own) is dict else {}
 
 
 def _has_graph(value: Any) -> bool:
