@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from gradviz.analysis.overview import depth
 from gradviz.graph import Graph, Leaf, Root
 from gradviz.render import labels
 from gradviz.render.footer import footer_lines
@@ -28,22 +29,11 @@ def summary(graph: Graph) -> str:
     return "\n".join(_lines(graph))
 
 
-def longest_path(graph: Graph) -> int:
-    """The most backward functions that one path from an output to a leaf passes; leaves are not counted."""
-    depth = [1] * len(graph.nodes)
-    for node in graph.leaf_of:
-        depth[node] = 0
-    for node in reversed(graph.order):
-        below = max((depth[edge.producer] for edge in graph.inputs(node)), default=0)
-        depth[node] += below
-    return max(depth, default=0)
-
-
 def _lines(graph: Graph) -> Iterator[str]:
     yield f"Graph of {labels.one_line(graph.title)}" if graph.title else "Graph"
     counts, *notes = footer_lines(graph)
     yield f"  {counts}"
-    yield from _rows("longest path", [labels.plural(longest_path(graph), "backward function")])
+    yield from _rows("longest path", [labels.plural(depth(graph), "backward function")])
     yield from _rows("outputs", [_root(root) for root in graph.roots])
     yield from _rows("leaves", [_leaf(leaf) for leaf in graph.leaves])
     yield from _rows("ops", _ops(graph))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gradviz.analysis.overview import depth
 from gradviz.graph import Graph
-from gradviz.render.summary import longest_path, summary
+from gradviz.render.summary import summary
 from tests.builders import GRAPHS, chain, diamond, everything, random_dag, views
 
 
@@ -52,7 +53,7 @@ def test_an_output_without_a_graph_says_why() -> None:
     [(Graph(), 0), (chain(7), 7), (diamond(), 2), (GRAPHS["single_leaf"], 0), (chain(100_000), 100_000)],
 )
 def test_longest_path(graph: Graph, length: int) -> None:
-    assert longest_path(graph) == length
+    assert depth(graph) == length
 
 
 def test_longest_path_against_every_path() -> None:
@@ -63,4 +64,4 @@ def test_longest_path_against_every_path() -> None:
         path = paths.pop()
         best = max(best, sum(node not in graph.leaf_of for node in path))
         paths += [[*path, edge.producer] for edge in graph.inputs(path[-1])]
-    assert longest_path(graph) == best
+    assert depth(graph) == best
