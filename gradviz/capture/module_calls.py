@@ -26,6 +26,7 @@ _new = object.__new__
 _weak = weakref.ref
 grad_enabled = torch.is_grad_enabled
 _without_functions = torch._C.DisableTorchFunction  # runs nobody's `__torch_function__`
+_MOST_HELD = 1000  # entries of a list or dict that is searched for modules which torch does not know
 _LAST = 8  # completed calls whose outputs a failed forward is shown from
 
 
@@ -77,15 +78,31 @@ class Tree:
         self.pending.clear()
 
     def _path(self, call: Call, path: str | None) -> str:
-        """A module that is not registered below the outermost one is named by its class, below its caller."""
+        """A module that is not registered below the outermost one is named as its caller holds it, or else by its class."""
         if path is not None:
             return path
-        outer = self.paths.get(call.parent.module, "") if call.parent is not None else ""
-        return joined(outer, call.module.type)
+        caller = call.parent.module if call.parent is not None else None
+        held = _held_as(call.module.ref(), caller.ref() if caller is not None else None)
+        return joined(self.paths.get(caller, "") if caller is not None else "", held or call.module.type)
 
     def _own(self, prefix: str, module: torch.nn.Module) -> None:
         for name, parameter in module.named_parameters():
             self.owners.setdefault(id(parameter), (weakref.ref(parameter), joined(prefix, name.rpartition(".")[0])))
+
+
+def _held_as(module: torch.nn.Module | None, caller: torch.nn.Module | None) -> str:
+    """The attribute of `caller` that holds `module` past torch: itself, or in a list, tuple or dict; "" when there is none."""
+    if module is None or caller is None:
+        return ""
+    for name, value in list(vars(caller).items()):
+        if value is module:
+            return name
+        if name.startswith("_") or type(value) not in (list, tuple, dict) or len(value) > _MOST_HELD:
+            continue  # torch's own tables, and what a replay buffer may hold
+        for key, item in list(value.items() if type(value) is dict else enumerate(value)):
+            if item is module:
+                return f"{name}[{key!r}]" if type(key) in (int, str) else name
+    return ""
 
 
 def joined(outer: str, inner: str) -> str:
