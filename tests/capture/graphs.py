@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 import torch
 
+from gradviz.capture import private
 from gradviz.graph import Graph, Node
+
+needs_metadata = pytest.mark.skipif(not private.HAS_METADATA, reason="this torch does not tell what a node made")
 
 
 def leaf(*shape: int, **options: Any) -> torch.Tensor:
