@@ -24,8 +24,9 @@ from gradviz.capture.naming import outermost_modules
 from gradviz.capture.objects import attribute_tensors, attributes_of_type, of_type
 from gradviz.capture.private import peek_sequence, without_subclasses
 from gradviz.capture.recorder import Recording
+from gradviz.capture.spot import Spot, additions, changes, grad_reads, spot_at, spot_at_end
 from gradviz.capture.tensors import grad_fn_of, tensor_info
-from gradviz.capture.trail import Spot, additions, changes, grad_reads, spot_at, spot_at_end, trail
+from gradviz.capture.trail import trail
 from gradviz.capture.values import values_of
 from gradviz.capture.walker import capture
 from gradviz.evidence import (

@@ -136,3 +136,9 @@ def own_expressions(statement: ast.stmt) -> Iterator[ast.expr]:
             yield value
         elif isinstance(value, ast.withitem):
             yield value.context_expr
+
+
+def text_of(node: ast.AST, limit: int = 60) -> str:
+    """A piece of code as text, cut when it is long."""
+    text = ast.unparse(node)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

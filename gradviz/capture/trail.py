@@ -19,8 +19,9 @@ import torch
 from gradviz.capture.find import Namespace
 from gradviz.capture.objects import own_attributes
 from gradviz.capture.private import without_subclasses
-from gradviz.capture.source import Body, Statement, assigned, body_at, body_of, own_expressions
-from gradviz.evidence import Change, Cut, CutKind, Trail
+from gradviz.capture.source import Body, Statement, assigned, body_of, own_expressions, text_of
+from gradviz.capture.spot import Spot
+from gradviz.evidence import Cut, CutKind, Trail
 from gradviz.graph import SourceLine
 
 MAX_CUTS, MAX_NAMES, MAX_DEPTH = 6, 40, 3
@@ -36,91 +37,12 @@ _MAKERS = {"tensor", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor"}
 _INTEGERS = {"long", "int", "int8", "int16", "int32", "int64", "uint8", "bool", "short"}
 
 
-class Spot(NamedTuple):
-    """Where the user's code is at. `line` is None when it has ended."""
-
-    body: Body
-    line: int | None
-    variables: Sequence[Namespace]
-
-
-def spot_at(code: CodeType, line: int | None, variables: Sequence[Namespace]) -> Spot | None:
-    """The place in a function that is running."""
-    body = body_of(code)
-    return Spot(body, line, variables) if body is not None else None
-
-
-def spot_at_end(variables: Sequence[Namespace]) -> Spot | None:
-    """The end of a script whose global variables these are."""
-    file = variables[-1].get("__file__") if variables else None
-    body = body_at(file) if isinstance(file, str) else None
-    return Spot(body, None, variables) if body is not None else None
-
-
 def trail(spot: Spot, name: str, *, whole: bool = False) -> Trail:
     """How the value of the variable `name`, or of the expression that backward is called on, came about.
 
     Follows what has no graph; with `whole` what has one, too, for cuts beside the part that has.
     """
     return _Tracer(spot, whole).trace(name)
-
-
-def changes(spot: Spot) -> Iterator[Change]:
-    """The statements that change a tensor in place, as far as their text shows it."""
-    for statement in spot.body.statements:
-        node = statement.node
-        if isinstance(node, ast.AugAssign):
-            yield _change(spot.body, node, node.target)
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Subscript):
-                    yield _change(spot.body, node, target)
-        for expression in own_expressions(node):
-            for call in ast.walk(expression):
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-                    method = call.func.attr
-                    if (method.endswith("_") and not method.endswith("__")) or method == "step":
-                        yield _change(spot.body, call, call.func.value)
-
-
-_ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
-
-
-def additions(spot: Spot) -> dict[str, SourceLine]:
-    """Where the code puts something into a container, by the container's name: `losses.append(loss)`, `losses[step] = loss`."""
-    found: dict[str, SourceLine] = {}
-    for statement in spot.body.statements:
-        node = statement.node
-        into = [target.value for target in getattr(node, "targets", ()) if isinstance(target, ast.Subscript)]
-        for expression in own_expressions(node):
-            for call in ast.walk(expression):
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _ADDING:
-                    into.append(call.func.value)
-        for container in into:
-            found.setdefault(ast.unparse(container), spot.body.source(node))
-    return found
-
-
-def _change(body: Body, node: ast.AST, target: ast.expr) -> Change:
-    while isinstance(target, ast.Subscript) or (isinstance(target, ast.Attribute) and target.attr == "data"):
-        target = target.value
-    return Change(body.source(node), (ast.unparse(target),), _text(node))
-
-
-def grad_reads(spot: Spot) -> dict[str, SourceLine]:
-    """Where the code reads `.grad` of a variable, by the variable's name."""
-    found: dict[str, SourceLine] = {}
-    for statement in spot.body.statements:
-        for expression in own_expressions(statement.node):
-            for node in ast.walk(expression):
-                if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load):
-                    found.setdefault(ast.unparse(node.value), spot.body.source(node))
-    return found
-
-
-def _text(node: ast.AST, limit: int = 60) -> str:
-    text = ast.unparse(node)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 # -- tracing -----------------------------------------------------------------------------------------------------------
@@ -235,7 +157,7 @@ class _Tracer:
             self._plain.append(name)
 
     def _add(self, kind: Any, body: Body, node: ast.AST, under: ast.expr, alive: bool, inside: str = "") -> None:
-        self._cuts.append(Cut(kind, body.source(node), _text(under, 40), alive, inside))
+        self._cuts.append(Cut(kind, body.source(node), text_of(under, 40), alive, inside))
 
     def _alive(self, expression: ast.expr) -> bool:
         return any(

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 from gradviz.analysis.health.registry import Found, check
-from gradviz.analysis.health.roots import WHAT
+from gradviz.analysis.health.verdicts import grouped, modules_of
 from gradviz.analysis.health.words import code, line, listed, title, title_and_code, verb
 from gradviz.analysis.health.words import where as place
 from gradviz.evidence import Evidence, Optimizer, OptimizerTensor, Parameter
-from gradviz.graph import Graph, SourceLine
+from gradviz.graph import Graph
 from gradviz.wording import one_line, plural
-
-
-class Verdict(NamedTuple):
-    """Why parameters take no part. `key` tells verdicts apart; {modules} and {they} are filled in."""
-
-    key: str
-    summary: str
-    why: str
-    fix: str
-    alarming: bool
-    source: SourceLine | None = None
-
 
 # -- unused-parameter --------------------------------------------------------------------------------------------------
 
@@ -61,8 +48,8 @@ def unused_parameter(evidence: Evidence) -> Iterator[Found]:
     if all(root.node is None for root in evidence.graph.roots):
         return
     unused = [one for one in evidence.parameters if one.node is None]
-    for verdict, members in _grouped(evidence, unused):
-        modules = _modules(evidence, members)
+    for verdict, members in grouped(evidence, unused):
+        modules = modules_of(evidence, members)
         they = f"{plural(len(members), 'parameter')} of {listed(modules)}"
         yield Found(
             f"{they} {verdict.summary.format(is_=verb(members, 'is', 'are'), do=verb(members, 'does', 'do'))}",
@@ -72,155 +59,6 @@ def unused_parameter(evidence: Evidence) -> Iterator[Found]:
             verdict.fix,
             severity=None if verdict.alarming and not evidence.guessed else "note",
         )
-
-
-def _grouped(evidence: Evidence, unused: Sequence[Parameter]) -> list[tuple[Verdict, list[Parameter]]]:
-    """Parameters with the same verdict, model by model."""
-    judge = _judge(evidence)
-    groups: dict[tuple[int, str], tuple[Verdict, list[Parameter]]] = {}
-    for one in unused:
-        verdict = judge(one)
-        groups.setdefault((one.model, verdict.key), (verdict, []))[1].append(one)
-    return list(groups.values())
-
-
-def _judge(evidence: Evidence) -> Callable[[Parameter], Verdict]:
-    graph = evidence.graph
-    part = {one.model for one in evidence.parameters if one.node is not None}
-    hiding = [node for node in graph.nodes if {"checkpoint", "compiled"}.intersection(node.flags)]
-    paths = {scope.path for scope in graph.scopes}
-
-    def judge(one: Parameter) -> Verdict:
-        if not one.requires_grad:
-            return _FROZEN
-        if one.sharded:
-            return _SHARDED
-        if evidence.unfinished:
-            return _UNFINISHED
-        if any(name in evidence.used_later for name in one.names):
-            return _ELSEWHERE
-        if hiding:
-            return _hidden(graph, hiding[0].id)
-        if one.model not in part and not evidence.models[one.model].certain:
-            return _OTHER_MODEL
-        run = one.run
-        if run is not None and (not run.calls or run.began < evidence.since):
-            return _NEVER_RAN if not run.calls else _NOT_THIS_TIME
-        if run is None:
-            return _NOT_RECORDED
-        if not run.recording:
-            return _no_grad(run.source)
-        if not run.gave_graph:
-            return _gave_nothing(one, run.source)
-        return _NOT_USED if one.module in paths else _lost(evidence, run.source)
-
-    return judge
-
-
-_FROZEN = Verdict(
-    "frozen", "{is_} frozen", "requires_grad is False, so no gradient is computed",
-    "Nothing, if that is on purpose. Else call requires_grad_(True) on it, and give it to the optimizer.", False,
-)  # fmt: skip
-_SHARDED = Verdict(
-    "sharded", "{is_} sharded: whether the output depends on them is unknown",
-    "the graph holds gathered copies in their place, which cannot be told apart from here",
-    "Check the model before it is sharded.", False,
-)  # fmt: skip
-_UNFINISHED = Verdict(
-    "unfinished", "{is_} not in what was computed until the script failed", "the forward pass did not come to its end",
-    "Mend the failure first, then check again.", False,
-)  # fmt: skip
-_ELSEWHERE = Verdict(
-    "elsewhere", "{is_} not in this graph, but in that of another backward call", "another backward call of this run uses them",
-    "Nothing, if the calls take turns on purpose.", False,
-)  # fmt: skip
-_OTHER_MODEL = Verdict(
-    "other-model", "{is_} in no output that was checked", "the graph uses no parameter of this model at all",
-    "Nothing, if another loss trains it. Else compute the loss from its output.", False,
-)  # fmt: skip
-_NEVER_RAN = Verdict(
-    "never-ran", "{is_} unused: the module never ran", "the module's forward was not called since recording began",
-    "Call the module in forward(), or remove it from the model.", True,
-)  # fmt: skip
-_NOT_THIS_TIME = Verdict(
-    "not-this-time", "{is_} unused: the module did not run in this step",
-    "the module's forward ran before the previous backward call, and not since",
-    "Nothing, if a branch leaves it out on purpose (DistributedDataParallel then needs find_unused_parameters=True).", True,
-)  # fmt: skip
-_NOT_RECORDED = Verdict(
-    "not-recorded", "{is_} not in the graph of any output",
-    "no path leads from the outputs to them; whether their module ran is unknown, because nothing was recorded",
-    "Use the module's result in the loss, or remove the module. To learn whether it ran, run the code inside `with "
-    "gradviz.record() as recording:` and give recording=recording, or use gradviz check SCRIPT.", True,
-)  # fmt: skip
-_NOT_USED = Verdict(
-    "not-used", "{is_} unused, although the module's other operations are in the graph",
-    "the module ran and the output depends on what it did, but not on this parameter",
-    "Use the parameter in the module's forward(), or remove it.", True,
-)  # fmt: skip
-
-
-def _hidden(graph: Graph, node: int) -> Verdict:
-    what = "a reentrant checkpoint" if "checkpoint" in graph.nodes[node].flags else "a compiled function"
-    why = f"{title(graph, node)} is {what}, which hides what it uses: unknown, not unused"
-    fix = "To see inside, use torch.utils.checkpoint with use_reentrant=False, or check the model uncompiled."
-    return Verdict("hidden", f"may be used inside {what}: unknown", why, fix, False)
-
-
-def _no_grad(source: SourceLine | None) -> Verdict:
-    why = f"recording was off (torch.no_grad() or inference_mode) when the module was called in {code(source)}"
-    fix = "Call the module outside no_grad() and inference_mode(); if it is not to be trained, freeze it instead."
-    return Verdict("no-grad", "{is_} unused: the module ran without recording", why, fix, True, source)
-
-
-def _gave_nothing(one: Parameter, source: SourceLine | None) -> Verdict:
-    why = (
-        f"the module was called in {code(source)} while recording, but what it returned does not require grad: its "
-        "forward "
-        "detaches it, makes integers of it, or switches recording off"
-    )
-    fix = f"Look in the forward() of {one_line(one.type)} for .detach(), .data, .item(), argmax and no_grad()."
-    return Verdict("gave-nothing", "{is_} unused: the module's result has no graph", why, fix, True, source)
-
-
-def _lost(evidence: Evidence, source: SourceLine | None) -> Verdict:
-    """The module made something with a graph that the output does not depend on. The code may show where it was dropped."""
-    cuts = {cut: None for trail in (evidence.trails or {}).values() for cut in trail.cuts}
-    why = f"the module ran in {code(source)} and its result has a graph, but no output depends on that result"
-    fix = "Use the module's result in the loss, or remove the module."
-    if cuts:
-        places = [f"{code(cut.source)} {WHAT[cut.kind].format(of=one_line(cut.of))}" for cut in cuts]
-        why += f"; on the way to the output, {' and '.join(places[:3])}"
-        fix = (
-            f"If that cut is a mistake, mend it: {line(next(iter(cuts)).source)}. Else use the result, or remove "
-            "the module."
-        )
-    else:
-        why += ": it was not used, or overwritten"
-    return Verdict("lost", "{do} not reach the output", why, fix, True, source)
-
-
-def _modules(evidence: Evidence, members: Sequence[Parameter]) -> list[str]:
-    """The outermost modules of which every parameter of the same kind is among the members."""
-    chosen = {one.names[0] for one in members}
-    rest = [one.module for one in evidence.parameters if one.names[0] not in chosen and one.model == members[0].model]
-    spoiled = {"", *(prefix for module in rest for prefix in _prefixes(module))}
-    found: dict[str, str] = {}
-    for one in members:
-        outer = next((prefix for prefix in _prefixes(one.module) if prefix not in spoiled), one.module)
-        found.setdefault(outer, one.type if outer == one.module else "")
-    model = evidence.models[members[0].model] if evidence.models else None
-    return [
-        f"{name} ({kind})" if name and kind else name or (model.type if model else "the model")
-        for name, kind in found.items()
-    ]
-
-
-def _prefixes(path: str) -> Iterator[str]:
-    """`a`, `a.b`, `a.b.c` for `a.b.c`."""
-    parts = path.split(".") if path else []
-    for i in range(len(parts)):
-        yield ".".join(parts[: i + 1])
 
 
 # -- none-grad ---------------------------------------------------------------------------------------------------------
@@ -254,7 +92,7 @@ def none_grad(evidence: Evidence) -> Iterator[Found]:
         why = "they are in the graph, so a backward function on the way gave None for them, or .grad was reset since"
         fix = "Look at the backward() of the custom Functions on the way, and for zero_grad() after backward()."
         yield _without_grad(evidence, inside, why, fix)
-    outside = _grouped(evidence, [one for one in missing if one.node is None])
+    outside = grouped(evidence, [one for one in missing if one.node is None])
     for alarming in (True, False):
         chosen = [(verdict, members) for verdict, members in outside if verdict.alarming == alarming]
         members = [one for _, group in chosen for one in group]
@@ -265,7 +103,7 @@ def none_grad(evidence: Evidence) -> Iterator[Found]:
 
 
 def _without_grad(evidence: Evidence, members: Sequence[Parameter], why: str, fix: str) -> Found:
-    modules = listed(_modules(evidence, members))
+    modules = listed(modules_of(evidence, members))
     return Found(
         f"{plural(len(members), 'parameter')} of {modules} {verb(members, 'has', 'have')} no .grad after backward()",
         tuple(one.names[0] for one in members),
