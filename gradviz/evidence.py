@@ -176,6 +176,7 @@ class Carried(NamedTuple):
     source: SourceLine | None = None
     joints: tuple[tuple[int, int], ...] = ()
     added: SourceLine | None = None  # the line that puts it into the variable, when that is a container
+    newest: int = 0  # the number of the newest node that the variable leads to
     repeats: bool = False  # a joint whose two ends one line of code made, in this step and in an earlier one
 
 
@@ -193,8 +194,10 @@ class Earlier(NamedTuple):
 class Handled(NamedTuple):
     """What the code did with a leaf and its gradient between two backward calls that reached it."""
 
-    updated: bool  # changed in place, or in an optimizer that took a step
-    reset: bool | None  # `.grad` was emptied, replaced or zeroed; None when it was changed in place, nobody knows how
+    stepped: bool = False  # an optimizer that holds it took a step, and it had a gradient then
+    missed: bool = False  # the same, when its gradient was gone already
+    changed: bool = False  # it was changed in place
+    reset: bool | None = False  # `.grad` was emptied, replaced or zeroed; None when its numbers cannot be read
 
 
 @dataclass(frozen=True)
@@ -220,7 +223,6 @@ class Evidence:
     carried: tuple[Carried, ...] = ()
     earlier: tuple[Earlier, ...] = ()
     handled: Mapping[int, tuple[Handled, ...]] = field(default_factory=dict)  # by node of the leaf, the last time last
-    may_skip: bool = False  # a GradScaler leaves out steps of optimizers when it meets gradients that are not finite
     used_later: frozenset[str] = frozenset()  # names of parameters that other backward calls of the run use
     nonzero_later: frozenset[str] = frozenset()  # names of leaves with a gradient that is not all zero at other calls
     values: Values | None = None

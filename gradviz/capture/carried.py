@@ -56,7 +56,9 @@ def carried_by_variables(
         found = _older(replace(graph, roots=()), since, name)
         if found is not None:
             newest = next((root.node for root in graph.roots if root.node is not None), None)
-            yield found._replace(source=graph.nodes[newest].source if newest is not None else None)
+            made = graph.nodes[newest] if newest is not None else None
+            number = max(sequence for sequence in column(graph.nodes, "sequence") if sequence is not None)
+            yield found._replace(source=made.source if made is not None else None, newest=number)
 
 
 def _function(tensor: torch.Tensor) -> Node | None:

@@ -74,7 +74,7 @@ class EvidenceReader:
     ) -> None:
         self._model, self._optimizer, self._values = model, optimizer, values
         self.recording = recording
-        self.leaf_watch = LeafWatch(values=values)
+        self.leaf_watch = LeafWatch()
         self._earlier: list[Earlier] = []
         self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
 
@@ -128,7 +128,6 @@ class EvidenceReader:
         return Evidence(
             graph,
             handled=self.leaf_watch.before(walked.variables) if subject.call is not None else {},
-            may_skip=next(of_type(subject.variables, torch.amp.GradScaler), None) is not None,
             call=subject.call,
             after=subject.call is None and _has_run(graph),
             recorded=self.recording is not None,

@@ -1,7 +1,8 @@
 """Watches what the user's code does with leaves from one backward call to the next: updating them, and resetting `.grad`.
 
-An update shows in the version counter, or in the `step()` of an optimizer that holds the leaf: a fused one writes past the counter.
-Tensors are held weakly between the calls. Writes nothing, and reads numbers only when asked to.
+Optimizers tell of their steps themselves: fused ones write past the version counter, which shows all other changes. Whether a
+gradient was zeroed no counter tells for certain (`w.grad.data.zero_()`), so its numbers are looked at, if the leaf was updated.
+Tensors are held weakly between the calls. Writes nothing.
 """
 
 from __future__ import annotations
@@ -26,17 +27,16 @@ class _Left(NamedTuple):
     leaf: weakref.ref[torch.Tensor]
     version: int | None
     grad: weakref.ref[torch.Tensor]
-    grad_version: int | None
     handled: tuple[Handled, ...]
 
 
 class LeafWatch:
     """Of one run. `before` and `after` belong around each backward call that is read."""
 
-    def __init__(self, *, values: bool) -> None:
-        self._values = values
+    def __init__(self) -> None:
         self._left: dict[int, _Left] = {}  # by id of the leaf
         self._stepped: set[int] = set()  # ids of leaves that an optimizer has updated since a call reached them
+        self._missed: set[int] = set()  # the same, of those that had no gradient any more
         self._reached: list[tuple[torch.Tensor, tuple[Handled, ...]]] = []  # by the call that runs now
 
     @contextmanager
@@ -45,8 +45,8 @@ class LeafWatch:
 
         def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             with without_subclasses():
-                held = [one for group in optimizer.param_groups for one in group["params"] if one.grad is not None]
-            self._stepped.update(map(id, held))
+                for leaf in (one for group in optimizer.param_groups for one in group["params"]):
+                    (self._missed if leaf.grad is None else self._stepped).add(id(leaf))
 
         handle = register_optimizer_step_post_hook(stepped)
         try:
@@ -69,17 +69,14 @@ class LeafWatch:
         reached, self._reached = self._reached, []
         for leaf, handled in reached if filled else ():
             if leaf.grad is not None:
-                left = _Left(
-                    weakref.ref(leaf), version_of(leaf), weakref.ref(leaf.grad), version_of(leaf.grad), handled
-                )
-                self._left[id(leaf)] = left
+                self._left[id(leaf)] = _Left(weakref.ref(leaf), version_of(leaf), weakref.ref(leaf.grad), handled)
                 self._stepped.discard(id(leaf))
+                self._missed.discard(id(leaf))
 
     def _since(self, left: _Left, leaf: torch.Tensor) -> Handled:
-        updated = id(leaf) in self._stepped or version_of(leaf) != left.version
+        stepped, missed = id(leaf) in self._stepped, id(leaf) in self._missed
+        changed = version_of(leaf) != left.version
         grad = leaf.grad
         if grad is None or left.grad() is not grad:
-            return Handled(updated, reset=True)
-        if version_of(grad) == left.grad_version:
-            return Handled(updated, reset=False)
-        return Handled(updated, reset=is_zero(grad) if self._values else None)
+            return Handled(stepped, missed, changed, reset=True)
+        return Handled(stepped, missed, changed, reset=is_zero(grad) if stepped or changed else False)

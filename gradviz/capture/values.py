@@ -83,8 +83,8 @@ def nonfinite(tensor: torch.Tensor) -> int | None:
 
 
 def is_zero(tensor: torch.Tensor) -> bool | None:
-    """Whether all elements are zero; None where there are no numbers to read."""
-    if _has_no_numbers(tensor):
+    """Whether all elements are zero; None where there are no numbers to read, or another class keeps them."""
+    if _has_no_numbers(tensor) or type(tensor) is not torch.Tensor:
         return None
     with torch.no_grad():
         return not bool(_dense(tensor).any())

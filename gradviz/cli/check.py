@@ -75,7 +75,8 @@ def command(
 ) -> None:
     """Say what is wrong, where, why, and what to do.
 
-    The script runs through N backward calls, so that what grows from step to step shows. Without --values no number is read.
+    The script runs through N backward calls, so that what grows from step to step shows. Without --values no number is read, but
+    whether a gradient was zeroed.
     Exit code 1 when something was found.
     """
     with result_stream() as stream:

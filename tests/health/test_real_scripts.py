@@ -280,4 +280,21 @@ def test_a_change_inside_a_module_is_told_with_its_line(change: str, tmp_path: P
     found, code = check(written(tmp_path, text))
     (finding,) = [one for one in found if one["id"] == "stale-saved"]
     assert code == 1 and "changed in" in finding["where"] and "script.py:8" in finding["where"]
-    assert change in finding["why"] and "y += h" not in finding["why"]
+    assert change in finding["why"] and "y += h" not in finding["why"] and "h = h.clone()" in finding["fix"]
+
+
+def test_a_variable_that_only_ages_does_not_grow(tmp_path: Path) -> None:
+    """The sum of two losses has a node that is younger than both, and is old two calls later."""
+    text = """
+    import torch
+    model, critic = torch.nn.Linear(3, 1), torch.nn.Linear(1, 1)
+    for step in range(3):
+        real = critic(torch.ones(2, 1)).mean()
+        real.backward()
+        fake = critic(model(torch.ones(2, 3)).detach()).mean()
+        fake.backward()
+        both = real + fake
+        critic(model(torch.ones(2, 3))).mean().backward()
+    """
+    found, code = check(written(tmp_path, text), "--steps", "9")
+    assert "growing-graph" not in {one["id"] for one in found} and code == 0

@@ -73,12 +73,27 @@ WRONG = {
             mine.step()
         """,
     ),
-    "no step at all": (
-        "no-update",
+    "clipped and never reset": (
+        "gradient-not-reset",
         """
         for step in range(3):
-            optimizer.zero_grad()
             model(data).sum().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+        """,
+    ),
+    "two networks, and the wrong optimizer is reset": (
+        "gradient-not-reset",
+        """
+        critic = torch.nn.Linear(1, 1)
+        second = torch.optim.Adam(critic.parameters())
+        for step in range(3):
+            optimizer.zero_grad()
+            critic(model(data).detach()).sum().backward()
+            second.step()
+            optimizer.zero_grad()
+            critic(model(data)).sum().square().backward()
+            optimizer.step()
         """,
     ),
     "a gradient of a gradient between": (
@@ -99,10 +114,9 @@ WRONG = {
 def test_it_is_found(name: str, tmp_path: Path) -> None:
     id, text = WRONG[name]
     (found,) = found_in(text, tmp_path, "--steps", "6")
-    backward = 1 + next(
-        i for i, line in enumerate((tmp_path / "script.py").read_text().split("\n")) if "backward()" in line
-    )
-    assert found["id"] == id and f"script.py:{backward}" in found["where"]
+    number = int(found["where"].rpartition(":")[2])
+    line = (tmp_path / "script.py").read_text().split("\n")[number - 1]
+    assert found["id"] == id and "backward()" in line
 
 
 def test_calls_with_create_graph_are_parts_of_a_step(tmp_path: Path) -> None:
@@ -179,6 +193,64 @@ RIGHT = {
             w.data -= 0.1 * w.grad
             w.grad = None
         """,
+    "zeroed past the version counter": """
+        for step in range(3):
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.data.zero_()
+            model(data).sum().backward()
+            optimizer.step()
+        """,
+    "weights that are changed for each of several gradients": """
+        for step in range(3):
+            optimizer.zero_grad()
+            for sample in range(4):
+                noise = [torch.randn_like(one) for one in model.parameters()]
+                with torch.no_grad():
+                    torch._foreach_add_(list(model.parameters()), noise)
+                model(data).square().sum().backward()
+                with torch.no_grad():
+                    torch._foreach_sub_(list(model.parameters()), noise)
+            optimizer.step()
+        """,
+    "an embedding that scales its rows": """
+        table = torch.nn.Embedding(9, 3, max_norm=0.1)
+        optimizer.add_param_group({"params": table.parameters()})
+        for step in range(6):
+            model(table(torch.tensor([1, 2]))).sum().backward()
+            if step == 5:
+                optimizer.step()
+        """,
+    "an attack on the input, before each step": """
+        for step in range(3):
+            attacked = data
+            for turn in range(3):
+                attacked = attacked.detach().requires_grad_()
+                model.zero_grad()
+                model(attacked).square().sum().backward()
+                attacked = attacked + attacked.grad.sign()
+            optimizer.zero_grad()
+            model(attacked.detach()).sum().backward()
+            optimizer.step()
+        """,
+    "gradients that are put together by hand": """
+        for step in range(3):
+            parts = []
+            for sample in range(4):
+                optimizer.zero_grad()
+                model(data).square().sum().backward()
+                parts.append([one.grad.clone() for one in model.parameters()])
+            for one, *grads in zip(model.parameters(), *parts):
+                one.grad = sum(grads)
+            optimizer.step()
+        """,
+    "steps that are left out": """
+        for step in range(3):
+            optimizer.zero_grad()
+            model(data).sum().backward()
+            if torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) < 0.1:
+                optimizer.step()
+        """,
     "gradients that are only looked at": """
         for step in range(3):
             loss = model(data).square().sum()
@@ -188,29 +260,17 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("values", [[], ["--values"]], ids=["", "values"])
+@pytest.mark.parametrize("steps", ["3", "6"])
 @pytest.mark.parametrize("name", RIGHT)
-def test_nothing_is_found(name: str, values: list[str], tmp_path: Path) -> None:
-    found = {one["id"] for one in found_in(RIGHT[name], tmp_path, "--steps", "6", *values)}
+def test_nothing_is_found(name: str, steps: str, tmp_path: Path) -> None:
+    found = {one["id"] for one in found_in(RIGHT[name], tmp_path, "--steps", steps)}
     assert not found & {"gradient-not-reset", "no-update"}
 
 
-def test_numbers_tell_what_clipping_hides(tmp_path: Path) -> None:
-    """A gradient that was changed in place may have been zeroed; only its numbers tell."""
-    text = """
-        for step in range(3):
-            model(data).sum().backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-            optimizer.step()
-        """
-    assert found_in(text, tmp_path) == []
-    assert [one["id"] for one in found_in(text, tmp_path, "--values")] == ["gradient-not-reset"]
-
-
 def test_the_watch_keeps_nothing_alive() -> None:
-    watch = LeafWatch(values=False)
+    watch = LeafWatch()
     leaf = torch.ones(3, requires_grad=True)
-    for expected in ({}, {7: (Handled(updated=False, reset=False),)}):
+    for expected in ({}, {7: (Handled(),)}):
         assert watch.before({7: leaf}) == expected
         leaf.sum().backward()
         watch.after(True)

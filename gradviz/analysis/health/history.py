@@ -190,6 +190,8 @@ def growing_graph(evidence: Evidence) -> Iterator[Found]:
     told: set[SourceLine | None] = set()  # lines whose results the graph of the outputs carries along
     for one in evidence.carried:
         last = before.get(one.name, Carried(one.name, 0, 0))
+        if one.name and one.newest == last.newest:
+            continue  # it holds what it held, and more of that is old by now
         if one.nodes > last.nodes and (last.nodes or one.repeats) and one.source not in told:
             yield _growing(evidence, one, last)
             if not one.name:

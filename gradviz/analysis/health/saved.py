@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gradviz.analysis.health.registry import Found, check
@@ -74,10 +74,11 @@ def _finding(evidence: Evidence, members: list[_Stale]) -> Found:
             "Call backward() before the parameter is updated (optimizer.step(), an in-place update), or compute "
             "the loss again after it."
         )
-    elif names:
+    elif names or _target(changed):
+        it = whose if names else _target(changed)
         fix = (
-            f"Make a new tensor instead of changing this one: {whose} = {whose} + ... rather than {whose}.add_(...) "
-            f"or +=; or save a copy, {whose}.clone()."
+            f"Make a new tensor instead of changing this one: {it} = {it} + ... rather than {it}.add_(...) or +=; or change a "
+            f"copy, {it} = {it}.clone() before it."
         )
     else:
         fix = (
@@ -131,6 +132,7 @@ def _changes(
     return found
 
 
+_CHANGED = re.compile(r"([\w.]+)\s*(?:\[.*\])?\s*[-+*/%@&|^]+=|([\w.]+)\s*\[.*\]\s*=(?!=)|([\w.]+?)\.\w*[a-z0-9]_\(")
 _IN_PLACE = re.compile(r"""[-+*/%@&|^]=|[a-z0-9]_\(|\]\s*=(?!=)""")  # `h += 1`, `h.add_(1)`, `h[0] = 1`
 
 
@@ -145,6 +147,12 @@ def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
             if later and edge.position == 0 and node.source is not None and _IN_PLACE.search(node.source.text):
                 found.append(node.source)
     return list(dict.fromkeys(found))
+
+
+def _target(changed: Sequence[SourceLine]) -> str:
+    """What the first of these lines changes, as the code calls it: `h` of `h += 1`, `h.add_(1)` and `h[0] = 1`."""
+    found = _CHANGED.search(changed[0].text) if changed else None
+    return next(filter(None, found.groups()), "") if found is not None else ""
 
 
 def _updates(evidence: Evidence, change: Change, names: tuple[str, ...]) -> bool:

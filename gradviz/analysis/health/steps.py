@@ -11,16 +11,16 @@ from gradviz.graph import Leaf
 from gradviz.wording import one_line, plural
 
 TIMES = 2
-"""Times in a row from which something is a habit of the code. Once may be on purpose, as in training against each other."""
+"""Times from which something is a habit of the code. Once may be on purpose, as in training against each other."""
 
 
 @check("gradient-not-reset", "warning", "each step adds its gradient to those of the steps before")
 def gradient_not_reset(evidence: Evidence) -> Iterator[Found]:
     """Nothing resets `.grad` between the steps. `backward()` adds to it, so each update also repeats those of all earlier steps.
 
-    Reported when a leaf was updated after each of the last two backward calls while its `.grad` stayed as they had left it (three
-    calls are needed, see `--steps`). Adding up the gradients of several calls before one update is no sign. A gradient that was
-    changed in place, as by `clip_grad_norm_`, may have been reset or not: with `--values` its numbers tell.
+    Reported when a leaf was updated twice between backward calls, by its optimizer or else in place, and `.grad` was reset neither
+    then nor in between (three calls are needed, see `--steps`). Adding up the gradients of several calls before one update is no
+    sign. Whether the gradient of an updated leaf is all zeros is the one thing that is read without `--values`.
 
     ```python
     import torch
@@ -33,28 +33,28 @@ def gradient_not_reset(evidence: Evidence) -> Iterator[Found]:
         optimizer.step()
     ```
     """
-    found = list(_with(evidence, updated=True, reset=False))
+    held = {node for optimizer in evidence.optimizers for node in _nodes(optimizer)}
+    found = [leaf for leaf in evidence.graph.leaves if _piles_up(evidence, leaf, leaf.node in held)]
     if not found:
         return
-    names, calls = _names(found), _calls(evidence)
     yield Found(
         f"{verb(found, 'the gradient', 'the gradients')} of {_who(found)} {verb(found, 'adds', 'add')} up from step to step",
-        names,
+        _names(found),
         line(evidence.backward),
-        f"nothing reset .grad before {calls}, though an update came before each: backward() adds to what is there, so "
-        "every update repeats the gradients of all earlier steps",
+        f"by backward call {evidence.call} {verb(found, 'it', 'each')} had been updated {TIMES} times, and nothing had reset "
+        ".grad: backward() adds to what is there, so every update repeats the gradients of all earlier steps",
         _reset_fix(evidence, found),
         tuple(leaf.node for leaf in found),
     )
 
 
-@check("no-update", "warning", "gradients are reset before an optimizer has used them")
+@check("no-update", "warning", "gradients are reset before the optimizer takes its step")
 def no_update(evidence: Evidence) -> Iterator[Found]:
-    """An optimizer gets gradients at every backward call, and they are reset before it takes a step: nothing is trained.
+    """An optimizer takes its steps when the gradients are gone already: it updates nothing.
 
-    Mostly `zero_grad()` stands between `backward()` and `step()`, or `step()` is missing. Reported when all tensors of an
-    optimizer that have got a gradient in the last three backward calls (see `--steps`) were left as they were and reset, both
-    times. Not reported where a `GradScaler` is in use, which skips steps by itself.
+    Mostly `zero_grad()` stands between `backward()` and `step()`. Reported when this happened to all tensors of an optimizer that
+    the last three backward calls reached (see `--steps`), both times. Gradients that are reset with no step at all are no sign:
+    code may look at them only, as attacks and saliency maps do.
 
     ```python
     import torch
@@ -68,9 +68,7 @@ def no_update(evidence: Evidence) -> Iterator[Found]:
         optimizer.step()
     ```
     """
-    if evidence.may_skip:
-        return
-    lost = {leaf.node: leaf for leaf in _with(evidence, updated=False, reset=True)}
+    lost = {leaf.node: leaf for leaf in evidence.graph.leaves if _is_lost(evidence, leaf)}
     for optimizer in evidence.optimizers:
         reached = [one.node for one in optimizer.tensors if one.node in evidence.handled]
         found = [lost[node] for node in reached if node in lost]
@@ -78,28 +76,32 @@ def no_update(evidence: Evidence) -> Iterator[Found]:
             continue
         name = one_line(optimizer.name)
         yield Found(
-            f"{name} ({optimizer.type}) updates nothing: the gradients are reset before it takes a step",
+            f"{name} ({optimizer.type}) updates nothing: the gradients are reset before it takes its step",
             _names(found),
             line(evidence.backward),
-            f"before {_calls(evidence)} the gradients of {_who(found)} were reset, and none of them had been updated since "
-            "backward() filled them",
+            f"before backward call {evidence.call} and the one before it took a step, and {_who(found)} had no gradient any "
+            "more: what backward() had filled in was reset first",
             f"Call {name}.step() after backward(), and {name}.zero_grad() only after that, or before backward().",
             tuple(leaf.node for leaf in found),
         )
 
 
-def _with(evidence: Evidence, *, updated: bool, reset: bool) -> Iterator[Leaf]:
-    """Leaves that were handled like this the last times."""
-    for leaf in evidence.graph.leaves:
-        last = evidence.handled.get(leaf.node, ())[-TIMES:]
-        if len(last) == TIMES and all(one == (updated, reset) for one in last):
-            yield leaf
+def _piles_up(evidence: Evidence, leaf: Leaf, held: bool) -> bool:
+    """Whether a leaf has just been updated often enough since its gradient was reset; later calls say nothing new.
+
+    What an optimizer holds may be changed in place for other reasons.
+    """
+    count, last = 0, False
+    for one in evidence.handled.get(leaf.node, ()):
+        last = one.stepped or (one.changed and not held)
+        count = count + last if one.reset is False else 0
+    return last and count == TIMES
 
 
-def _calls(evidence: Evidence) -> str:
-    return (
-        "the last two backward calls" if evidence.call is None else f"backward call {evidence.call} and the one before"
-    )
+def _is_lost(evidence: Evidence, leaf: Leaf) -> bool:
+    """Whether the optimizer came too late for the gradient of a leaf, the last times."""
+    last = evidence.handled.get(leaf.node, ())[-TIMES:]
+    return len(last) == TIMES and all(one.missed and not one.stepped and not one.changed for one in last)
 
 
 def _names(leaves: Sequence[Leaf]) -> tuple[str, ...]:
