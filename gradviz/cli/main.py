@@ -62,6 +62,7 @@ class Gradviz(click.Group):
             if not _is_interrupt(error):
                 raise
             click.echo("Interrupted." if result_began() else "Interrupted; nothing was written.", err=True)
+            exec("")  # or `python -m` ends by the signal, if it came inside code made from text, as a dataclass is
             sys.exit(INTERRUPTED)
         except BrokenPipeError:
             keep_late_output_away()

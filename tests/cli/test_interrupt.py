@@ -251,3 +251,15 @@ def test_while_a_class_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradviz.cli.main.importlib.import_module", imported)
     result = CliRunner().invoke(cli, ["render", "script.py"])
     assert (result.exit_code, result.output) == (130, "Interrupted; nothing was written.\n")
+
+
+def test_while_code_is_made_from_text(tmp_path: Path) -> None:
+    """As a dataclass does, during an import. Python would then end `python -m` by the signal, whatever exit code it was told."""
+    (tmp_path / "interrupted.py").write_text(
+        "import sys; from gradviz.cli import main\n"
+        "main.importlib.import_module = lambda name: exec('raise KeyboardInterrupt')\n"
+        "sys.argv = ['gradviz', 'render', 'script.py']; main.main()"
+    )
+    command = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (130, "Interrupted; nothing was written.\n")
