@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -44,9 +44,10 @@ class LeafWatch:
         """Inside, the steps of all optimizers are noted."""
 
         def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-            with without_subclasses():
+            with without_subclasses(), suppress(Exception):  # an optimizer of the user's own may hold anything
                 for leaf in (one for group in optimizer.param_groups for one in group["params"]):
-                    (self._missed if leaf.grad is None else self._stepped).add(id(leaf))
+                    if leaf.is_leaf:  # reading `.grad` of others warns
+                        (self._missed if leaf.grad is None else self._stepped).add(id(leaf))
 
         handle = register_optimizer_step_post_hook(stepped)
         try:
@@ -57,6 +58,7 @@ class LeafWatch:
     def before(self, leaves: Mapping[int, torch.Tensor]) -> dict[int, tuple[Handled, ...]]:
         """What was done with each of these leaves between the calls that reached it, by the same keys."""
         handled = {}
+        leaves = {key: leaf for key, leaf in leaves.items() if leaf.is_leaf}
         for key, leaf in leaves.items():
             left = self._left.get(id(leaf))
             if left is not None and left.leaf() is leaf:

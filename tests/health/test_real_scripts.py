@@ -262,7 +262,7 @@ def test_a_container_that_grows_is_told_with_the_line_that_adds_to_it(adding: st
     assert code == 1 and "script.py:8" in finding["where"] and adding in finding["why"]
 
 
-@pytest.mark.parametrize("change", ["h += 1", "h.add_(1)", "h[0] = 1"])
+@pytest.mark.parametrize("change", ["h += 1", "h.add_(1)", "h[0] = 1", "torch.relu_(h)"])
 def test_a_change_inside_a_module_is_told_with_its_line(change: str, tmp_path: Path) -> None:
     """The tensor has no name any more when backward is called; the graph has the line."""
     text = f"""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gradviz.analysis.health.old_tensors import OldTensors, adds_to, old_tensors
+from gradviz.analysis.health.code_line import adds_to
+from gradviz.analysis.health.old_tensors import OldTensors, old_tensors
 from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.words import code, line, listed, title, verb
 from gradviz.analysis.health.words import where as place

@@ -1,15 +1,15 @@
 """The tensors of earlier steps that a new graph is joined to: what the user's code calls them, and how to cut them off.
 
 A variable that was given a new value no longer tells. Then the code does: of `out, h = rnn(x, h)`, only `h` can be what the
-next step took over, because the line also reads it. This module reads single lines as far as they can be read alone.
+next step took over, because the line also reads it.
 """
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from gradviz.analysis.health.code_line import assigned, read
 from gradviz.evidence import Evidence
 from gradviz.graph import Edge, SourceLine
 from gradviz.wording import one_line
@@ -76,7 +76,7 @@ def _names(
     """
     if now:
         return (_variable(now[0]),)
-    given, taken = assigned(made), set(_read(used))
+    given, taken = assigned(made), set(read(used))
     both = tuple(name for name in given if name in taken)
     if both:
         return both
@@ -89,66 +89,3 @@ def _names(
 def _variable(name: str) -> str:
     """The variable that holds what is called so: "state" of "state[0]"."""
     return name.partition("[")[0]
-
-
-# -- reading a line of code --------------------------------------------------------------------------------------------
-
-
-def assigned(source: SourceLine | None) -> tuple[str, ...]:
-    """The names that a line of code gives a value to, as far as it can be read alone.
-
-    >>> assigned(SourceLine("a.py", 1, "f", "out, (h, self.c) = cell(x, state)"))
-    ('out', 'h', 'self.c')
-    """
-    found: list[str] = []
-    for statement in _parsed(source):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        found += [name for target in targets for name in _targets(target)]
-    return tuple(found)
-
-
-def adds_to(source: SourceLine | None, name: str) -> bool | None:
-    """Whether a line adds something to a variable, as a running total does. None when the line gives it no value.
-
-    >>> [adds_to(SourceLine("a.py", 1, "f", text), "a") for text in ("a += b", "a = a + b", "a = f(a)", "b.append(a)")]
-    [True, True, False, None]
-    """
-    if name not in assigned(source):
-        return None
-    return any(
-        isinstance(statement, ast.AugAssign)
-        or (
-            isinstance(value := getattr(statement, "value", None), ast.BinOp)
-            and isinstance(value.op, ast.Add)
-            and name in (ast.unparse(value.left), ast.unparse(value.right))
-        )
-        for statement in _parsed(source)
-    )
-
-
-def _targets(target: ast.AST | None) -> Iterator[str]:
-    if isinstance(target, (ast.Tuple, ast.List)):
-        for part in target.elts:
-            yield from _targets(part)
-    elif isinstance(target, ast.Starred):
-        yield from _targets(target.value)
-    elif isinstance(target, (ast.Name, ast.Attribute)):
-        yield ast.unparse(target)
-
-
-def _read(source: SourceLine | None) -> Iterator[str]:
-    """The names that a line of code reads."""
-    for statement in _parsed(source):
-        for node in ast.walk(statement):
-            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
-                yield ast.unparse(node)
-        if isinstance(statement, ast.AugAssign):
-            yield ast.unparse(statement.target)
-
-
-def _parsed(source: SourceLine | None) -> list[ast.stmt]:
-    text = source.text.strip() if source is not None else ""
-    try:
-        return ast.parse(f"{text} pass" if text.endswith(":") else text).body
-    except (SyntaxError, ValueError):  # a part of a longer statement
-        return []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from gradviz.analysis.health.code_line import changed_in_place
 from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.words import code, line, listed, title_and_code, verb
 from gradviz.analysis.health.words import where as place
@@ -74,8 +74,8 @@ def _finding(evidence: Evidence, members: list[_Stale]) -> Found:
             "Call backward() before the parameter is updated (optimizer.step(), an in-place update), or compute "
             "the loss again after it."
         )
-    elif names or _target(changed):
-        it = whose if names else _target(changed)
+    elif names or (changed and changed_in_place(changed[0])):
+        it = whose if names else changed_in_place(changed[0])[0]
         fix = (
             f"Make a new tensor instead of changing this one: {it} = {it} + ... rather than {it}.add_(...) or +=; or change a "
             f"copy, {it} = {it}.clone() before it."
@@ -132,10 +132,6 @@ def _changes(
     return found
 
 
-_CHANGED = re.compile(r"([\w.]+)\s*(?:\[.*\])?\s*[-+*/%@&|^]+=|([\w.]+)\s*\[.*\]\s*=(?!=)|([\w.]+?)\.\w*[a-z0-9]_\(")
-_IN_PLACE = re.compile(r"""[-+*/%@&|^]=|[a-z0-9]_\(|\]\s*=(?!=)""")  # `h += 1`, `h.add_(1)`, `h[0] = 1`
-
-
 def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
     """Lines of operations that were recorded later, and took the place of what the saver made or used, as their text says."""
     makers = {saver, *(edge.producer for edge in graph.inputs(saver))}
@@ -144,15 +140,9 @@ def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
         for edge in graph.consumers(maker):
             node = graph.nodes[edge.consumer]
             later = (node.sequence or 0) > (graph.nodes[saver].sequence or 0)
-            if later and edge.position == 0 and node.source is not None and _IN_PLACE.search(node.source.text):
+            if later and edge.position == 0 and node.source is not None and changed_in_place(node.source):
                 found.append(node.source)
     return list(dict.fromkeys(found))
-
-
-def _target(changed: Sequence[SourceLine]) -> str:
-    """What the first of these lines changes, as the code calls it: `h` of `h += 1`, `h.add_(1)` and `h[0] = 1`."""
-    found = _CHANGED.search(changed[0].text) if changed else None
-    return next(filter(None, found.groups()), "") if found is not None else ""
 
 
 def _updates(evidence: Evidence, change: Change, names: tuple[str, ...]) -> bool:

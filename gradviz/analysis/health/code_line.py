@@ -1,0 +1,104 @@
+"""Reads a single line of the user's code, as far as it can be read alone: what it assigns, adds to, reads and changes in place."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from gradviz.graph import SourceLine
+
+_IN_PLACE = re.compile(r"[a-z]\w*[a-z0-9]_")  # `add_`, as torch names methods that change their tensor
+_FUNCTIONS = ("torch", "functional", "F", "init")  # where the same are functions of their first argument
+
+
+def assigned(source: SourceLine | None) -> tuple[str, ...]:
+    """The names that a line of code gives a value to, as far as it can be read alone.
+
+    >>> assigned(SourceLine("a.py", 1, "f", "out, (h, self.c) = cell(x, state)"))
+    ('out', 'h', 'self.c')
+    """
+    found: list[str] = []
+    for statement in _parsed(source):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        found += [name for target in targets for name in _targets(target)]
+    return tuple(found)
+
+
+def adds_to(source: SourceLine | None, name: str) -> bool | None:
+    """Whether a line adds something to a variable, as a running total does. None when the line gives it no value.
+
+    >>> [adds_to(SourceLine("a.py", 1, "f", text), "a") for text in ("a += b", "a = a + b", "a = f(a)", "b.append(a)")]
+    [True, True, False, None]
+    """
+    if name not in assigned(source):
+        return None
+    return any(
+        isinstance(statement, ast.AugAssign)
+        or (
+            isinstance(value := getattr(statement, "value", None), ast.BinOp)
+            and isinstance(value.op, ast.Add)
+            and name in (ast.unparse(value.left), ast.unparse(value.right))
+        )
+        for statement in _parsed(source)
+    )
+
+
+def changed_in_place(source: SourceLine | None) -> tuple[str, ...]:
+    """What a line of code changes in place, as far as its text shows it.
+
+    >>> [changed_in_place(SourceLine("a.py", 1, "f", text)) for text in ("h += 1", "h[0] = 1", "y = self.h.add_(1)")]
+    [('h',), ('h',), ('self.h',)]
+    >>> changed_in_place(SourceLine("a.py", 1, "f", "torch.relu_(h)"))
+    ('h',)
+    """
+    found: list[str] = []
+    for statement in _parsed(source):
+        given = statement.targets if isinstance(statement, ast.Assign) else []
+        changed: list[ast.expr] = [target for target in given if isinstance(target, ast.Subscript)]
+        if isinstance(statement, ast.AugAssign):
+            changed.append(statement.target)
+        for call in ast.walk(statement):
+            if (
+                isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Attribute)
+                and _IN_PLACE.fullmatch(call.func.attr)
+            ):
+                called_on = ast.unparse(call.func.value)
+                changed += call.args[:1] if called_on.rpartition(".")[2] in _FUNCTIONS else [call.func.value]
+        found += [name for one in changed for name in _targets(_without_index(one))]
+    return tuple(dict.fromkeys(found))
+
+
+def _without_index(target: ast.expr) -> ast.expr:
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return target
+
+
+def _targets(target: ast.AST | None) -> Iterator[str]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for part in target.elts:
+            yield from _targets(part)
+    elif isinstance(target, ast.Starred):
+        yield from _targets(target.value)
+    elif isinstance(target, (ast.Name, ast.Attribute)):
+        yield ast.unparse(target)
+
+
+def read(source: SourceLine | None) -> Iterator[str]:
+    """The names that a line of code reads."""
+    for statement in _parsed(source):
+        for node in ast.walk(statement):
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+                yield ast.unparse(node)
+        if isinstance(statement, ast.AugAssign):
+            yield ast.unparse(statement.target)
+
+
+def _parsed(source: SourceLine | None) -> list[ast.stmt]:
+    text = source.text.strip() if source is not None else ""
+    try:
+        return ast.parse(f"{text} pass" if text.endswith(":") else text).body
+    except (SyntaxError, ValueError):  # a part of a longer statement
+        return []
