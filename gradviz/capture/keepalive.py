@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from gradviz.capture.private import LAST, WRAPPERS_ARE_PRESERVED, Node
+from gradviz.capture.private import LAST, Node, wrappers_are_preserved
 
 BAND = 64
 """Sequence numbers in a band. At 64, a thread with a 64 kB stack can still delete the graph."""
@@ -29,7 +29,7 @@ SMALL = 128
 """A graph of so few nodes is safe to delete without keepers, even in a thread with a 64 kB stack."""
 
 KEY = "__gradviz_keeper__"
-NEEDED = WRAPPERS_ARE_PRESERVED
+needed = wrappers_are_preserved
 
 
 class _Queue(threading.local):

@@ -1,15 +1,19 @@
 """The private names of torch that capture relies on, probed once, in one place.
 
-Every function here works on any torch from 2.4 on; where a name is missing it degrades and `missing()` says what a reader
+Every function here works on any torch from 2.6 on; where a name is missing it degrades and `missing()` says what a reader
 then does not get. Nothing else in gradviz spells these names.
+
+Importing this module only looks up names: it may happen inside the script's `import torch`, where making a tensor in another
+thread would wait for that import for ever. What has to be tried out is tried when it is first asked for.
 """
 
 from __future__ import annotations
 
+import _thread
 import re
 import sys
-import threading
 from collections.abc import Collection
+from functools import cache
 from typing import Any
 
 import torch
@@ -22,31 +26,42 @@ LAST = 2**64 - 1
 class _Probe:
     """What the running torch can do, tried out on a graph of one node."""
 
-    wrappers_are_preserved = False
+    def __init__(self) -> None:
+        self.wrappers_are_preserved = False
+        self.small: dict[torch.dtype, torch.Tensor] = {}
+        # In a thread of its own: there, the caller's no_grad, modes and sequence numbers are not in force. One from
+        # `threading` would be traced by the recording of the user's lines, and use up a number in the names of the
+        # user's threads.
+        done = _thread.allocate_lock()
+        done.acquire()
+        _thread.start_new_thread(self._run, (done,))
+        done.acquire()
+
+    def _run(self, done: _thread.LockType) -> None:
+        try:
+            tensor = torch.ones(1, requires_grad=True, device="cpu") * 1
+            node, other = tensor.grad_fn, object()
+            self.wrappers_are_preserved = sys.getrefcount(node) > sys.getrefcount(other)
+            small = (torch.zeros((), dtype=dtype, device="cpu") for dtype in (torch.float32, torch.int8, torch.float32))
+            self.small = dict(zip((torch.float64, torch.int64, torch.complex128), small))
+        finally:
+            done.release()
+
+
+@cache
+def _probe() -> _Probe:
+    return _Probe()
+
+
+def wrappers_are_preserved() -> bool:
     """Whether the Python wrapper of a node lives as long as the node (torch 2.12 or 2.13 and later).
 
     Then a deep graph that was touched from Python crashes the process when it is deleted: see `keepalive`.
     """
-    has_metadata = False
-
-    def __init__(self) -> None:
-        # In a thread of its own: there, the caller's no_grad, modes and sequence numbers are not in force.
-        thread = threading.Thread(target=self._run)
-        thread.start()
-        thread.join()
-
-    def _run(self) -> None:
-        tensor = torch.ones(1, requires_grad=True, device="cpu") * 1
-        node, other = tensor.grad_fn, object()
-        self.wrappers_are_preserved = sys.getrefcount(node) > sys.getrefcount(other)
-        self.has_metadata = hasattr(node, "_input_metadata")
-        small = (torch.zeros((), dtype=dtype, device="cpu") for dtype in (torch.float32, torch.int8, torch.float32))
-        self.small = dict(zip((torch.float64, torch.int64, torch.complex128), small))
+    return _probe().wrappers_are_preserved
 
 
-_probe = _Probe()
-WRAPPERS_ARE_PRESERVED = _probe.wrappers_are_preserved
-HAS_METADATA = _probe.has_metadata
+HAS_METADATA = hasattr(torch._C._FunctionBase, "_input_metadata")
 HAS_RAW_DATA = hasattr(torch._C._autograd.SavedTensor, "data")
 BackwardCFunction = torch.autograd.function.BackwardCFunction
 
@@ -71,7 +86,7 @@ def without_subclasses() -> Any:
 
 def smaller(dtype: torch.dtype) -> torch.Tensor | None:
     """A 0-dim tensor of a smaller dtype, for `is_wrapped_number`. None where a Python number never has this one."""
-    return _probe.small.get(dtype)
+    return _probe().small.get(dtype)
 
 
 def is_wrapped_number(tensor: torch.Tensor, smaller: torch.Tensor) -> bool:

@@ -302,7 +302,7 @@ class SavedReader:
     def _read_context(self, node: Node, add: _Add) -> None:
         """Tensors that a custom Function put on `ctx` itself, at most one list, tuple or dict deep."""
         for name, value in list(vars(node).items()):
-            for slot, tensor in _tensors_on(name, value):
+            for slot, tensor in tensors_on(name, value):
                 leaf = self._leaves.get(id(tensor))
                 add(self.facts(f"ctx.{slot}", tensor, "live", version_of(tensor), "", leaf))
 
@@ -381,7 +381,8 @@ def _state_of_element(raw: Any) -> SavedState:
     return "live"
 
 
-def _tensors_on(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def tensors_on(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in an attribute of `ctx`, at most one list, tuple or dict deep, with the names of their slots."""
     items: Any = ((name, value),)
     if isinstance(value, (list, tuple)):
         items = ((f"{name}[{i}]", item) for i, item in enumerate(value))

@@ -46,7 +46,7 @@ def _traverse(starts: Sequence[Node], nodes: list[Node]) -> Traversal:
     find, number_next = index.get, sequences.append
     from_consumer, to_producer = edges.consumer.append, edges.producer.append
     at_output, at_position = edges.output.append, edges.position.append
-    protect, band, last, small = keepalive.NEEDED, keepalive.BAND, LAST, keepalive.SMALL
+    protect, band, last, small = keepalive.needed(), keepalive.BAND, LAST, keepalive.SMALL
     for consumer, node in enumerate(nodes):  # grows while it is read
         sequence = sequences[consumer]
         floor = sequence - sequence % band

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from gradviz.capture.description import Walked
+from gradviz.capture.numbers import why_unreadable
 from gradviz.capture.outputs import flatten
+from gradviz.capture.saved import tensors_on
 from gradviz.capture.tensors import grad_fn_of
 from gradviz.evidence import Value, Values
 from gradviz.graph import SavedTensor
@@ -38,7 +40,7 @@ class _Reader:
         self.read = self.unread = 0
 
     def slot(self, node: int, saved: SavedTensor) -> None:
-        tensor = _live(self._walked.nodes[node], saved.slot) if saved.state in ("live", "modified") else None
+        tensor = tensor_in(self._walked.nodes[node], saved.slot) if saved.state in ("live", "modified") else None
         if tensor is None:
             self.unread += 1
             return
@@ -72,26 +74,25 @@ class _Reader:
 
 
 def nonfinite(tensor: torch.Tensor) -> int | None:
-    """How many elements are NaN or Inf; None where there are no numbers to read."""
-    if _has_no_numbers(tensor):
+    """How many elements are NaN or Inf; None where there are no numbers to read, or a class of tensors refuses to tell."""
+    if tensor.is_nested or why_unreadable(tensor):
         return None
     if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
         return 0
-    with torch.no_grad():
-        dense = _dense(tensor)
-        return int(dense.numel() - torch.isfinite(dense).sum())
+    try:
+        with torch.no_grad():
+            dense = _dense(tensor)
+            return int(dense.numel() - torch.isfinite(dense).sum())
+    except Exception:  # what a masked tensor, one of a transform, or a dtype without arithmetic does not support
+        return None
 
 
 def is_zero(tensor: torch.Tensor) -> bool | None:
     """Whether all elements are zero; None where there are no numbers to read, or another class keeps them."""
-    if _has_no_numbers(tensor) or type(tensor) is not torch.Tensor:
+    if type(tensor) is not torch.Tensor or tensor.is_nested or why_unreadable(tensor):
         return None
     with torch.no_grad():
         return not bool(_dense(tensor).any())
-
-
-def _has_no_numbers(tensor: torch.Tensor) -> bool:
-    return tensor.is_meta or tensor.is_nested or type(tensor).__name__ == "FakeTensor"
 
 
 def _dense(tensor: torch.Tensor) -> Any:
@@ -102,11 +103,12 @@ def _dense(tensor: torch.Tensor) -> Any:
     return dense
 
 
-def _live(node: Any, slot: str) -> torch.Tensor | None:
-    """The tensor in a slot, whose name may have an index, or be an attribute of `ctx`."""
-    if slot.startswith("ctx."):
-        return None
+def tensor_in(node: Any, slot: str) -> torch.Tensor | None:
+    """The tensor in a slot of a live node, as `SavedTensor.slot` names it; None where it is packed, freed, or hidden."""
     name, _, index = slot.partition("[")
+    if name.startswith("ctx."):
+        name = name.removeprefix("ctx.")
+        return dict(tensors_on(name, vars(node).get(name))).get(slot.removeprefix("ctx."))
     raw = getattr(node, "_raw_saved_" + ("tensors" if name == "saved_tensors" else name), None)
     if index and isinstance(raw, tuple):
         raw = raw[int(index.rstrip("]"))]

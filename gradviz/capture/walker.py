@@ -69,7 +69,7 @@ def _describe(
 ) -> Graph:
     bases = [base_of(root.tensor) for root in roots]
     found = traverse(starts(roots, bases))
-    if keepalive.NEEDED:
+    if keepalive.needed():
         for node in names.results:  # asked for its name only, but it has a wrapper now too
             if node not in found.position_of:
                 keepalive.keep(node, [child for child, _ in node.next_functions if child is not None])

@@ -15,7 +15,7 @@ import torch
 
 import gradviz
 from gradviz.capture.keepalive import BAND, KEY, SMALL, _Keeper, _Queue, must_keep
-from gradviz.capture.private import HAS_RAW_DATA, LAST, WRAPPERS_ARE_PRESERVED
+from gradviz.capture.private import HAS_RAW_DATA, LAST, wrappers_are_preserved
 from tests.capture.deletion_cases import CASES, IN_MAIN_THREAD
 from tests.capture.graphs import chain, leaf
 
@@ -30,7 +30,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("case", [name for name in (*CASES, *IN_MAIN_THREAD) if name != _CONTROL])
 def test_the_process_survives(case: str) -> None:
-    if case == "views_written_in_place" and not WRAPPERS_ARE_PRESERVED:
+    if case == "views_written_in_place" and not wrappers_are_preserved():
         pytest.skip("an older torch crashes here by itself, also when nobody walked the graph")
     done = run(case)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
@@ -42,7 +42,7 @@ def test_a_million_nodes() -> None:
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
 
 
-@pytest.mark.skipif(not WRAPPERS_ARE_PRESERVED, reason="this torch lets go of wrappers, so nothing crashes")
+@pytest.mark.skipif(not wrappers_are_preserved(), reason="this torch lets go of wrappers, so nothing crashes")
 def test_without_keepers_the_process_dies() -> None:
     assert run(_CONTROL).returncode not in (0, 1)  # 1 would be an ordinary exception
 
@@ -82,7 +82,7 @@ def _keepers_after_walking(y: torch.Tensor) -> int:
     return sum(KEY in node.metadata for node in nodes if node is not None)
 
 
-@pytest.mark.skipif(not WRAPPERS_ARE_PRESERVED, reason="this torch needs no keepers")
+@pytest.mark.skipif(not wrappers_are_preserved(), reason="this torch needs no keepers")
 def test_small_graphs_pay_nothing_and_deep_ones_little() -> None:
     assert _keepers_after_walking(chain(SMALL - 1)) == 0
     assert 49 <= _keepers_after_walking(chain(50 * BAND)) <= 51

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import pytest
@@ -38,3 +39,15 @@ def test_without_metadata_no_shapes_are_told(monkeypatch: pytest.MonkeyPatch) ->
 def test_nothing_is_missing_from_this_torch_without_a_note() -> None:
     graph = gradviz.walk(leaf() * 2)
     assert bool(graph.notes) == (not private.HAS_RAW_DATA or not private.HAS_METADATA)
+
+
+def test_looking_for_private_names_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A thread that makes a tensor inside the script's `import torch` waits for that import for ever on torch 2.6 to 2.8.
+    import _thread
+
+    assert private.__spec__ is not None and private.__file__ is not None
+    monkeypatch.setattr(_thread, "start_new_thread", lambda *_: pytest.fail("a thread was started"))
+    monkeypatch.setattr(torch, "ones", lambda *_, **__: pytest.fail("a tensor was made"))
+    copy = importlib.util.spec_from_file_location("gradviz_private_again", private.__file__)
+    assert copy is not None and copy.loader is not None
+    copy.loader.exec_module(importlib.util.module_from_spec(copy))

@@ -1,15 +1,19 @@
 """Which backward functions must not be called to look at gradients, and why.
 
-Calling one of these would change something of the user's: write a `.grad`, destroy what was saved, or talk to other processes.
+Calling one of these would change something of the user's: write a `.grad`, destroy what was saved, or talk to other processes;
+or it would end the process, because the memory that it reads has been given back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gradviz.capture.numbers import outgrown
 from gradviz.capture.private import Node
+from gradviz.capture.values import tensor_in
 from gradviz.errors import GradientError
 from gradviz.graph import Graph
+from gradviz.graph import Node as Record
 
 _BY_NAME = {
     "CheckpointFunctionBackward": (
@@ -30,5 +34,18 @@ def refuse(graph: Graph, live: Iterable[tuple[int, Node]]) -> None:
         reason = _BY_NAME.get(record.op, "")
         if "custom" in record.flags and getattr(getattr(function, "_forward_cls", None), _CLEARS, False):
             reason = f"it sets {_CLEARS}, so its saved tensors can be read only once, by your own backward()"
+        reason = reason or _outgrown(record, function)
         if reason:
             raise GradientError(f"{record.op} cannot be called just to look at gradients: {reason}.")
+
+
+def _outgrown(record: Record, function: Node) -> str:
+    for slot in record.saved:
+        if slot.state in ("live", "modified"):
+            tensor = tensor_in(function, slot.slot)
+            problem = outgrown(tensor) if tensor is not None else ""
+            if problem:
+                return (
+                    f"what it saved as {slot.slot} {problem}, as fully_shard does. Look at the model before fully_shard"
+                )
+    return ""
