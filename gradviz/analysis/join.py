@@ -194,7 +194,8 @@ def join_ops(partition: Partition) -> None:
         number = {one: i for i, one in enumerate(dict.fromkeys(class_of.values()))}
         boxes = list(number)
         edges = _class_edges(partition, {box: number[one] for box, one in class_of.items()})
-        loops = [_loop(partition, [boxes[i] for i in loop], role_at, members) for loop in cycles(len(number), edges)]
+        found = (_loop(partition, [boxes[i] for i in loop], role_at, members) for loop in cycles(len(number), edges))
+        loops = [loop for loop in found if loop.roles]  # joining made no other cycle
         irregular = {role for loop in loops if not _is_even(loop, repeated) for role in loop.roles}
         if not irregular:
             _join_roles(partition, repeated, loops)
@@ -219,7 +220,7 @@ def _loop(partition: Partition, boxes: Sequence[int], role_at: dict[int, int], m
 def _is_even(loop: _Loop, repeated: dict[int, list[int]]) -> bool:
     """Whether nearly everything on the loop repeats, each about as often."""
     counts = [len(repeated[role]) for role in loop.roles]
-    if loop.blocked or not counts:
+    if loop.blocked:
         return False
     return min(counts) * 10 >= max(counts) * 8 and len(loop.others) * 4 <= sum(counts)
 

@@ -12,8 +12,9 @@ from functools import cached_property
 from typing import Literal
 
 from gradviz.analysis.alike import alike_siblings
-from gradviz.analysis.join import Family, join_families, join_ops, module_title
-from gradviz.analysis.partition import Part, Partition
+from gradviz.analysis.closing import Closing
+from gradviz.analysis.join import Family, join_families, join_ops
+from gradviz.analysis.partition import Partition
 from gradviz.analysis.scopes import ScopeTree
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import Graph
@@ -44,6 +45,7 @@ class Views:
         self.tree = ScopeTree(graph)
         self.deepest = max(self.tree.depth, default=0) + 1
         """The level at which every op is shown."""
+        self._closing = Closing(graph, self.tree)
         self._alike: dict[int | None, list[list[int]]] = {}
 
     def check(self, paths: Collection[str]) -> None:
@@ -58,7 +60,7 @@ class Views:
         """The boxes of a view."""
         is_open = self._open(wanted)
         partition = Partition(self.graph)
-        closed = self._close(partition, is_open)
+        closed = self._closing.close(partition, self._closed(is_open))
         if wanted.join:
             join_families(partition, self._families(closed))
             join_ops(partition)
@@ -139,14 +141,6 @@ class Views:
         return self._alike[parent]
 
     # -- closing calls, and joining closed ones -----------------------------------------------------------------------
-
-    def _close(self, partition: Partition, is_open: bytearray) -> list[int]:
-        """Put the nodes of each outermost closed call into one box. Returns those calls."""
-        closed = self._closed(is_open)
-        for scope in closed:
-            record = self.tree.scopes[scope]
-            partition.join(self.tree.members[scope], Part("module", module_title(record), scope=record.parent))
-        return closed
 
     def _closed(self, is_open: bytearray) -> list[int]:
         """The outermost closed calls that made nodes."""

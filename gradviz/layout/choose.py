@@ -13,6 +13,7 @@ from typing import Literal, get_args
 from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, LayoutTimeout, did_you_mean
 from gradviz.layout import dot
 from gradviz.layout.model import Drawing, Placement
+from gradviz.layout.upwards import Cycle, leading_back, turned, turned_back
 
 Engine = Literal["auto", "dot", "layered"]
 
@@ -38,12 +39,25 @@ def place(drawing: Drawing, *, engine: Engine = "auto", timeout: float = 20.0) -
     where dot's drawing is wider than a screen and more than twice as wide as it has to be. `dot` tries dot in any case.
     Whenever dot does not finish, fails or is not there, the layered layout is used and `notes` says why.
 
+    Edges that form a cycle can be placed, too: as few of them as lead back run upwards, and `notes` says so.
+
     Raises `LayoutError` if no engine can place the drawing, `FormatError` for an unknown engine.
     """
     if engine not in get_args(Engine):
         raise FormatError(f"layout cannot be {engine!r}. {did_you_mean(engine, get_args(Engine), what='engines')}")
+    try:
+        return _place(drawing, engine, timeout)
+    except Cycle:
+        back = leading_back(drawing)
+        return turned_back(_place(turned(drawing, back), engine, timeout), back)
+
+
+def _place(drawing: Drawing, engine: Engine, timeout: float) -> Placement:
+    """Place a drawing; raises Cycle, of which `place` gets rid."""
     if engine == "layered" or (engine == "auto" and (drawing.frames or size_for_dot(drawing) > LARGEST_FOR_DOT)):
         return _layered(drawing)
+    if len(leading_back(drawing)):
+        raise Cycle
     limit = min(timeout, AUTO_LIMIT) if engine == "auto" else timeout
     try:
         placed = dot.place(drawing, timeout=limit)
@@ -82,6 +96,8 @@ def _layered(drawing: Drawing, reason: str = "") -> Placement:
 
     try:
         placed = layered.place(drawing)
+    except Cycle:
+        raise
     except (LayoutError, ValueError) as error:
         tried = f"{reason}, and the" if reason else "The"
         raise LayoutError(f"{tried} layered layout failed: {error}") from error

@@ -17,7 +17,7 @@ from gradviz.stages import Stage, phase
 def place(drawing: Drawing) -> Placement:
     """Place boxes in rows from top to bottom.
 
-    Raises ValueError when the edges form a cycle; an edge from a box to itself is allowed and gets no points.
+    Raises Cycle when the edges form one; an edge from a box to itself is allowed and gets no points.
     """
     with Stage("layout"):
         return _place(drawing)

@@ -26,7 +26,7 @@ PHASES = 5
 
 
 def place_sheet(sheet: Sheet) -> SheetPlacement:
-    """Place everything on a sheet. Raises ValueError when the edges form a cycle."""
+    """Place everything on a sheet. Raises Cycle when the edges form one."""
     phase("rows")
     near = neighbours(sheet.size, sheet.above, sheet.below)
     layers = _layers(sheet, near)

@@ -35,7 +35,7 @@ class FramedPlacement(NamedTuple):
 
 
 def place_with_frames(boxes: Boxes, frames: tuple[Frame, ...], gap: float, rank_gap: float) -> FramedPlacement:
-    """Place boxes and the frames around them. Raises ValueError when the edges form a cycle."""
+    """Place boxes and the frames around them. Raises Cycle when the edges form one."""
     n, above, below = len(boxes.widths), boxes.edges[:, 0], boxes.edges[:, 1]
     rank = rank_nodes(n, above, below, neighbours(n, above, below)).rank
     hierarchy = build_hierarchy(frame_tree(boxes.frame, frames), boxes.edges, rank)

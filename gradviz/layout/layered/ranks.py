@@ -11,6 +11,7 @@ import numpy as np
 
 from gradviz.layout.layered.adjacency import counts, group
 from gradviz.layout.model import Ints
+from gradviz.layout.upwards import Cycle
 
 
 class Neighbours(NamedTuple):
@@ -42,10 +43,10 @@ def neighbours(size: int, above: Ints, below: Ints) -> Neighbours:
 
 
 def rank_nodes(size: int, above: Ints, below: Ints, near: Neighbours) -> Ranking:
-    """Rank by the distance to the end; raises ValueError when the edges form a cycle."""
+    """Rank by the distance to the end; raises Cycle when the edges form one."""
     height, upwards = _heights(size, counts(above, size).tolist(), near)
     if len(upwards) < size:
-        raise ValueError("the edges form a cycle, so the boxes cannot be placed in rows")
+        raise Cycle("the edges form a cycle, so the boxes cannot be placed in rows")
     deepest = max(height, default=0)
     rank = [deepest - h for h in height]
     ends = [node for node in range(size) if near.below_start[node] == near.below_start[node + 1]]
