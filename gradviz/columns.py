@@ -174,6 +174,7 @@ class NodeColumns(Columns[Node]):
         "outputs",
         "saved",
         "scope",
+        "script_line",
         "sequence",
         "source",
         "type",
@@ -185,6 +186,7 @@ class NodeColumns(Columns[Node]):
         self.sequence = array("Q")
         self.scope: list[int | None] = []
         self.source: list[SourceLine | None] = []
+        self.script_line: list[SourceLine | None] = []
         self.attributes: list[Mapping[str, Any]] = []
         self.saved = SavedColumns()
         self.flags: dict[int, tuple[NodeFlag, ...]] = {}
@@ -207,6 +209,7 @@ class NodeColumns(Columns[Node]):
         self.sequence.append(UNNUMBERED)
         self.scope.append(None)
         self.source.append(None)
+        self.script_line.append(None)
         self.attributes.append(NO_ATTRIBUTES)
         self.saved.first.append(len(self.saved.form))
 
@@ -221,7 +224,7 @@ class NodeColumns(Columns[Node]):
             return [self.none_inputs.get(i, 0) for i in range(len(self))]
         if name == "group":
             return [None] * len(self)
-        if name in ("outputs", "scope", "source", "attributes", "saved"):
+        if name in ("outputs", "scope", "source", "attributes", "saved", "script_line"):
             return getattr(self, name)  # type: ignore[no-any-return]
         return super().column(name)
 
@@ -241,5 +244,6 @@ class NodeColumns(Columns[Node]):
             self.none_inputs.get(i, 0),
             type.function,
             None,
+            self.script_line[i],
         )
         return _new(Node, fields)

@@ -84,12 +84,14 @@ class Scope(NamedTuple):
 
 
 class SourceLine(NamedTuple):
-    """A line of the user's code."""
+    """A line of code outside torch. `package` is the import name of the installed package that holds the file, such as
+    "transformers", and "" for the script's own code."""
 
     file: str
     line: int
     function: str = ""
     text: str = ""
+    package: str = ""
 
 
 class Function(NamedTuple):
@@ -127,6 +129,7 @@ class Node(NamedTuple):
     none_inputs: int = 0  # entries of next_functions that need no gradient
     function: Function | None = None
     group: Group | None = None
+    script_line: SourceLine | None = None  # where `source` is a library's: the script's own innermost line at the time
 
 
 class Edge(NamedTuple):

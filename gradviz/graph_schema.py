@@ -30,7 +30,7 @@ TENSOR, SOURCE = Shared("tensors"), Shared("sources")
 STORAGE_KIND = Word(get_args(model.StorageKind))
 
 TENSOR_ROW = Row(model.TensorInfo, {"shape": Optional(Many(Size())), "dtype": TEXT, "device": TEXT, "layout": TEXT})
-SOURCE_ROW = Row(model.SourceLine, {"file": TEXT, "line": WHOLE, "function": TEXT, "text": TEXT})
+SOURCE_ROW = Row(model.SourceLine, {"file": TEXT, "line": WHOLE, "function": TEXT, "text": TEXT, "package": TEXT})
 EDGE = Row(model.Edge, {"consumer": NODE_ID, "producer": NODE_ID, "output": WHOLE, "position": WHOLE, "count": WHOLE})
 BACKWARD = Row(model.BackwardStep, {"node": NODE_ID, "norm": Optional(Number())})
 STORAGE = Record(model.Storage, {"nbytes": Optional(WHOLE), "kind": STORAGE_KIND}, omit="id")
@@ -87,6 +87,7 @@ NODE = Record(
         "none_inputs": WHOLE,
         "function": Optional(Record(model.Function, {"name": TEXT, "definition": Optional(SOURCE)})),
         "group": Optional(GROUP),
+        "script_line": Optional(SOURCE),
     },
     omit="id",
 )

@@ -137,7 +137,8 @@ def folded() -> Graph:
 
 def everything() -> Graph:
     """Every field of every record holds something."""
-    where = SourceLine("/src/train.py", 12, "forward", "  h = self.fc(x)")
+    where = SourceLine("/src/train.py", 12, "forward", "  h = self.fc(x)", "nets")
+    script_line = SourceLine("/src/main.py", 3, "<module>", "loss = net(x)")
     float16 = TensorInfo(("s93", 4), "float16", "cuda:0", "jagged")
     saved = (
         SavedTensor("self", float16, 1, "activation", "live", 64, True, None, 3, "seen"),
@@ -164,6 +165,7 @@ def everything() -> Graph:
         ("h", "hidden"),
         2,
         Function("Scale", SourceLine("/src/ops.py", 3)),
+        script_line=script_line,
     )
     return Graph(
         nodes=(node, accumulate(1)),

@@ -36,7 +36,7 @@ counts = st.integers(0, 2**64)
 tensors = st.builds(
     TensorInfo, st.none() | st.lists(st.integers(0, 10**6) | text, max_size=4).map(tuple), text, text, text
 )
-sources = st.builds(SourceLine, text, st.integers(0, 10**6), text, text)
+sources = st.builds(SourceLine, text, st.integers(0, 10**6), text, text, text)
 numbers = st.integers() | st.integers(10**30, 10**31) | st.floats() | st.complex_numbers(allow_subnormal=True)
 plain = st.none() | st.booleans() | numbers | text | st.binary(max_size=6)
 attribute_values: st.SearchStrategy[Any] = st.recursive(
@@ -105,6 +105,7 @@ def graphs(draw: st.DrawFn, max_nodes: int = 8) -> Graph:
             st.integers(0, 3),
             _maybe(st.builds(Function, text, _maybe(sources))),
             _maybe(group),
+            _maybe(sources),
         )
         nodes.append(draw(node))
         below = st.integers(i + 1, size - 1) if i + 1 < size else st.nothing()

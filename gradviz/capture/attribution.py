@@ -22,11 +22,13 @@ class Found(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Scopes, and for every node the id of its scope and its source line, where known."""
+    """Scopes, and for every node the id of its scope, its source line and the script's own line,
+    where known."""
 
     scopes: tuple[Scope, ...]
     scope_of: Iterable[int | None]
     source_of: Iterable[SourceLine | None]
+    script_line_of: Iterable[SourceLine | None]
     notes: tuple[str, ...] = ()
 
 

@@ -64,7 +64,7 @@ class Describer:
         self._leaf_ids = {id(variable): node for node, variable in self._variables.items()}
         self._reader = SavedReader(self._leaf_ids, self._owners()) if saved else None
         self._attribution = attribution.kind if attribution is not None else ""
-        self._places = Places((), repeat(None), repeat(None))
+        self._places = Places((), repeat(None), repeat(None), repeat(None))
         if attribution is not None:
             self._places = attribution.places(Found(found.sequences, found.edges, self._variables))
 
@@ -121,6 +121,7 @@ class Describer:
         made.sequence = found.sequences
         made.scope = self._column(self._places.scope_of)
         made.source = self._column(self._places.source_of)
+        made.script_line = self._column(self._places.script_line_of)
         made.none_inputs = found.none_inputs
         if self._reader is not None:
             with Stage("saved", "nodes", made.saved.first.__len__, len(found.nodes)):

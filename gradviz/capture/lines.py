@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Protocol
 
+from gradviz.capture.packages import code_line
 from gradviz.capture.steps import Steps
 from gradviz.graph import SourceLine
 
@@ -81,7 +82,7 @@ class UserCode:
             return None
         found = lines.get(number)
         if found is None:
-            found = lines[number] = SourceLine(code.co_filename, number, code.co_name)
+            found = lines[number] = code_line(code, number)
         return found
 
     def innermost(self, frame: FrameType | None) -> SourceLine | None:

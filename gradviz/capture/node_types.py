@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from gradviz.capture import private
+from gradviz.capture.packages import code_line
 from gradviz.columns import TypeFacts
-from gradviz.graph import Function, NodeFlag, SourceLine
+from gradviz.graph import Function, NodeFlag
 
 _HIDES: dict[str, NodeFlag] = {"CheckpointFunctionBackward": "checkpoint", "CompiledFunctionBackward": "compiled"}
 _OPAQUE = ("CopySlices", "CppFunction")
@@ -45,5 +46,5 @@ def _function(type: Any) -> Function:
     own = cls.vjp if getattr(cls, "vjp", None) is not _Function.vjp else getattr(cls, "backward", None)
     backward = unwrap(own or cls)
     code = getattr(backward, "__code__", None)
-    definition = SourceLine(code.co_filename, code.co_firstlineno, code.co_name) if code is not None else None
+    definition = code_line(code, code.co_firstlineno) if code is not None else None
     return Function(f"{cls.__module__}.{cls.__qualname__}", definition)

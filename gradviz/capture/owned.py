@@ -44,7 +44,7 @@ class Owned:
         scope_of: list[int | None] = [None] * len(found.sequences)
         for node, owner in owners.items():
             scope_of[node] = scopes[owner] if owner is not None else None
-        return Places(tuple(self._scope(module, scopes) for module in scopes), scope_of, repeat(None))
+        return Places(tuple(self._scope(module, scopes) for module in scopes), scope_of, repeat(None), repeat(None))
 
     def _add(self, path: str, root: torch.nn.Module) -> None:
         stack: list[tuple[str, torch.nn.Module, torch.nn.Module | None]] = [(path, root, None)]

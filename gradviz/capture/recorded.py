@@ -6,7 +6,6 @@ many were.
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -14,6 +13,7 @@ import torch
 
 from gradviz.capture.attribution import Found, Places
 from gradviz.capture.module_calls import Call, SeenModule, Tape, Tree, joined
+from gradviz.capture.packages import with_text
 from gradviz.capture.private import LAST
 from gradviz.capture.tensors import device_name, dtype_name, shape_of
 from gradviz.graph import Scope, SourceLine, TensorInfo
@@ -60,15 +60,21 @@ class Recorded:
             calls.append(span.tape.calls.at(number))
             line = span.tape.lines.at(number)
             forgotten += number < span.tape.lines.dropped
-            if line not in texts:
-                texts[line] = _with_text(line)
+            if line is not None and line not in texts:
+                texts[line] = with_text(line)
             sources.append(texts[line])
         kept = _kept(calls)
         scope_of: list[int | None] = [kept[call] if call is not None else None for call in calls]
         first_calls = _first_calls(kept)
         for node, variable in found.variables.items():
             scope_of[node] = self._owner(variable, first_calls)
-        return Places(self._scopes(kept), scope_of, sources, _notes(unseen, unsure, forgotten, len(self._spans)))
+        return Places(
+            self._scopes(kept),
+            scope_of,
+            sources,
+            [None] * len(sources),
+            _notes(unseen, unsure, forgotten, len(self._spans)),
+        )
 
     # -- scopes --------------------------------------------------------------------------------------------------------
 
@@ -165,10 +171,6 @@ def _output(call: Call) -> TensorInfo | None:
         return None
     shape, dtype, device, layout = call.output
     return TensorInfo(shape_of(shape), dtype_name(dtype), device_name(device), str(layout).removeprefix("torch."))
-
-
-def _with_text(line: SourceLine | None) -> SourceLine | None:
-    return line._replace(text=linecache.getline(line.file, line.line).strip()) if line is not None else None
 
 
 # -- doubt -------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import NamedTuple
 
+from gradviz.capture.packages import package_of, with_text
 from gradviz.graph import SourceLine
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -38,7 +39,7 @@ class Body(NamedTuple):
         return self.line(getattr(node, "lineno", 0))
 
     def line(self, number: int) -> SourceLine:
-        return SourceLine(self.file, number, self.function, linecache.getline(self.file, number).strip())
+        return with_text(SourceLine(self.file, number, self.function, package=package_of(self.file)))
 
 
 def body_of(code: CodeType) -> Body | None:

@@ -5,7 +5,6 @@ Holds tensors weakly only: while the exception's traceback exists it holds them,
 
 from __future__ import annotations
 
-import linecache
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import torch
 
 from gradviz.capture.module_calls import Call, Tape
 from gradviz.capture.naming import namespaces
+from gradviz.capture.packages import code_line, with_text
 from gradviz.capture.private import without_subclasses
 from gradviz.capture.session import Session
 from gradviz.capture.tensors import grad_fn_of
@@ -95,8 +95,7 @@ def _failing_code(session: Session, error: BaseException) -> tuple[SourceLine | 
     if innermost is None:
         return None, []
     code = innermost.tb_frame.f_code
-    text = linecache.getline(code.co_filename, innermost.tb_lineno).strip()
-    source = SourceLine(code.co_filename, innermost.tb_lineno, code.co_name, text)
+    source = with_text(code_line(code, innermost.tb_lineno))
     variables = namespaces(innermost.tb_frame)[0]
     return source, [(name, value) for name, value in variables.items() if isinstance(value, torch.Tensor)]
 
