@@ -113,7 +113,7 @@ def check_target(
             keep_going=keep_going,
             read=read,
             record=record,
-            calls=steps,
+            steps=steps,
             afterwards=reader.afterwards,
             around=around,
         )

@@ -11,15 +11,27 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from gradviz.capture.when_imported import when_imported
 
 Afterwards = Callable[[bool], None]
 """Called when the engine has ended, with whether it has filled the `.grad` of all leaves."""
 
-OnBackward = Callable[[Sequence[Any], FrameType, bool], "Afterwards | None"]
-"""Given the tensors that backward begins at, the frame that torch called the engine from, and `create_graph`."""
+
+class EngineCall(NamedTuple):
+    """The tensors that backward begins at, the frame that torch called the engine from, and how it was called.
+
+    `accumulates` is whether gradients go to `.grad`, which they do unless `torch.autograd.grad` asked for them.
+    """
+
+    outputs: Sequence[Any]
+    frame: FrameType
+    create_graph: bool
+    accumulates: bool
+
+
+OnBackward = Callable[[EngineCall], "Afterwards | None"]
 
 _NAME = "_engine_run_backward"
 _COMPILERS = ("torch._dynamo.", "torch._functorch._aot_autograd.", "torch._inductor.")
@@ -55,7 +67,7 @@ def _replace(seen: OnBackward) -> Callable[[], None]:
         ours = os.getpid() == process and torch._C._current_graph_task_id() == -1
         if ours and torch._C._functorch.peek_interpreter_stack() is None and not _compiling(frame):
             create_graph = arguments[2] if len(arguments) > 2 else options.get("create_graph")
-            afterwards = seen(outputs, frame, bool(create_graph))
+            afterwards = seen(EngineCall(outputs, frame, bool(create_graph), bool(options.get("accumulate_grad"))))
             if afterwards is not None:
                 return _run_and_tell(afterwards, original, outputs, arguments, options)
         return original(outputs, *arguments, **options)

@@ -19,15 +19,12 @@ def variables_at(frame: FrameType | None, main: Namespace, outermost: CodeType) 
 
     Frames of torch and gradviz are left out, and so is everything from the frame of `outermost` on.
     """
-    import torch
-
     from gradviz.capture.naming import namespaces
 
-    libraries = (os.path.dirname(torch.__file__) + os.sep, _PACKAGE)
     local: list[Namespace] = []
     outer: dict[int, Namespace] = {}
     while frame is not None and frame.f_code is not outermost:
-        if not frame.f_code.co_filename.startswith((*libraries, "<frozen ")):
+        if not is_library(frame.f_code.co_filename):
             inner, *rest = namespaces(frame)
             if frame.f_globals is not main:
                 outer.setdefault(id(frame.f_globals), rest[0] if rest else inner)
@@ -35,6 +32,13 @@ def variables_at(frame: FrameType | None, main: Namespace, outermost: CodeType) 
                 local.append(inner)
         frame = frame.f_back
     return [*local, *outer.values(), main]
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is torch's or gradviz's, or part of Python's import system. Asked only when torch is there."""
+    import torch
+
+    return file.startswith((os.path.dirname(torch.__file__) + os.sep, _PACKAGE, "<frozen "))
 
 
 def name_of(value: object, variables: Sequence[Namespace]) -> str:

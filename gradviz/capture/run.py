@@ -10,10 +10,11 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from gradviz.capture.engine import Afterwards, watching_backward
+from gradviz.capture import children
+from gradviz.capture.call_words import call_place, call_words
+from gradviz.capture.engine import Afterwards, EngineCall, watching_backward
 from gradviz.capture.failure import Failure, Stopped, users_code
 from gradviz.capture.find import Namespace, check_tensors, final_tensors, lookup, outputs_of
 from gradviz.capture.frames import name_of, variables_at
@@ -21,28 +22,26 @@ from gradviz.capture.interrupt import stoppable_main
 from gradviz.capture.late_recording import LateRecording, untraced
 from gradviz.capture.live import Captured, Live
 from gradviz.capture.program import Program
+from gradviz.capture.selection import Chosen, FirstBackward, FirstIf, InARow, Selection
 from gradviz.capture.target_name import Target
 from gradviz.errors import NoGraphError, TargetError
 
 T = TypeVar("T")
 
-PARTS = 4
-"""Of several calls, at most this many for each: a call with `create_graph` is a part of a step, read with the one that ends it."""
-
 
 class Run(Generic[T]):
-    """One run of one target. Reads at most once."""
+    """One run of one target."""
 
     def __init__(
         self,
         target: Target,
         program: Program,
-        at: int | None,
+        at: Sequence[int],
         keep_going: bool,
         read: Callable[[Live], T],
         recording: LateRecording | None,
         need_graph: bool = True,
-        calls: int = 1,
+        steps: int | None = None,
         afterwards: Callable[[T, bool], T] | None = None,
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
@@ -53,12 +52,12 @@ class Run(Generic[T]):
         self._read = read
         self._recording = recording
         self._need_graph = need_graph
-        self._wanted = calls
-        self._most = calls if calls == 1 else calls * PARTS
-        self._steps = 0
+        self._selection = self._select(steps)
         self._afterwards = afterwards
         self._around = around
+        self._children = children.started()
         self._calls = 0
+        self._first_place = ""  # of the call that a backward() is preferred to
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
         self._reader: int | None = None  # the thread that is reading
@@ -67,34 +66,50 @@ class Run(Generic[T]):
         self._error: Exception | KeyboardInterrupt | None = None
         self._failure: Failure | None = None
 
+    def _select(self, steps: int | None) -> Selection | None:
+        """Which calls to read; None when they are not looked at, because a name is read when the script has ended."""
+        if steps is not None:
+            return InARow(self._at[0] if self._at else 1, steps)
+        if self._at:
+            return Chosen(self._at)
+        if self._target.name:
+            return None
+        return FirstBackward(self._out_of_patience) if self._need_graph else FirstIf(self._no_global_tensors)
+
     def captured(self) -> Captured[T]:
-        watches = self._at is not None or (self._need_graph and not self._target.name)
-        watching = watching_backward(self._on_backward) if watches else nullcontext()
+        watching = watching_backward(self._on_backward) if self._selection is not None else nullcontext()
         with users_code() as outcome, stoppable_main() as self._stop_main, watching:
-            self._program.run()
+            try:
+                self._program.run()
+            finally:
+                if self._selection is not None:
+                    self._selection.close()
         if self._program.problem is not None:
             raise self._program.problem
         self._failure = self._failure or outcome.failure
         if not self._results and self._error is None and self._failure is not None:
             self._guarded(lambda: self._read_unfinished(self._failure))
-        if not self._done and not self._results:
+        if not self._results and self._error is None and self._failure is None:
             self._guarded(self._read_at_end)
         if self._error is not None:
             raise self._error
-        if not self._results:
-            assert self._failure is not None
+        if len(self._results) < (len(set(self._at)) or 1):
+            if self._failure is None:
+                raise NoGraphError(self._too_few_calls())
             self._failure.raise_error(self._target.short, f" before {self._awaited()}")
         return Captured(self._results[0], self._target, self._failure, tuple(self._results[1:]))
 
     @property
     def _done(self) -> bool:
-        enough = self._steps >= self._wanted or len(self._results) >= self._most
-        return enough or self._error is not None or self._failure is not None
+        assert self._selection is not None
+        if self._selection.enough or isinstance(self._error, KeyboardInterrupt) or self._failure is not None:
+            return True
+        return self._error is not None and not self._selection.standing_in
 
     def _awaited(self) -> str:
-        if self._at is None and self._target.name:
+        if not self._at and self._target.name:
             return f"{self._target.name} could be read"
-        return "it called backward()" if self._at in (None, 1) else f"its backward() call {self._at}"
+        return "it called backward()" if max(self._at, default=1) == 1 else f"its backward() call {self._at[-1]}"
 
     def _guarded(self, action: Callable[[], None]) -> None:
         """Keep what `read` or the search raises: it happens inside the user's code, which must not catch it."""
@@ -105,14 +120,16 @@ class Run(Generic[T]):
 
     # -- at a backward call --------------------------------------------------------------------------------------------
 
-    def _on_backward(self, outputs: Sequence[Any], frame: FrameType, create_graph: bool) -> Afterwards | None:
+    def _on_backward(self, call: EngineCall) -> Afterwards | None:
         if self._reader == threading.get_ident():
             return None  # `read` itself computes gradients
+        assert self._selection is not None
         with self._lock:  # another thread's backward waits until this one has been read
             self._calls += 1
             before = len(self._results)
-            if self._calls >= (self._at or 1) and not self._done:
-                self._guarded(lambda: self._read_at_backward(outputs, frame, create_graph))
+            if not self._done and self._selection.wants(self._calls, call):
+                self._guarded(lambda: self._read_at_backward(call))
+                self._selection.took(call)
             if self._afterwards is not None and len(self._results) > before:
                 return self._after_the_engine
             self._stop_when_done()
@@ -127,33 +144,70 @@ class Run(Generic[T]):
             self._guarded(action)
             self._stop_when_done()
 
+    def _out_of_patience(self) -> None:
+        """No backward() came after a call of `autograd.grad`. An optimizer says so, or a thread of its own."""
+        assert self._selection is not None
+        with self._lock:
+            if not self._done:
+                self._selection.settle()
+                self._stop_when_done()
+
     def _stop_when_done(self) -> None:
         if isinstance(self._error, KeyboardInterrupt) or (self._done and not self._keep_going):
             self._stop()
 
-    def _read_at_backward(self, outputs: Sequence[Any], frame: FrameType, create_graph: bool) -> None:
-        variables = variables_at(frame, self._program.namespace, Program.run.__code__)
+    def _no_global_tensors(self) -> bool:
+        from gradviz.capture.inventory import inventory
+
+        with untraced():
+            return not inventory([self._program.namespace])
+
+    def _read_at_backward(self, call: EngineCall) -> None:
+        variables = variables_at(call.frame, self._program.namespace, Program.run.__code__)
         if self._target.name:
             self._read_named(variables)
             return
-        title = self._target.title
-        if self._at is not None or self._calls > 1:
-            title += f", backward call {self._calls}"
+        place = call_place(call.frame, Program.run.__code__)
+        title = f"{self._target.title}: {call_words(call, variables)} at {place}, call {self._calls}"
         names: tuple[str, ...] = ()
-        if len(outputs) > 1:
-            names = tuple(name_of(output, variables) or f"output[{i}]" for i, output in enumerate(outputs))
-        chosen = outputs if names else outputs[0]
-        call = self._calls
+        if len(call.outputs) > 1:
+            names = tuple(name_of(output, variables) or f"output[{i}]" for i, output in enumerate(call.outputs))
+        chosen = call.outputs if names else call.outputs[0]
         self._take(
-            Live(chosen, variables, title, self._recording, names, frame=frame, call=call, create_graph=create_graph)
+            Live(
+                chosen,
+                variables,
+                title,
+                self._recording,
+                names,
+                self._remarks(call, place),
+                call.frame,
+                self._calls,
+                call.create_graph,
+            )
         )
+
+    def _remarks(self, call: EngineCall, place: str) -> tuple[str, ...]:
+        """What to know about a call that nobody chose: which were passed over for it, or what it stands in for."""
+        if not isinstance(self._selection, FirstBackward):
+            return ()
+        if not call.accumulates:
+            self._first_place = place
+            return ("no backward() followed it in the same step; --at 2 shows the next call, if there is one",)
+        if self._calls == 1:
+            return ()
+        before = f"{self._calls - 1} calls of autograd.grad" if self._calls > 2 else "a call of autograd.grad"
+        return (f"{before} came before this backward(), the first at {self._first_place}: --at 1 shows it",)
 
     def _take(self, live: Live) -> None:
         self._reader = threading.get_ident()
         try:
             with untraced(), self._around():
-                self._results.append(self._read(live))
-            self._steps += not live.create_graph
+                found = self._read(live)
+            if self._selection is not None and self._selection.standing_in:
+                self._results.clear()
+                self._error = None
+            self._results.append(found)
         finally:
             self._reader = None
 
@@ -168,7 +222,7 @@ class Run(Generic[T]):
 
     def _read_at_end(self) -> None:
         namespace = self._program.namespace
-        if self._at is not None:
+        if self._at:
             raise NoGraphError(self._too_few_calls())
         if self._target.name:
             self._read_named([namespace])
@@ -177,7 +231,10 @@ class Run(Generic[T]):
             self._take(Live(None, [namespace], self._target.title, self._recording))
             return
         with self._around():
-            found = final_tensors(namespace, self._target.short, also="called no backward() and ")
+            try:
+                found = final_tensors(namespace, self._target.short, also="called no backward() and ")
+            except NoGraphError as error:
+                raise NoGraphError(f"{error}{children.hint(children.started() - self._children)}") from error
         title = f"{self._target.title}: {', '.join(list(found)[:3])}" + (", ..." if len(found) > 3 else "")
         outputs = list(found.values())
         self._take(
@@ -218,4 +275,4 @@ class Run(Generic[T]):
 
     def _too_few_calls(self) -> str:
         times = {0: "no backward()", 1: "backward() once"}.get(self._calls, f"backward() {self._calls} times")
-        return f"{self._target.short} called {times}, so there is no call {self._at} to look at"
+        return f"{self._target.short} called {times}, so there is no call {self._at[-1]} to look at"

@@ -27,7 +27,7 @@ def run_target(
     target: str | Target,
     arguments: Sequence[str] = ...,
     *,
-    at: int | None = ...,
+    at: int | Sequence[int] | None = ...,
     keep_going: bool = ...,
     record: bool = ...,
     around: Callable[[], AbstractContextManager[object]] = ...,
@@ -39,12 +39,12 @@ def run_target(
     target: str | Target,
     arguments: Sequence[str] = ...,
     *,
-    at: int | None = ...,
+    at: int | Sequence[int] | None = ...,
     keep_going: bool = ...,
     read: Callable[[Live], T],
     record: bool = ...,
     need_graph: bool = ...,
-    calls: int = ...,
+    steps: int | None = ...,
     afterwards: Callable[[T, bool], T] | None = ...,
     around: Callable[[], AbstractContextManager[object]] = ...,
 ) -> Captured[T]: ...
@@ -54,12 +54,12 @@ def run_target(
     target: str | Target,
     arguments: Sequence[str] = (),
     *,
-    at: int | None = None,
+    at: int | Sequence[int] | None = None,
     keep_going: bool = False,
     read: Callable[[Live], Any] = read_graph,
     record: bool = True,
     need_graph: bool = True,
-    calls: int = 1,
+    steps: int | None = None,
     afterwards: Callable[[Any, bool], Any] | None = None,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Captured[Any]:
@@ -68,14 +68,17 @@ def run_target(
     Args:
         target: `script.py`, `script.py:name` or `package.module:name`.
         arguments: the script's own arguments.
-        at: which call of backward to look at, counted from 1. With a name: look the name up at that call, among the local
-            variables too, and not when the script has ended.
+        at: which call of backward to look at, counted from 1, or several: the first is `Captured.result`, others are
+            `Captured.later`, in the order in which they come. With a name: look the name up at that call, among the local
+            variables too, and not when the script has ended. Without: the first `backward()`; a call of `autograd.grad` before
+            it is read only if no backward() follows in the same step (`gradviz.capture.selection`).
         keep_going: let the script run on to its end after the call.
-        read: called once, while everything is alive; its result is `Captured.result`.
+        read: called while everything is alive; its result is `Captured.result`. Called twice where a backward() takes the place
+            of a call of `autograd.grad`.
         record: note module calls and source lines while the script runs, which takes some time.
         need_graph: without it, a script is read when it has ended, all its variables and whatever they hold, unless `at` is
-            given; a name may stand for anything.
-        calls: how many backward calls in a row to read, from the first one looked at on. Above 1, those with `create_graph` are
+            given, or no global variable holds a tensor at the first call: then there. A name may stand for anything.
+        steps: how many backward calls in a row to read, from the first one looked at on. Those with `create_graph` are
             read in addition, as parts of a step. A script may end before.
         afterwards: called when the engine has ended after a call that was read, with that result and whether all leaves got
             their `.grad`; what it returns takes the result's place. The script then is stopped after the engine, not before.
@@ -88,10 +91,13 @@ def run_target(
     parsed = parse_target(target) if isinstance(target, str) else target
     if parsed.kind == "graph":
         raise TargetError(f"{parsed.place!r} is a saved graph. This needs the script, because it reads live tensors.")
-    if at is not None and at < 1:
-        raise TargetError(f"backward calls are counted from 1, so there is no call {at}")
+    numbers = () if at is None else (at,) if isinstance(at, int) else tuple(at)
+    if any(number < 1 for number in numbers):
+        raise TargetError(f"backward calls are counted from 1, so there is no call {min(numbers)}")
     program = Program(parsed)
     with ExitStack() as stack:
         stack.enter_context(program.interpreter(arguments))
         recording = stack.enter_context(recording_from_torch_on()) if record else None
-        return Run(parsed, program, at, keep_going, read, recording, need_graph, calls, afterwards, around).captured()
+        return Run(
+            parsed, program, numbers, keep_going, read, recording, need_graph, steps, afterwards, around
+        ).captured()

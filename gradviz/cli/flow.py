@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradviz.cli.backward import measured
+from gradviz.cli.report import write_table
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 
@@ -35,15 +36,9 @@ def command(source: Source, by: Any, top: int | None, as_json: bool) -> None:
         if as_json:
             stream.write(json.dumps(as_data(flow), indent=2) + "\n")
         else:
-            from rich.console import Console
+            from gradviz.render.flow_table import TOP, flow_table
 
-            from gradviz.render.flow_table import TOP, flow_table, text
-
-            rows = TOP if top is None else top
-            if stream.isatty():
-                Console(file=stream, highlight=False).print(flow_table(flow, by, rows))
-            else:
-                stream.write(text(flow, by, rows) + "\n")
+            write_table(stream, flow_table(flow, by, TOP if top is None else top), flow.graph.title)
     captured.raise_failure()
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradviz.cli.report import write_table
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import NotATensorError
@@ -45,15 +46,9 @@ def command(source: Source, name: str, top: int | None, limit: int, as_json: boo
         if as_json:
             stream.write(json.dumps(as_data(found, top), indent=2) + "\n")
         else:
-            from rich.console import Console
+            from gradviz.render.paths_table import TOP, paths_table
 
-            from gradviz.render.paths_table import TOP, paths_table, text
-
-            rows = TOP if top is None else top
-            if stream.isatty():
-                Console(file=stream, highlight=False).print(paths_table(found, rows))
-            else:
-                stream.write(text(found, rows) + "\n")
+            write_table(stream, paths_table(found, TOP if top is None else top), found.graph.title)
     captured.raise_failure()
 
 

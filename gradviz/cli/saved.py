@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
 from gradviz.analysis.checkpoint import Advice, checkpoint_advice
 from gradviz.analysis.memory import Row, Saved, saved
 from gradviz.cli.progress import progress
+from gradviz.cli.report import write_table
 from gradviz.cli.sizes import Size
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 BY = ("line", "module", "op", "node", "dtype")
 
@@ -63,7 +61,7 @@ def _write_saved(stream: TextIO, found: Saved, title: str, top: int | None, as_j
         return
     from gradviz.render.saved_table import TOP, saved_table
 
-    _write_table(stream, saved_table(found, TOP if top is None else top))
+    write_table(stream, saved_table(found, TOP if top is None else top), title)
 
 
 def _write_advice(stream: TextIO, advice: Advice, title: str, as_json: bool) -> None:
@@ -72,23 +70,11 @@ def _write_advice(stream: TextIO, advice: Advice, title: str, as_json: bool) -> 
         return
     from gradviz.render.advice_table import advice_table
 
-    _write_table(stream, advice_table(advice))
+    write_table(stream, advice_table(advice), title)
 
 
 def _write_json(stream: TextIO, data: dict[str, Any]) -> None:
     stream.write(json.dumps(data, indent=2) + "\n")
-
-
-def _write_table(stream: TextIO, table: RenderableType) -> None:
-    """In colour and as wide as the terminal, or plain and as wide as it needs to be."""
-    from rich.console import Console
-
-    from gradviz.render.saved_table import plain
-
-    if stream.isatty():
-        Console(file=stream, highlight=False).print(table)
-    else:
-        stream.write(plain(table) + "\n")
 
 
 def advice_data(advice: Advice, title: str) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from gradviz.cli.report import write_table
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import NotATensorError
@@ -26,42 +27,49 @@ _TOP = 100
 def command(source: Source, top: int | None, as_json: bool) -> None:
     """List the script's tensors and what autograd knows of each.
 
-    The script runs to its end, so gradients are there; with --at K the variables are those at the K-th backward call, local
-    ones too. Reading changes nothing.
+    The script runs to its end, so gradients are there. One whose global variables hold no tensor, such as one with a main(), is
+    looked at when it first calls backward, and --at K looks at the K-th call: there, local variables are listed, too. Reading
+    changes nothing.
     """
     with result_stream() as stream:
         captured = source.read(lambda live: _read(live, source), need_graph=False)
         found = captured.result
         if as_json:
-            stream.write(json.dumps({"tensors": [as_data(one) for one in found]}, indent=2) + "\n")
+            data = {"title": found.title, "tensors": [as_data(one) for one in found.tensors]}
+            stream.write(json.dumps(data, indent=2) + "\n")
         else:
-            from rich.console import Console
-
-            from gradviz.render.saved_table import plain
             from gradviz.render.tensors_table import tensors_table
 
-            table = tensors_table(found, _TOP if top is None else top)
-            if stream.isatty():
-                Console(file=stream, highlight=False).print(table)
-            else:
-                stream.write(plain(table) + "\n")
+            write_table(
+                stream, tensors_table(found.tensors, _TOP if top is None else top), found.title if found.at_call else ""
+            )
     captured.raise_failure()
 
 
-def _read(live: Live, source: Source) -> tuple[TensorFacts, ...]:
+class Listed(NamedTuple):
+    """The tensors, and what they are the tensors of."""
+
+    title: str
+    tensors: tuple[TensorFacts, ...]
+    at_call: bool
+
+
+def _read(live: Live, source: Source) -> Listed:
     from gradviz.capture.inventory import inventory
 
     named = source.target.name
     variables = [{named: live.outputs}] if named else live.variables
     found = inventory(variables)
     if found:
-        return found
+        return Listed(live.title, found, live.call is not None)
     if named:
         raise NotATensorError(f"{named} in {source.target.short} holds no tensor.")
-    raise NotATensorError(
-        f"{source.target.short} has no global variable that holds a tensor. With --at 1 the variables are those at the first "
-        "backward call, local ones too."
+    where = (
+        "no variable that holds a tensor at that call"
+        if live.call
+        else "no global variable that holds a tensor, and calls no backward()"
     )
+    raise NotATensorError(f"{source.target.short} has {where}. Name what to look at: {source.target.short}:NAME.")
 
 
 def as_data(one: TensorFacts) -> dict[str, Any]:

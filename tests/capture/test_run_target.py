@@ -25,7 +25,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_default_reads_the_graph(tmp_path: Path) -> None:
     captured = run_target(str(script(tmp_path, TRAINING)))
     assert isinstance(captured.result, Graph)
-    assert captured.result.title == captured.target.title == "script.py"
+    assert captured.result.title == "script.py: loss.backward() at script.py:10, call 1"
+    assert captured.target.title == "script.py"
     assert captured.failure is None
     captured.raise_failure()
 

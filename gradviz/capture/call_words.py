@@ -1,0 +1,55 @@
+"""What a call of backward is called: what the user wrote, and where."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections.abc import Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+from gradviz.capture.engine import EngineCall
+from gradviz.capture.find import Namespace
+from gradviz.capture.frames import is_library, name_of
+
+_NAMED = 3  # outputs of one call that are named
+_STDLIB = sysconfig.get_path("stdlib") + os.sep
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+def call_words(call: EngineCall, variables: Sequence[Namespace]) -> str:
+    """The call as the user writes it: `loss.backward()`, `autograd.grad(y)`, or `backward()` of what has no name."""
+    names = ", ".join(_names(call.outputs, variables))
+    if not call.accumulates:
+        return f"autograd.grad({names})"
+    if _is_method(call.frame):
+        return f"{names}.backward()" if names else "backward()"
+    return f"autograd.backward({names})"
+
+
+def call_place(frame: FrameType, outermost: CodeType) -> str:
+    """`file.py:12`, where the script's own code called; the nearest other code where none of the script's is on the stack."""
+    nearest = None
+    at: FrameType | None = frame
+    while at is not None and at.f_code is not outermost:
+        file = at.f_code.co_filename
+        if not is_library(file):
+            nearest = nearest or at
+            if not file.startswith(_STDLIB) and not any(folder in file for folder in _INSTALLED):
+                nearest = at
+                break
+        at = at.f_back
+    return f"{os.path.basename(nearest.f_code.co_filename)}:{nearest.f_lineno}" if nearest is not None else ""
+
+
+def _names(outputs: Sequence[Any], variables: Sequence[Namespace]) -> list[str]:
+    found = [name_of(output, variables) for output in outputs[:_NAMED]]
+    if not all(found):
+        return []
+    return [*found, "..."] if len(outputs) > _NAMED else found
+
+
+def _is_method(frame: FrameType) -> bool:
+    """Whether `tensor.backward()` is what called `torch.autograd.backward`."""
+    caller = frame.f_back
+    return caller is not None and caller.f_globals.get("__name__") == "torch._tensor"

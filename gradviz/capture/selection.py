@@ -1,0 +1,152 @@
+"""Which of a script's backward calls are read.
+
+A selection is told of every call, says which it wants, and when it has had enough. Knows nothing of how a call is read.
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+from gradviz.capture.engine import EngineCall
+
+PARTS = 4
+"""Of several calls, at most this many for each: a call with `create_graph` is a part of a step, read with the one that ends it."""
+
+SECONDS = (5.0, 60.0)
+"""How long a script runs on after `autograd.grad` to see whether a backward() follows: as long as it took to get there, within
+these bounds."""
+
+CALLS = 1000
+"""For how many calls of `autograd.grad` at most."""
+
+
+class Selection:
+    """Wants no call. `standing_in` says that what was read gives way to a later call, if one comes."""
+
+    standing_in = False
+
+    def __init__(self) -> None:
+        self.enough = False
+
+    def wants(self, number: int, call: EngineCall) -> bool:
+        """Whether to read call `number`, counted from 1. Not asked once it was `enough`."""
+        return False
+
+    def took(self, call: EngineCall) -> None:
+        """The call was read, or reading it failed."""
+
+    def settle(self) -> None:
+        """Nothing more will be read."""
+        self.enough = True
+
+    def close(self) -> None:
+        """The script has ended: undo whatever was hooked up."""
+        self.settle()
+
+
+class Chosen(Selection):
+    """The calls with these numbers."""
+
+    def __init__(self, numbers: Collection[int]) -> None:
+        super().__init__()
+        self._left = set(numbers)
+
+    def wants(self, number: int, call: EngineCall) -> bool:
+        wanted = number in self._left
+        self._left.discard(number)
+        return wanted
+
+    def took(self, call: EngineCall) -> None:
+        self.enough = not self._left
+
+
+class InARow(Selection):
+    """So many steps, from call `first` on."""
+
+    def __init__(self, first: int, steps: int) -> None:
+        super().__init__()
+        self._first = first
+        self._steps = steps
+        self._calls = 1 if steps == 1 else steps * PARTS
+
+    def wants(self, number: int, call: EngineCall) -> bool:
+        return number >= self._first
+
+    def took(self, call: EngineCall) -> None:
+        self._steps -= not call.create_graph
+        self._calls -= 1
+        self.enough = self._steps <= 0 or self._calls <= 0
+
+
+class FirstIf(Selection):
+    """The first call, if `condition` holds there."""
+
+    def __init__(self, condition: Callable[[], bool]) -> None:
+        super().__init__()
+        self._condition = condition
+
+    def wants(self, number: int, call: EngineCall) -> bool:
+        return number == 1 and self._condition()
+
+    def took(self, call: EngineCall) -> None:
+        self.enough = True
+
+
+class FirstBackward(Selection):
+    """The first backward(). A call of `autograd.grad` before it stands in for it, for as long as the step lasts.
+
+    The step is over when an optimizer has stepped, after `SECONDS` and after `CALLS`. `out_of_patience` is called where no
+    call of backward would tell: by an optimizer, or from a thread of its own.
+    """
+
+    def __init__(self, out_of_patience: Callable[[], None]) -> None:
+        super().__init__()
+        self._began = time.monotonic()
+        self._out_of_patience = out_of_patience
+        self._over = threading.Event()
+        self._unhook: Callable[[], None] = lambda: None
+
+    def wants(self, number: int, call: EngineCall) -> bool:
+        if number > CALLS and not call.accumulates:
+            self.settle()
+            return False
+        return call.accumulates or not self.standing_in
+
+    def took(self, call: EngineCall) -> None:
+        if call.accumulates:
+            self.settle()
+        elif not self.standing_in:
+            self.standing_in = True
+            self._unhook = _after_optimizer_step(self._out_of_patience)
+            least, most = SECONDS
+            _thread.start_new_thread(self._wait, (min(max(least, time.monotonic() - self._began), most),))
+
+    def settle(self) -> None:
+        super().settle()
+        self._over.set()
+
+    def close(self) -> None:
+        super().close()
+        self._unhook()  # not before, for torch may be going through the hooks
+
+    def _wait(self, seconds: float) -> None:
+        if not self._over.wait(seconds):
+            self._out_of_patience()
+
+
+def _after_optimizer_step(action: Callable[[], None]) -> Callable[[], None]:
+    """Act when any optimizer has stepped. Returns what ends that."""
+    hook = getattr(sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
+    if hook is None:
+        return lambda: None
+
+    def stepped(*_: Any) -> None:
+        action()
+
+    remove: Callable[[], None] = hook(stepped).remove
+    return remove

@@ -1,0 +1,219 @@
+"""Which of a script's backward calls is looked at, and what is said of it: scripts that differentiate inside their loss."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Gradviz
+from tests.cli.scripts import script
+
+PENALTY = """
+import argparse
+import torch
+
+def penalty(critic, real):
+    mixed = real.clone().requires_grad_(True)
+    score = critic(mixed)
+    gradient = torch.autograd.grad(score.sum(), mixed, create_graph=True)[0]
+    return (gradient.norm(dim=1) - 1).pow(2).mean()
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=3)
+    critic = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(critic.parameters(), 0.1)
+    for epoch in range(parser.parse_args().epochs):
+        critic_loss = critic(torch.ones(4, 2)).mean() + penalty(critic, torch.ones(4, 2))
+        critic_loss.backward()
+        optimizer.step()
+        print("epoch", epoch)
+
+if __name__ == "__main__":
+    main()
+"""
+
+INNER_STEPS = """
+import torch
+w = torch.ones(3, requires_grad=True)
+for episode in range(2):
+    meta = 0
+    for task in range(2):
+        fast = w
+        for step in range(3):
+            fast = fast - torch.autograd.grad(fast.pow(2).sum(), fast, create_graph=True)[0]
+        meta = meta + fast.sum()
+    meta.backward()
+"""
+
+GRADIENTS_BY_HAND = """
+import torch
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(4):
+    loss = model(torch.ones(2, 3)).sum()
+    for parameter, gradient in zip(model.parameters(), torch.autograd.grad(loss, list(model.parameters()))):
+        parameter.grad = gradient
+    optimizer.step()
+    print("step", step)
+"""
+
+
+def info(gradviz: Gradviz, *arguments: object) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(gradviz("info", "--json", *arguments).stdout)
+    return data
+
+
+def test_a_backward_is_preferred_to_the_penalty_before_it(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, PENALTY)
+    found = info(gradviz, path, "--", "--epochs", "2")
+    assert found["title"] == "script.py: critic_loss.backward() at script.py:18, call 2"
+    assert [root["name"] for root in found["roots"]] == ["critic_loss"]
+    assert found["notes"] == [
+        "a call of autograd.grad came before this backward(), the first at script.py:8: --at 1 shows it"
+    ]
+    first = info(gradviz, path, "--at", "1")
+    assert (first["title"], first["notes"]) == ("script.py: autograd.grad() at script.py:8, call 1", [])
+
+
+def test_the_picture_says_which_call_it_is(gradviz: Gradviz, tmp_path: Path) -> None:
+    gradviz("render", script(tmp_path, PENALTY), "-o", "net.svg")
+    drawn = (tmp_path / "net.svg").read_text()
+    assert "critic_loss.backward() at script.py:18, call 2" in drawn and "--at 1 shows it" in drawn
+
+
+def test_inner_steps_are_passed_over_however_many(gradviz: Gradviz, tmp_path: Path) -> None:
+    found = info(gradviz, script(tmp_path, INNER_STEPS))
+    assert found["title"] == "script.py: meta.backward() at script.py:11, call 7"
+    assert "6 calls of autograd.grad came before" in found["notes"][0]
+
+
+def test_without_a_backward_the_script_runs_to_the_end_of_the_step_only(gradviz: Gradviz, tmp_path: Path) -> None:
+    result = gradviz("info", "--json", script(tmp_path, GRADIENTS_BY_HAND))
+    found = json.loads(result.stdout)
+    assert found["title"] == "script.py: autograd.grad(loss) at script.py:7, call 1"
+    assert "no backward() followed it in the same step" in found["notes"][0]
+    assert result.stderr == ""
+
+
+def test_with_continue_it_runs_on_undisturbed(gradviz: Gradviz, tmp_path: Path) -> None:
+    result = gradviz("info", "--json", "--continue", script(tmp_path, GRADIENTS_BY_HAND))
+    assert result.stderr.splitlines() == [f"step {i}" for i in range(4)]
+    assert json.loads(result.stdout)["title"].endswith("call 1")
+
+
+def test_a_script_that_only_calls_grad_is_stopped_in_time(
+    gradviz: Gradviz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradviz.capture.selection.SECONDS", (0.1, 0.1))
+    path = script(
+        tmp_path,
+        """
+        import time, torch
+        x = torch.ones(3, requires_grad=True)
+        y = x.exp().sum()
+        saliency = torch.autograd.grad(y, x)
+        time.sleep(60)
+        print("not reached")
+        """,
+    )
+    result = gradviz("info", "--json", path)
+    assert json.loads(result.stdout)["title"].endswith("autograd.grad(y) at script.py:5, call 1")
+    assert result.stderr == ""
+
+
+def test_a_loop_of_grad_is_stopped_by_its_number_of_calls(
+    gradviz: Gradviz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradviz.capture.selection.CALLS", 5)
+    path = script(
+        tmp_path,
+        """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        for step in range(9):
+            print("step", step)
+            torch.autograd.grad(w.exp().sum(), w)
+        """,
+    )
+    result = gradviz("info", "--json", path)
+    assert json.loads(result.stdout)["title"].endswith("call 1")
+    assert result.stderr.splitlines() == [f"step {i}" for i in range(6)]
+
+
+def test_what_cannot_be_read_at_grad_is_read_at_backward(gradviz: Gradviz, tmp_path: Path) -> None:
+    """`penalty` knows no `epoch`-loss of main's; the path that was asked for exists at the backward() only."""
+    path = script(
+        tmp_path,
+        """
+        import torch
+        w = torch.ones(2, requires_grad=True)
+        g = torch.autograd.grad(w.pow(2).sum(), w, create_graph=True)[0]
+        v = torch.ones(2, requires_grad=True)
+        loss = (g * v).sum()
+        loss.backward()
+        """,
+    )
+    assert json.loads(gradviz("paths", path, "--to", "v", "--json").stdout)["count"] == 1
+
+
+def test_a_failure_after_grad_is_shown_and_what_was_read_is_written(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        "import torch\nx = torch.ones(2, requires_grad=True)\ntorch.autograd.grad(x.exp().sum(), x)\n1 / 0\n",
+    )
+    result = gradviz("info", path, code=3)
+    assert "autograd.grad() at script.py:3, call 1" in result.stdout
+    assert "ZeroDivisionError" in result.stderr
+
+
+def test_a_call_inside_a_library_names_the_line_of_the_script(gradviz: Gradviz, tmp_path: Path) -> None:
+    script(tmp_path, "def fit(loss):\n    loss.backward()\n", "site-packages/trainer.py")
+    path = script(
+        tmp_path,
+        """
+        import sys, torch
+        sys.path.append("site-packages")
+        import trainer
+        w = torch.ones(2, requires_grad=True)
+        trainer.fit(w.sum())
+        """,
+    )
+    assert info(gradviz, path)["title"] == "script.py: loss.backward() at script.py:6, call 1"
+
+
+def test_the_tensors_of_a_main_are_those_at_its_first_call(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, PENALTY.replace("+ penalty(critic, torch.ones(4, 2))", ""))
+    result = gradviz("tensors", path)
+    assert "critic.weight" in result.stdout and "critic_loss" in result.stdout
+    assert "critic_loss.backward() at script.py:18, call 1" in result.stdout
+    assert result.stderr == ""  # it was stopped there
+    found = json.loads(gradviz("tensors", path, "--json").stdout)
+    assert found["title"] == "script.py: critic_loss.backward() at script.py:18, call 1"
+    assert "critic_loss" in [name for one in found["tensors"] for name in one["names"]]
+
+
+def test_training_in_processes_of_its_own_is_said(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        """
+        import torch
+        import torch.multiprocessing as mp
+
+        def train(model):
+            model(torch.ones(1, 2)).sum().backward()
+
+        if __name__ == "__main__":
+            model = torch.nn.Linear(2, 1)
+            processes = [mp.get_context("fork").Process(target=train, args=(model,)) for rank in range(2)]
+            for process in processes:
+                process.start()
+            for process in processes:
+                process.join()
+        """,
+    )
+    said = gradviz("info", path, code=2).stderr
+    assert "It started 2 processes" in said and "train in its own process" in said
