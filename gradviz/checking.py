@@ -77,7 +77,7 @@ def check_target(
     target: Target,
     arguments: Sequence[str] = (),
     *,
-    at: int | None = None,
+    at: int | Sequence[int] | None = None,
     keep_going: bool = False,
     record: bool = True,
     steps: int = 3,

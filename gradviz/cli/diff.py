@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -50,8 +51,8 @@ def command(
 ) -> None:
     """Show what differs between two graphs.
 
-    BEFORE and AFTER are targets: scripts, or graphs saved as JSON. Without AFTER, BEFORE is run twice: at two backward calls
-    (--at 1 --at 2) or with two sets of arguments (-- A -- B). Exit code 0 when nothing differs, else 1.
+    BEFORE and AFTER are targets: scripts, or graphs saved as JSON. Without AFTER, BEFORE is looked at twice: at two backward calls
+    of one run (--at 1 --at 2), or in two runs with two sets of arguments (-- A -- B). Exit code 0 when nothing differs, else 1.
     """
     if len(at) > 2:
         raise click.UsageError("--at is given once or twice: for both, or one for each.")
@@ -61,7 +62,8 @@ def command(
     if output is not None and not output.lower().endswith(".svg"):
         raise FormatError(f"a difference is drawn as SVG, so {output!r} must end in .svg.")
     with result_stream() as stream:
-        captured = _both((before, after or before), at, given)
+        one_run = after is None and len(at) == 2 and "--" not in given
+        captured = _of_one_run(before, at, given) if one_run else _both((before, after or before), at, given)
         from gradviz.analysis.diff import diff
 
         with progress("comparing the graphs"):
@@ -96,6 +98,13 @@ def _both(targets: tuple[str, str], at: Sequence[int], given: tuple[str, ...]) -
         )
         found.append(source.graph())
     return found
+
+
+def _of_one_run(text: str, at: Sequence[int], given: tuple[str, ...]) -> list[Captured[Graph]]:
+    """Both graphs of one run: a script may not bear a second one, such as one that opens a process group or reads its input."""
+    captured = Source(parse_target(text), given, tuple(at), False).graph()
+    graph_of = dict(zip(sorted(set(at)), (captured.result, *captured.later)))
+    return [replace(captured, result=graph_of[call]) for call in at]
 
 
 def _draw(found: GraphDiff, path: str) -> None:

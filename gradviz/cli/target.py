@@ -48,7 +48,7 @@ class Source:
 
     target: Target
     arguments: tuple[str, ...]
-    at: int | None
+    at: int | Sequence[int] | None
     keep_going: bool
     record: bool = True
 

@@ -28,6 +28,22 @@ def test_equal_graphs_exit_0(gradviz: Gradviz, tmp_path: Path) -> None:
     assert "no difference" in gradviz("diff", script(tmp_path, TRAINING), "--at", 1, "--at", 2).stdout
 
 
+def test_two_calls_are_read_in_one_run(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, "open('runs', 'a').write('x')\n" + TRAINING)
+    data = json.loads(gradviz("diff", path, "--at", 3, "--at", 1, "--json").stdout)
+    assert (data["before"][-6:], data["after"][-6:]) == ("call 3", "call 1")
+    assert (tmp_path / "runs").read_text() == "x"
+    assert (
+        "called backward() 3 times, so there is no call 4" in gradviz("diff", path, "--at", 1, "--at", 4, code=2).output
+    )
+    assert "no difference" in gradviz("diff", path, "--at", 2, "--at", 2).stdout
+
+
+def test_a_failure_between_two_calls_is_the_scripts(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, TRAINING.replace("train(3)", "train(1)\n    1 / 0"))
+    assert "ZeroDivisionError" in gradviz("diff", path, "--at", 1, "--at", 2, code=3).stderr
+
+
 def test_saved_graphs_and_scripts_mix(gradviz: Gradviz) -> None:
     gradviz("render", CONTROL_FLOW, "-o", "plain.json")
     assert "no difference" in gradviz("diff", "plain.json", "plain.json").stdout
