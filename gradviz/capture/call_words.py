@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sysconfig
 from collections.abc import Sequence
 from types import CodeType, FrameType
 from typing import Any
@@ -11,10 +10,9 @@ from typing import Any
 from gradviz.capture.engine import EngineCall
 from gradviz.capture.find import Namespace
 from gradviz.capture.frames import is_library, name_of
+from gradviz.capture.packages import package_of
 
 _NAMED = 3  # outputs of one call that are named
-_STDLIB = sysconfig.get_path("stdlib") + os.sep
-_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
 def call_words(call: EngineCall, variables: Sequence[Namespace]) -> str:
@@ -35,7 +33,7 @@ def call_place(frame: FrameType, outermost: CodeType) -> str:
         file = at.f_code.co_filename
         if not is_library(file):
             nearest = nearest or at
-            if not file.startswith(_STDLIB) and not any(folder in file for folder in _INSTALLED):
+            if not package_of(file):
                 nearest = at
                 break
         at = at.f_back

@@ -1,6 +1,6 @@
 """How a user's script ended, and its own traceback as plain Python would show it.
 
-Knows nothing of torch, graphs or targets.
+Knows nothing of torch or graphs.
 """
 
 from __future__ import annotations
@@ -13,10 +13,24 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from gradviz.capture.main_module import as_module
+from gradviz.capture.target_name import Target
 from gradviz.errors import ScriptError
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_RUNNING = ["engine", "failure", "find", "frames", "live", "program", "recorder", "run", "target", "when_imported"]
+_RUNNING = [
+    "engine",
+    "failure",
+    "find",
+    "frames",
+    "live",
+    "main_module",
+    "program",
+    "recorder",
+    "run",
+    "target",
+    "when_imported",
+]
 _OURS = frozenset(os.path.join(_HERE, f"{name}.py") for name in _RUNNING)
 _IMPORTING = "<frozen importlib"
 
@@ -49,12 +63,21 @@ class Failure:
         except Exception:
             sys.__excepthook__(type(self.error), self.error, self.error.__traceback__)
 
-    def raise_error(self, script: str, before: str = "") -> None:
+    def raise_error(self, target: Target, before: str = "") -> None:
         """Show it, then raise ScriptError, which has a message only where the script's own output says too little."""
         self.show()
         if self.exit_code is None:
-            raise ScriptError("") from self.error
-        raise ScriptError(f"{script} exited with code {self.exit_code}{before}") from self.error
+            raise ScriptError(_hint(self.error, target)) from self.error
+        raise ScriptError(f"{target.short} exited with code {self.exit_code}{before}") from self.error
+
+
+def _hint(error: BaseException, target: Target) -> str:
+    """What to do about a script of a package that was started as if it were none, "" otherwise."""
+    if target.kind != "script" or not isinstance(error, ImportError) or "relative import" not in str(error):
+        return ""
+    folder, name = as_module(target.place)
+    where = "" if os.path.samefile(folder, os.getcwd()) else f" in {folder!r}"
+    return f"{target.short} imports from its own package. Run it as python -m does{where}: -m {name}"
 
 
 class Outcome:

@@ -53,7 +53,7 @@ class Captured(Generic[T]):
     def raise_failure(self) -> None:
         """Show the user's own traceback and raise ScriptError, when the script failed. Write the result before."""
         if self.failure is not None:
-            self.failure.raise_error(self.target.short)
+            self.failure.raise_error(self.target)
 
 
 def read_graph(live: Live) -> Graph:

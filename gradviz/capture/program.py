@@ -1,4 +1,4 @@
-"""Runs a user's script as `python script.py` does, or imports a module as `import package.module` does.
+"""Runs a user's script as `python script.py` does, a module as `python -m` does, or imports one as `import package.module` does.
 
 Owns what such code sees of the interpreter (`__main__`, argv, sys.path, cwd, standard streams) and puts all of it back.
 Knows nothing of torch or graphs.
@@ -17,6 +17,7 @@ from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import Any
 
+from gradviz.capture.main_module import attributes_of, main_module
 from gradviz.capture.target_name import Target
 from gradviz.errors import TargetError
 
@@ -26,7 +27,7 @@ class Program:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._main = _main_module(target.place) if target.kind == "script" else None
+        self._main = _main(target)
         self._source = _read(target.place) if target.kind == "script" else b""
         self.problem: TargetError | None = None  # why there was nothing to run, once `run` has failed
 
@@ -40,9 +41,21 @@ class Program:
         """Run the code to its end. Raises what it raises. Call it inside `interpreter_of`."""
         if self._main is None:
             self._import(self._target.place)
+        elif self._target.kind == "main":
+            self._run_module(self._main)
         else:
             code = compile(self._source, vars(self._main)["__file__"], "exec", dont_inherit=True)
             exec(code, vars(self._main))
+
+    def _run_module(self, main: ModuleType) -> None:
+        try:
+            spec, code = main_module(self._target.place)
+        except TargetError as error:
+            self.problem = error
+            raise
+        vars(main).update(attributes_of(spec))
+        sys.argv[0] = str(spec.origin)
+        exec(code, vars(main))
 
     def _import(self, name: str) -> None:
         try:
@@ -56,8 +69,9 @@ class Program:
     def interpreter(self, arguments: Sequence[str]) -> Iterator[None]:
         """The interpreter as the code expects to find it; put back as it was before, whatever the code did to it."""
         with _put_back():
-            sys.argv = [self._target.place, *arguments]
-            folder = os.path.dirname(os.path.realpath(self._target.place)) if self._main else os.getcwd()
+            script = self._target.kind == "script"
+            sys.argv = ["-m" if self._target.kind == "main" else self._target.place, *arguments]
+            folder = os.path.dirname(os.path.realpath(self._target.place)) if script else os.getcwd()
             if not getattr(sys.flags, "safe_path", False):
                 sys.path[:1] = [folder]
             if self._main is not None:
@@ -71,15 +85,15 @@ class Program:
                     _forget_neighbours(known, folder)
 
 
-def _main_module(path: str) -> ModuleType:
-    """An empty `__main__` with the attributes that Python gives it before the first line runs."""
+def _main(target: Target) -> ModuleType | None:
+    """An empty `__main__` with the attributes that Python gives it before the first line runs; None for an import."""
+    if target.kind == "module":
+        return None
     main = ModuleType("__main__")
-    file = os.path.join(os.getcwd(), path)  # not normalised: Python does not either
-    attributes: dict[str, Any] = {
-        "__file__": file,
-        "__loader__": SourceFileLoader("__main__", file),
-        "__builtins__": builtins,
-    }
+    attributes: dict[str, Any] = {"__builtins__": builtins}
+    if target.kind == "script":
+        file = os.path.join(os.getcwd(), target.place)  # not normalised: Python does not either
+        attributes |= {"__file__": file, "__loader__": SourceFileLoader("__main__", file)}
     if sys.version_info < (3, 14):
         attributes["__annotations__"] = {}
     if sys.version_info < (3, 15):

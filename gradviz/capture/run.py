@@ -96,7 +96,7 @@ class Run(Generic[T]):
         if len(self._results) < (len(set(self._at)) or 1):
             if self._failure is None:
                 raise NoGraphError(self._too_few_calls())
-            self._failure.raise_error(self._target.short, f" before {self._awaited()}")
+            self._failure.raise_error(self._target, f" before {self._awaited()}")
         return Captured(self._results[0], self._target, self._failure, tuple(self._results[1:]))
 
     @property

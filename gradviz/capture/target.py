@@ -13,11 +13,11 @@ from gradviz.capture.late_recording import recording_from_torch_on
 from gradviz.capture.live import Captured, Live, read_graph
 from gradviz.capture.program import Program
 from gradviz.capture.run import Run
-from gradviz.capture.target_name import Target, parse_target
+from gradviz.capture.target_name import Target, parse_module, parse_target
 from gradviz.errors import TargetError
 from gradviz.graph import Graph
 
-__all__ = ["Captured", "Live", "Target", "parse_target", "read_graph", "run_target"]
+__all__ = ["Captured", "Live", "Target", "parse_module", "parse_target", "read_graph", "run_target"]
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def run_target(
     """Run a script or import a module, and `read` what it leads to.
 
     Args:
-        target: `script.py`, `script.py:name` or `package.module:name`.
+        target: `script.py`, `script.py:name` or `package.module:name`; `parse_module` makes one to run as `python -m` does.
         arguments: the script's own arguments.
         at: which call of backward to look at, counted from 1, or several: the first is `Captured.result`, others are
             `Captured.later`, in the order in which they come. With a name: look the name up at that call, among the local

@@ -12,7 +12,7 @@ from typing import Literal
 
 from gradviz.errors import TargetError, did_you_mean
 
-TargetKind = Literal["script", "module", "graph"]
+TargetKind = Literal["script", "main", "module", "graph"]
 
 _SCRIPT_SUFFIXES = (".py", ".pyw", "")
 _DIGITS = re.compile(r"[0-9]+")
@@ -20,7 +20,10 @@ _DIGITS = re.compile(r"[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to look at. `place` is a path as it was given, or a module's dotted name; `name` is "" when none was given."""
+    """What to look at. `place` is a path as it was given, or a module's dotted name; `name` is "" when none was given.
+
+    A "main" is a module that runs as `python -m` runs it, a "module" one that is imported.
+    """
 
     kind: TargetKind
     place: str
@@ -29,7 +32,7 @@ class Target:
     @property
     def short(self) -> str:
         """The script's or module's name, for messages and titles: "train.py"."""
-        return self.place if self.kind == "module" else os.path.basename(self.place)
+        return self.place if self.kind in ("main", "module") else os.path.basename(self.place)
 
     @property
     def title(self) -> str:
@@ -39,7 +42,9 @@ class Target:
     @property
     def stem(self) -> str:
         """The name a result file gets: "train"."""
-        return os.path.splitext(self.short)[0] if self.kind != "module" else self.short.rpartition(".")[2]
+        if self.kind in ("main", "module"):
+            return self.short.removesuffix(".__main__").rpartition(".")[2]
+        return os.path.splitext(self.short)[0]
 
 
 def parse_target(text: str) -> Target:
@@ -54,6 +59,16 @@ def parse_target(text: str) -> Target:
     if name and not _looks_like_path(place) and _is_dotted(place):
         return Target("module", place, name)
     raise TargetError(_missing(place, name))
+
+
+def parse_module(text: str) -> Target:
+    """The target that `-m text` spells: "package.train" or "package.train:name". Raises TargetError when it is no such name."""
+    place, _, name = text.partition(":")
+    if not all(part.isidentifier() for part in place.split(".")) or (name and not _is_dotted(name)):
+        raise TargetError(
+            f"{text!r} is not a module's name. Write it as for python -m, such as package.train or package.train:loss."
+        )
+    return Target("main", place, name)
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -102,7 +117,7 @@ def _script(place: str, name: str) -> Target:
 def _missing(place: str, name: str) -> str:
     if not name and _is_dotted(place) and not place.endswith((".py", ".json")):
         return (
-            f"there is no file {place!r}. For a module say what to look at in it: {place}:NAME. "
+            f"there is no file {place!r}. To run a module: -m {place}. To import one, say what to look at in it: {place}:NAME. "
             f"For a script give its file, such as {place}.py."
         )
     folder, base = os.path.split(place)

@@ -91,7 +91,7 @@ def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> No
 @click.group(
     cls=Gradviz,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="TARGET is script.py, script.py:name, package.module:name or a saved graph.json. Exit codes: 0 done, "
+    epilog="TARGET is script.py, script.py:name, -m package.module, package.module:name or a saved graph.json. Exit codes: 0 done, "
     "1 findings, 2 wrong usage or input, 3 the script failed.",
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gradviz.capture.target_name import Target, parse_target
+from gradviz.capture.target_name import Target, parse_module, parse_target
 from gradviz.cli.backward import with_backward
 from gradviz.cli.progress import progress
 from gradviz.errors import TargetError
@@ -121,14 +121,21 @@ def reading() -> AbstractContextManager[object]:
 
 
 def target_argument(function: F) -> F:
-    """Adds TARGET, `--at` and `--continue`. The command gets them as one `source: Source`."""
+    """Adds TARGET, `-m`, `--at` and `--continue`. The command gets them as one `source: Source`."""
 
     @click.pass_context
     def with_source(
-        ctx: click.Context, /, target: str, at: int | None, keep_going: bool, record: bool, **options: Any
+        ctx: click.Context,
+        /,
+        target: str | None,
+        module: str | None,
+        at: int | None,
+        keep_going: bool,
+        record: bool,
+        **options: Any,
     ) -> Any:
         arguments: Sequence[str] = ctx.meta.get(ARGUMENTS, ())
-        source = Source(parse_target(target), tuple(arguments), at, keep_going, record)
+        source = Source(_target(ctx, target, module), tuple(arguments), at, keep_going, record)
         return ctx.invoke(function, source=source, **options)
 
     with_source.__doc__, with_source.__name__ = function.__doc__, function.__name__
@@ -149,7 +156,23 @@ def target_argument(function: F) -> F:
             metavar="K",
             help="Look at the K-th backward call, not the first. With :name, look the name up there.",
         ),
-        click.argument("target"),
+        click.option(
+            "-m", "--module", metavar="MODULE[:NAME]", help="Run this module as python -m does, in place of a TARGET."
+        ),
+        click.argument("target", required=False, metavar="TARGET"),
     ):
         decorate(with_source)
     return with_source  # type: ignore[return-value]
+
+
+def _target(ctx: click.Context, target: str | None, module: str | None) -> Target:
+    if module is not None and target is not None:
+        raise click.UsageError(
+            f"-m {module} is the target, so {target!r} has no place. What the module is given follows --."
+        )
+    if module is not None:
+        return parse_module(module)
+    if target is None:
+        parameter = next(one for one in ctx.command.params if one.name == "target")
+        raise click.MissingParameter(ctx=ctx, param=parameter)
+    return parse_target(target)
