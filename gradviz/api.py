@@ -63,18 +63,21 @@ def flow(
     model: torch.nn.Module | None = None,
     params: Mapping[str, torch.Tensor] | None = None,
     recording: Recording | None = None,
+    run_custom: bool = False,
 ) -> GradientFlow:
     """How large a gradient runs along every edge behind `outputs`, in the order in which backward would run.
 
     Backward functions are called one by one, without the engine: no `.grad` is written, not even of tensors with
     `retain_grad()`, nothing is freed, no hook on a tensor, node or module runs, and backward() can still be called. Hooks
-    that unpack saved tensors run, and checkpoints recompute, because a gradient needs those tensors.
+    that unpack saved tensors run, and checkpoints recompute, because a gradient needs those tensors. A custom Function is not
+    called, because its backward may keep state: what lies behind it is not measured, and the notes say so.
 
     Args:
         outputs: a tensor, or any nesting of tensors.
         gradient: where to start, in the shape of each output. Without it ones: the gradient of the sum of all elements.
         model, params: name the leaves, as for `gradviz.walk`.
         recording: a finished `gradviz.record()`, so that the table can go by module.
+        run_custom: call the backward of custom Functions, too.
 
     Raises:
         NoGraphError, NotATensorError: as `gradviz.walk`.
@@ -93,7 +96,15 @@ def flow(
 
     variables = namespaces(sys._getframe(1))
     attribution = recording.attribution(model, variables) if recording is not None else None
-    return measure(outputs, gradient, model=model, params=params, variables=variables, attribution=attribution)
+    return measure(
+        outputs,
+        gradient,
+        model=model,
+        params=params,
+        variables=variables,
+        attribution=attribution,
+        run_custom=run_custom,
+    )
 
 
 def paths(
@@ -103,6 +114,7 @@ def paths(
     limit: int = 1000,
     model: torch.nn.Module | None = None,
     params: Mapping[str, torch.Tensor] | None = None,
+    run_custom: bool = False,
 ) -> Paths:
     """The chain rule path by path: every way from `output` back to `target`, and its share of the gradient.
 
@@ -114,6 +126,7 @@ def paths(
         target: a leaf or an intermediate result that `output` was computed from.
         limit: up to this many paths are all followed. Of more, only the largest; all are counted.
         model, params: name the leaves, as for `gradviz.walk`.
+        run_custom: call the backward of custom Functions, too; without, a path through one raises.
 
     Raises:
         GradientError: no path leads to `target`, or as `gradviz.flow`.
@@ -130,4 +143,6 @@ def paths(
     from gradviz.analysis.gradients.paths import find_paths
 
     variables = namespaces(sys._getframe(1))
-    return find_paths(output, target, limit=limit, model=model, params=params, variables=variables)
+    return find_paths(
+        output, target, limit=limit, model=model, params=params, variables=variables, run_custom=run_custom
+    )

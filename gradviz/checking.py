@@ -13,12 +13,12 @@ from dataclasses import replace
 import torch
 
 from gradviz.analysis.gradients.flow import measure
+from gradviz.analysis.gradients.live import stopped_note
 from gradviz.analysis.health.finding import Findings
 from gradviz.analysis.health.registry import chosen, run
 from gradviz.capture.evidence import EvidenceReader, Subject
 from gradviz.capture.live import Captured, Live
 from gradviz.capture.naming import namespaces
-from gradviz.capture.outputs import flatten
 from gradviz.capture.recorder import Recording
 from gradviz.capture.target import run_target
 from gradviz.capture.target_name import Target
@@ -39,6 +39,7 @@ def check(
     exploding: float = Gradients().exploding,
     only: Iterable[str] = (),
     ignore: Iterable[str] = (),
+    run_custom: bool = False,
 ) -> Findings:
     """What is wrong with the graph behind `outputs`, where, and what to do.
 
@@ -51,6 +52,7 @@ def check(
         vanishing, exploding: a module's gradient below this part of that of modules nearer to the output, or above this
             multiple of the nearest one, is reported.
         only, ignore: ids of checks to run, or to leave out.
+        run_custom: with `values`, call the backward of custom Functions, too, which may keep state.
 
     Without `values` no number is read. Never runs a hook, writes a `.grad`, frees the graph or keeps memory. Raises
     NotATensorError when there is no tensor, and FormatError for an unknown id.
@@ -69,7 +71,9 @@ def check(
     subject = Subject(outputs, namespaces(frame), frame=frame)
     evidence = reader.read(subject)
     if values:
-        evidence = _with_gradients(evidence, subject, model, vanishing, exploding)
+        evidence = _with_gradients(
+            evidence, subject, model, Gradients(vanishing=vanishing, exploding=exploding), run_custom
+        )
     return _skipped([evidence], run([evidence], only=only, ignore=ignore, values=values))
 
 
@@ -86,6 +90,7 @@ def check_target(
     exploding: float = Gradients().exploding,
     only: Iterable[str] = (),
     ignore: Iterable[str] = (),
+    run_custom: bool = False,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Captured[Findings]:
     """The same for a TARGET of the command line, over `steps` backward calls in a row. Raises what `run_target` raises.
@@ -94,6 +99,7 @@ def check_target(
     """
     chosen(only, ignore)
     reader = EvidenceReader(values=values)
+    limits = Gradients(vanishing=vanishing, exploding=exploding)
 
     def read(live: Live) -> Evidence:
         recording = getattr(live.recording, "recording", live.recording)
@@ -103,7 +109,7 @@ def check_target(
         )
         guessed = live.call is None and not target.name
         evidence = replace(reader.read(subject), guessed=guessed, unfinished=guessed and bool(live.notes))
-        return _with_gradients(evidence, subject, None, vanishing, exploding) if values else evidence
+        return _with_gradients(evidence, subject, None, limits, run_custom) if values else evidence
 
     with reader.leaf_watch.optimizers_watched():
         captured = run_target(
@@ -120,7 +126,10 @@ def check_target(
     with around():
         every = _with_other_calls([captured.result, *captured.later])
         findings = run(every, only=only, ignore=ignore, values=values)
-    return Captured(_skipped(every, findings), captured.target, captured.failure)
+    findings = _skipped(every, findings)
+    if captured.unread:
+        findings = replace(findings, skipped=(*findings.skipped, ("later calls", one_line(captured.unread))))
+    return Captured(findings, captured.target, captured.failure)
 
 
 def _with_other_calls(every: Sequence[Evidence]) -> list[Evidence]:
@@ -145,32 +154,33 @@ def _nonzero(evidence: Evidence) -> Iterator[str]:
 
 
 def _with_gradients(
-    evidence: Evidence, subject: Subject, model: torch.nn.Module | None, vanishing: float, exploding: float
+    evidence: Evidence, subject: Subject, model: torch.nn.Module | None, limits: Gradients, run_custom: bool
 ) -> Evidence:
-    """The evidence with what backward would compute, or with why it is not computed."""
+    """The evidence with what backward would compute, or with why it is not computed: that takes no other finding away."""
     graph = evidence.graph
     if all(root.node is None for root in graph.roots):
         return evidence
-    problem = _cannot_compute(graph, subject.outputs)
+    problem = _packed(graph)
     if not problem:
         try:
-            flow = measure(subject.outputs, model=model, variables=subject.variables)
+            flow = measure(subject.outputs, model=model, variables=subject.variables, run_custom=run_custom)
         except GradvizError as error:
             problem = str(error)
+        except Exception as error:  # out of memory, or an operation that a class of tensors does not have
+            problem = f"computing them raised {type(error).__name__}: {error}"
     if problem:
-        return replace(evidence, gradients=Gradients(problem=problem))
+        return replace(evidence, gradients=limits._replace(problem=problem))
     leaves = tuple(LeafGradient(one.node, one.norm, one.max, one.zeros, one.nonfinite) for one in flow.leaves)
     leaving = {one.edge.consumer for one in flow.edges if one.size is not None and one.size.nonfinite}
     arriving = {node for node, one in flow.incoming.items() if not one.nonfinite}
     broken = tuple(node for node in flow.order if node in leaving & arriving)
-    gradients = Gradients(leaves, broken, vanishing=vanishing, exploding=exploding)
+    stopped = "; ".join(stopped_note(flow.graph, flow.stopped, flow.unmeasured))
+    gradients = limits._replace(leaves=leaves, nonfinite=broken, problem=stopped)
     return replace(evidence, gradients=gradients)
 
 
-def _cannot_compute(graph: Graph, outputs: object) -> str:
-    """Why gradients are left alone: there are no numbers, or computing would run code of the user's that may not bear it."""
-    if any(tensor.is_meta or type(tensor).__name__ == "FakeTensor" for _, tensor in flatten(outputs)):
-        return "the tensors have no numbers (meta or fake)"
+def _packed(graph: Graph) -> str:
+    """Why gradients are left alone: computing them would run code of the user's that may not bear it."""
     for node in graph.nodes:
         for slot in node.saved:
             if slot.state == "packed" and "save_on_cpu" not in slot.note:

@@ -177,10 +177,11 @@ class Root(NamedTuple):
 
 class BackwardStep(NamedTuple):
     """One function that backward calls. `norm` is that of the gradient that arrives, the largest one of several; None when
-    none does, infinite when an entry is not finite."""
+    none does, infinite when an entry is not finite. Not `measured`: a custom Function that was not called lies before it."""
 
     node: int
     norm: float | None = None
+    measured: bool = True
 
 
 class Mark(NamedTuple):

@@ -32,7 +32,7 @@ STORAGE_KIND = Word(get_args(model.StorageKind))
 TENSOR_ROW = Row(model.TensorInfo, {"shape": Optional(Many(Size())), "dtype": TEXT, "device": TEXT, "layout": TEXT})
 SOURCE_ROW = Row(model.SourceLine, {"file": TEXT, "line": WHOLE, "function": TEXT, "text": TEXT, "package": TEXT})
 EDGE = Row(model.Edge, {"consumer": NODE_ID, "producer": NODE_ID, "output": WHOLE, "position": WHOLE, "count": WHOLE})
-BACKWARD = Row(model.BackwardStep, {"node": NODE_ID, "norm": Optional(Number())})
+BACKWARD = Row(model.BackwardStep, {"node": NODE_ID, "norm": Optional(Number()), "measured": BOOL})
 STORAGE = Record(model.Storage, {"nbytes": Optional(WHOLE), "kind": STORAGE_KIND}, omit="id")
 SCOPE = Record(
     model.Scope,

@@ -18,7 +18,8 @@ from gradviz.graph import BackwardStep, Graph
 class Arrival(NamedTuple):
     """One box: the first and last place of what is inside it, how many places, and the norms that arrive.
 
-    Places begin at 1. `least` and `most` are None when no gradient arrives; `most` is infinite when one is not finite.
+    Places begin at 1. `least` and `most` are None when no gradient arrives; `most` is infinite when one is not finite. Not
+    `measured`: nobody knows what arrives at any of the places.
     """
 
     first: int
@@ -26,6 +27,7 @@ class Arrival(NamedTuple):
     places: int
     least: float | None
     most: float | None
+    measured: bool = True
 
 
 class Arrivals(NamedTuple):
@@ -53,7 +55,7 @@ def arrivals(graph: Graph) -> Arrivals:
     >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
     >>> found = arrivals(Graph(nodes, backward=(BackwardStep(0, 1.0), BackwardStep(1, 0.02))))
     >>> found.of[1], found.step(0), found.step(1)
-    (Arrival(first=2, last=2, places=1, least=0.02, most=0.02), 5, 4)
+    (Arrival(first=2, last=2, places=1, least=0.02, most=0.02, measured=True), 5, 4)
     """
     whole = graph.original if graph.original is not None else graph
     if not whole.backward:
@@ -82,4 +84,5 @@ def _arrival(places: Sequence[int], steps: Sequence[BackwardStep]) -> Arrival | 
     if not places:
         return None
     norms = [norm for place in places if (norm := steps[place - 1].norm) is not None]
-    return Arrival(min(places), max(places), len(places), min(norms, default=None), max(norms, default=None))
+    measured = any(steps[place - 1].measured for place in places)
+    return Arrival(min(places), max(places), len(places), min(norms, default=None), max(norms, default=None), measured)

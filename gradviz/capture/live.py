@@ -49,6 +49,7 @@ class Captured(Generic[T]):
     target: Target
     failure: Failure | None = None
     later: tuple[T, ...] = ()  # what was read at further calls of backward, when more than one was asked for
+    unread: str = ""  # why a further call could not be read
 
     def raise_failure(self) -> None:
         """Show the user's own traceback and raise ScriptError, when the script failed. Write the result before."""

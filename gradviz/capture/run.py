@@ -24,7 +24,7 @@ from gradviz.capture.live import Captured, Live
 from gradviz.capture.program import Program
 from gradviz.capture.selection import Chosen, FirstBackward, FirstIf, InARow, Selection
 from gradviz.capture.target_name import Target
-from gradviz.errors import NoGraphError, TargetError
+from gradviz.errors import GradvizError, NoGraphError, TargetError
 
 T = TypeVar("T")
 
@@ -91,13 +91,13 @@ class Run(Generic[T]):
             self._guarded(lambda: self._read_unfinished(self._failure))
         if not self._results and self._error is None and self._failure is None:
             self._guarded(self._read_at_end)
-        if self._error is not None:
+        if self._error is not None and not (self._results and self._unread()):
             raise self._error
         if len(self._results) < (len(set(self._at)) or 1):
             if self._failure is None:
                 raise NoGraphError(self._too_few_calls())
             self._failure.raise_error(self._target, f" before {self._awaited()}")
-        return Captured(self._results[0], self._target, self._failure, tuple(self._results[1:]))
+        return Captured(self._results[0], self._target, self._failure, tuple(self._results[1:]), self._unread())
 
     @property
     def _done(self) -> bool:
@@ -105,6 +105,14 @@ class Run(Generic[T]):
         if self._selection.enough or isinstance(self._error, KeyboardInterrupt) or self._failure is not None:
             return True
         return self._error is not None and not self._selection.standing_in
+
+    def _unread(self) -> str:
+        """Why reading several steps ended early. What had been read before must not be lost."""
+        error = self._error
+        if not (isinstance(error, Exception) and isinstance(self._selection, InARow)):
+            return ""
+        kind = "" if isinstance(error, GradvizError) else f"{type(error).__name__}: "
+        return f"backward call {self._calls} could not be read: {kind}{error}"
 
     def _awaited(self) -> str:
         if not self._at and self._target.name:

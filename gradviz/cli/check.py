@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from gradviz.cli.backward import run_custom_option
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 
@@ -65,6 +66,7 @@ def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     metavar="RATIO",
     help="With --values: report modules whose gradient is above this multiple of that nearest to the output.",
 )
+@run_custom_option
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @target_argument
 def command(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.backward import measured
+from gradviz.cli.backward import measured, run_custom_option
 from gradviz.cli.report import write_table
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
@@ -22,16 +23,17 @@ BY = ("module", "leaf", "node", "edge")
 @click.command("flow", cls=TargetCommand)
 @click.option("--by", type=click.Choice(BY), help="What a row stands for. [default: module where recorded, else leaf]")
 @click.option("--top", type=click.IntRange(min=0), metavar="N", help="Rows to show; 0 for all. [default: 50]")
+@run_custom_option
 @click.option("--json", "as_json", is_flag=True, help="Print every edge, leaf and function as JSON.")
 @target_argument
-def command(source: Source, by: Any, top: int | None, as_json: bool) -> None:
+def command(source: Source, by: Any, top: int | None, run_custom: bool, as_json: bool) -> None:
     """Show how large the gradient is along the graph.
 
     Norm, largest value, share of zeros, and entries that are not finite. No .grad is written, nothing is freed and no hook
     on a gradient runs.
     """
     with result_stream() as stream:
-        captured = source.read(measured)
+        captured = source.read(partial(measured, run_custom=run_custom))
         flow = captured.result
         if as_json:
             stream.write(json.dumps(as_data(flow), indent=2) + "\n")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradviz.cli.backward import run_custom_option
 from gradviz.cli.report import write_table
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
@@ -32,16 +33,17 @@ _ELEMENTS = 1000  # of a tensor that JSON lists
     show_default=True,
     help="Follow all paths when there are no more than this, else the largest.",
 )
+@run_custom_option
 @click.option("--json", "as_json", is_flag=True, help="Print every path that was followed as JSON.")
 @target_argument
-def command(source: Source, name: str, top: int | None, limit: int, as_json: bool) -> None:
+def command(source: Source, name: str, top: int | None, limit: int, run_custom: bool, as_json: bool) -> None:
     """Show the chain rule path by path.
 
     Every path from the output back to NAME contributes a product of derivatives; together they are the gradient. All paths
     are counted. No .grad is written and nothing is freed.
     """
     with result_stream() as stream:
-        captured = source.read(lambda live: _find(live, name, limit, source.target.short))
+        captured = source.read(lambda live: _find(live, name, limit, source.target.short, run_custom))
         found = captured.result
         if as_json:
             stream.write(json.dumps(as_data(found, top), indent=2) + "\n")
@@ -52,14 +54,20 @@ def command(source: Source, name: str, top: int | None, limit: int, as_json: boo
     captured.raise_failure()
 
 
-def _find(live: Live, name: str, limit: int, place: str) -> Paths:
+def _find(live: Live, name: str, limit: int, place: str, run_custom: bool) -> Paths:
     from gradviz.analysis.gradients.paths import find_paths
     from gradviz.capture.find import lookup
 
     target = _tensor(lookup(name, live.variables, place), name, place)
     attribution = live.recording.attribution(live.variables) if live.recording is not None else None
     found = find_paths(
-        live.outputs, target, limit=limit, variables=live.variables, title=live.title, attribution=attribution
+        live.outputs,
+        target,
+        limit=limit,
+        variables=live.variables,
+        title=live.title,
+        attribution=attribution,
+        run_custom=run_custom,
     )
     return found.with_names(name, live.names)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradviz.cli.backward import run_custom_option
 from gradviz.cli.options import render_options
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
@@ -30,9 +32,12 @@ _TO_STDOUT = "-"
 )
 @click.option("--format", type=click.Choice(list(FORMATS)), help="The format, when no suffix says it.")
 @click.option("--check", is_flag=True, help="Mark what gradviz check finds, numbered, and list it under the picture.")
+@run_custom_option
 @render_options()
 @target_argument
-def command(source: Source, output: str | None, format: str | None, check: bool, **options: Any) -> None:
+def command(
+    source: Source, output: str | None, format: str | None, check: bool, run_custom: bool, **options: Any
+) -> None:
     """Draw the graph: svg, png, pdf, dot, txt, md (Mermaid) or json.
 
     Without -o it writes a file named after the script into the current folder. The path written is printed.
@@ -44,6 +49,7 @@ def command(source: Source, output: str | None, format: str | None, check: bool,
         refuse_backward(Options.of(options))
     if check and _needs_backward(options):
         raise click.UsageError("--check cannot be drawn together with --color grad or --numbers. Draw two pictures.")
+    source = replace(source, run_custom=run_custom)
     if output == _TO_STDOUT:
         _to_stdout(source, format or _DEFAULT, options, check)
     else:

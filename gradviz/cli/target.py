@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -51,6 +52,7 @@ class Source:
     at: int | Sequence[int] | None
     keep_going: bool
     record: bool = True
+    run_custom: bool = False  # for gradients only
 
     def graph(self, *, backward: bool = False) -> Captured[Graph]:
         """Read the saved graph, or run the script. Call `raise_failure()` of the result when its graph is written.
@@ -60,7 +62,7 @@ class Source:
         if self.target.kind != "graph":
             from gradviz.capture.target import read_graph
 
-            return self.read(with_backward if backward else read_graph)
+            return self.read(partial(with_backward, run_custom=self.run_custom) if backward else read_graph)
         from gradviz.capture.target import Captured
 
         self._refuse_script_options()

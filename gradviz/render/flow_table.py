@@ -44,7 +44,7 @@ def flow_table(flow: GradientFlow, by: By | None = None, top: int | None = TOP) 
         parts.append(_table(shown, chosen, [row.norm for row in every]))
     if len(shown) < len(every):
         parts.append(Text(labels.more(len(every) - len(shown)), style="dim"))
-    parts += [Text(), *_remarks(every, flow.notes)]
+    parts += [Text(), *_remarks(every, flow)]
     return Group(*parts)
 
 
@@ -90,12 +90,14 @@ def _sizes(row: FlowRow) -> list[Text]:
     ]
 
 
-def _remarks(every: Sequence[FlowRow], notes: Sequence[str]) -> list[Text]:
+def _remarks(every: Sequence[FlowRow], flow: GradientFlow) -> list[Text]:
     found = []
     on = scale([row.norm for row in every])
     if on is not None:
         words = f"bars: norm on a logarithmic scale, {number(on.low)} to {number(on.high)}"
         found.append(Text(words, style="dim"))
     if any(row.norm is None for row in every):
-        found.append(Text("-: no gradient comes here", style="dim"))
-    return found + [Text(f"note: {labels.one_line(note)}", style="yellow") for note in notes]
+        found.append(
+            Text("-: no gradient comes here" + (", or none was measured" if flow.unmeasured else ""), style="dim")
+        )
+    return found + [Text(f"note: {labels.one_line(note)}", style="yellow") for note in flow.notes]

@@ -75,6 +75,8 @@ def places_text(arrival: Arrival) -> str:
 
 def arrival_text(arrival: Arrival | None) -> str:
     """The norm of the gradient that arrives at a box, or the range of norms inside it."""
+    if arrival is not None and not arrival.measured:
+        return "gradient not measured"
     if arrival is None or arrival.least is None or arrival.most is None:
         return "no gradient arrives"
     if math.isinf(arrival.most):

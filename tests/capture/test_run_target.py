@@ -146,3 +146,22 @@ def test_what_cannot_be_run(tmp_path: Path, target: str, at: int | None) -> None
     with pytest.raises(TargetError) as caught:
         run_target(target, at=at)
     assert isinstance(caught.value, GradvizError)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(GradvizError("no room"), "no room"), (KeyError("lost"), "KeyError: 'lost'")],
+    ids=["ours", "any"],
+)
+def test_what_was_read_is_kept_when_a_later_call_cannot_be_read(tmp_path: Path, error: Exception, told: str) -> None:
+    calls = iter(range(1, 4))
+
+    def read(live: Live) -> int:
+        call = next(calls)
+        if call == 3:
+            raise error
+        return call
+
+    captured: Captured[int] = run_target(str(script(tmp_path, TRAINING)), read=read, steps=3)
+    assert (captured.result, captured.later) == (1, (2,))
+    assert captured.unread == f"backward call 3 could not be read: {told}"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.analysis.gradients.live import Opened, few, leaf_name, open_graph, renamed
+from gradviz.analysis.gradients.live import Opened, called_note, few, leaf_name, open_graph, renamed, stopped_note
 from gradviz.analysis.gradients.recomputation import once, recomputes
-from gradviz.analysis.gradients.replay import Step, replay
+from gradviz.analysis.gradients.refusal import custom_functions
+from gradviz.analysis.gradients.replay import Step, behind, replay
 from gradviz.analysis.gradients.size import Size, Sizes
 from gradviz.capture.attribution import Attribution
 from gradviz.capture.naming import Namespace
-from gradviz.graph import BackwardStep, Edge, Graph
+from gradviz.graph import BackwardStep, Edge, Graph, Leaf
 from gradviz.stages import Stage
 
 
@@ -44,7 +45,8 @@ class GradientFlow(NamedTuple):
     `graph` has the order and the norms in its `backward`. `edges` are the graph's, in its order. `leaves` come in execution
     order; those that no gradient reaches are left out and named in `notes`. `order` is the backward functions by id in
     execution order, AccumulateGrad included. `incoming` is the size of the gradient that came into each function, the
-    largest one when it has several outputs; functions that no gradient reached are left out.
+    largest one when it has several outputs; functions that no gradient reached are left out. `stopped` is the custom
+    Functions that were not called, and `unmeasured` every function behind one, leaves included: what reaches those is not known.
     """
 
     graph: Graph
@@ -53,6 +55,8 @@ class GradientFlow(NamedTuple):
     order: tuple[int, ...]
     incoming: Mapping[int, Size]
     notes: tuple[str, ...]
+    stopped: tuple[int, ...] = ()
+    unmeasured: frozenset[int] = frozenset()
 
     def with_names(self, names: Sequence[str]) -> GradientFlow:
         """The same with these names for the outputs, where there are any."""
@@ -73,15 +77,18 @@ def measure(
     variables: Sequence[Namespace] = (),
     title: str = "",
     attribution: Attribution | None = None,
+    run_custom: bool = False,
 ) -> GradientFlow:
     """Run backward without the engine and measure every gradient on the way: see `gradviz.flow`."""
     opened = open_graph(
         outputs, gradient, model=model, params=params, variables=variables, title=title, attribution=attribution
     )
-    meter = _Meter(opened.live.graph)
+    custom = custom_functions(opened.live.graph)
+    meter = _Meter(opened.live.graph, () if run_custom else custom)
     with torch.random.fork_rng(devices=_devices(opened)):  # what a checkpoint recomputes may draw random numbers
         once(opened.live.graph, lambda: meter.run(opened))
-    return meter.result(opened.notes)
+    called = called_note(opened.live.graph, custom) if run_custom else ()
+    return meter.result((*opened.notes, *called))
 
 
 def _devices(opened: Opened) -> list[int]:
@@ -94,8 +101,10 @@ def _devices(opened: Opened) -> list[int]:
 class _Meter:
     """Measures steps as they come, so that no gradient is kept."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, stops: tuple[int, ...]) -> None:
         self._graph = graph
+        self._stops = stops
+        self._unmeasured = frozenset(behind(graph, stops))
         self._sizes = Sizes()
         self._edges: dict[Edge, Size | None] = {}
         self._leaves: list[LeafFlow] = []
@@ -104,7 +113,7 @@ class _Meter:
 
     def run(self, opened: Opened) -> None:
         with Stage("compute", "gradients", self._order.__len__):
-            for step in replay(opened.live, opened.starts):
+            for step in replay(opened.live, opened.starts, stops=self._stops):
                 self._take(step)
 
     def _take(self, step: Step) -> None:
@@ -122,20 +131,36 @@ class _Meter:
     def result(self, notes: Sequence[str]) -> GradientFlow:
         graph = replace(self._graph, backward=tuple(self._backward()))
         edges = tuple(EdgeFlow(edge, self._edges.get(edge)) for edge in graph.edges)
-        every = (*notes, *_notes(graph, self._incoming), *graph.notes)
-        return GradientFlow(graph, edges, tuple(self._leaves), tuple(self._order), self._incoming, every)
+        stopped = tuple(stop for stop in self._stops if stop not in self._unmeasured)
+        missed = [
+            leaf for leaf in graph.leaves if leaf.node not in self._incoming and leaf.node not in self._unmeasured
+        ]
+        every = (
+            *notes,
+            *stopped_note(graph, stopped, self._unmeasured),
+            *_notes(graph, self._silent, missed),
+            *graph.notes,
+        )
+        order, leaves = tuple(self._order), tuple(self._leaves)
+        return GradientFlow(graph, edges, leaves, order, self._incoming, every, stopped, self._unmeasured)
+
+    @property
+    def _silent(self) -> frozenset[int]:
+        return self._unmeasured.union(self._stops)
 
     def _backward(self) -> Iterator[BackwardStep]:
         for node in self._order:
             size = self._incoming.get(node)
-            yield BackwardStep(node, None if size is None else math.inf if size.nonfinite else size.norm)
+            norm = None if size is None else math.inf if size.nonfinite else size.norm
+            yield BackwardStep(node, norm, node not in self._unmeasured)
 
 
 # -- notes -------------------------------------------------------------------------------------------------------------
 
 
-def _notes(graph: Graph, incoming: Mapping[int, Size]) -> Iterator[str]:
-    packed = Counter("checkpoint" if recomputes(node) else "hook" for node in graph.nodes if "packed" in node.flags)
+def _notes(graph: Graph, silent: Collection[int], missed: Sequence[Leaf]) -> Iterator[str]:
+    called = (node for node in graph.nodes if "packed" in node.flags and node.id not in silent)
+    packed = Counter("checkpoint" if recomputes(node) else "hook" for node in called)
     if packed["hook"]:
         yield f"unpack hooks of {packed['hook']} backward functions ran, as they do in backward"
     if packed["checkpoint"]:
@@ -143,6 +168,5 @@ def _notes(graph: Graph, incoming: Mapping[int, Size]) -> Iterator[str]:
             "checkpointed parts were computed once more, as in backward; what their forward changes, "
             "such as running statistics of batch norm, was changed once more"
         )
-    missed = [leaf_name(leaf) for leaf in graph.leaves if leaf.node not in incoming]
     if missed:
-        yield f"no gradient reaches {few(missed)}"
+        yield f"no gradient reaches {few([leaf_name(leaf) for leaf in missed])}"

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.analysis.gradients.refusal import refuse_blind_calls
 from gradviz.analysis.gradients.replay import Live, Start
 from gradviz.capture.attribution import Attribution
 from gradviz.capture.naming import Namespace
+from gradviz.capture.numbers import why_unreadable
 from gradviz.capture.outputs import flatten
 from gradviz.capture.private import without_subclasses
 from gradviz.capture.walker import capture, live_nodes
 from gradviz.errors import GradientError
 from gradviz.graph import Graph, Leaf, Root, column
+from gradviz.wording import plural
 
 
 class Opened(NamedTuple):
@@ -51,6 +54,11 @@ def open_graph(
         raise GradientError(
             f"{graph.roots[0].name} is a leaf: no function led to it, so there is nothing to go back through"
         )
+    for root, tensor in computed:
+        reason = why_unreadable(tensor)
+        if reason:
+            raise GradientError(f"there are no gradients to measure: {root.name} {reason}")
+    refuse_blind_calls()
     with without_subclasses():
         starts = tuple(
             Start(root.node, root.output, _seed(root, tensor.detach(), gradient))
@@ -75,6 +83,31 @@ def _notes(graph: Graph, large: Sequence[str]) -> Iterator[str]:
         yield f"hooks did not run, so what they change is not in these numbers: on {few(hooked)}"
     if "BackwardHookFunctionBackward" in column(graph.nodes, "op"):
         yield "full backward hooks of modules did not run, so what they change is not in these numbers"
+
+
+def stopped_note(graph: Graph, stops: Sequence[int], unmeasured: Collection[int]) -> Iterator[str]:
+    """That these custom Functions were not called, and what is not known for it."""
+    if stops:
+        leaves = sum(leaf.node in unmeasured for leaf in graph.leaves)
+        counts = ((len(unmeasured) - leaves, "function", "functions"), (leaves, "leaf", "leaves"))
+        missing = " and ".join(plural(*one) for one in counts if one[0])
+        yield (
+            f"stopped at {functions(graph, stops)}: calling a custom backward once more may change what it keeps. "
+            f"Not measured behind it: {missing or 'nothing'}. --run-custom (run_custom=True) goes through"
+        )
+
+
+def called_note(graph: Graph, custom: Sequence[int]) -> Iterator[str]:
+    """That the backward of these custom Functions ran, as it does in backward()."""
+    if custom:
+        yield f"the backward of {functions(graph, custom)} ran once more, with all that it does"
+
+
+def functions(graph: Graph, nodes: Sequence[int]) -> str:
+    """The names of custom Functions, each once."""
+    found = (graph.nodes[i] for i in nodes)
+    names = [node.op if node.function is None else node.function.name.rpartition(".")[2] for node in found]
+    return few(list(dict.fromkeys(names)))
 
 
 def leaf_name(leaf: Leaf) -> str:

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import torch
 
-from gradviz.analysis.gradients.live import Opened, open_graph, renamed
+from gradviz.analysis.gradients.live import Opened, called_note, functions, open_graph, renamed
 from gradviz.analysis.gradients.path_count import Place, beginnings, ways_to
 from gradviz.analysis.gradients.recomputation import once, recomputes
+from gradviz.analysis.gradients.refusal import custom_functions
 from gradviz.analysis.gradients.replay import Live, call, replay
 from gradviz.analysis.gradients.size import size
 from gradviz.capture.attribution import Attribution
@@ -92,6 +93,7 @@ def find_paths(
     variables: Sequence[Namespace] = (),
     title: str = "",
     attribution: Attribution | None = None,
+    run_custom: bool = False,
 ) -> Paths:
     """Every path from `output` to `target`: see `gradviz.paths`."""
     opened = open_graph(output, model=model, params=params, variables=variables, title=title, attribution=attribution)
@@ -104,6 +106,12 @@ def find_paths(
     if not count:
         raise GradientError("no path leads from the output to this tensor, so its gradient is None")
     _refuse_recomputation(graph, ways)
+    custom = [node for node in custom_functions(graph) if node in ways]
+    if custom and not run_custom:
+        raise GradientError(
+            f"a path leads through {functions(graph, custom)}: calling a custom backward once more may change what it keeps. "
+            "--run-custom (run_custom=True) calls it all the same."
+        )
     results: list[Paths] = []
 
     def follow() -> None:
@@ -113,7 +121,7 @@ def find_paths(
         with Stage("follow", "paths", found.__len__, count if beam is None else None):
             found.extend(_every(opened, at, ways) if beam is None else _largest(opened, at, ways, beam))
         found.sort(key=lambda path: -size(path.contribution).norm)
-        notes = (*opened.notes, *graph.notes)
+        notes = (*opened.notes, *called_note(graph, custom), *graph.notes)
         results.append(Paths(graph, count, gradient, tuple(found), beam is None, at, notes))
 
     once(graph, follow)

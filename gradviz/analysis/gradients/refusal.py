@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
+
+from gradviz.capture import private
 from gradviz.capture.numbers import outgrown
 from gradviz.capture.private import Node
 from gradviz.capture.values import tensor_in
@@ -24,7 +27,28 @@ _BY_NAME = {
         "fully_shard reduces and frees gradients of all processes in it. Look at the model before fully_shard"
     ),
 }
+_PASSES_ON = frozenset(
+    {"torch.nn.modules._functions.BackwardHookFunction"}
+)  # custom Functions that only hand gradients on
 _CLEARS = "clear_saved_tensors_on_access"
+
+
+def custom_functions(graph: Graph) -> tuple[int, ...]:
+    """Ids of the nodes whose backward is Python code that may keep state: calling it once more may change the user's run."""
+    return tuple(
+        node.id
+        for node in graph.nodes
+        if "custom" in node.flags and (node.function is None or node.function.name not in _PASSES_ON)
+    )
+
+
+def refuse_blind_calls() -> None:
+    """Raise GradientError where torch does not tell which saved tensors are packed: a call could run hooks and recompute."""
+    if not private.HAS_RAW_DATA:
+        raise GradientError(
+            f"torch {torch.__version__} does not tell which saved tensors a hook would have to unpack, so no backward "
+            "function is called: gradients can be looked at from torch 2.10 on"
+        )
 
 
 def refuse(graph: Graph, live: Iterable[tuple[int, Node]]) -> None:

@@ -125,16 +125,23 @@ def _fitted(function: Node, output: int, gradient: torch.Tensor) -> torch.Tensor
 # -- all calls ---------------------------------------------------------------------------------------------------------
 
 
-def replay(live: Live, starts: Sequence[Start], only: Collection[int] | None = None) -> Iterator[Step]:
+def replay(
+    live: Live, starts: Sequence[Start], only: Collection[int] | None = None, stops: Collection[int] = ()
+) -> Iterator[Step]:
     """Call every function that the engine would run, in its order.
 
-    With `only`, gradients go no further than these nodes. A step at an AccumulateGrad node, or at one that no gradient
+    With `only`, gradients go no further than these nodes. The functions of `stops` are not called, and neither are those
+    `behind` them, because what arrives there is not known; they have their steps all the same.
+
+    A step at an AccumulateGrad node, or at one that no gradient
     reaches, has nothing outgoing. Gradients are let go as soon as they have been used. Raises GradientError before the
     first call when there is a function among them that must not be called, else what `call` raises.
     """
     graph = live.graph
     inside = _reached(graph, [start.node for start in starts], only)
-    refuse(graph, ((node, live.nodes[node]) for node in sorted(inside)))
+    unknown = behind(graph, stops)
+    silent = unknown.union(stops)
+    refuse(graph, ((node, live.nodes[node]) for node in sorted(inside - silent)))
     waiting = _waiting(graph, inside)
     arrived: dict[int, list[Gradient]] = {}
     ready = ReadyQueue()
@@ -142,16 +149,18 @@ def replay(live: Live, starts: Sequence[Start], only: Collection[int] | None = N
         if waiting.get(node) == 0:
             ready.push(node, _sequence(graph, node))
     for start in starts:
-        _add(live, arrived, *start)
+        if start.node not in unknown:
+            _add(live, arrived, *start)
     while ready:
         node = ready.pop()
         incoming = tuple(arrived.pop(node, ()))
-        ends = node in graph.leaf_of or all(one is None for one in incoming)
+        ends = node in graph.leaf_of or node in silent or all(one is None for one in incoming)
         outgoing = () if ends else call(live, node, incoming)
         yield Step(node, incoming, outgoing)
         for edge in graph.inputs(node):
             if edge.producer in inside:
-                if outgoing and (gradient := outgoing[edge.position]) is not None:
+                known = outgoing and edge.producer not in unknown
+                if known and (gradient := outgoing[edge.position]) is not None:
                     _add(live, arrived, edge.producer, edge.output, gradient)
                 waiting[edge.producer] -= 1
                 if not waiting[edge.producer]:
@@ -172,6 +181,12 @@ def _reached(graph: Graph, starts: Sequence[int], only: Collection[int] | None) 
                 found.add(edge.producer)
                 stack.append(edge.producer)
     return found
+
+
+def behind(graph: Graph, stops: Collection[int]) -> set[int]:
+    """The nodes that gradients reach through these, at least in part."""
+    ahead = {edge.producer for node in stops for edge in graph.inputs(node)}
+    return _reached(graph, sorted(ahead), None)
 
 
 def _waiting(graph: Graph, inside: set[int]) -> dict[int, int]:
