@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gradviz.analysis.infer import infer_scopes
-from gradviz.capture.naming import namespaces, outermost_modules
+from gradviz.capture.naming import outermost_modules
 from gradviz.capture.owned import Owned
+from gradviz.capture.variables import namespaces
 from gradviz.capture.walker import capture
 from gradviz.graph import Graph
 

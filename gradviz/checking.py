@@ -18,10 +18,10 @@ from gradviz.analysis.health.finding import Findings
 from gradviz.analysis.health.registry import chosen, run
 from gradviz.capture.evidence import EvidenceReader, Subject
 from gradviz.capture.live import Captured, Live
-from gradviz.capture.naming import namespaces
 from gradviz.capture.recorder import Recording
 from gradviz.capture.target import run_target
 from gradviz.capture.target_name import Target
+from gradviz.capture.variables import namespaces
 from gradviz.errors import GradvizError
 from gradviz.evidence import Evidence, Gradients, LeafGradient
 from gradviz.graph import Graph

@@ -6,19 +6,22 @@ and are no history.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from gradviz.capture.find import Namespace
 from gradviz.capture.naming import Names
 from gradviz.capture.private import Node, without_subclasses
 from gradviz.capture.tensors import grad_fn_of
+from gradviz.capture.variables import Namespace, as_written
 from gradviz.capture.walker import capture
 from gradviz.evidence import Carried, Evidence
 from gradviz.graph import Graph, column
+
+_INDEX = re.compile(r"(\[[^\]]*\])+$")
 
 
 def carried_by_outputs(graph: Graph, since: int) -> Iterator[Carried]:
@@ -31,7 +34,6 @@ def carried_by_outputs(graph: Graph, since: int) -> Iterator[Carried]:
 def carried_by_variables(
     evidence: Evidence,
     variables: Sequence[Namespace],
-    attributes: Iterable[tuple[str, torch.Tensor]],
     since: int,
     attribution: Any,
 ) -> Iterator[Carried]:
@@ -43,14 +45,7 @@ def carried_by_variables(
     groups: dict[str, list[torch.Tensor]] = {}
     for tensor, names in Names(None, None, variables).named() if beside else ():
         if names in beside and _function(tensor) is not None:
-            groups.setdefault(names[0].split("[")[0], []).append(tensor)
-    known = {id(tensor) for tensors in groups.values() for tensor in tensors}
-    inside = set(column(evidence.graph.nodes, "sequence"))
-    for name, tensor in attributes:
-        function = _function(tensor)
-        if function is not None and function._sequence_nr() not in inside and id(tensor) not in known:
-            known.add(id(tensor))
-            groups.setdefault(name, []).append(tensor)
+            groups.setdefault(as_written(_INDEX.sub("", names[0]), variables), []).append(tensor)
     for name, tensors in groups.items():
         graph = capture(tensors, title=name, need_graph=False, attribution=attribution)
         found = _older(replace(graph, roots=()), since, name)

@@ -18,16 +18,16 @@ import gradviz
 from gradviz.capture.carried import carried_by_outputs, carried_by_variables
 from gradviz.capture.copies import copies
 from gradviz.capture.description import Walked
-from gradviz.capture.find import Namespace
 from gradviz.capture.leaf_watch import LeafWatch
-from gradviz.capture.naming import outermost_modules
-from gradviz.capture.objects import attribute_tensors, attributes_of_type, of_type
+from gradviz.capture.naming import outermost_modules, registered
+from gradviz.capture.objects import every_path, parameters
 from gradviz.capture.private import peek_sequence, without_subclasses
 from gradviz.capture.recorder import Recording
 from gradviz.capture.spot import Spot, additions, changes, grad_reads, spot_at, spot_at_end
 from gradviz.capture.tensors import grad_fn_of, tensor_info
 from gradviz.capture.trail import trail
 from gradviz.capture.values import values_of
+from gradviz.capture.variables import Namespace, scan
 from gradviz.capture.walker import capture
 from gradviz.evidence import (
     Change,
@@ -121,7 +121,7 @@ class EvidenceReader:
     def _collect(self, walked: Walked, subject: Subject) -> Evidence:
         leaf_of = {id(tensor): node for node, tensor in walked.variables.items()}
         models = self._models(subject.variables)
-        parameters, live = self._read_parameters(models, leaf_of)
+        read, live = self._read_parameters(models, leaf_of)
         self._parameters = live if subject.call is not None else []
         index = {id(tensor): i for i, tensor in enumerate(live)}
         graph = walked.graph
@@ -133,8 +133,8 @@ class EvidenceReader:
             recorded=self.recording is not None,
             grad_enabled=torch.is_grad_enabled(),
             models=tuple(Model(name, type(model).__name__, self._model is not None) for name, model in models),
-            parameters=tuple(parameters),
-            optimizers=tuple(self._read_optimizers(walked, subject.variables, leaf_of, index, parameters)),
+            parameters=tuple(read),
+            optimizers=tuple(self._read_optimizers(walked, subject.variables, leaf_of, index, read)),
             held=tuple(_held(walked, leaf_of, index)),
             copies=tuple(copies(walked)),
             values=values_of(walked, subject.outputs) if self._values else None,
@@ -144,12 +144,12 @@ class EvidenceReader:
         if self._model is not None:
             return [("", self._model)]
         found = outermost_modules(None, variables)
-        inside = {id(child) for _, model in found for child in model.modules()}
-        for name, value in attributes_of_type(variables, torch.nn.Module):
-            if id(value) not in inside:
-                found.append((name, value))
-                inside.update(id(child) for child in value.modules())
-        return [(name, model) for name, model in found if next(model.parameters(), None) is not None]
+        listed = [
+            (name, model)  # a layer in a plain list of another module is in none of that one's tables
+            for name, model in found
+            if not any(name.startswith(f"{other}.") for other, _ in found)
+        ]
+        return [(name, model) for name, model in listed if parameters(model)]
 
     def _read_parameters(
         self, models: Sequence[tuple[str, torch.nn.Module]], leaf_of: dict[int, int]
@@ -158,8 +158,10 @@ class EvidenceReader:
         found: dict[int, Parameter] = {}
         live: dict[int, torch.Tensor] = {}
         for i, (prefix, model) in enumerate(models):
-            modules = dict(model.named_modules(remove_duplicate=False))
-            for path, tensor in model.named_parameters(remove_duplicate=False):
+            modules = dict(every_path(model))
+            for path, tensor, kind in registered("", model):
+                if kind != "parameter":
+                    continue
                 name, known = _joined(prefix, path), found.get(id(tensor))
                 if known is not None:
                     found[id(tensor)] = known._replace(names=(*known.names, name))
@@ -213,8 +215,9 @@ class EvidenceReader:
         if self._optimizer is not None:
             return [("optimizer", self._optimizer)]
         found: dict[int, tuple[str, torch.optim.Optimizer]] = {}
-        for name, value in of_type(variables, torch.optim.Optimizer):
-            found.setdefault(id(value), (name, value))
+        for one in scan(variables):
+            if one.kind == "optimizer":
+                found.setdefault(id(one.value), (one.name, one.value))
         return list(found.values())
 
     # -- from call to call ----------------------------------------------------------------------------------------------
@@ -226,9 +229,8 @@ class EvidenceReader:
         since = earlier[-1].boundary if earlier else 0
         carried = [*carried_by_outputs(evidence.graph, since)] if earlier else []
         if earlier:
-            attributes = attribute_tensors(subject.variables)
             added = additions(spot) if spot is not None else {}
-            for one in carried_by_variables(evidence, subject.variables, attributes, since, attribution):
+            for one in carried_by_variables(evidence, subject.variables, since, attribution):
                 carried.append(one._replace(added=added.get(one.name)))
         graph = evidence.graph
         leaves = tuple(name for leaf in graph.leaves if leaf.kind == "input" for name in leaf.names)

@@ -6,13 +6,15 @@ Reads live variables and calls a function that the user named; knows nothing of 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from gradviz.capture.variables import Held, Namespace, scan
 from gradviz.errors import NoGraphError, NotATensorError, TargetError, did_you_mean
 
-Namespace = Mapping[str, object]
 _ABSENT = object()
+_ROUTINES = (FunctionType, BuiltinFunctionType, MethodType)
 _SHOWN = 20
 
 
@@ -68,11 +70,11 @@ def final_tensors(namespace: Namespace, place: str, *, also: str = "") -> dict[s
 
     Raises NoGraphError that lists the tensors seen and why each has no graph. `also` is said first in that message.
     """
-    direct, nested = _tensors(namespace)
-    seen = _distinct({**direct, **nested})
+    held = [one for one in scan([namespace]) if one.kind == "tensor"]
+    seen = _distinct(held)
     if not seen:
         raise NoGraphError(f"{place} {also}has no global variable that holds a tensor.\n{_advice(place)}")
-    found = _not_depended_on(_distinct(direct)) or _not_depended_on(seen)
+    found = _not_depended_on(_distinct(one for one in held if not one.level)) or _not_depended_on(seen)
     if not found:
         raise NoGraphError(_no_graph(seen, place, also))
     return found
@@ -95,9 +97,10 @@ def _not_depended_on(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 def _worth_naming(name: str, value: object, space: Namespace) -> bool:
     """Whether a variable could be meant: not private, no module or class, no function that was imported."""
-    if name.startswith("_") or inspect.ismodule(value) or isinstance(value, type):
+    kind = type(value)
+    if name.startswith("_") or issubclass(kind, (ModuleType, type)):
         return False
-    return not inspect.isroutine(value) or getattr(value, "__module__", None) == space.get("__name__")
+    return not issubclass(kind, _ROUTINES) or getattr(value, "__module__", None) == space.get("__name__")
 
 
 def _step(value: object, part: str) -> object:
@@ -134,35 +137,12 @@ def _count(things: Sequence[str], word: str) -> str:
     return f"{len(things)} {word}" + ("s" if len(things) != 1 else "")
 
 
-def _tensors(namespace: Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Global tensors by name, and those inside lists, dicts, dataclasses and the like."""
-    import torch
-
-    values = {name: value for name, value in namespace.items() if not name.startswith("__")}
-    direct = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
-    return direct, _nested_tensors({name: value for name, value in values.items() if name not in direct})
-
-
-def _nested_tensors(values: Namespace) -> dict[str, Any]:
-    from gradviz.capture.outputs import flatten
-
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if inspect.ismodule(value) or inspect.isclass(value) or inspect.isroutine(value):
-            continue
-        try:
-            found.update((name + path, tensor) for path, tensor in flatten(value))
-        except NotATensorError:
-            continue
-    return found
-
-
-def _distinct(tensors: Mapping[str, Any]) -> dict[str, Any]:
+def _distinct(held: Iterable[Held]) -> dict[str, Any]:
     """Each tensor once, under its first name."""
-    first: dict[int, str] = {}
-    for name, tensor in tensors.items():
-        first.setdefault(id(tensor), name)
-    return {name: tensors[name] for name in first.values()}
+    first: dict[int, Held] = {}
+    for one in held:
+        first.setdefault(id(one.value), one)
+    return {one.name: one.value for one in first.values()}
 
 
 def _no_graph(seen: Mapping[str, Any], place: str, also: str) -> str:

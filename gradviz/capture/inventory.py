@@ -5,22 +5,18 @@ Reads live tensors and changes nothing of them: no node is made, no warning is s
 
 from __future__ import annotations
 
-import dataclasses
-from collections import deque
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.capture.naming import Namespace
-from gradviz.capture.outputs import flatten
+from gradviz.capture.naming import outermost, registered
 from gradviz.capture.private import without_subclasses
 from gradviz.capture.tensors import base_of, storage_of, tensor_info, version_of
-from gradviz.errors import NotATensorError
+from gradviz.capture.variables import Held, Namespace, scan
 from gradviz.graph import TensorInfo
 from gradviz.stages import Stage
-
-_CONTAINERS = (list, tuple, dict, deque)
 
 
 class Grad(NamedTuple):
@@ -77,45 +73,28 @@ def inventory(variables: Sequence[Namespace]) -> tuple[TensorFacts, ...]:
 
 
 def _collect(variables: Sequence[Namespace]) -> dict[int, _Found]:
-    """By identity, while the variables keep them alive. A container or module names only what no variable does."""
+    """By identity, while the variables keep them alive. Several variables all name a tensor; else its best name does."""
     found: dict[int, _Found] = {}
-    named = [(name, value) for space in variables for name, value in list(space.items()) if not name.startswith("_")]
-    direct: dict[str, Any] = {}
-    for name, value in named:
-        direct.setdefault(name, value)  # an inner variable hides an outer one of the same name
-    for name, value in direct.items():
-        if isinstance(value, torch.Tensor):
-            kind = "parameter" if isinstance(value, torch.nn.Parameter) else "tensor"
-            found.setdefault(id(value), _Found(value, [], kind)).names.append(name)
+    held = [one for one in scan(variables) if not one.private and not _hidden(one, variables)]
+    for one in held:
+        if one.kind == "tensor" and not one.level:
+            kind = "parameter" if issubclass(type(one.value), torch.nn.Parameter) else "tensor"
+            found.setdefault(id(one.value), _Found(one.value, [], kind)).names.append(one.name)
     plain = set(found)
-    for name, tensor, kind in (*_of_modules(direct), *_of_containers(direct)):
-        if id(tensor) not in plain:
-            known = found.setdefault(id(tensor), _Found(tensor, [], kind))
-            if not known.names or kind != "tensor":
-                known.names.append(name)
+    for name, module in outermost(held):
+        for member, tensor, kind in registered(name, module):
+            if id(tensor) not in plain:
+                found.setdefault(id(tensor), _Found(tensor, [], kind)).names.append(member)
+    for one in sorted(held, key=lambda one: one.rank):
+        if one.kind == "tensor":
+            found.setdefault(id(one.value), _Found(one.value, [one.name], "tensor"))
     return found
 
 
-def _of_modules(variables: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor, str]]:
-    modules = {name: value for name, value in variables.items() if isinstance(value, torch.nn.Module)}
-    seen: set[int] = set()
-    for name, module in sorted(modules.items(), key=lambda item: -sum(1 for _ in item[1].modules())):
-        if id(module) in seen:
-            continue
-        seen.update(id(child) for child in module.modules())
-        for path, parameter in module.named_parameters(remove_duplicate=False):
-            yield f"{name}.{path}", parameter, "parameter"
-        for path, buffer in module.named_buffers(remove_duplicate=False):
-            yield f"{name}.{path}", buffer, "buffer"
-
-
-def _of_containers(variables: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor, str]]:
-    for name, value in variables.items():
-        if isinstance(value, _CONTAINERS) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-            try:
-                yield from ((name + path, tensor, "tensor") for path, tensor in flatten(value))
-            except NotATensorError:
-                continue
+def _hidden(one: Held, variables: Sequence[Namespace]) -> bool:
+    """Whether an inner variable hides the one that the name begins with."""
+    first = re.split(r"[.\[]", one.name, maxsplit=1)[0]
+    return any(first in space for space in variables[: one.space])
 
 
 def _letters(tensors: Sequence[torch.Tensor]) -> dict[int, str]:

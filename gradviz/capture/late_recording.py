@@ -14,9 +14,9 @@ from gradviz.capture.when_imported import when_imported
 
 if TYPE_CHECKING:
     from gradviz.capture.attribution import Attribution
-    from gradviz.capture.naming import Namespace
     from gradviz.capture.recorder import Recording
     from gradviz.capture.unfinished import LastOutputs
+    from gradviz.capture.variables import Namespace
 
 
 class LateRecording:

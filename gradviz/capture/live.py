@@ -11,9 +11,9 @@ from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from gradviz.capture.failure import Failure
-from gradviz.capture.find import Namespace
 from gradviz.capture.late_recording import LateRecording
 from gradviz.capture.target_name import Target
+from gradviz.capture.variables import Namespace
 from gradviz.graph import Graph
 
 T = TypeVar("T")

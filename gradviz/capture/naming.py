@@ -1,28 +1,27 @@
 """Names for leaves and intermediate results, found without asking the user for them.
 
-Sources, the first that knows a tensor wins: `model=` (parameters and buffers), `params=`, then the caller's variables, inner
-namespace first: modules, tensors, and one level of list, dict or tuple of tensors. Reading the variables creates no
-autograd node and leaves no reference behind.
+Sources, the first that knows a tensor wins: `model=` (parameters and buffers), `params=`, then what the caller's variables
+lead to (`variables.scan`): modules, then tensors, the better name first. Reading the variables creates no autograd node and
+leaves no reference behind.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import FrameType
-from typing import Any
+from itertools import groupby
 
 import torch
 
+from gradviz.capture.objects import Table, every_path, joined, members, submodules
 from gradviz.capture.private import Node, without_subclasses
 from gradviz.capture.tensors import base_of, grad_fn_of, storage_of
+from gradviz.capture.variables import Held, Namespace, scan
 from gradviz.errors import NotATensorError
+from gradviz.graph import StorageKind
 
-Namespace = Mapping[str, object]
-_OPTIMIZED = 0x1  # CO_OPTIMIZED: a function's frame, whose locals live in fast slots
+_REGISTERED: tuple[tuple[Table, StorageKind], ...] = (("_parameters", "parameter"), ("_buffers", "buffer"))
 _STRENGTH = ("input", "output", "buffer", "parameter")
-_NAMING_KEYS = (str, int, float, bool, type(None))
 
 
 class Names:
@@ -87,19 +86,17 @@ class Names:
             yield self._of_module("", model)
         if params is not None:
             yield _checked(params)
-        scanned = [_scan(namespace) for namespace in variables]
-        yield (item for name, module in _outermost(scanned) for item in self._of_module(name + ".", module))
-        for _, tensors, elements in scanned:
-            yield tensors
-            yield elements
+        held = scan(variables, model)
+        known = [("", model)] if model is not None else []
+        yield (item for name, module in outermost(held, known)[len(known) :] for item in self._of_module(name, module))
+        named = [one for one in held if one.kind == "tensor"]
+        for _, equals in groupby(sorted(named, key=lambda one: one.rank), key=lambda one: one.rank):
+            yield ((one.name, one.value) for one in equals)
 
-    def _of_module(self, prefix: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-        for name, parameter in module.named_parameters(remove_duplicate=False):
-            self._parameters.add(id(parameter))
-            yield prefix + name, parameter
-        for name, buffer in module.named_buffers(remove_duplicate=False):
-            self._buffers.add(id(buffer))
-            yield prefix + name, buffer
+    def _of_module(self, prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, tensor, kind in registered(prefix, root):
+            (self._parameters if kind == "parameter" else self._buffers).add(id(tensor))
+            yield name, tensor
 
     def _add(self, name: str, tensor: torch.Tensor, rank: int) -> None:
         known = self._tensors.get(id(tensor))
@@ -162,91 +159,42 @@ def _checked(params: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Te
         yield name, value
 
 
-_Named = list[tuple[str, Any]]
+def registered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, StorageKind]]:
+    """Parameters, then buffers of a module and those inside it, under every path that leads to them."""
+    for table, kind in _REGISTERED:
+        for path, module in every_path(root):
+            for name, tensor in members(module, table):
+                yield joined(prefix, joined(path, name)), tensor, kind
 
 
-_Scanned = tuple[_Named, _Named, _Named]
+_Named = list[tuple[str, torch.nn.Module]]
 
 
-def _scan(namespace: Namespace) -> _Scanned:
-    """Modules, tensors, and tensors one container deep, among the variables of one namespace.
+def outermost(held: Sequence[Held], known: Sequence[tuple[str, torch.nn.Module]] = ()) -> _Named:
+    """The modules that no other one contains, each under its best name, so that a parameter has one name.
 
-    Asks types only, never `isinstance`: a lazy proxy among the variables would run its owner's code.
+    `known` ones come first. A variable comes before what only an object deep inside others holds, then the larger module.
     """
-    modules: _Named = []
-    tensors: _Named = []
-    elements: _Named = []
-    for name, value in list(namespace.items()):
-        if name.startswith("_") or name in ("In", "Out"):  # private, and IPython's history
-            continue
-        kind = type(value)
-        if issubclass(kind, torch.nn.Module):
-            modules.append((name, value))
-        elif issubclass(kind, torch.Tensor):
-            tensors.append((name, value))
-        elif issubclass(kind, (list, tuple, dict)):
-            _scan_container(name, value, modules, elements)
-    return modules, tensors, elements
-
-
-def _scan_container(name: str, value: Any, modules: _Named, elements: _Named) -> None:
-    if isinstance(value, dict):
-        items: Iterable[tuple[Any, Any]] = list(dict.items(value))
-    else:
-        items = enumerate(tuple.__iter__(value) if isinstance(value, tuple) else list.__iter__(value))
-    wanted: dict[type, _Named | None] = {}  # by type, because a list of a million numbers is nothing unusual
-    for key, item in items:
-        kind = type(item)
-        if kind not in wanted:
-            wanted[kind] = (
-                elements if issubclass(kind, torch.Tensor) else modules if issubclass(kind, torch.nn.Module) else None
-            )
-        into = wanted[kind]
-        if into is not None and type(key) in _NAMING_KEYS:  # other keys have a `repr` of unknown length and effect
-            into.append((f"{name}[{key!r}]", item))
-
-
-def _outermost(scanned: Sequence[_Scanned]) -> _Named:
-    """The modules that no other one contains, each under its first name, so that a parameter has one name."""
-    modules = [item for found, _, _ in scanned for item in found]
-    kept: _Named = []
-    inside: set[int] = set()
-    for name, module in sorted(modules, key=lambda item: -sum(1 for _ in item[1].modules())):
-        if id(module) not in inside:
-            kept.append((name, module))
-            inside.update(id(child) for child in module.modules())
+    modules = [(one, list(submodules(one.value))) for one in held if one.kind == "module"]
+    modules.sort(key=lambda item: (item[0].private, item[0].level > 1, -len(item[1]), item[0].rank))
+    kept = list(known)
+    inside = {id(module) for _, outer in known for _, module in submodules(outer)}
+    for one, parts in modules:
+        if id(one.value) not in inside:
+            kept.append((one.name, one.value))
+            inside.update(id(module) for _, module in parts)
     return kept
 
 
-def outermost_modules(
-    model: torch.nn.Module | None, variables: Sequence[Namespace]
-) -> list[tuple[str, torch.nn.Module]]:
-    """The modules that the caller knows with their names: `model` without one, then the variables."""
-    given = [("", model)] if model is not None else []
-    return given + _outermost([_scan(namespace) for namespace in variables])
+def outermost_modules(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> _Named:
+    """The modules that the caller knows with their names: `model` without one, then those the variables lead to."""
+    return outermost(scan(variables, model), [("", model)] if model is not None else [])
 
 
 def module_paths(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, str]:
     """The caller's path for every module it knows, by identity: below `model` as the model names it, else by variable."""
     found: dict[int, str] = {}
     for name, outermost in outermost_modules(model, variables):
-        for path, module in outermost.named_modules():
-            found.setdefault(id(module), f"{name}.{path}" if name and path else name or path)
+        for path, module in submodules(outermost):
+            found.setdefault(id(module), joined(name, path))
     return found
-
-
-def namespaces(frame: FrameType | None) -> list[dict[str, object]]:
-    """Copies of the local and global variables of a frame, inner first. Leaves nothing behind in the frame.
-
-    Up to Python 3.12 reading `f_locals` of a running function fills a dict that the frame keeps until it ends, so a later
-    `del y` of the user's would free nothing. It is emptied again, unless the user holds it from a `locals()` call.
-    """
-    if frame is None:
-        return []
-    live = frame.f_locals  # read once: reading it again would fill it again
-    if live is frame.f_globals:
-        return [dict(live)]
-    local = dict(live)
-    if sys.version_info < (3, 13) and frame.f_code.co_flags & _OPTIMIZED and sys.getrefcount(live) <= 3:
-        live.clear()
-    return [local, dict(frame.f_globals)]

@@ -1,67 +1,85 @@
-"""Finds models, optimizers and the like among the user's variables and the attributes of their objects, by type.
-
-Asks types only and reads `__dict__` past the class: a lazy proxy among the variables would run its owner's code.
-"""
+"""What objects and modules hold, read past their classes: no property, `__getattr__` or override of the user's runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from types import FunctionType, ModuleType
-from typing import Any
+from collections.abc import Iterator
+from types import GetSetDescriptorType, MemberDescriptorType
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-from gradviz.capture.find import Namespace
+Table = Literal["_modules", "_parameters", "_buffers"]
+_MOST_PATHS = 100_000
 
-_WITHOUT_ATTRIBUTES = (
-    torch.Tensor,
-    torch.nn.Module,
-    type,
-    ModuleType,
-    FunctionType,
-    str,
-    bytes,
-    int,
-    float,
-    list,
-    tuple,
-    dict,
-    set,
-)
-"""What is not looked into: it is no object of a class of the user's, or others know it better."""
-
-
-def of_type(variables: Sequence[Namespace], kind: type) -> Iterator[tuple[str, Any]]:
-    """Variables of this kind, then such attributes of objects, by name."""
-    for namespace in variables:
-        for name, value in list(namespace.items()):
-            if issubclass(type(value), kind):
-                yield name, value
-    yield from attributes_of_type(variables, kind)
-
-
-def attributes_of_type(variables: Sequence[Namespace], kind: type) -> Iterator[tuple[str, Any]]:
-    """Attributes of this kind that objects of the user's own classes have, such as `trainer.model`."""
-    for namespace in variables:
-        for name, value in list(namespace.items()):
-            if name.startswith("_") or issubclass(type(value), _WITHOUT_ATTRIBUTES):
-                continue
-            for part, inner in list(own_attributes(value).items()):
-                if issubclass(type(inner), kind):
-                    yield f"{name}.{part}", inner
-
-
-def attribute_tensors(variables: Sequence[Namespace]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors that such objects have as attributes, themselves or in a list, such as `trainer.total`."""
-    yield from attributes_of_type(variables, torch.Tensor)
-    for name, several in attributes_of_type(variables, list):
-        yield from ((name, one) for one in list(several) if issubclass(type(one), torch.Tensor))
+_mro = type.__dict__["__mro__"].__get__
+_own = type.__dict__["__dict__"].__get__  # what a class defines, past a metaclass of the user's
 
 
 def own_attributes(value: Any) -> dict[str, Any]:
-    """What an object's `__dict__` holds, without running code of its class."""
-    try:
-        own = object.__getattribute__(value, "__dict__")
-    except (AttributeError, TypeError):
-        return {}
-    return own if type(own) is dict else {}
+    """What an object's `__dict__` and slots hold, without running code of its class: a copy."""
+    found: dict[str, Any] = {}
+    for kind in reversed(_mro(type(value))):
+        defined = _own(kind)
+        if "__slots__" in defined:
+            for name, slot in list(defined.items()):
+                if type(slot) is MemberDescriptorType and not name.startswith("__"):
+                    try:
+                        found[name] = slot.__get__(value)
+                    except AttributeError:  # not set
+                        continue
+    reader = class_attribute(type(value), "__dict__")
+    if type(reader) is GetSetDescriptorType:  # a class may put a property there
+        own = reader.__get__(value)
+        if type(own) is dict:
+            found.update((name, item) for name, item in list(own.items()) if type(name) is str)
+    return found
+
+
+def class_attribute(kind: type, name: str) -> Any:
+    """What the class or a base of it defines under a name, itself and not bound; None when nobody does."""
+    return next((_own(base)[name] for base in _mro(kind) if name in _own(base)), None)
+
+
+def submodules(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """A module ("" is its path) and those inside it, each once, as `named_modules` but for overrides of it."""
+    seen: set[int] = set()
+    for path, inside in every_path(module):
+        if id(inside) not in seen:
+            seen.add(id(inside))
+            yield path, inside
+
+
+def every_path(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """The same with every path of a module that several others hold."""
+    stack: list[tuple[str, Any, tuple[int, ...]]] = [("", module, ())]
+    left = _MOST_PATHS
+    while stack and left:
+        left -= 1
+        path, module, around = stack.pop()
+        yield path, module
+        around = (*around, id(module))
+        children = [(joined(path, name), child, around) for name, child in members(module, "_modules")]
+        stack.extend(child for child in reversed(children) if id(child[1]) not in around)
+
+
+def members(module: torch.nn.Module, table: Table) -> list[tuple[str, Any]]:
+    """The modules, parameters or buffers that a module itself registered. Reads its tables, calls nothing of its class."""
+    import torch
+
+    if issubclass(type(module), torch.jit.ScriptModule):  # has tables of torch's own kind
+        return [(name, value) for name, value in getattr(module, table).items() if value is not None]
+    held: Any = own_attributes(module).get(table)
+    items = list(dict.items(held)) if issubclass(type(held), dict) else []
+    return [(name, value) for name, value in items if type(name) is str and value is not None]
+
+
+def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
+    """The parameters of a module and of those inside it, each once."""
+    found = {id(one): one for _, inside in submodules(module) for _, one in members(inside, "_parameters")}
+    return list(found.values())
+
+
+def joined(outer: str, inner: str) -> str:
+    """A path below another; either may be empty."""
+    return f"{outer}.{inner}" if outer and inner else outer or inner

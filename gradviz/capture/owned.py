@@ -13,6 +13,7 @@ import torch
 
 from gradviz.capture.attribution import Found, Places
 from gradviz.capture.module_calls import elements
+from gradviz.capture.objects import joined, members, parameters
 from gradviz.graph import Scope
 
 _NEVER_CALLED = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
@@ -52,13 +53,13 @@ class Owned:
             path, module, around = stack.pop()
             if module in self._paths:
                 continue
-            called = module if around is None or not isinstance(module, _NEVER_CALLED) else around
+            called = module if around is None or not issubclass(type(module), _NEVER_CALLED) else around
             if called is module:
                 self._paths[module] = path
                 self._around[module] = around
-            for parameter in module.parameters(recurse=False):
+            for _, parameter in members(module, "_parameters"):
                 self._owner.setdefault(id(parameter), called)
-            children = [(f"{path}.{name}" if path else name, child, called) for name, child in module.named_children()]
+            children = [(joined(path, name), child, called) for name, child in members(module, "_modules")]
             stack.extend(reversed(children))
 
     def _scope(self, module: torch.nn.Module, scopes: dict[torch.nn.Module, int]) -> Scope:
@@ -68,5 +69,5 @@ class Owned:
             type=type(module).__name__,
             call=1,
             parent=scopes[around] if around is not None else None,
-            parameters=elements(module.parameters()),
+            parameters=elements(parameters(module)),
         )

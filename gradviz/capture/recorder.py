@@ -15,11 +15,12 @@ import torch
 from gradviz.capture import session as sessions
 from gradviz.capture.late_recording import untraced
 from gradviz.capture.module_calls import Tape
-from gradviz.capture.naming import Namespace, module_paths, namespaces
+from gradviz.capture.naming import module_paths
 from gradviz.capture.private import CAN_RECORD, peek_sequence
 from gradviz.capture.recorded import Recorded, Span
 from gradviz.capture.session import Session
 from gradviz.capture.unfinished import LastOutputs, Unfinished, unfinished
+from gradviz.capture.variables import Namespace, namespaces
 from gradviz.capture.walker import capture
 from gradviz.errors import GradvizError
 from gradviz.evidence import ModuleRun

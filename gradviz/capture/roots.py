@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from gradviz.capture.naming import Names, Namespace
+from gradviz.capture.naming import Names
 from gradviz.capture.private import Node
 from gradviz.capture.tensors import grad_fn_of, why_no_graph
 
@@ -28,15 +28,6 @@ def find_root(name: str, tensor: torch.Tensor) -> FoundRoot:
     except RuntimeError as error:  # torch refuses: a view whose base was modified in a way it does not allow
         return FoundRoot(name, tensor, None, f"has a grad_fn that torch refuses to give: {str(error).splitlines()[0]}")
     return FoundRoot(name, tensor, node, "" if node is not None else why_no_graph(tensor))
-
-
-def variable_name(outputs: object, variables: Sequence[Namespace]) -> str:
-    """What the caller calls `outputs`; "" where no variable holds it."""
-    for namespace in variables:
-        for name, value in namespace.items():
-            if value is outputs and not name.startswith("_"):
-                return name
-    return ""
 
 
 def root_name(variable: str, path: str, tensor: torch.Tensor, names: Names) -> str:

@@ -16,14 +16,15 @@ from gradviz.capture import children
 from gradviz.capture.call_words import call_place, call_words
 from gradviz.capture.engine import Afterwards, EngineCall, watching_backward
 from gradviz.capture.failure import Failure, Stopped, users_code
-from gradviz.capture.find import Namespace, check_tensors, final_tensors, lookup, outputs_of
-from gradviz.capture.frames import name_of, variables_at
+from gradviz.capture.find import check_tensors, final_tensors, lookup, outputs_of
+from gradviz.capture.frames import variables_at
 from gradviz.capture.interrupt import stoppable_main
 from gradviz.capture.late_recording import LateRecording, untraced
 from gradviz.capture.live import Captured, Live
 from gradviz.capture.program import Program
 from gradviz.capture.selection import Chosen, FirstBackward, FirstIf, InARow, Selection
 from gradviz.capture.target_name import Target
+from gradviz.capture.variables import Namespace, name_of
 from gradviz.errors import GradvizError, NoGraphError, TargetError
 
 T = TypeVar("T")

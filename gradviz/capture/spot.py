@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import NamedTuple
 
-from gradviz.capture.find import Namespace
 from gradviz.capture.source import Body, body_at, body_of, own_expressions, text_of
+from gradviz.capture.variables import Namespace
 from gradviz.evidence import Change
 from gradviz.graph import SourceLine
 

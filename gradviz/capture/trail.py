@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.capture.find import Namespace
 from gradviz.capture.objects import own_attributes
 from gradviz.capture.private import without_subclasses
 from gradviz.capture.source import Body, Statement, assigned, body_of, own_expressions, text_of
 from gradviz.capture.spot import Spot
+from gradviz.capture.variables import Namespace
 from gradviz.evidence import Cut, CutKind, Trail
 from gradviz.graph import SourceLine
 

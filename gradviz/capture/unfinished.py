@@ -14,11 +14,11 @@ from typing import NamedTuple
 import torch
 
 from gradviz.capture.module_calls import Call, Tape
-from gradviz.capture.naming import namespaces
 from gradviz.capture.packages import code_line, with_text
 from gradviz.capture.private import without_subclasses
 from gradviz.capture.session import Session
 from gradviz.capture.tensors import grad_fn_of
+from gradviz.capture.variables import namespaces
 from gradviz.graph import SourceLine
 
 

@@ -15,12 +15,13 @@ import torch
 from gradviz.capture import keepalive, private
 from gradviz.capture.attribution import Attribution
 from gradviz.capture.description import Describer, Walked
-from gradviz.capture.naming import Names, Namespace
+from gradviz.capture.naming import Names
 from gradviz.capture.outputs import flatten
 from gradviz.capture.private import Node
-from gradviz.capture.roots import FoundRoot, find_root, no_graph, root_name, starts, variable_name
+from gradviz.capture.roots import FoundRoot, find_root, no_graph, root_name, starts
 from gradviz.capture.tensors import base_of
 from gradviz.capture.traversal import traverse
+from gradviz.capture.variables import Namespace, name_of
 from gradviz.errors import NoGraphError
 from gradviz.graph import Graph
 
@@ -49,7 +50,7 @@ def capture(
     gc.disable()  # a million new records would set off collection after collection
     try:
         with private.without_subclasses():
-            variable = variable_name(outputs, variables)
+            variable = name_of(outputs, variables)
             roots = [find_root(root_name(variable, path, tensor, names), tensor) for path, tensor in tensors]
             if need_graph and all(root.node is None for root in roots):
                 raise NoGraphError(no_graph(roots))

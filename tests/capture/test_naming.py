@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import gradviz
-from gradviz.capture.naming import Names, namespaces
+from gradviz.capture.naming import Names
+from gradviz.capture.variables import namespaces
 from gradviz.errors import NotATensorError
 from gradviz.graph import Graph
 from tests.capture.graphs import leaf
@@ -50,8 +51,16 @@ def test_global_variables_are_found_from_inside_a_function() -> None:
     assert leaf_names(gradviz.walk(at_module_level * 2)) == [("at_module_level",)]
 
 
-def test_private_variables_are_left_alone() -> None:
-    assert leaf_names(gradviz.walk(_private * 2)) == [()]
+def test_a_private_variable_names_what_no_other_does() -> None:
+    assert leaf_names(gradviz.walk(_private * 2)) == [("_private",)]
+    public = _private
+    assert leaf_names(gradviz.walk(public * 2)) == [("public",)]
+
+
+def test_throw_away_names_are_left_alone() -> None:
+    for _ in [leaf()]:
+        y = _ * 2
+    assert leaf_names(gradviz.walk(y)) == [()]
 
 
 def test_the_inner_variable_wins() -> None:
@@ -76,7 +85,7 @@ Pair = namedtuple("Pair", ["left", "right"])
         (lambda x: {"weight": x}, "held['weight']"),
         (lambda x: {3: x}, "held[3]"),
         (lambda x: OrderedDict(w=x), "held['w']"),
-        (lambda x: Pair(x, 0), "held[0]"),
+        (lambda x: Pair(x, 0), "held.left"),
     ],
 )
 def test_one_level_of_containers(make: Any, name: str) -> None:

@@ -16,7 +16,7 @@ from gradviz.analysis.gradients.refusal import custom_functions
 from gradviz.analysis.gradients.replay import Step, behind, replay
 from gradviz.analysis.gradients.size import Size, Sizes
 from gradviz.capture.attribution import Attribution
-from gradviz.capture.naming import Namespace
+from gradviz.capture.variables import Namespace
 from gradviz.graph import BackwardStep, Edge, Graph, Leaf
 from gradviz.stages import Stage
 

@@ -11,10 +11,10 @@ import torch
 from gradviz.analysis.gradients.refusal import refuse_blind_calls
 from gradviz.analysis.gradients.replay import Live, Start
 from gradviz.capture.attribution import Attribution
-from gradviz.capture.naming import Namespace
 from gradviz.capture.numbers import why_unreadable
 from gradviz.capture.outputs import flatten
 from gradviz.capture.private import without_subclasses
+from gradviz.capture.variables import Namespace
 from gradviz.capture.walker import capture, live_nodes
 from gradviz.errors import GradientError
 from gradviz.graph import Graph, Leaf, Root, column

@@ -19,9 +19,9 @@ from gradviz.analysis.gradients.refusal import custom_functions
 from gradviz.analysis.gradients.replay import Live, call, replay
 from gradviz.analysis.gradients.size import size
 from gradviz.capture.attribution import Attribution
-from gradviz.capture.naming import Namespace
 from gradviz.capture.private import without_subclasses
 from gradviz.capture.tensors import grad_fn_of
+from gradviz.capture.variables import Namespace
 from gradviz.errors import GradientError
 from gradviz.graph import Edge, Graph
 from gradviz.stages import Stage
