@@ -8,9 +8,9 @@ from types import CodeType, FrameType
 from typing import Any
 
 from gradviz.capture.engine import EngineCall
-from gradviz.capture.find import Namespace
-from gradviz.capture.frames import is_library, name_of
+from gradviz.capture.frames import is_library
 from gradviz.capture.packages import package_of
+from gradviz.capture.variables import Namespace, name_of
 
 _NAMED = 3  # outputs of one call that are named
 
