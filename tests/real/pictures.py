@@ -1,0 +1,98 @@
+"""Reads an SVG of gradviz as geometry, knowing nothing of how it was drawn: what is too large, overlaps or sticks out."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tests.layout.geometry import overlapping_pairs
+
+WIDEST, TALLEST = 2000, 2600  # px, of a picture that nobody asked to be larger
+SLACK = 0.6  # px: places are written with one decimal
+CHARACTER = 0.602  # width of one, as a part of the font's size: DejaVu Sans Mono
+SIZE, STRONG = 11.0, 12.0  # px, of plain and of strong text in boxes
+_SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Box(NamedTuple):
+    left: float
+    top: float
+    right: float
+    bottom: float
+    texts: tuple[str, ...] = ()
+
+
+class Drawn(NamedTuple):
+    width: float
+    height: float
+    boxes: tuple[Box, ...]
+    frames: tuple[Box, ...]
+
+
+def read(svg: str) -> Drawn:
+    """The boxes (with the legend's) and frames of a picture."""
+    root = ElementTree.fromstring(svg)
+    parts = {one.get("class"): one for one in root.findall(f"{_SVG}g")}
+    boxes = tuple(_boxes(parts.get("gv-b")))
+    return Drawn(float(root.get("width", 0)), float(root.get("height", 0)), boxes, tuple(_boxes(parts.get("gv-f"))))
+
+
+def _boxes(part: ElementTree.Element | None) -> Iterator[Box]:
+    for group in part.iter(f"{_SVG}g") if part is not None else ():
+        rect = group.find(f"{_SVG}rect")
+        if rect is not None:
+            x, y, width, height = (float(rect.get(name, 0)) for name in ("x", "y", "width", "height"))
+            texts = tuple(text.text or "" for text in group.findall(f"{_SVG}text"))
+            yield Box(x, y, x + width, y + height, texts)
+
+
+def too_large(drawn: Drawn) -> str:
+    if drawn.width <= WIDEST and drawn.height <= TALLEST:
+        return ""
+    return f"{drawn.width:,.0f} x {drawn.height:,.0f} px"
+
+
+def faults(drawn: Drawn) -> list[str]:
+    """Boxes that overlap, that cross a frame's border, or are too narrow for their text, and frames that cross."""
+    found = [
+        f"{drawn.boxes[a].texts} overlaps {drawn.boxes[b].texts}" for a, b in overlapping_pairs(_shrunk(drawn.boxes))
+    ]
+    every = (*drawn.boxes, *drawn.frames)
+    for i, frame in enumerate(drawn.frames):
+        others = (*drawn.boxes, *drawn.frames[:i])
+        found += [f"{one.texts or 'a frame'} crosses the border of a frame" for one in others if _cross(frame, one)]
+    for one in every:
+        if min(one.left, one.top) < 0 or one.right > drawn.width or one.bottom > drawn.height:
+            found.append(f"{one.texts or 'a frame'} lies outside the picture")
+    found += [f"{text!r} is wider than its box" for one in drawn.boxes for text in one.texts if _wider(text, one)]
+    return found
+
+
+def _shrunk(boxes: tuple[Box, ...]) -> np.ndarray:
+    sides = np.array([box[:4] for box in boxes]).reshape(-1, 4)
+    return sides + np.array([SLACK, SLACK, -SLACK, -SLACK]) / 2
+
+
+def _cross(one: Box, other: Box) -> bool:
+    """Whether two rectangles share some room, and neither lies in the other."""
+    apart = (
+        one.left > other.right - SLACK
+        or other.left > one.right - SLACK
+        or one.top > other.bottom - SLACK
+        or other.top > one.bottom - SLACK
+    )
+    return not (apart or _inside(one, other) or _inside(other, one))
+
+
+def _inside(one: Box, other: Box) -> bool:
+    """Whether `one` lies in `other`."""
+    sides = (other.left - one.left, other.top - one.top, one.right - other.right, one.bottom - other.bottom)
+    return max(sides) <= SLACK
+
+
+def _wider(text: str, box: Box) -> bool:
+    strong = text == box.texts[0]
+    return text.isascii() and len(text) * CHARACTER * (STRONG if strong else SIZE) > box.right - box.left + 1.0

@@ -1,0 +1,115 @@
+"""A corpus of programs as people write them, and what gradviz promises about each of them.
+
+To add a program, drop a file into `programs/`, or into `hugging_face/` when it needs transformers: a script that trains
+something small for three steps or more, takes less than two seconds, and is correct, so that `gradviz check` has nothing to
+say about it. A program of several files is a folder with a `train.py`. Nothing else is to be written: each program is
+
+- drawn by default, within a page of 2,000 x 2,600 pixels (`page`), with nothing that overlaps, crosses or is clipped (`geometry`);
+- named: no parameter without a name (`names`);
+- inferred as it was recorded, where nobody recorded: at least 90 % of the nodes get the module they have (`scopes`);
+- read and drawn by `gradviz.walk(loss, model=model).save(...)` (`library`);
+- found correct by `gradviz check` (`check`).
+
+What does not hold yet stands in `expected.py`, and must be taken out there when it does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.real import pictures
+from tests.real.agreement import agreement
+from tests.real.expected import EXPECTED
+from tests.real.looking import Seen, look
+
+HERE = Path(__file__).parent
+PLAIN = sorted([*(HERE / "programs").glob("*.py"), *(HERE / "programs").glob("*/train.py")])
+FAMILIES = sorted((HERE / "hugging_face").glob("*.py"))
+AGREE = 0.9
+_COUNTED = re.compile(r"sequence number: \d+")  # from the start of the process
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what the programs' libraries say about themselves
+
+
+def name_of(script: Path) -> str:
+    return script.parent.name if script.name == "train.py" else script.stem
+
+
+def broken(seen: Seen) -> dict[str, str]:
+    """What is not as promised, by promise."""
+    found = dict(seen.problems)
+    if "picture" not in found:
+        drawn = pictures.read(seen.picture)
+        found["page"] = pictures.too_large(drawn)
+        found["geometry"] = "; ".join(pictures.faults(drawn)[:3])
+    found["names"] = _unnamed(seen)
+    found["scopes"] = _scopes(seen)
+    found["check"] = found.get("check", "") or "; ".join(seen.findings)
+    return {promise: what for promise, what in found.items() if what}
+
+
+def _unnamed(seen: Seen) -> str:
+    without = [leaf for leaf in seen.recorded.leaves if leaf.kind == "parameter" and not leaf.names]
+    if without:
+        return f"{len(without)} of {len(seen.recorded.leaves)} leaves have no name"
+    return "the picture says so" if "unnamed parameter" in seen.picture else ""
+
+
+def _scopes(seen: Seen) -> str:
+    if not seen.by_model.nodes or not seen.inferred.nodes:
+        return ""  # said elsewhere
+    found = agreement(seen.by_model, seen.inferred)
+    if found.share >= AGREE:
+        return ""
+    return f"{found.share:.0%} of {found.of} nodes; {'; '.join(dict.fromkeys(found.wrong[:3]))}"
+
+
+@pytest.mark.parametrize("script", PLAIN, ids=name_of)
+def test_program(script: Path, tmp_path: Path) -> None:
+    _keeps_its_promises(script, tmp_path)
+
+
+@pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed: pip install '.[real]'")
+@pytest.mark.parametrize("script", FAMILIES, ids=name_of)
+def test_family(script: Path, tmp_path: Path) -> None:
+    _keeps_its_promises(script, tmp_path)
+
+
+def _keeps_its_promises(script: Path, folder: Path) -> None:
+    found = broken(look(script, folder))
+    known = EXPECTED.get(name_of(script), {})
+    new = {promise: what for promise, what in found.items() if promise not in known}
+    assert not new, new
+    kept = sorted(set(known) - set(found))
+    assert not kept, f"{script.name} keeps these now: take them out of tests/real/expected.py: {kept}"
+
+
+def test_the_table_of_exceptions_names_programs_and_promises() -> None:
+    promises = {"picture", "page", "geometry", "names", "scopes", "library", "check"}
+    assert set(EXPECTED) <= {name_of(script) for script in (*PLAIN, *FAMILIES)}
+    assert {promise for known in EXPECTED.values() for promise in known} <= promises
+
+
+def test_the_corpus_is_large_enough() -> None:
+    assert len(PLAIN) >= 40
+    assert len(FAMILIES) >= 12
+
+
+@pytest.mark.parametrize("script", ["ddp_single_process.py", "segmentation_project/train.py"])
+def test_the_command_line_shows_the_same(script: str, tmp_path: Path) -> None:
+    """In a process of its own, with the real command, the picture is the one that was looked at above."""
+    path = HERE / "programs" / script
+    seen = look(path, tmp_path)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-m", "gradviz", "render", str(path), "-o", str(tmp_path / "line.svg")]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    written = (tmp_path / "line.svg").read_text()
+    assert _COUNTED.sub("", written) == _COUNTED.sub("", seen.picture)
