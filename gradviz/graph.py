@@ -303,6 +303,13 @@ class Graph:
 
     # -- doors to the rest of gradviz: each imports only when called, so that this module knows nothing of them ---------
 
+    def __repr__(self) -> str:
+        from gradviz.wording import clip, plural
+
+        of = f" of {clip(self.title)}" if self.title else ""
+        counts = (len(self.nodes), "node"), (len(self.edges), "edge"), (len(self.roots), "output")
+        return f"<Graph{of}: {', '.join(plural(*count) for count in counts)}>"
+
     def __str__(self) -> str:
         from gradviz.render.summary import summary
 

@@ -10,9 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gradviz.analysis.display import displayed
 from gradviz.analysis.wrapping import Gain, ModuleCalls, Wrapping
 from gradviz.errors import FormatError
 from gradviz.graph import Graph
+from gradviz.wording import bytes_text, plural
 
 SHARES = (8, 4, 2, 1)
 """A module may bring back at most such a part of the budget when it is computed again. Each is tried, the best plan kept."""
@@ -35,6 +37,7 @@ class Wrap(NamedTuple):
     again: int  # bytes that its largest call brings back while backward is inside it
 
 
+@displayed("advice_table.advice_table")
 @dataclass(frozen=True)
 class Advice:
     """What to wrap, in the order chosen. `held` and `peak` are estimates for all of it together.
@@ -49,6 +52,10 @@ class Advice:
     held: int
     peak: int
     ops: int  # forward ops in the whole graph
+
+    def __repr__(self) -> str:
+        wrap = plural(len(self.steps), "module")
+        return f"<Advice: wrap {wrap}, {bytes_text(self.before)} held now, {bytes_text(self.held)} then>"
 
     @property
     def fits(self) -> bool:

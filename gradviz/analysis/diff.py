@@ -10,8 +10,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from gradviz.analysis.alignment import align
+from gradviz.analysis.display import displayed
 from gradviz.analysis.held import forward_order
 from gradviz.graph import Edge, Graph, Node
+from gradviz.wording import plural
 
 _ROUNDS = 3  # how far a neighbourhood reaches
 
@@ -32,6 +34,7 @@ class NodeChange(NamedTuple):
     changes: tuple[Change, ...]
 
 
+@displayed("diff_text.diff_table")
 class GraphDiff(NamedTuple):
     """The difference of two graphs. Ids of `removed` and `removed_edges` are those of `before`, of `added` and `added_edges`
     those of `after`. `matched` maps ids of `before` to ids of `after`. All are in the order of the forward pass.
@@ -54,10 +57,11 @@ class GraphDiff(NamedTuple):
             self.added or self.removed or self.changed or self.added_edges or self.removed_edges or self.outputs
         )
 
-    def __str__(self) -> str:
-        from gradviz.render.diff_text import text
-
-        return text(self)
+    def __repr__(self) -> str:
+        if self.empty:
+            return f"<GraphDiff: no difference, {plural(len(self.matched), 'node')}>"
+        counts = (len(self.added), "added"), (len(self.removed), "removed"), (len(self.changed), "changed")
+        return f"<GraphDiff: nodes: {', '.join(f'{count:,} {what}' for count, what in counts)}>"
 
 
 def diff(before: Graph, after: Graph) -> GraphDiff:

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
+from gradviz.analysis.display import displayed
 from gradviz.analysis.held import COUNTED, forward_order
 from gradviz.analysis.memory_notes import memory_notes
 from gradviz.analysis.sizes import tensor_bytes
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import Graph, Node, SavedTensor, SourceLine, Storage, StorageKind
+from gradviz.wording import bytes_text, plural
 
 By = Literal["node", "op", "module", "line", "dtype"]
 """What the rows stand for."""
@@ -92,6 +94,7 @@ class Totals(NamedTuple):
     empty_storage: int  # tensors with elements in a storage of 0 bytes
 
 
+@displayed("saved_table.saved_table")
 @dataclass(frozen=True)
 class Saved:
     """What a graph saved for backward, in rows from the largest down."""
@@ -101,10 +104,9 @@ class Saved:
     totals: Totals
     notes: tuple[str, ...] = ()  # what could not be counted, and where the numbers are not those of a real run
 
-    def __str__(self) -> str:
-        from gradviz.render.saved_table import text
-
-        return text(self)
+    def __repr__(self) -> str:
+        held = bytes_text(self.totals.held_for_backward)
+        return f"<Saved: {held} held for backward, {plural(len(self.rows), 'row')} by {self.by}>"
 
     @property
     def total(self) -> Row:

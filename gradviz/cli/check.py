@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gradviz.cli.backward import run_custom_option
+from gradviz.cli.report import write_table
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 
 if TYPE_CHECKING:
-    from gradviz.analysis.health.finding import Findings
+    pass
 
 FOUND = 1
 """Exit code when findings reach --fail-on."""
@@ -87,24 +88,12 @@ def command(
         if as_json:
             stream.write(json.dumps(found.as_data(), indent=2) + "\n")
         else:
-            _print(found, stream)
+            from gradviz.render.findings import FindingsTable
+
+            write_table(stream, FindingsTable(found))
     if fail_on != "never" and found.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:
             error = captured.failure.error
             click.echo(f"The script then failed: {type(error).__name__}: {error}", err=True)
         sys.exit(FOUND)
     captured.raise_failure()
-
-
-def _print(found: Findings, stream: TextIO) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    from gradviz.render.findings import COLORS, WIDTH, report
-
-    if not stream.isatty():
-        stream.write("\n".join(line for line, _ in report(found)) + "\n")
-        return
-    console = Console(file=stream, highlight=False)
-    for line, style in report(found, min(WIDTH, console.width)):
-        console.print(Text(line, style=f"bold {COLORS[style]}" if style in COLORS else style), soft_wrap=True)

@@ -12,7 +12,7 @@ def write_table(stream: TextIO, table: RenderableType, title: str = "") -> None:
     """In colour and as wide as the terminal, or plain and as wide as it needs to be."""
     from rich.console import Console
 
-    from gradviz.render.saved_table import plain
+    from gradviz.render.plain import plain
     from gradviz.wording import one_line
 
     if title:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rich.console import RenderableType
+from rich.text import Text
+
 from gradviz.analysis.diff import GraphDiff
 from gradviz.graph import Graph
 from gradviz.render import labels
@@ -14,6 +17,11 @@ TOP = 100
 def text(found: GraphDiff, top: int | None = TOP) -> str:
     """What differs, at most `top` lines of each kind (0 or None for all), then the counts."""
     return "\n".join(_lines(found, top))
+
+
+def diff_table(found: GraphDiff, top: int | None = TOP) -> RenderableType:
+    """The same for rich, one line of text a line."""
+    return Text(text(found, top), overflow="fold")
 
 
 def _lines(found: GraphDiff, top: int | None) -> Iterator[str]:

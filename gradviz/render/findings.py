@@ -5,6 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
 from gradviz.analysis.health.finding import SEVERITIES, Finding, Findings, Severity
 from gradviz.analysis.health.registry import Check
 from gradviz.render import labels
@@ -13,9 +16,15 @@ WIDTH = 100
 COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
-def text(found: Findings, width: int = WIDTH) -> str:
-    """The report as plain text."""
-    return "\n".join(line for line, _ in report(found, width))
+class FindingsTable:
+    """The report for rich, as wide as the terminal, at most `WIDTH`."""
+
+    def __init__(self, found: Findings) -> None:
+        self._found = found
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line, style in report(self._found, min(WIDTH, options.max_width)):
+            yield Text(line, f"bold {COLORS[style]}" if style in COLORS else style, overflow="fold")
 
 
 def report(found: Findings, width: int = WIDTH) -> Iterator[tuple[str, str]]:

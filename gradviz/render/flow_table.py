@@ -15,7 +15,6 @@ from rich.text import Text
 from gradviz.analysis.gradients.rows import By, FlowRow, best_by, rows, scale
 from gradviz.render import labels
 from gradviz.render.numbers import bar, number, share
-from gradviz.render.saved_table import plain
 
 if TYPE_CHECKING:
     from gradviz.analysis.gradients.flow import GradientFlow
@@ -27,11 +26,6 @@ _WORDS: dict[By, tuple[str, str, str]] = {
     "node": ("function", "functions", "in backward's order, with the gradient that comes in"),
     "edge": ("edge", "edges", "in backward's order, with the gradient along them"),
 }
-
-
-def text(flow: GradientFlow, by: By | None = None, top: int | None = TOP) -> str:
-    """Table and notes as plain text."""
-    return plain(flow_table(flow, by, top))
 
 
 def flow_table(flow: GradientFlow, by: By | None = None, top: int | None = TOP) -> RenderableType:

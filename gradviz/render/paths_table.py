@@ -15,7 +15,6 @@ from rich.text import Text
 from gradviz.analysis.gradients.rows import title
 from gradviz.render import labels
 from gradviz.render.numbers import number
-from gradviz.render.saved_table import plain
 
 if TYPE_CHECKING:
     from gradviz.analysis.gradients.paths import GradientPath, Paths, PathStep
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
 
 TOP = 10
 _ENDS = 6  # steps shown at either end of a long path
-
-
-def text(found: Paths, top: int | None = TOP) -> str:
-    """Table and notes as plain text."""
-    return plain(paths_table(found, top))
 
 
 def paths_table(found: Paths, top: int | None = TOP) -> RenderableType:

@@ -5,10 +5,9 @@ Numbers come from `gradviz.analysis.memory`; this module only words and aligns t
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -17,21 +16,7 @@ from gradviz.graph import StorageKind
 from gradviz.render import labels
 
 TOP = 10
-WIDE = 1000  # columns for a reader that has no width of its own
 _NOTHING_RECORDED: dict[By, str] = {"module": "outside every module", "line": "no line known"}
-
-
-def text(found: Saved, top: int | None = TOP) -> str:
-    """Table and totals as plain text."""
-    return plain(saved_table(found, top))
-
-
-def plain(what: RenderableType, width: int = WIDE) -> str:
-    """A renderable as plain text without colours, blank ends of lines cut off."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
-    with console.capture() as capture:
-        console.print(what)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
 def saved_table(found: Saved, top: int | None = TOP) -> RenderableType:

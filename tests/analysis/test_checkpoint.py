@@ -20,7 +20,7 @@ from gradviz.analysis.wrapping import Gain, ModuleCalls, Wrapping
 from gradviz.errors import FormatError
 from gradviz.graph import Edge, Graph, Node, SavedTensor, Scope, Storage, StorageKind, TensorInfo
 from gradviz.render.advice_table import advice_table
-from gradviz.render.saved_table import plain
+from gradviz.render.plain import plain
 
 Saving = tuple[str, int]
 """The name of a slot and its storage."""

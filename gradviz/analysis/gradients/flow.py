@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.analysis.display import displayed
 from gradviz.analysis.gradients.live import Opened, called_note, few, leaf_name, open_graph, renamed, stopped_note
 from gradviz.analysis.gradients.recomputation import once, recomputes
 from gradviz.analysis.gradients.refusal import custom_functions
@@ -19,6 +20,7 @@ from gradviz.capture.attribution import Attribution
 from gradviz.capture.variables import Namespace
 from gradviz.graph import BackwardStep, Edge, Graph, Leaf
 from gradviz.stages import Stage
+from gradviz.wording import plural
 
 
 class EdgeFlow(NamedTuple):
@@ -39,6 +41,7 @@ class LeafFlow(NamedTuple):
     nonfinite: int
 
 
+@displayed("flow_table.flow_table")
 class GradientFlow(NamedTuple):
     """Gradients of a whole graph.
 
@@ -62,10 +65,8 @@ class GradientFlow(NamedTuple):
         """The same with these names for the outputs, where there are any."""
         return self._replace(graph=renamed(self.graph, names))
 
-    def __str__(self) -> str:
-        from gradviz.render.flow_table import text
-
-        return text(self)
+    def __repr__(self) -> str:
+        return f"<GradientFlow: {plural(len(self.edges), 'edge')}, {plural(len(self.leaves), 'leaf', 'leaves')}>"
 
 
 def measure(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 
+from gradviz.analysis.display import displayed
 from gradviz.analysis.gradients.live import Opened, called_note, functions, open_graph, renamed
 from gradviz.analysis.gradients.path_count import Place, beginnings, ways_to
 from gradviz.analysis.gradients.recomputation import once, recomputes
@@ -25,6 +26,7 @@ from gradviz.capture.variables import Namespace
 from gradviz.errors import GradientError
 from gradviz.graph import Edge, Graph
 from gradviz.stages import Stage
+from gradviz.wording import count_text, plural
 
 LIMIT = 1000
 """Up to this many paths are all followed, one by one."""
@@ -53,6 +55,7 @@ class GradientPath(NamedTuple):
     contribution: torch.Tensor
 
 
+@displayed("paths_table.paths_table")
 class Paths(NamedTuple):
     """All paths from an output to the target.
 
@@ -77,10 +80,8 @@ class Paths(NamedTuple):
             graph = replace(graph, nodes=(*graph.nodes[:node], known, *graph.nodes[node + 1 :]))
         return self._replace(graph=graph)
 
-    def __str__(self) -> str:
-        from gradviz.render.paths_table import text
-
-        return text(self)
+    def __repr__(self) -> str:
+        return f"<Paths: {plural(self.count, 'path')}, {count_text(len(self.paths))} followed>"
 
 
 def find_paths(

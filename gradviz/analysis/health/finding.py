@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, overload
 
+from gradviz.analysis.display import displayed
 from gradviz.graph import Graph, Mark
+from gradviz.wording import plural
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -40,6 +42,7 @@ class Finding:
         return {key: list(self.names) if key == "names" else getattr(self, key) for key in KEYS}
 
 
+@displayed("findings.FindingsTable")
 @dataclass(frozen=True)
 class Findings(Sequence[Finding]):
     """The findings of one run, the worst first, and what was checked. A sequence of `Finding`; `print` shows a report."""
@@ -64,10 +67,10 @@ class Findings(Sequence[Finding]):
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.found)
 
-    def __str__(self) -> str:
-        from gradviz.render.findings import text
-
-        return text(self)
+    def __repr__(self) -> str:
+        counts = {severity: sum(one.severity == severity for one in self) for severity in SEVERITIES}
+        words = [plural(count, severity) for severity, count in counts.items() if count]
+        return f"<Findings: {', '.join(words) or 'none'}>"
 
     @property
     def graph(self) -> Graph:
