@@ -26,6 +26,7 @@ from gradviz.capture.selection import Chosen, FirstBackward, FirstIf, InARow, Se
 from gradviz.capture.target_name import Target
 from gradviz.capture.variables import Namespace, name_of
 from gradviz.errors import GradvizError, NoGraphError, TargetError
+from gradviz.ranks import rank
 
 T = TypeVar("T")
 
@@ -47,6 +48,8 @@ class Run(Generic[T]):
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._target = target
+        place = rank()
+        self._title = f"{target.title}, {place}" if place is not None else target.title
         self._program = program
         self._at = at
         self._keep_going = keep_going
@@ -177,7 +180,7 @@ class Run(Generic[T]):
             self._read_named(variables)
             return
         place = call_place(call.frame, Program.run.__code__)
-        title = f"{self._target.title}: {call_words(call, variables)} at {place}, call {self._calls}"
+        title = f"{self._title}: {call_words(call, variables)} at {place}, call {self._calls}"
         names: tuple[str, ...] = ()
         if len(call.outputs) > 1:
             names = tuple(name_of(output, variables) or f"output[{i}]" for i, output in enumerate(call.outputs))
@@ -237,14 +240,14 @@ class Run(Generic[T]):
             self._read_named([namespace])
             return
         if not self._need_graph:
-            self._take(Live(None, [namespace], self._target.title, self._recording))
+            self._take(Live(None, [namespace], self._title, self._recording))
             return
         with self._around():
             try:
                 found = final_tensors(namespace, self._target.short, also="called no backward() and ")
             except NoGraphError as error:
                 raise NoGraphError(f"{error}{children.hint(children.started() - self._children)}") from error
-        title = f"{self._target.title}: {', '.join(list(found)[:3])}" + (", ..." if len(found) > 3 else "")
+        title = f"{self._title}: {', '.join(list(found)[:3])}" + (", ..." if len(found) > 3 else "")
         outputs = list(found.values())
         self._take(
             Live(outputs[0] if len(outputs) == 1 else outputs, [namespace], title, self._recording, tuple(found))
@@ -261,7 +264,7 @@ class Run(Generic[T]):
         inside = f" in {last.module}" if last.module else ""
         notes = (f"stopped at {at}{inside}: {last.source.text}", last.error.splitlines()[0])
         names = tuple(f"{name}, where it failed" if name.startswith("input of") else name for name in last.outputs)
-        title = f"{self._target.title}, until it failed at {at}"
+        title = f"{self._title}, until it failed at {at}"
         outputs = list(last.outputs.values())
         self._take(Live(outputs, [self._program.namespace], title, self._recording, names, notes))
 
@@ -280,7 +283,7 @@ class Run(Generic[T]):
             return
         if self._need_graph:
             check_tensors(outputs, label, place)
-        self._take(Live(outputs, [{label: outputs}, *variables], self._target.title, self._recording))
+        self._take(Live(outputs, [{label: outputs}, *variables], self._title, self._recording))
 
     def _too_few_calls(self) -> str:
         times = {0: "no backward()", 1: "backward() once"}.get(self._calls, f"backward() {self._calls} times")

@@ -12,6 +12,7 @@ from gradviz.cli.backward import run_custom_option
 from gradviz.cli.report import write_table
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.ranks import rank
 
 if TYPE_CHECKING:
     pass
@@ -90,7 +91,7 @@ def command(
         else:
             from gradviz.render.findings import FindingsTable
 
-            write_table(stream, FindingsTable(found))
+            write_table(stream, FindingsTable(found), str(rank() or ""))
     if fail_on != "never" and found.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:
             error = captured.failure.error

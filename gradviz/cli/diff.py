@@ -12,6 +12,7 @@ import click
 from gradviz.analysis.diff import GraphDiff
 from gradviz.capture.target import Captured
 from gradviz.capture.target_name import parse_target
+from gradviz.cli.destination import destination
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
@@ -61,6 +62,7 @@ def command(
         raise click.UsageError("one TARGET needs --at twice, or two sets of arguments: -- A -- B.")
     if output is not None and not output.lower().endswith(".svg"):
         raise FormatError(f"a difference is drawn as SVG, so {output!r} must end in .svg.")
+    output = destination(output) if output is not None else None
     with result_stream() as stream:
         one_run = after is None and len(at) == 2 and "--" not in given
         captured = _of_one_run(before, at, given) if one_run else _both((before, after or before), at, given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradviz.cli.backward import run_custom_option
+from gradviz.cli.destination import destination
 from gradviz.cli.options import render_options
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
@@ -53,7 +53,8 @@ def command(
     if output == _TO_STDOUT:
         _to_stdout(source, format or _DEFAULT, options, check)
     else:
-        _to_file(source, output or f"{source.target.stem}.{_suffix(format)}", format, options, check)
+        path = destination(output or f"{source.target.stem}.{_suffix(format)}", asked=output is not None)
+        _to_file(source, path, format, options, check)
 
 
 def _suffix(format: str | None) -> str:
@@ -71,7 +72,6 @@ def _read(source: Source, options: dict[str, Any], check: bool) -> Captured[Grap
 
 
 def _to_file(source: Source, path: str, format: str | None, options: dict[str, Any], check: bool) -> None:
-    _check_first(path, format)
     captured = _read(source, options, check)
     from gradviz.render.output import save
 
@@ -83,15 +83,6 @@ def _to_file(source: Source, path: str, format: str | None, options: dict[str, A
 
 def _needs_backward(options: dict[str, Any]) -> bool:
     return options["color"] == "grad" or bool(options["numbers"])
-
-
-def _check_first(path: str, format: str | None) -> None:
-    """What can be known to fail before a script runs for an hour."""
-    if format is None:
-        format_of(path)
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-        raise OutputError(f"cannot write {path!r}: there is no folder {folder!r}. Create it first, or choose another.")
 
 
 def _to_stdout(source: Source, format: str, options: dict[str, Any], check: bool) -> None:

@@ -12,6 +12,7 @@ from gradviz.cli.report import write_table
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import NotATensorError
+from gradviz.ranks import rank
 
 if TYPE_CHECKING:
     from gradviz.capture.inventory import TensorFacts
@@ -41,7 +42,9 @@ def command(source: Source, top: int | None, as_json: bool) -> None:
             from gradviz.render.tensors_table import tensors_table
 
             write_table(
-                stream, tensors_table(found.tensors, _TOP if top is None else top), found.title if found.at_call else ""
+                stream,
+                tensors_table(found.tensors, _TOP if top is None else top),
+                found.title if found.at_call or rank() else "",
             )
     captured.raise_failure()
 

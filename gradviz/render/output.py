@@ -93,6 +93,22 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> None:
         raise
 
 
+def refuse_unwritable(path: str | os.PathLike[str]) -> None:
+    """Raise the OutputError that `write` would raise, as far as it can be known before there is anything to write."""
+    target = os.path.realpath(path)
+    with _refusing(path):
+        if os.path.isdir(target):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.lstat(target).st_mode):
+                if not os.access(target, os.W_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+                return
+        temporary = _beside(target)
+        open(temporary, "xb").close()
+        os.unlink(temporary)
+
+
 def _write_special(path: str | os.PathLike[str], target: str, chunks: Iterable[bytes]) -> None:
     """Write to a pipe or a device such as /dev/stdout, which cannot be renamed over."""
     with _refusing(path):

@@ -182,7 +182,7 @@ def test_a_call_inside_a_library_names_the_line_of_the_script(gradviz: Gradviz, 
         trainer.fit(w.sum())
         """,
     )
-    assert info(gradviz, path)["title"] == "script.py: loss.backward() at script.py:6, call 1"
+    assert info(gradviz, path)["title"] == "script.py: backward() at script.py:6, call 1"
 
 
 def test_the_tensors_of_a_main_are_those_at_its_first_call(gradviz: Gradviz, tmp_path: Path) -> None:
