@@ -55,7 +55,18 @@ def _installed_in_torch() -> dict[str, object]:
     found["dispatch modes"] = list(_get_current_dispatch_mode_stack())
     found["grad mode"] = torch.is_grad_enabled()
     found["inference mode"] = torch.is_inference_mode_enabled()
-    found["anomaly mode"] = torch.is_anomaly_enabled()
+    found["anomaly mode"] = torch._C.is_anomaly_enabled(), torch._C.is_anomaly_check_nan_enabled()
+    found["anomaly mode's functions"] = [
+        getattr(home, name)
+        for home, name in (
+            (torch, "is_anomaly_enabled"),
+            (torch, "is_anomaly_check_nan_enabled"),
+            (torch, "set_anomaly_enabled"),
+            (torch.fx.traceback, "format_stack"),
+            (torch.autograd, "_engine_run_backward"),
+            (torch.autograd.graph, "_engine_run_backward"),
+        )
+    ]
     found["optimizer hooks"] = [
         list(optimizer._global_optimizer_pre_hooks),
         list(optimizer._global_optimizer_post_hooks),

@@ -25,6 +25,7 @@ _RUNNING = [
     "frames",
     "live",
     "main_module",
+    "node_made",
     "program",
     "recorder",
     "run",

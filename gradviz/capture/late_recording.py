@@ -5,8 +5,7 @@ Before that there is nothing to record, and importing torch ourselves would chan
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -48,17 +47,3 @@ def recording_from_torch_on() -> Iterator[LateRecording]:
     late = LateRecording()
     with ExitStack() as until, when_imported("torch", lambda: late.begin(until)):
         yield late
-
-
-@contextmanager
-def untraced() -> Iterator[None]:
-    """No line of the block is traced: reading a graph calls functions by the million, none of them the user's."""
-    trace: Callable[..., object] | None = sys.gettrace()
-    if trace is None:
-        yield
-        return
-    sys.settrace(None)
-    try:
-        yield
-    finally:
-        sys.settrace(trace)  # type: ignore[arg-type]

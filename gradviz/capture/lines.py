@@ -1,44 +1,62 @@
-"""Notes the user's source line in front of every autograd node, while foreign code runs.
+"""Whose code is running, and at which line: the user's line, and the script's own behind a library's.
 
-Owns what counts as the user's code, and the choice of the means: `sys.monitoring` from Python 3.12 on, `sys.settrace`
-before. Both see a line when it starts and a function when it is entered, resumed or left, which is enough: what is
-made afterwards was made there. Knows nothing of torch: the next sequence number comes from a callable.
+Owns what counts as the user's code, and the lines, each made once. Knows nothing of torch, graphs and sequence numbers.
 """
 
 from __future__ import annotations
 
-import sys
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import CodeType, FrameType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gradviz.capture.packages import code_line
-from gradviz.capture.steps import Steps
 from gradviz.graph import SourceLine
-
-Peek = Callable[[], int]
-"""The sequence number that the next node made in this thread will get. Free of side effects."""
-
-LineSteps = Steps[SourceLine]
-StepsOfThread = Callable[[], LineSteps]
-"""The log of the thread that calls it."""
 
 _GENERATED = ("<frozen ", "<eval_with_key>", "<torch_package", "<attrs generated", "<__array_function__")
 
 
-class Watcher(Protocol):
-    """Notes lines between `start` and `stop`, which come in pairs, possibly nested and in several threads.
+class Place(NamedTuple):
+    """Where the user's code is at. `script_line` is None where `source` is the script's own or no script is running."""
 
-    `frame` is the innermost running frame of the user's; `last` says that no other pair is open.
+    source: SourceLine
+    script_line: SourceLine | None = None
+
+
+class Known(Protocol):
+    """A running frame of which the place is known already: everything outside it stands still while it runs."""
+
+    frame: int  # its identity
+    code: CodeType
+    place: Place | None
+
+
+class CodeLines(dict[int, "Place | None"]):
+    """The lines of one function by instruction, made when they are first asked for: Python reads a table for every line.
+
+    Holds the code object, so that its identity stays its own: hashing one would read all of it.
     """
 
-    def start(self, frame: FrameType) -> None: ...
-    def stop(self, frame: FrameType, last: bool) -> None: ...
+    __slots__ = ("_by_number", "_code", "library")
+
+    def __init__(self, code: CodeType) -> None:
+        self._code = code
+        self._by_number: dict[int, Place] = {}
+        self.library = bool(code_line(code, 0).package)
+
+    def at(self, frame: FrameType) -> Place | None:
+        """The place of a frame that runs this function; None where Python does not tell the line."""
+        number, place = frame.f_lineno, None
+        if number is not None:
+            place = self._by_number.get(number)
+            if place is None:
+                place = self._by_number[number] = Place(code_line(self._code, number))
+        self[frame.f_lasti] = place
+        return place
 
 
 class UserCode:
-    """Which code is the user's, and its lines, each made once.
+    """Which code is the user's.
 
     Not the user's: the given folders (torch, gradviz), the standard library, and code that torch generates. Packages of
     others are: an operation that a library calls was called there.
@@ -49,8 +67,9 @@ class UserCode:
         self._not_user = tuple(folder.rstrip("/\\") + sep for folder in (*not_user,) for sep in ("/", "\\"))
         self._stdlib = tuple(stdlib + sep for sep in ("/", "\\")) if stdlib else ()
         self._files: dict[str, bool] = {}
-        self._held: list[CodeType] = []
-        self.known: dict[int, dict[int, SourceLine] | None] = {}
+        self._known: dict[int, CodeLines | None] = {}
+        self._others: list[CodeType] = []  # held for the same reason as the user's
+        self._joined: dict[tuple[int, int], Place] = {}  # by the identities of two lines, which are never dropped
 
     def holds(self, file: str) -> bool:
         """Whether the user wrote this file."""
@@ -64,44 +83,50 @@ class UserCode:
             return False
         return not file.startswith(self._stdlib) or "-packages" in file
 
-    def lines(self, code: CodeType) -> dict[int, SourceLine] | None:
-        """The lines of `code` made so far, by number; None when the code is not the user's.
+    def place(self, frame: FrameType | None, known: Known | None = None) -> Place | None:
+        """Where the user's code is at in this frame or the nearest around it, and the script's own line behind a library's.
 
-        `known` has the same by the identity of the code, for those who cannot wait. The code object is held so that its
-        identity stays its own: hashing one would read all of it.
+        The search ends at the frame of `known`, whose answer it takes over. None when no code of the user's is running,
+        and where Python does not tell the line.
         """
-        if id(code) not in self.known:
-            self._held.append(code)
-            self.known[id(code)] = {} if self.holds(code.co_filename) else None
-        return self.known[id(code)]
-
-    def line(self, code: CodeType, number: int | None) -> SourceLine | None:
-        """One line of `code`, or None when the code is not the user's."""
-        lines = self.lines(code)
-        if lines is None or number is None:
-            return None
-        found = lines.get(number)
-        if found is None:
-            found = lines[number] = code_line(code, number)
-        return found
-
-    def innermost(self, frame: FrameType | None) -> SourceLine | None:
-        """Where the user's code is at: the first of these frames, going outwards, that is the user's."""
+        codes, inner = self._known, None
         while frame is not None:
-            found = self.line(frame.f_code, frame.f_lineno)
-            if found is not None:
-                return found
+            code = frame.f_code
+            try:
+                lines = codes[id(code)]
+            except KeyError:
+                lines = self._lines(code)
+            if lines is not None:
+                try:
+                    place = lines[frame.f_lasti]
+                except KeyError:
+                    place = lines.at(frame)
+                if not lines.library:
+                    return place if inner is None else self._behind(inner, place)
+                if inner is None:
+                    if place is None:
+                        return None
+                    inner = place
+            elif known is not None and id(frame) == known.frame and code is known.code:
+                return known.place if inner is None else self._behind(inner, known.place)
             frame = frame.f_back
-        return None
+        return inner
 
+    def _lines(self, code: CodeType) -> CodeLines | None:
+        lines = CodeLines(code) if self.holds(code.co_filename) else None
+        if lines is None:
+            self._others.append(code)
+        self._known[id(code)] = lines
+        return lines
 
-def watcher(user: UserCode, peek: Peek, steps: StepsOfThread) -> Watcher:
-    """The best means that this Python has."""
-    if sys.version_info >= (3, 12):
-        from gradviz.capture.lines_monitoring import MonitoringWatcher, free_tool
-
-        if free_tool() is not None:
-            return MonitoringWatcher(user, peek, steps)
-    from gradviz.capture.lines_trace import TraceWatcher
-
-    return TraceWatcher(user, peek, steps)
+    def _behind(self, inner: Place, outer: Place | None) -> Place:
+        """The place of a library's line that was called from `outer`."""
+        script = None
+        if outer is not None:
+            script = outer.script_line if outer.source.package else outer.source
+        if script is None:
+            return inner
+        found = self._joined.get((id(inner), id(script)))
+        if found is None:
+            found = self._joined[id(inner), id(script)] = Place(inner.source, script)
+        return found

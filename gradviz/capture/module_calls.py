@@ -11,12 +11,13 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
-from gradviz.capture.late_recording import untraced
+from gradviz.capture.line_log import LineLog
+from gradviz.capture.lines import Place, UserCode
 from gradviz.capture.private import hide_global_hooks, peek_sequence
 from gradviz.capture.steps import Steps
 
@@ -121,24 +122,30 @@ def elements(parameters: Iterable[torch.Tensor]) -> int | None:
 class Call:
     """One call of one module. `output` is shape, dtype, device and layout of its first output tensor."""
 
-    __slots__ = ("frame", "module", "number", "output", "parent", "tree")
+    __slots__ = ("code", "frame", "module", "number", "output", "parent", "place", "tree")
 
     number: int
     module: SeenModule
     tree: Tree
     parent: Call | None
-    frame: int
+    frame: int  # identity of torch's frame that runs the call
+    code: CodeType
+    place: Place | None  # of the line that called
     output: tuple[Any, torch.dtype, torch.device, torch.layout] | None
 
 
 class Tape:
-    """What one thread noted: lines and calls by sequence number, and the calls that run now."""
+    """What one thread noted: lines and calls by sequence number, and the calls that run now.
 
-    __slots__ = ("calls", "failed", "last", "lines", "stack", "start")
+    `backward` is the place of the innermost backward call that runs now.
+    """
 
-    def __init__(self) -> None:
-        self.start = start = peek_sequence()
-        self.lines: Steps[Any] = Steps(start)
+    __slots__ = ("backward", "calls", "failed", "last", "lines", "stack", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.lines = LineLog(start)
+        self.backward: Place | None = None
         self.calls: Steps[Call] = Steps(start, limit=_CALL_NOTES)
         self.stack: list[Call] = []
         self.last: deque[tuple[Call, list[weakref.ref[torch.Tensor]]]] = deque(maxlen=_LAST)
@@ -147,7 +154,7 @@ class Tape:
     @property
     def end(self) -> int:
         """The last sequence number noted: every node made under an earlier one is covered."""
-        return max(self.lines.numbers[-1], self.calls.numbers[-1])
+        return max(self.lines.seen, self.calls.numbers[-1])
 
 
 class LocalTape(threading.local):
@@ -169,8 +176,9 @@ class FailedCall:
 class ModuleCalls:
     """The hooks. `local` has the tape of the running thread; where there is none yet, `tape` makes it."""
 
-    def __init__(self, local: LocalTape, tape: Callable[[], Tape]) -> None:
+    def __init__(self, local: LocalTape, tape: Callable[[], Tape], user: UserCode) -> None:
         self._local = local
+        self._user = user
         self._tape = tape
         self._seen: dict[int, SeenModule] = {}
         self._trees: dict[SeenModule, Tree] = {}
@@ -199,8 +207,7 @@ class ModuleCalls:
         return list(self._trees.values())
 
     # The two hooks return None, so that torch leaves arguments and result as they are. Under torch.compile they must do
-    # nothing at all, or what they do is compiled into the user's function. They are written flat: `sys.settrace` would
-    # trace every function that they call.
+    # nothing at all, or what they do is compiled into the user's function.
 
     def _enter(self, module: torch.nn.Module, arguments: Any) -> None:
         if torch.compiler.is_compiling():
@@ -218,7 +225,8 @@ class ModuleCalls:
         if seen is None or seen.ref() is not module:
             seen = self._seen[id(module)] = SeenModule(module)
         call = _new(Call)
-        call.module, call.frame, call.output = seen, id(frame), None
+        call.module, call.frame, call.code, call.output = seen, id(frame), frame.f_code, None
+        call.place = place = self._user.place(frame.f_back, stack[-1] if stack else None)
         self._count = call.number = self._count + 1
         if stack:
             call.parent, call.tree = stack[-1], stack[-1].tree
@@ -228,13 +236,10 @@ class ModuleCalls:
             call.tree.parameters[seen] = None
             call.tree.pending.append(call)
         stack.append(call)
-        made, steps = peek_sequence(), tape.calls
+        made = peek_sequence()
         seen.calls += 1
-        seen.began, seen.source, seen.recording = made, tape.lines.values[-1], grad_enabled()
-        if steps.numbers[-1] == made:
-            steps.values[-1] = call
-        else:
-            steps.add(made, call)
+        seen.began, seen.recording, seen.source = made, grad_enabled(), place.source if place is not None else None
+        tape.calls.add(made, call)
 
     def _leave(self, module: torch.nn.Module, arguments: Any, *result: Any) -> None:
         if torch.compiler.is_compiling():
@@ -248,11 +253,7 @@ class ModuleCalls:
             if found is None:
                 return
             call = found
-        made, steps = peek_sequence(), tape.calls
-        if steps.numbers[-1] == made:
-            steps.values[-1] = call.parent
-        else:
-            steps.add(made, call.parent)
+        tape.calls.add(peek_sequence(), call.parent)
         output = result[-1]
         error = _error_that_left(sys._getframe(1)) if output is None else None
         if error is not None:
@@ -269,8 +270,7 @@ class ModuleCalls:
                         pass
                 tape.last.append((call, [_weak(output)]))
         if call.parent is None and call.tree.pending and torch._C._get_tracing_state() is None:
-            with untraced():
-                call.tree.settle()
+            call.tree.settle()
 
     def _tree(self, seen: SeenModule) -> Tree:
         tree = self._trees.get(seen)

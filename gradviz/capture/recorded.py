@@ -40,7 +40,8 @@ class Recorded:
     def places(self, found: Found) -> Places:
         calls: list[Call | None] = []
         sources: list[SourceLine | None] = []
-        texts: dict[SourceLine | None, SourceLine | None] = {None: None}
+        script_lines: list[SourceLine | None] = []
+        texts = _Texts()
         doubtful = _doubtful(found, len(self._spans) > 1)
         unsure = unseen = forgotten = 0
         for node, number in enumerate(found.sequences):
@@ -53,16 +54,11 @@ class Recorded:
                     unsure += 1
                 else:
                     span = candidates[0]
-            if span is None:
-                calls.append(None)
-                sources.append(None)
-                continue
-            calls.append(span.tape.calls.at(number))
-            line = span.tape.lines.at(number)
-            forgotten += number < span.tape.lines.dropped
-            if line is not None and line not in texts:
-                texts[line] = with_text(line)
-            sources.append(texts[line])
+            calls.append(span.tape.calls.at(number) if span is not None else None)
+            place = span.tape.lines.at(number) if span is not None else None
+            sources.append(texts[place.source] if place is not None else None)
+            script_lines.append(texts[place.script_line] if place is not None else None)
+            forgotten += span is not None and number < span.tape.lines.dropped
         kept = _kept(calls)
         scope_of: list[int | None] = [kept[call] if call is not None else None for call in calls]
         first_calls = _first_calls(kept)
@@ -72,7 +68,7 @@ class Recorded:
             self._scopes(kept),
             scope_of,
             sources,
-            [None] * len(sources),
+            script_lines,
             _notes(unseen, unsure, forgotten, len(self._spans)),
         )
 
@@ -171,6 +167,14 @@ def _output(call: Call) -> TensorInfo | None:
         return None
     shape, dtype, device, layout = call.output
     return TensorInfo(shape_of(shape), dtype_name(dtype), device_name(device), str(layout).removeprefix("torch."))
+
+
+class _Texts(dict["SourceLine | None", "SourceLine | None"]):
+    """Lines with their text, read once."""
+
+    def __missing__(self, line: SourceLine | None) -> SourceLine | None:
+        self[line] = found = with_text(line) if line is not None else None
+        return found
 
 
 # -- doubt -------------------------------------------------------------------------------------------------------------

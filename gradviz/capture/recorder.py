@@ -13,7 +13,6 @@ from types import TracebackType
 import torch
 
 from gradviz.capture import session as sessions
-from gradviz.capture.late_recording import untraced
 from gradviz.capture.module_calls import Tape
 from gradviz.capture.naming import module_paths
 from gradviz.capture.private import CAN_RECORD, peek_sequence
@@ -61,7 +60,9 @@ class Recording:
             raise GradvizError("this recording has been used already: call gradviz.record() for another one")
         if not CAN_RECORD:
             raise GradvizError(f"torch {torch.__version__} does not tell the sequence number of the next node")
-        self._begin(1)
+        self._session = session = sessions.enter()
+        self._starts = {tape: tape.end for tape in session.tapes}
+        self._starts[session.tape()] = peek_sequence()
         return self
 
     def __exit__(
@@ -74,7 +75,7 @@ class Recording:
             if error is not None:
                 self._failure = unfinished(session, error)
         finally:
-            sessions.leave(session, sys._getframe(1))
+            sessions.leave(session)
 
     def graph(
         self,
@@ -91,10 +92,7 @@ class Recording:
         """
         variables = namespaces(sys._getframe(1))
         attribution = self.attribution(model, variables)
-        with untraced():
-            return capture(
-                outputs, model=model, params=params, variables=variables, saved=saved, attribution=attribution
-            )
+        return capture(outputs, model=model, params=params, variables=variables, saved=saved, attribution=attribution)
 
     def last_outputs(
         self, error: BaseException | None = None, variables: Sequence[Namespace] | None = None
@@ -136,12 +134,6 @@ class Recording:
         if seen is None:
             return ModuleRun(0)
         return ModuleRun(seen.calls, seen.recording, seen.gave_graph, seen.source, seen.began)
-
-    def _begin(self, depth: int) -> None:
-        session = sessions.enter(sys._getframe(depth + 1))
-        self._session = session
-        self._starts = {tape: tape.end for tape in session.tapes}
-        self._starts[session.tape()] = peek_sequence()
 
     def _running(self) -> Session:
         if self._session is None:

@@ -19,7 +19,7 @@ from gradviz.capture.failure import Failure, Stopped, users_code
 from gradviz.capture.find import check_tensors, final_tensors, lookup, outputs_of
 from gradviz.capture.frames import variables_at
 from gradviz.capture.interrupt import stoppable_main
-from gradviz.capture.late_recording import LateRecording, untraced
+from gradviz.capture.late_recording import LateRecording
 from gradviz.capture.live import Captured, Live
 from gradviz.capture.program import Program
 from gradviz.capture.selection import Chosen, FirstBackward, FirstIf, InARow, Selection
@@ -171,8 +171,7 @@ class Run(Generic[T]):
     def _no_global_tensors(self) -> bool:
         from gradviz.capture.inventory import inventory
 
-        with untraced():
-            return not inventory([self._program.namespace])
+        return not inventory([self._program.namespace])
 
     def _read_at_backward(self, call: EngineCall) -> None:
         variables = variables_at(call.frame, self._program.namespace, Program.run.__code__)
@@ -214,7 +213,7 @@ class Run(Generic[T]):
     def _take(self, live: Live) -> None:
         self._reader = threading.get_ident()
         try:
-            with untraced(), self._around():
+            with self._around():
                 found = self._read(live)
             if self._selection is not None and self._selection.standing_in:
                 self._results.clear()

@@ -1,4 +1,4 @@
-"""The one place where recording is switched on: hooks and line watching, shared by all recordings that are open.
+"""The one place where recording is switched on: the hooks of modules and nodes, shared by all recordings that are open.
 
 Recordings may overlap in time, nest, and be opened in several threads; the first one switches on, the last one switches off.
 What was noted lives as long as a recording refers to it. Does not know graphs.
@@ -7,14 +7,17 @@ What was noted lives as long as a recording refers to it. Does not know graphs.
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 
 import torch
 
 import gradviz
-from gradviz.capture.lines import LineSteps, UserCode, watcher
+from gradviz.capture.lines import UserCode
 from gradviz.capture.module_calls import LocalTape, ModuleCalls, Tape
+from gradviz.capture.node_made import NodeWatch
 from gradviz.capture.private import peek_sequence
 
 _LIBRARIES = [os.path.dirname(module.__file__ or "") for module in (torch, gradviz)]
@@ -27,66 +30,90 @@ class Session:
     def __init__(self) -> None:
         self.tapes: list[Tape] = []
         self._local = LocalTape()
-        self.calls = ModuleCalls(self._local, self.tape)
+        self._older_threads = frozenset(sys._current_frames())
         self.user = UserCode([*_LIBRARIES, _FUNCTORCH])
-        self._watcher = watcher(self.user, peek_sequence, self._lines)
+        self._place = self.user.place
+        self.calls = ModuleCalls(self._local, self.tape, self.user)
+        self._nodes = NodeWatch(self._made, self._around_backward)
         self._open = 0
 
     def tape(self) -> Tape:
         """The tape of the calling thread."""
         tape = self._local.tape
         if tape is None:
-            tape = self._local.tape = Tape()
+            tape = self._local.tape = Tape(self._first_number())
             self.tapes.append(tape)
         return tape
 
-    def _lines(self) -> LineSteps:
-        return self.tape().lines
+    def _first_number(self) -> int:
+        """From which number on the nodes of the calling thread are this session's: those of a thread begun meanwhile all are."""
+        return peek_sequence() if threading.get_ident() in self._older_threads else 0
 
-    def open(self, frame: FrameType) -> None:
-        """One more recording. `frame` is where the user's code is at."""
+    def _made(self, frame: FrameType | None) -> None:
+        """The calling thread makes a node. An AccumulateGrad takes no number."""
+        tape = self._local.tape or self.tape()
+        log, following = tape.lines, peek_sequence()
+        if following > log.seen:
+            stack = tape.stack
+            log.made(following - 1, self._place(frame, stack[-1] if stack else None))
+
+    def _around_backward(self, frame: FrameType | None) -> Callable[[], None]:
+        """The calling thread runs a backward: the nodes that it makes come from the line that called it."""
+        tape = self.tape()
+        log, outer = tape.lines, tape.backward
+        tape.backward = place = self._place(frame, tape.stack[-1] if tape.stack else None)
+        log.until(peek_sequence(), outer)
+
+        def ended() -> None:
+            log.until(peek_sequence(), place)
+            tape.backward = outer
+
+        return ended
+
+    def open(self) -> None:
+        """One more recording, in the calling thread."""
         self._open += 1
         self.tape()
         try:
             if self._open == 1:
                 self.calls.start()
-            self._watcher.start(frame)
+                self._nodes.start()
         except BaseException:
-            self.close(frame)
+            self.close()
             raise
 
-    def close(self, frame: FrameType) -> bool:
+    def close(self) -> bool:
         """One recording less. Returns whether it was the last, after which this session notes nothing more."""
         self._open -= 1
-        last = not self._open
+        if self._open:
+            return False
         try:
-            self._watcher.stop(frame, last)
+            self._nodes.stop()
         finally:
-            if last:
-                self.calls.stop()
-        return last
+            self.calls.stop()
+        return True
 
 
 _lock = threading.RLock()
 _current: Session | None = None
 
 
-def enter(frame: FrameType) -> Session:
+def enter() -> Session:
     """The running session, joined, or a new one."""
     global _current
     with _lock:
         session = _current if _current is not None else Session()
-        session.open(frame)
+        session.open()
         _current = session
         return session
 
 
-def leave(session: Session, frame: FrameType) -> None:
+def leave(session: Session) -> None:
     """Take one recording out of its session."""
     global _current
     with _lock:
         try:
-            last = session.close(frame)
+            last = session.close()
         except BaseException:
             _current = None
             raise

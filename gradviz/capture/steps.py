@@ -40,13 +40,14 @@ class Steps(Generic[T]):
     def add(self, number: int, value: T | None) -> None:
         """From `number` on, `value` is current. Numbers never go down within one thread."""
         numbers = self.numbers
+        size = len(numbers)
         if numbers[-1] == number:
-            self.values[-1] = value
+            self.values[size - 1] = value
             return
+        self.values[size:] = (value,)  # what an interrupt left half done is written over
         numbers.append(number)
-        self.values.append(value)
-        if len(numbers) > self.limit:
-            self._drop(len(numbers) // 2)
+        if size >= self.limit:
+            self._drop(size // 2)
 
     def at(self, number: int) -> T | None:
         """What was current when `number` was given out, or None when that was before the first note that is kept."""
@@ -55,4 +56,4 @@ class Steps(Generic[T]):
 
     def _drop(self, count: int) -> None:
         self.dropped = self.numbers[count]
-        del self.numbers[:count], self.values[:count]
+        del self.values[:count], self.numbers[:count]
