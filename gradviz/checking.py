@@ -22,7 +22,7 @@ from gradviz.capture.recorder import Recording
 from gradviz.capture.target import run_target
 from gradviz.capture.target_name import Target
 from gradviz.capture.variables import namespaces
-from gradviz.errors import GradvizError
+from gradviz.errors import GradvizError, reason_of
 from gradviz.evidence import Evidence, Gradients, LeafGradient
 from gradviz.graph import Graph
 from gradviz.wording import one_line
@@ -167,7 +167,7 @@ def _with_gradients(
         except GradvizError as error:
             problem = str(error)
         except Exception as error:  # out of memory, or an operation that a class of tensors does not have
-            problem = f"computing them raised {type(error).__name__}: {error}"
+            problem = f"computing them raised {reason_of(error)}"
     if problem:
         return replace(evidence, gradients=limits._replace(problem=problem))
     leaves = tuple(LeafGradient(one.node, one.norm, one.max, one.zeros, one.nonfinite) for one in flow.leaves)

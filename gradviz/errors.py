@@ -62,6 +62,15 @@ class ScriptError(GradvizError, RuntimeError):
     exit_code = 3
 
 
+def reason_of(error: BaseException) -> str:
+    """Class and first line of an error that is not ours, to end a message with.
+
+    >>> reason_of(ValueError("too long\\nby two"))
+    'ValueError: too long'
+    """
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
 def did_you_mean(name: str, known: Iterable[str], *, what: str = "known") -> str:
     """A closing sentence for messages about an unknown name: the near names, else all that are valid.
 

@@ -6,12 +6,17 @@ of the graph model by name, no file and no envelope.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 BIG = (
     2**63
 )  # whole numbers from here on are written in hexadecimal: many readers have 64 bits, and Python limits digits
+
+
+HUGE = 2**256  # no count, size or line number is as large; sums and texts of larger ones fail
+DEPTH = 100  # no attribute of a node is nested as deep
 
 
 class Bad(Exception):
@@ -51,8 +56,21 @@ class Codec(Protocol):
 
 def shown(value: Any) -> str:
     """A value as an error message quotes it."""
-    text = repr(value)
+    text = _SHORT.repr(value)
     return text if len(text) <= 40 else text[:39] + "…"
+
+
+_SHORT = (
+    reprlib.Repr()
+)  # neither the whole of a long text, nor what is nested deep or a number with too many digits for `repr`
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+
+
+def bounded(value: int) -> int:
+    """The number, unless it is so large that no graph has it."""
+    if not -HUGE < value < HUGE:
+        raise Bad("is a whole number of more than 256 bits")
+    return value
 
 
 # -- single values -----------------------------------------------------------------------------------------------------
@@ -84,7 +102,7 @@ class Whole:
             value = VALUE.read(value, context)
         if type(value) is not int or value < 0:
             raise Bad(f"is {shown(value)}, not a whole number from 0 on")
-        return value
+        return value if value < BIG else bounded(value)
 
 
 class Number:
@@ -94,6 +112,8 @@ class Number:
         return value if value - value == 0 else repr(value)
 
     def read(self, value: Any, context: Context) -> float:
+        if type(value) is int:
+            bounded(value)
         if type(value) in (int, float) or value in ("inf", "-inf", "nan"):
             return float(value)
         raise Bad(f"is {shown(value)}, not a number")
@@ -176,29 +196,31 @@ class Value:
             return {"complex": [self.write(value.real, context), self.write(value.imag, context)]}
         return {"bytes": value.hex()} if kind is bytes else str(value)
 
-    def read(self, value: Any, context: Context) -> Any:
+    def read(self, value: Any, context: Context, level: int = 0) -> Any:
         kind = type(value)
+        if level > DEPTH:
+            raise Bad(f"is nested more than {DEPTH} deep")
         if kind is list:
-            return tuple([self.read(item, context) for item in value])
+            return tuple([self.read(item, context, level + 1) for item in value])
         if kind is not dict:
-            return value
+            return bounded(value) if kind is int else value
         try:
             ((tag, content),) = value.items()
-            return self._tagged(tag, content, context)
+            return self._tagged(tag, content, context, level + 1)
         except (ValueError, TypeError, AttributeError, KeyError):
             raise Bad(f"is {shown(value)}, which is no value of this format") from None
 
-    def _tagged(self, tag: str, content: Any, context: Context) -> Any:
+    def _tagged(self, tag: str, content: Any, context: Context, level: int) -> Any:
         if tag == "int":
-            return int(content, 16)
+            return bounded(int(content, 16))
         if tag == "float":
             return {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[content]
         if tag == "list":
-            return list(self.read(content, context))
+            return list(self.read(content, context, level))
         if tag == "dict":
-            return dict(self.read(content, context))
+            return dict(self.read(content, context, level))
         if tag == "complex":
-            return complex(*self.read(content, context))
+            return complex(*self.read(content, context, level))
         if tag == "bytes":
             return bytes.fromhex(content)
         raise KeyError(tag)

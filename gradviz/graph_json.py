@@ -190,9 +190,12 @@ def _check_leaves(leaves: Iterable[Leaf]) -> None:
         seen.add(leaf.node)
 
 
+_NESTED = 500
+
+
 def _check_scopes(scopes: tuple[Scope, ...]) -> None:
-    """No scope is inside itself."""
-    done: set[int] = set()
+    """No scope is inside itself, or in more others than calls can be."""
+    done: dict[int, int] = {}  # how deep each is
     for i in range(len(scopes)):
         path: dict[int, None] = {}
         here: int | None = i
@@ -201,4 +204,7 @@ def _check_scopes(scopes: tuple[Scope, ...]) -> None:
                 raise Bad("is inside itself", f"scopes[{here}]")
             path[here] = None
             here = scopes[here].parent
-        done.update(path)
+        around = 0 if here is None else done[here]
+        if around + len(path) > _NESTED:
+            raise Bad(f"is inside more than {_NESTED} others: module calls do not nest as deep", f"scopes[{i}]")
+        done.update({scope: around + depth for depth, scope in enumerate(reversed(path), 1)})

@@ -24,9 +24,13 @@ def why_unreadable(tensor: torch.Tensor) -> str:
     with without_subclasses():
         if tensor.is_meta:
             return "is on the meta device, which has no numbers"
-        if type(tensor).__name__ == "FakeTensor":
-            return "is a fake tensor, which has no numbers"
-        return outgrown(tensor)
+        return _CLASSES.get(type(tensor).__name__) or outgrown(tensor)
+
+
+_CLASSES = {
+    "FakeTensor": "is a fake tensor, which has no numbers",
+    "MaskedTensor": "is a masked tensor, which supports none of the operations that measure it",
+}
 
 
 def outgrown(tensor: torch.Tensor) -> str:

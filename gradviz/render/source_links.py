@@ -24,6 +24,14 @@ def source_link(about: object, to: LinkSource) -> str:
     source = about.source or (about.function.definition if about.function is not None else None)
     if source is None or source.file.startswith("<"):  # code that was typed in has no file
         return ""
-    path = quote(os.path.abspath(source.file).replace(os.sep, "/"))
+    path = quote(_bytes(os.path.abspath(source.file).replace(os.sep, "/")))
     path = path if path.startswith("/") else f"/{path}"
     return f"vscode://file{path}:{source.line}" if to == "vscode" else f"file://{path}#L{source.line}"
+
+
+def _bytes(path: str) -> bytes:
+    """The path as the file system has it: a name there need not be UTF-8."""
+    try:
+        return path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # no file has such a name
+        return path.encode("utf-8", "replace")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import xml.etree.ElementTree as ElementTree
 
 from gradviz.graph import Function, Graph, Node, SourceLine
 from gradviz.render.options import Options
 from gradviz.render.output import render
+from gradviz.render.source_links import source_link
 
 LINE = SourceLine('/code/a "b" & c.py', 12, "forward", "x = x.exp()")
 GRAPH = Graph(
@@ -29,3 +31,11 @@ def test_links_are_made_only_when_asked_for_and_where_a_file_is_known() -> None:
     path = "/code/a%20%22b%22%20%26%20c.py"
     assert links(link_source="vscode") == [f"vscode://file{path}:12", "vscode://file/code/m.py:3"]
     assert links(link_source="file") == [f"file://{path}#L12", "file:///code/m.py#L3"]
+
+
+def test_a_file_whose_name_is_not_utf_8_has_a_link_too() -> None:
+    name = os.fsdecode(b"/code/a\xff.py")
+    assert source_link(Node(0, "Op", source=SourceLine(name, 4)), "file") == "file:///code/a%FF.py#L4"
+    assert (
+        source_link(Node(0, "Op", source=SourceLine("/code/\ud800.py", 4)), "vscode") == "vscode://file/code/%3F.py:4"
+    )

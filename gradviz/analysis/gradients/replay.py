@@ -18,7 +18,7 @@ import torch
 from gradviz.analysis.gradients.ready import ReadyQueue
 from gradviz.analysis.gradients.refusal import refuse
 from gradviz.capture.private import LAST, BackwardCFunction, Node
-from gradviz.errors import GradientError
+from gradviz.errors import GradientError, reason_of
 from gradviz.graph import Graph
 
 Gradient = torch.Tensor | None
@@ -63,7 +63,10 @@ def call(live: Live, node: int, incoming: Sequence[Gradient]) -> tuple[Gradient,
         for edge in live.graph.inputs(node):
             gradient = outgoing[edge.position]
             if gradient is not None:
-                outgoing[edge.position] = _fitted(live.nodes[edge.producer], edge.output, gradient)
+                try:
+                    outgoing[edge.position] = _fitted(live.nodes[edge.producer], edge.output, gradient)
+                except Exception as error:
+                    raise _failed(live, node, error) from error
     return tuple(outgoing)
 
 
@@ -120,6 +123,11 @@ def _fitted(function: Node, output: int, gradient: torch.Tensor) -> torch.Tensor
     if gradient.is_complex() and not metadata.dtype.is_complex:
         gradient = gradient.real
     return gradient if gradient.dtype == metadata.dtype else gradient.to(metadata.dtype)
+
+
+def _failed(live: Live, node: int, error: Exception) -> GradientError:
+    """What is raised where a class of tensors lacks what the engine does around a call."""
+    return GradientError(f"the gradients at {live.graph.nodes[node].op} cannot be computed: {reason_of(error)}")
 
 
 # -- all calls ---------------------------------------------------------------------------------------------------------
@@ -205,5 +213,8 @@ def _add(live: Live, arrived: dict[int, list[Gradient]], node: int, output: int,
     if known is None:
         slots[output] = gradient
     else:  # torch adds a sparse tensor to a dense one, and not the other way round
-        with torch.no_grad():
-            slots[output] = gradient + known if known.layout != torch.strided else known + gradient
+        try:
+            with torch.no_grad():
+                slots[output] = gradient + known if known.layout != torch.strided else known + gradient
+        except Exception as error:
+            raise _failed(live, node, error) from error

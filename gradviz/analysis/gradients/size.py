@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 import torch
 
+from gradviz.capture.numbers import why_unreadable
+from gradviz.errors import GradientError, reason_of
+
 
 class Size(NamedTuple):
     """The size of one gradient. `max` is the largest absolute value, `zeros` the share of zeros (0 to 1), `nonfinite` the
@@ -26,9 +29,22 @@ NOTHING = Size(0.0, 0.0, 0.0, 0)
 def size(gradient: torch.Tensor) -> Size:
     """The size of a gradient, computed in float64. Entries that a sparse gradient leaves out count as zeros.
 
+    Raises GradientError for a tensor without numbers, and for one of a class that lacks an operation.
+
     >>> size(torch.tensor([3.0, 4.0, 0.0, 0.0]))
     Size(norm=5.0, max=4.0, zeros=0.5, nonfinite=0)
     """
+    reason = why_unreadable(gradient)
+    if reason:
+        raise GradientError(f"a gradient cannot be measured: it {reason}")
+    try:
+        return _size(gradient)
+    except Exception as error:
+        kind = type(gradient).__name__
+        raise GradientError(f"a gradient cannot be measured: it is a {kind}, and {reason_of(error)}") from error
+
+
+def _size(gradient: torch.Tensor) -> Size:
     with torch.no_grad():
         entries = _entries(gradient.detach())
         count = _count(gradient, entries)
