@@ -35,7 +35,7 @@ into a 0-dim tensor."""
 SavedState = Literal["live", "freed", "packed", "modified", "unknown"]
 """State of one saved slot. `packed`: a saved-tensor hook has it. A slot that holds nothing is an attribute that is None."""
 
-GroupKind = Literal["module", "repeat", "alike", "loop", "chain"]
+GroupKind = Literal["module", "repeat", "alike", "loop", "chain", "more"]
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 
@@ -101,6 +101,13 @@ class Function(NamedTuple):
     definition: SourceLine | None
 
 
+class Uses(NamedTuple):
+    """How many of the edges from `node` to a group are uses of parameters that are drawn there, or are that node."""
+
+    node: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs
+
+
 class Group(NamedTuple):
     """What a folded node stands for: node ids of the graph it was folded from, and what to call it."""
 
@@ -111,6 +118,8 @@ class Group(NamedTuple):
     ops: int = 0  # backward functions inside, leaves not counted
     parameters: int = 0
     nbytes: int | None = None
+    same_as: int | None = None  # the call of the same module, by number, that its parameters are drawn with
+    shared: tuple[Uses, ...] = ()  # the edges that stand for uses of those
 
 
 class Node(NamedTuple):

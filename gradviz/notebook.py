@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import warnings
 
-from gradviz.analysis.fold import fold
 from gradviz.graph import Graph
+from gradviz.render.first_page import folded
 from gradviz.render.options import Options
 from gradviz.render.picture import picture
 from gradviz.render.svg import write
@@ -28,7 +28,7 @@ def mimebundle(graph: Graph, options: Options | None = None) -> dict[str, str]:
     try:
         visible = graph
         if graph.original is None:  # one that the caller folded is shown as it is
-            visible = fold(graph, depth=options.depth, focus=options.focus, expand=options.expand)
+            visible = folded(graph, options)
         if len(visible.nodes) > MAX_NODES:
             return {"text/plain": _marked(_too_many(len(visible.nodes)), text)}
         return {"image/svg+xml": "".join(write(picture(visible, options), options.theme, fit=True)), "text/plain": text}

@@ -26,6 +26,7 @@ from gradviz.graph import (
     Storage,
     StorageKind,
     TensorInfo,
+    Uses,
 )
 from tests.builders import ODD_NAMES
 
@@ -85,6 +86,8 @@ def graphs(draw: st.DrawFn, max_nodes: int = 8) -> Graph:
         counts,
         counts,
         _maybe(counts),
+        _maybe(counts),
+        st.lists(st.builds(Uses, st.integers(0, size - 1), counts), max_size=2).map(tuple) if size else st.just(()),
     )
     flags = st.lists(st.sampled_from(get_args(NodeFlag)), max_size=3, unique=True).map(tuple)
     base = st.builds(Base, tensors, _below(size), st.integers(0, 3), st.lists(text, max_size=2).map(tuple))

@@ -44,7 +44,7 @@ def deeper(folded: Graph) -> Deeper:
 
 def _closed(folded: Graph, views: Views) -> Iterator[_Closed]:
     for node in folded.nodes:
-        if node.group is not None and node.group.kind != "chain":
+        if node.group is not None and node.group.kind not in ("chain", "more"):
             calls = _calls(views, node.group.nodes, node.scope)
             if calls:
                 looped = node.group.count > 1 and node.group.kind != "alike"

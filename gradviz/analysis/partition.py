@@ -6,13 +6,14 @@ boxes carry the count of the edges they stand for, and the boxes form no cycle.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import NamedTuple
 
-from gradviz.analysis.held import held_bytes
-from gradviz.graph import Base, Edge, Graph, Group, GroupKind, Leaf, Node, NodeFlag, Root, TensorInfo, column
+from gradviz.analysis.held import forward_order, held_bytes
+from gradviz.graph import Base, Edge, Graph, Group, GroupKind, Leaf, Node, NodeFlag, Root, TensorInfo, Uses, column
 
 
 class Part(NamedTuple):
@@ -23,6 +24,13 @@ class Part(NamedTuple):
     count: int = 1  # type: ignore[assignment]
     scope: int | None = None  # the scope that the box lies in
     owns: bool = True  # whether parameters that only this box uses are drawn inside it
+
+
+class Earlier(NamedTuple):
+    """The first call of the module that a box calls again: its number, and its nodes."""
+
+    call: int
+    nodes: frozenset[int]
 
 
 class _Facts(NamedTuple):
@@ -40,13 +48,15 @@ class _Facts(NamedTuple):
 class Partition:
     """`box_of[node]` is the box of each node; `parts` describes the boxes that are not single nodes.
 
-    `turn_of[node]` is the turn of its loop, or of its set of alike parts, that a joined node belongs to.
+    `turn_of[node]` is the turn of its loop, or of its set of alike parts, that a joined node belongs to. `earlier[box]` is the
+    first call of a module that the box calls again: what both use is drawn with that one.
     """
 
     graph: Graph
     box_of: list[int] = field(init=False)
     parts: dict[int, Part] = field(default_factory=dict)
     turn_of: dict[int, int] = field(default_factory=dict)
+    earlier: dict[int, Earlier] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.box_of = list(range(len(self.graph.nodes)))
@@ -73,14 +83,50 @@ class Partition:
         """How many boxes there are, leaves included."""
         return len(set(self.box_of))
 
-    def absorb_parameters(self) -> None:
-        """A parameter that only one box uses belongs to it; one that several use stays visible between them."""
+    def absorb_parameters(self, *, shared: bool = False) -> None:
+        """A parameter that only one box uses belongs to it. One that several use stays visible between them, or is drawn inside
+        the first of them with `shared`, when that is a box that has parameters. Later calls of a module do not count.
+        """
+        order = self._order() if shared or self.earlier else {}
         for leaf in self.graph.leaves:
+            if leaf.kind != "parameter":
+                continue
             users = {self.box_of[edge.consumer] for edge in self.graph.consumers(leaf.node)}
-            box = users.pop() if len(users) == 1 else -1
-            part = self.parts.get(box)
-            if leaf.kind == "parameter" and part is not None and part.owns:
-                self.box_of[leaf.node] = box
+            known = [box for box in users if box in order]  # boxes on a cycle have no place
+            first = min(known, key=order.__getitem__) if len(users) > 1 and known else next(iter(users), -1)
+            others = {box for box in users if box != first and not self._is_drawn_earlier(leaf.node, box)}
+            part = self.parts.get(first)
+            if part is not None and part.owns and (shared or not others):
+                self.box_of[leaf.node] = first  # before all that use it, so that no box waits for itself
+
+    def _is_drawn_earlier(self, leaf: int, box: int) -> bool:
+        """Whether a leaf that a box uses is drawn with an earlier call of the box's module."""
+        earlier = self.earlier.get(box)
+        return earlier is not None and any(edge.consumer in earlier.nodes for edge in self.graph.consumers(leaf))
+
+    def _order(self) -> dict[int, int]:
+        """The place of each box in one order in which every box comes after those it uses, and else as they ran."""
+        place: dict[int, int] = {}
+        for i, node in enumerate(forward_order(self.graph)):
+            place.setdefault(self.box_of[node], i)
+        consumers: dict[int, list[int]] = {box: [] for box in place}
+        waiting = dict.fromkeys(place, 0)
+        ends = zip(column(self.graph.edges, "producer"), column(self.graph.edges, "consumer"))
+        for producer, consumer in {(self.box_of[producer], self.box_of[consumer]) for producer, consumer in ends}:
+            if producer != consumer:
+                consumers[producer].append(consumer)
+                waiting[consumer] += 1
+        ready = [(at, box) for box, at in place.items() if not waiting[box]]
+        heapq.heapify(ready)
+        found: dict[int, int] = {}
+        while ready:
+            _, box = heapq.heappop(ready)
+            found[box] = len(found)
+            for consumer in consumers[box]:
+                waiting[consumer] -= 1
+                if not waiting[consumer]:
+                    heapq.heappush(ready, (place[consumer], consumer))
+        return found
 
     # -- the folded graph --------------------------------------------------------------------------------------------
 
@@ -97,8 +143,11 @@ class Partition:
             column(self.graph.edges, "consumer"),
             column(self.graph.edges, "output"),
         )
+        shared = self._shared(new)
         nodes = (
-            self._group(i, box, inside, facts) if box in self.parts else self._single(i, inside[0], new)
+            self._group(i, box, inside, facts, shared.get(box, {}))
+            if box in self.parts
+            else self._single(i, inside[0], new)
             for i, (box, inside) in enumerate(members.items())
         )
         return replace(
@@ -124,7 +173,22 @@ class Partition:
         )
         return record._replace(id=i, saved=saved)
 
-    def _group(self, i: int, box: int, inside: list[int], facts: _Facts) -> Node:
+    def _shared(self, new: Sequence[int]) -> dict[int, dict[int, int]]:
+        """For each box of later calls: how many of its edges from another box are uses of parameters drawn with the first call."""
+        found: dict[int, dict[int, int]] = {}
+        for leaf in self.graph.leaves if self.earlier else ():
+            for edge in self.graph.consumers(leaf.node):
+                box = self.box_of[edge.consumer]
+                if (
+                    leaf.kind == "parameter"
+                    and self.box_of[leaf.node] != box
+                    and self._is_drawn_earlier(leaf.node, box)
+                ):
+                    counts = found.setdefault(box, {})
+                    counts[new[leaf.node]] = counts.get(new[leaf.node], 0) + edge.count
+        return found
+
+    def _group(self, i: int, box: int, inside: list[int], facts: _Facts, shared: dict[int, int]) -> Node:
         part = self.parts[box]
         group = Group(
             kind=part.kind,
@@ -134,6 +198,8 @@ class Partition:
             ops=sum(node not in self.graph.leaf_of for node in inside),
             parameters=sum(facts.sizes.get(node, 0) for node in inside),
             nbytes=sum(facts.held[node] for node in inside),
+            same_as=self.earlier[box].call if shared else None,
+            shared=tuple(Uses(*one) for one in sorted(shared.items())),
         )
         flags = sorted({flag for node in inside for flag in facts.flags[node]})
         here = set(inside)
@@ -145,7 +211,10 @@ class Partition:
         """What leaves the box: outputs used by other boxes or given to the caller; each kind of tensor once."""
         found: dict[TensorInfo | None, None] = {}
         box_of, roots_of = self.box_of, self.graph.roots_of
+        leaf_of = self.graph.leaf_of if any(node not in self.graph.leaf_of for node in inside) else {}
         for node in inside:
+            if node in leaf_of and node not in roots_of:
+                continue  # a parameter that is drawn inside, and that others use, too
             places = self.graph.consumer_places(node)
             used = {facts.output_of[at] for at in places if box_of[facts.consumer_of[at]] != box}
             used |= {root.output for root in roots_of.get(node, ())}

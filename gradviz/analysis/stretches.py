@@ -8,12 +8,16 @@ the steps of a computation.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Sequence
 from typing import NamedTuple
 
 from gradviz.analysis.held import forward_order
 from gradviz.analysis.partition import Part, Partition
+from gradviz.analysis.scopes import ScopeTree
 from gradviz.graph import column
+
+LEAST = 3
+"""Single ops that are joined to make room for a module: fewer take little."""
 
 
 class _Order(NamedTuple):
@@ -23,22 +27,38 @@ class _Order(NamedTuple):
     last_use: list[int]
 
 
-def join_stretches(partition: Partition, most: int, spare: Collection[int | None] = ()) -> None:
+def join_stretches(
+    partition: Partition, most: int, spare: Collection[int | None] = (), *, across: bool = False
+) -> None:
     """Join boxes until about `most` follow one another, and at least one for each change of the module around them.
 
-    What lies in the calls in `spare` is left as it is.
+    With `across` a stretch may lie in several modules. What lies in the calls in `spare` is left as it is.
     """
     order = _order(partition)
+    whole = [(0, len(order.boxes))] if order.boxes else []
     pieces = [
-        piece for piece in _same_scope(partition, order.boxes) if _scope(partition, order.boxes[piece[0]]) not in spare
+        piece
+        for piece in (whole if across else _same_scope(partition, order.boxes))
+        if _scope(partition, order.boxes[piece[0]]) not in spare
     ]
     alive = _alive(order)
     members = partition.members()
     size = _size([end - start for start, end in pieces], most)
     for start, end in pieces:
         for first, after in _cut(start, end, size, alive):
-            if after - first > 1:
+            if after - first > 1 or most == 1:
                 _join(partition, [order.boxes[i] for i in range(first, after)], members)
+
+
+def join_loose(partition: Partition, scopes: Collection[int | None]) -> None:
+    """Join single ops that follow one another directly inside one of these calls (None: outside of all modules)."""
+    order = _order(partition)
+    members = partition.members()
+    keys = [None if box in partition.parts else (_scope(partition, box),) for box in order.boxes]
+    for start, end in _equal(keys):
+        key = keys[start]
+        if key is not None and key[0] in scopes and end - start >= LEAST:
+            _join(partition, order.boxes[start:end], members)
 
 
 def _order(partition: Partition) -> _Order:
@@ -71,9 +91,13 @@ def _order(partition: Partition) -> _Order:
 
 def _same_scope(partition: Partition, boxes: list[int]) -> list[tuple[int, int]]:
     """Where the module around changes: the places from `start` up to, not including, `end` have the same."""
-    scopes = [_scope(partition, box) for box in boxes]
-    starts = [i for i, scope in enumerate(scopes) if i == 0 or scope != scopes[i - 1]]
-    return list(zip(starts, [*starts[1:], len(boxes)]))
+    return _equal([_scope(partition, box) for box in boxes])
+
+
+def _equal(keys: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """Where runs of equal keys begin, and where they end."""
+    starts = [i for i, key in enumerate(keys) if i == 0 or key != keys[i - 1]]
+    return list(zip(starts, [*starts[1:], len(keys)]))
 
 
 def _alive(order: _Order) -> list[int]:
@@ -115,7 +139,12 @@ def _cut(start: int, end: int, size: int, alive: list[int]) -> list[tuple[int, i
 
 def _join(partition: Partition, boxes: list[int], members: dict[int, list[int]]) -> None:
     titles = [_title(partition, box) for box in (boxes[0], boxes[-1])]
-    part = Part("chain", " … ".join(titles), 1, _scope(partition, boxes[0]))
+    part = Part(
+        "chain",
+        " … ".join(dict.fromkeys(titles)),
+        1,
+        ScopeTree(partition.graph).common({_scope(partition, box) for box in boxes}),
+    )
     partition.join([node for box in boxes for node in members[box]], part)
 
 

@@ -6,26 +6,41 @@ structure too ("12 alike"), and so do ops that repeat outside modules. Which vie
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gradviz.analysis.alike import alike_siblings
 from gradviz.analysis.closing import Closing
 from gradviz.analysis.join import Family, join_families, join_ops
-from gradviz.analysis.partition import Partition
+from gradviz.analysis.partition import Earlier, Partition
 from gradviz.analysis.scopes import ScopeTree
+from gradviz.analysis.stretches import join_loose
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import Graph
+
+CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
+"""Classes of modules that say nothing of what is in them."""
+FEW = 4
+"""Ops of a call that calls no others, up to which a box says about as much as its ops would."""
+
+
+class Opening(NamedTuple):
+    """Calls to open together, and the ops in all calls of their class. A layer is a module of a class with several calls."""
+
+    calls: tuple[int, ...]
+    ops: int
+    is_layer: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """What to open: `level` levels of modules (inside `focus`, when there is one), the calls in `also`, and modules in `expand`.
 
-    Repeats and alike siblings after the first stay closed unless `every` one is wanted. Without `ops`, so do modules that call no
-    other module: nothing but ops is in them. Without `join`, every closed call is a box of its own.
+    Repeats and alike siblings after the first stay closed unless `every` one is wanted. Without `join`, every closed call is a
+    box of its own. With `tight`, single ops that follow one another are one box, except inside calls that call no others.
     """
 
     level: int
@@ -33,8 +48,8 @@ class Wanted:
     also: frozenset[int] = frozenset()
     expand: tuple[str, ...] = ()
     every: bool = False
-    ops: bool = True
     join: bool = True
+    tight: bool = False
 
 
 class Views:
@@ -64,6 +79,9 @@ class Views:
         if wanted.join:
             join_families(partition, self._families(closed))
             join_ops(partition)
+            self._name_later(partition, closed)
+        if wanted.tight:
+            join_loose(partition, {None, *(scope for scope in self.tree.top_down if self._calls_others(scope))})
         return partition
 
     def is_later(self, scope: int) -> bool:
@@ -77,14 +95,51 @@ class Views:
             {scope for scope in self.tree.top_down if named.intersection(self.tree.around(scope))} if named else set()
         )
 
-    def next_inside(self, wanted: Wanted) -> list[int]:
-        """Closed calls that `wanted` could open beside, one for each class: the first that calls modules of its own."""
-        is_open, tree = self._open(wanted), self.tree
-        found: dict[str, int] = {}
-        for scope in sorted(self._closed(is_open), key=lambda scope: tree.place[scope]):
-            if scope not in self._later and self._calls_others(scope):
-                found.setdefault(tree.scopes[scope].type, scope)
-        return list(found.values())
+    def next_inside(self, wanted: Wanted) -> list[Opening]:
+        """What `wanted` could open beside, the heaviest kind of module first: for each, the first of its closed calls.
+
+        The weight of a kind is the ops in all calls of its class, and less where one of them is open already. With a call come
+        the calls inside that are all it contains. Calls with few ops and no calls inside come last, all together.
+        """
+        tree, is_open = self.tree, self._open(wanted)
+        first: dict[str, int] = {}
+        few: list[int] = []
+        for scope in sorted(self._closed(is_open), key=tree.place.__getitem__):
+            if scope in self._later:
+                continue
+            if self._calls_others(scope) or len(tree.members[scope]) > FEW:
+                first.setdefault(tree.scopes[scope].type, scope)
+            else:
+                few.append(scope)
+        shown = Counter(tree.scopes[scope].type for scope in wanted.also if is_open[scope])
+        kinds = sorted(first, key=lambda kind: -self._ops[kind] / (1 + shown[kind]) ** 2)
+        found = [Opening(self._with_only_child(first[kind]), self._ops[kind], self._is_layer(kind)) for kind in kinds]
+        return [*found, Opening(tuple(few), 0)] if few else found
+
+    def _is_layer(self, kind: str) -> bool:
+        return kind not in CONTAINERS and self._kinds[kind] > 1
+
+    @cached_property
+    def _kinds(self) -> Counter[str]:
+        """How many calls there are of each class."""
+        return Counter(record.type for record, inside in zip(self.tree.scopes, self.tree.members) if inside)
+
+    @cached_property
+    def _ops(self) -> Counter[str]:
+        """How many ops there are in all calls of each class; those inside a call of the same class count once."""
+        found: Counter[str] = Counter()
+        for scope in self.tree.top_down:
+            record = self.tree.scopes[scope]
+            if all(self.tree.scopes[outer].type != record.type for outer in self.tree.around(record.parent)):
+                found[record.type] += len(self.tree.members[scope])
+        return found
+
+    def _with_only_child(self, scope: int) -> tuple[int, ...]:
+        found = [scope]
+        for outer in found:  # grows while it is read
+            everything = len(self.tree.members[outer])
+            found.extend(inner for inner in self.tree.children[outer] if len(self.tree.members[inner]) == everything)
+        return tuple(found)
 
     # -- which calls are open ----------------------------------------------------------------------------------------
 
@@ -104,7 +159,7 @@ class Views:
                 continue
             deep = tree.depth[scope] - first_level >= wanted.level and scope not in wanted.also
             if inside[scope] and not deep and scope not in later:
-                is_open[scope] = wanted.ops or self._calls_others(scope)
+                is_open[scope] = True
             is_open[scope] |= scope in forced
         return is_open
 
@@ -141,6 +196,28 @@ class Views:
         return self._alike[parent]
 
     # -- closing calls, and joining closed ones -----------------------------------------------------------------------
+
+    def _name_later(self, partition: Partition, closed: list[int]) -> None:
+        """Number the boxes of later calls of a module whose first call is not in the box, too, and note that one."""
+        tree = self.tree
+        for scope in closed:
+            record = tree.scopes[scope]
+            inside, box = tree.members[self._first_call[record.path]], partition.box_of[tree.members[scope][0]]
+            part = partition.parts.get(box)
+            if part is None or partition.box_of[inside[0]] == box or box in partition.earlier:
+                continue
+            if part.kind == "module":
+                partition.parts[box] = part._replace(title=f"{part.title}, call {record.call:,}")
+            partition.earlier[box] = Earlier(tree.scopes[self._first_call[record.path]].call, frozenset(inside))
+
+    @cached_property
+    def _first_call(self) -> dict[str, int]:
+        """The first call of each module that made nodes."""
+        found: dict[str, int] = {}
+        for scope in sorted(range(len(self.tree.scopes)), key=self.tree.place.__getitem__):
+            if self.tree.members[scope]:
+                found.setdefault(self.tree.scopes[scope].path, scope)
+        return found
 
     def _closed(self, is_open: bytearray) -> list[int]:
         """The outermost closed calls that made nodes."""

@@ -48,6 +48,12 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
     yield from (labels.one_line(note) for note in graph.notes if note.strip())
 
 
+def cut_lines(outputs: int) -> Iterator[str]:
+    """What a drawing leaves out of many outputs."""
+    if outputs:
+        yield f"drawn as one box: {labels.plural(outputs, 'output')}; --depth all draws each"
+
+
 def more_line(found: Deeper) -> str:
     """What to type to see more of a folded graph."""
     words = []

@@ -161,10 +161,12 @@ def group_title(group: Group) -> str:
 
 
 def group_line(group: Group) -> str:
-    """What is inside a folded group: `12 ops, 1,024 parameters, 4.0 KiB`."""
-    words = [plural(group.ops, "op")]
+    """What is inside a folded group: `12 ops, 1,024 parameters, 4.0 KiB`; each parameter counts in one box only."""
+    words = [plural(group.ops, "op")] if group.ops else [plural(len(group.nodes), "leaf", "leaves")]
     if group.parameters:
         words.append(plural(group.parameters, "parameter"))
+    if group.same_as is not None:
+        words.append(f"same parameters as call {count_text(group.same_as)}")
     if group.nbytes:
         words.append(bytes_text(group.nbytes))
     return ", ".join(words)

@@ -14,10 +14,10 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
-from gradviz.analysis.fold import fold
 from gradviz.analysis.forward_names import with_forward_names
 from gradviz.collecting import paused
 from gradviz.errors import OutputError
+from gradviz.render.first_page import folded
 from gradviz.render.options import Options
 from gradviz.render.registry import format_of, get_format
 
@@ -51,7 +51,7 @@ def _made(graph: Graph, format: str, options: Options | None) -> str | bytes | I
         graph = with_forward_names(graph)
     asked = (options.depth, options.focus, options.expand) != (Options().depth, None, ())
     if row.folded and (graph.original is None or asked):  # what the caller folded stays as it is
-        graph = fold(graph, depth=options.depth, focus=options.focus, expand=options.expand)
+        graph = folded(graph, options)
     return row.load()(graph, options)
 
 

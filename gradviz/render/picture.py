@@ -16,7 +16,8 @@ from gradviz.graph import Graph
 from gradviz.layout.choose import place
 from gradviz.layout.model import Drawing, Frame, Placement, Rect
 from gradviz.layout.page_columns import side_by_side
-from gradviz.render import curves, loops, page, ports, wire_labels
+from gradviz.render import curves, loops, ports, wire_labels
+from gradviz.render import page as text
 from gradviz.render.blocks import Blocks, tooltip_note
 from gradviz.render.geometry import FrameBlock, Picture, Words
 from gradviz.render.labels import one_line
@@ -36,46 +37,63 @@ Placer = Callable[[Drawing], Placement]
 
 def picture(graph: Graph, options: Options) -> Picture:
     """The picture of a graph. Raises LayoutError when no layout engine can place it."""
+    return compose(graph, scene(graph, options), options.direction, _placer(options), options.link_source)
 
+
+def size(drawn: Scene, options: Options) -> tuple[int, int]:
+    """Width and height in pixels that the picture of a scene has. Raises LayoutError when no layout engine can place it."""
+    page = _Page(drawn, options.direction, _placer(options))
+    return page.width, page.height
+
+
+def _placer(options: Options) -> Placer:
     def placer(drawing: Drawing) -> Placement:
         return place(drawing, engine=options.layout, timeout=options.layout_timeout)
 
-    return compose(graph, scene(graph, options), options.direction, placer, options.link_source)
+    return placer
+
+
+class _Page:
+    """Where the boxes of a scene and the texts around them go."""
+
+    def __init__(self, drawn: Scene, direction: Direction, placer: Placer) -> None:
+        self.sizes = measured_all(drawn.boxes)
+        self.titles = [frame_title(frame.title) for frame in drawn.frames]
+        self.laid = laid = _place(_drawing(drawn, self.sizes, self.titles, direction), direction, placer)
+        placement = loops.drawn(laid.placement, drawn, self.sizes, flat=direction in ("left", "right"))
+        room = max(placement.width, LEAST_ROOM)
+        how_cut = _columns_note(laid, direction)
+        above = _above(drawn, room, _too_far(placement) or how_cut)  # the footer may be far away
+        self.notes = (*placement.notes, how_cut) if how_cut else placement.notes
+        below = _below(drawn, self.notes, room)
+        inner = max(placement.width, above.width, below.width)
+        left, top = MARGIN + float(round((inner - placement.width) / 2)), MARGIN + above.height
+        self.width = math.ceil(inner + 2 * MARGIN)
+        self.height = math.ceil(top + placement.height + below.height + MARGIN)
+        self.around = Rect(0.0, top, inner + 2 * MARGIN, placement.height)
+        self.above, self.below = above.moved(MARGIN, MARGIN), below.moved(MARGIN, top + placement.height)
+        self.placement = curves.moved(placement, left, top)
 
 
 def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer, link: LinkSource = "none") -> Picture:
     """The picture of a scene, with the boxes where `placer` puts them."""
-    sizes = measured_all(drawn.boxes)
-    titles = [frame_title(frame.title) for frame in drawn.frames]
-    laid = _place(_drawing(drawn, sizes, titles, direction), direction, placer)
-    placement = loops.drawn(laid.placement, drawn, sizes, flat=direction in ("left", "right"))
-    room = max(placement.width, LEAST_ROOM)
-    how_cut = _columns_note(laid, direction)
-    above = _above(drawn, room, _too_far(placement) or how_cut)  # the footer may be far away
-    notes = (*placement.notes, how_cut) if how_cut else placement.notes
-    below = _below(drawn, notes, room)
-    inner = max(placement.width, above.width, below.width)
-    left = MARGIN + float(round((inner - placement.width) / 2))
-    top = MARGIN + above.height
-    placement = curves.moved(placement, left, top)
-    below = below.moved(MARGIN, top + placement.height)
-    above = above.moved(MARGIN, MARGIN)
+    page = _Page(drawn, direction, placer)
+    laid, placement = page.laid, page.placement
     links = (*drawn.links, *(drawn.links[i] for i in laid.edge)) if laid.edge else drawn.links
     pointed = [link.style == "data" for link in links]
     for i in laid.edge:
         pointed[i] = False
     found = curves.with_heads(placement, pointed)
-    blocks = Blocks(graph, drawn.boxes, sizes, placement.x, placement.y, link)
+    blocks = Blocks(graph, drawn.boxes, page.sizes, placement.x, placement.y, link)
     labels = (*(link.label for link in drawn.links), *("" for _ in laid.edge))
-    frames = _frames(drawn, titles, placement, direction, laid.frame)
-    around = Rect(0.0, top, inner + 2 * MARGIN, placement.height)
+    frames = _frames(drawn, page.titles, placement, direction, laid.frame)
     return Picture(
-        width=math.ceil(inner + 2 * MARGIN),
-        height=math.ceil(top + placement.height + below.height + MARGIN),
+        width=page.width,
+        height=page.height,
         title=one_line(drawn.title) or "Autograd graph",
         description=_description(drawn, direction),
-        words=above.words + below.words,
-        swatches=above.swatches,
+        words=page.above.words + page.below.words,
+        swatches=page.above.swatches,
         frames=frames,
         blocks=blocks,
         curves=found,
@@ -83,10 +101,10 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer, li
         wire_ends=tuple((link.source, link.target) for link in links),
         wire_tips=labels,
         wire_words=(
-            *wire_labels.label_words(labels, found, blocks.rects(), around, frames),
+            *wire_labels.label_words(labels, found, blocks.rects(), page.around, frames),
             *wire_labels.stub_words(found, laid.edge),
         ),
-        notes=notes,
+        notes=page.notes,
     )
 
 
@@ -180,11 +198,11 @@ def _frame_words(rect: Rect, text: str, width: float, direction: Direction) -> W
 # -- words -----------------------------------------------------------------------------------------------------------
 
 
-def _above(drawn: Scene, room: float, warning: str) -> page.Strip:
-    title = page.lines_strip([one_line(drawn.title)], room, "title")
-    warned = page.lines_strip([warning] if warning else [], room)
-    legend = page.legend_strip([(entry.kind, entry.text) for entry in drawn.legend], room)
-    return page.stacked([title, warned, legend], PART_GAP / 2, after=PART_GAP)
+def _above(drawn: Scene, room: float, warning: str) -> text.Strip:
+    title = text.lines_strip([one_line(drawn.title)], room, "title")
+    warned = text.lines_strip([warning] if warning else [], room)
+    legend = text.legend_strip([(entry.kind, entry.text) for entry in drawn.legend], room)
+    return text.stacked([title, warned, legend], PART_GAP / 2, after=PART_GAP)
 
 
 def _too_far(placement: Placement) -> str:
@@ -208,10 +226,10 @@ def _columns_note(laid: _Laid, direction: Direction) -> str:
     )
 
 
-def _below(drawn: Scene, notes: tuple[str, ...], room: float) -> page.Strip:
+def _below(drawn: Scene, notes: tuple[str, ...], room: float) -> text.Strip:
     texts = (*drawn.footer, *notes, tooltip_note(len(drawn.boxes)))
-    lines = page.lines_strip([one_line(line) for line in texts if line], room)
-    return page.stacked([lines], PART_GAP, before=PART_GAP)
+    lines = text.lines_strip([one_line(line) for line in texts if line], room)
+    return text.stacked([lines], PART_GAP, before=PART_GAP)
 
 
 def _description(drawn: Scene, direction: Direction) -> str:

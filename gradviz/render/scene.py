@@ -15,7 +15,15 @@ from gradviz.analysis.heat import STEPS, heat
 from gradviz.analysis.marks import marked
 from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor, column
 from gradviz.render import box_text, labels
-from gradviz.render.footer import backward_lines, footer_lines, held_line, is_all_freed, mark_lines, saved_lines
+from gradviz.render.footer import (
+    backward_lines,
+    cut_lines,
+    footer_lines,
+    held_line,
+    is_all_freed,
+    mark_lines,
+    saved_lines,
+)
 from gradviz.render.frames import Frame, Frames
 from gradviz.render.options import Options
 from gradviz.render.palette import HEAT, MEANING, BoxKind
@@ -23,6 +31,7 @@ from gradviz.stages import Stage
 
 LinkStyle = Literal["data", "view", "saved", "same"]
 STALE: tuple[SavedState, ...] = ("freed", "modified")
+MOST_OUTPUTS = 12  # boxes for the outputs of one folded box; the last one stands for the rest
 SPLIT_ABOVE = 4  # a leaf with more users than this gets one box per user when `leaves` is auto
 
 
@@ -113,6 +122,7 @@ class _Drafter:
         self.box_of: dict[int, int] = {}  # node id -> box id, for nodes that have exactly one box
         self.copies: dict[tuple[int, int | None], int] = {}  # (leaf, its user) -> box id
         self.bases: dict[tuple[int, int], int] = {}  # (node, output) -> box id of a base or of an output that is one
+        self.outputs_cut = 0
         self.all_freed = is_all_freed(graph)
         self.uses = _uses(graph)
         self.split = self._leaves_to_split()
@@ -230,6 +240,13 @@ class _Drafter:
             self.links.append(Link(source, target, style, label, edges))
 
     def _draw_edge(self, edge: Edge) -> None:
+        group = self.graph.nodes[edge.consumer].group
+        if group is not None and group.shared:  # the box says that its parameters are drawn with an earlier call
+            edge = edge._replace(
+                count=edge.count - sum(uses.count for uses in group.shared if uses.node == edge.producer)
+            )
+            if not edge.count:
+                return
         words = [f"output {edge.output}"] if edge.producer in self.several else []
         if edge.count > 1:
             words.append(labels.again(edge.count))
@@ -268,7 +285,18 @@ class _Drafter:
         return self._add("stale" if stale else "saved", lines, node.id, saved, flags, node.scope)
 
     def _draw_roots(self) -> None:
+        seen: dict[int, int] = {}  # outputs drawn so far, by the folded box that they come from
         for root in self.graph.roots:
+            if root.node is not None and self.graph.nodes[root.node].group is not None:
+                seen[root.node] = seen.get(root.node, 0) + 1
+                every = len(self.graph.roots_of[root.node])
+                if every > MOST_OUTPUTS and seen[root.node] >= MOST_OUTPUTS:
+                    if seen[root.node] == MOST_OUTPUTS:
+                        rest = every - MOST_OUTPUTS + 1
+                        self.outputs_cut += rest
+                        box = self._add("output", (labels.more(rest), "outputs"), root.node, root)
+                        self._link(self._source(root.node, None), box, edges=rest)
+                    continue
             flags = labels.mark_words(self.marked.outputs.get(root.name, ()) if root.node is None else ())
             box = self._add("output", box_text.root_lines(root), root.node, root, flags)
             if root.node is not None:
@@ -321,6 +349,7 @@ class _Drafter:
         hidden = len(self.graph.leaf_of) if self.options.leaves == "hidden" else 0
         lines = list(mark_lines(self.marked))
         lines += footer_lines(self.graph, split=len(self.split), copies=len(self.copies), hidden=hidden)
+        lines += cut_lines(self.outputs_cut)
         if self.options.saved:
             lines += saved_lines(self.graph)
         if self.heat is not None:

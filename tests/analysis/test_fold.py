@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradviz.analysis.fold import LIMIT, ROWS, SMALL, fold
+from gradviz.analysis.first_view import SMALL
+from gradviz.analysis.fold import LIMIT, ROWS, fold
 from gradviz.analysis.held import held_bytes
 from gradviz.analysis.partition import Partition, cycles
 from gradviz.analysis.rows import rows
 from gradviz.analysis.scopes import ScopeTree
 from gradviz.errors import FormatError
-from gradviz.graph import Edge, Graph, Leaf, Node, Root, SavedTensor, Scope, Storage, TensorInfo
+from gradviz.graph import Edge, Graph, Leaf, Node, Root, SavedTensor, Scope, Storage, TensorInfo, Uses
 from tests.builders import chain, tensor
 
 VALUE = tensor(3, 4)
@@ -161,9 +162,54 @@ def test_a_module_used_at_both_ends_does_not_swallow_what_lies_between() -> None
     assert sorted(titles(folded)) == [
         ("module", "middle Middle", 1),
         ("module", "tied Tied", 1),
-        ("module", "tied Tied", 1),
+        ("module", "tied Tied, call 2", 1),
     ]
-    assert [leaf.names for leaf in folded.leaves] == [("tied.weight",)]  # two boxes use it, so it stays visible
+    assert folded.leaves == ()  # the weight is inside the first call
+
+
+def twice(*, different: bool = False) -> Graph:
+    """A net of two layers called for two inputs, and the difference of both outputs."""
+    program = Program()
+    ends = []
+    for call in range(2):
+        with program.call("net", "Net"):
+            x = program.op("ExpBackward0")
+            for i in range(2):
+                with program.call(f"net.{i}", "Linear"):
+                    weight = f"net.{i}.other" if different and call else f"net.{i}.weight"
+                    x = program.op("AddmmBackward0", x, weights=[weight])
+                x = program.op("ReluBackward0", x)
+        ends.append(x)
+    for _ in range(60):  # too much to be drawn in full
+        ends[0] = program.op(f"Op{_}Backward0", ends[0])
+    program.op("SubBackward0", *ends)
+    return program.graph()
+
+
+def test_a_later_call_has_the_parameters_of_the_first() -> None:
+    folded = fold(twice(), depth=2)
+    by_title = {node.group.title: node for node in folded.nodes if node.group}
+    later = by_title["net Net, call 2"]
+    assert set(by_title) == {"net.0 Linear", "net.1 Linear", "net Net, call 2"}
+    assert later.group is not None and (later.group.same_as, later.group.parameters) == (1, 0)
+    assert folded.leaves == ()  # inside the layers of the first call
+    homes = sorted(by_title[f"net.{i} Linear"].id for i in range(2))
+    assert later.group.shared == tuple(Uses(home, 1) for home in homes)
+    assert sorted(edge.producer for edge in folded.inputs(later.id)) == homes  # the graph keeps what no picture draws
+    assert sum(group.parameters for group in folded.groups) == 2 * 12  # counted once
+    assert [node.outputs for node in folded.nodes if node.group] == [(VALUE,)] * 3  # a weight is no output
+
+
+def test_a_call_with_parameters_of_its_own_says_nothing_of_another() -> None:
+    folded = fold(twice(different=True), depth=2)
+    assert [group.same_as for group in folded.groups if group.title == "net Net, call 2"] == [None]
+
+
+def test_a_parameter_that_is_drawn_alone_says_how_often_a_later_call_uses_it() -> None:
+    folded = fold(twice(), depth=3)
+    (later,) = [node for node in folded.nodes if node.group]
+    assert later.group is not None and later.group.title == "net Net, call 2"
+    assert later.group.shared == tuple(Uses(leaf.node, 1) for leaf in sorted(folded.leaves))
 
 
 def test_a_long_chain_of_equal_ops_is_one_box() -> None:
@@ -210,7 +256,7 @@ def test_auto_opens_the_first_of_the_alike_one_level_when_its_ops_are_too_tall()
         ("module", "blocks.0.mlp Mlp", 1),
         ("module", "blocks.0.attention Attention", 1),
     ]
-    assert titles(fold(nested(12), height=6)) == [("alike", "blocks.0–11 Block", 12)]
+    assert titles(fold(nested(12), height=4)) == [("alike", "blocks.0–11 Block", 12)]
 
 
 def test_auto_opens_single_modules_where_a_whole_level_is_too_tall() -> None:
