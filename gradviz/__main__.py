@@ -1,7 +1,24 @@
-"""`python -m gradviz` is the same as the `gradviz` command."""
+"""The `gradviz` command, and `python -m gradviz`, which is the same."""
 
 from __future__ import annotations
 
-from gradviz.cli.main import main
+import sys
 
-main()
+
+def main() -> None:
+    """Entry point. What takes time is imported inside, so that Ctrl-C ends it quietly from the first moment on."""
+    try:
+        from gradviz.cli.main import main as run
+
+        run()
+    except (KeyboardInterrupt, RuntimeError) as error:  # the latter up to Python 3.11, while a class is made
+        if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        if sys.stderr is not None:
+            sys.stderr.write("Interrupted; nothing was written.\n")
+        exec("")  # or `python -m` ends by the signal, if it came inside code made from text, as a dataclass is
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -152,5 +152,5 @@ def test_an_unknown_name_is_refused() -> None:
 def test_the_distribution_has_a_name_of_its_own_and_brings_the_package_and_the_command() -> None:
     lines = (ROOT.parent / "pyproject.toml").read_text().splitlines()
     assert any(line.startswith('name = "gradviz-autograd"') for line in lines)  # PyPI's gradviz is another project
-    assert {'gradviz = "gradviz.cli.main:main"', 'packages = ["gradviz"]'} <= set(lines)
+    assert {'gradviz = "gradviz.__main__:main"', 'packages = ["gradviz"]'} <= set(lines)
     assert "called `gradviz-autograd`" in (ROOT.parent / "README.md").read_text()

@@ -10,6 +10,8 @@ from gradviz.errors import OutputError
 from gradviz.ranks import rank
 from gradviz.render.output import refuse_unwritable
 
+_PLACE = "gradviz.destination"  # of a command's context: where it writes, and what stood there before
+
 
 def destination(path: str, *, asked: bool = True) -> str:
     """The path to write to. Raises OutputError when nothing can be written there.
@@ -26,4 +28,20 @@ def destination(path: str, *, asked: bool = True) -> str:
             click.echo(f"This is {place}, so it writes {own} and not {path}.", err=True)
         path = own
     refuse_unwritable(path)
+    click.get_current_context().meta[_PLACE] = path, _identity(path)
     return path
+
+
+def written() -> str:
+    """The file that the command has written; "" when it is not there, or is as it was. A file is written whole or not at all."""
+    context = click.get_current_context(silent=True)
+    path, before = context.meta.get(_PLACE, ("", None)) if context is not None else ("", None)
+    return path if path and _identity(path) not in (None, before) else ""
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns

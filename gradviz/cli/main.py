@@ -1,4 +1,4 @@
-"""The `gradviz` command: the group, its commands by name, and how errors become messages and exit codes.
+"""The `gradviz` command: the group, its commands by name, and where it starts.
 
 Each command lives in its own module, imported only when it is used. Nothing here imports torch.
 """
@@ -6,13 +6,13 @@ Each command lives in its own module, imported only when it is used. Nothing her
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import Any
 
 import click
 
-from gradviz.cli.streams import keep_late_output_away, result_began
-from gradviz.errors import GradvizError, did_you_mean
+from gradviz.cli.failures import explained
+from gradviz.cli.streams import keep_late_output_away
+from gradviz.errors import did_you_mean
 
 COMMANDS = {
     "render": "gradviz.cli.render",
@@ -27,12 +27,9 @@ COMMANDS = {
 }
 """Module of each command, in the order that help shows them. The module's `command` is the click command."""
 
-INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
-NOBODY_READS = 141  # as a shell reports a process whose reader went away
-
 
 class Gradviz(click.Group):
-    """A group that imports a command when it is asked for, and turns gradviz's own errors into one message."""
+    """A group that imports a command when it is asked for, and turns errors that are no bugs into one message."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -51,27 +48,15 @@ class Gradviz(click.Group):
             ctx.fail(_unknown(args[0]))
         return super().resolve_command(ctx, args)
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with explained():
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with explained():
             return super().invoke(ctx)
-        except GradvizError as error:
-            if str(error):
-                click.echo(f"Error: {error}", err=True)
-            sys.exit(error.exit_code)
-        except (KeyboardInterrupt, RuntimeError) as error:
-            if not _is_interrupt(error):
-                raise
-            click.echo("Interrupted." if result_began() else "Interrupted; nothing was written.", err=True)
-            exec("")  # or `python -m` ends by the signal, if it came inside code made from text, as a dataclass is
-            sys.exit(INTERRUPTED)
-        except BrokenPipeError:
-            keep_late_output_away()
-            sys.exit(NOBODY_READS)
-
-
-def _is_interrupt(error: BaseException) -> bool:
-    """Whether it is Ctrl-C, or what Python up to 3.11 raises for one that comes while a class is made."""
-    return isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt)
 
 
 def _unknown(name: str) -> str:
@@ -100,7 +85,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point of the installed command."""
+    """Run the command that `sys.argv` says."""
     try:
         cli(prog_name="gradviz")
     finally:

@@ -18,7 +18,7 @@ from typing import TextIO
 from gradviz.errors import OutputError
 
 _STDOUT, _STDERR = 1, 2
-_NO_ROOM = {errno.ENOSPC, errno.EIO, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
+NO_ROOM = {errno.ENOSPC, errno.EIO, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _redirected = False
 
 
@@ -48,6 +48,14 @@ def keep_late_output_away() -> None:
         sys.stdout.flush()
     with suppress(OSError):
         os.dup2(_STDERR, _STDOUT)
+
+
+def abandon_stdout() -> None:
+    """Drop what could not be written, which Python would try to write again while the process ends."""
+    with suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, _STDOUT)
+        os.close(null)
 
 
 def _is_descriptor(stream: TextIO) -> bool:
@@ -98,7 +106,7 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _NO_ROOM or isinstance(error, OutputError):
+        if error.errno not in NO_ROOM or isinstance(error, OutputError):
             raise
         raise OutputError(f"cannot write the result to standard output: {error.strerror}.") from error
 
