@@ -20,7 +20,7 @@ MODULES = {
 }
 
 # A package may import from those on lower levels and from itself.
-_LEVELS = {"capture": 1, "analysis": 1, "layout": 1, "render": 2, "cli": 3}
+_LEVELS = {"capture": 1, "analysis": 1, "layout": 1, "render": 2, "page": 3, "cli": 3}
 _TOP = {"api": 3, "checking": 3, "torchviz": 3, "notebook": 3, "__main__": 3}
 _READS_LIVE_OBJECTS = (
     "gradviz.capture",

@@ -38,7 +38,7 @@ _TO_STDOUT = "-"
 def command(
     source: Source, output: str | None, format: str | None, check: bool, run_custom: bool, **options: Any
 ) -> None:
-    """Draw the graph: svg, png, pdf, dot, txt, md (Mermaid) or json.
+    """Draw the graph: svg, png, pdf, html (a page that opens), dot, txt, md (Mermaid) or json.
 
     Without -o it writes a file named after the script into the current folder. The path written is printed.
     """

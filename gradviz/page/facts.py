@@ -1,0 +1,168 @@
+"""Everything the graph knows of its nodes, leaves, outputs and modules, as columns and tables.
+
+Panel, search, overlays and the backward pass read them in the browser. Knows nothing of groups and places.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradviz.analysis.forward_names import forward_name
+from gradviz.analysis.held import held_bytes
+from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
+from gradviz.page.pack import Pack
+from gradviz.page.steps import Steps
+from gradviz.page.tables import Table
+from gradviz.page.texts import elements
+from gradviz.render import labels
+
+NONE = -1
+
+
+def facts(graph: Graph, steps: Steps) -> Pack:
+    """The block of facts. Columns of nodes are by node id; -1 stands for nothing."""
+    pack = Pack()
+    _Writer(graph, pack).write()
+    _steps(steps, pack)
+    pack.put("leaves", [_leaf(leaf) for leaf in graph.leaves])
+    pack.put("roots", [_root(root) for root in graph.roots])
+    pack.put("scopes", [_scope(scope) for scope in graph.scopes])
+    pack.put("marks", [[mark.number, mark.id, mark.words, list(mark.nodes), [list(e) for e in mark.edges], list(mark.outputs)]
+                       for mark in graph.marks])  # fmt: skip
+    return pack
+
+
+class _Writer:
+    def __init__(self, graph: Graph, pack: Pack) -> None:
+        self._graph, self._pack = graph, pack
+        self._texts, self._outputs, self._names, self._flags = Table(), Table(), Table(), Table()
+        self._sources, self._attributes = Table(), Table()
+
+    def write(self) -> None:
+        columns: dict[str, list[int]] = {name: [] for name in _NODE_COLUMNS}
+        slots: dict[str, list[int]] = {name: [] for name in _SLOT_COLUMNS}
+        add = [columns[name].append for name in _NODE_COLUMNS]
+        for node in self._graph.nodes:
+            for append, value in zip(add, self._node(node)):
+                append(value)
+            for saved in node.saved:
+                for name, value in zip(_SLOT_COLUMNS, self._slot(saved)):
+                    slots[name].append(value)
+        for name, values in (columns | slots).items():
+            self._pack.add(name, values)
+        self._pack.add("held", held_bytes(self._graph))
+        self._pack.add("storageBytes", [NONE if n is None else n for n in column(self._graph.storages, "nbytes")])
+        kinds = Table()
+        self._pack.add("storageKind", kinds.numbers(column(self._graph.storages, "kind")))
+        self._pack.put("storageKinds", kinds.rows)
+        for name, table in (("texts", self._texts), ("outputs", self._outputs), ("names", self._names)):
+            self._pack.put(name, table.rows)
+        for name, table in (("flags", self._flags), ("sources", self._sources), ("attributes", self._attributes)):
+            self._pack.put(name, table.rows)
+        for name in ("producer", "output"):
+            self._pack.add(name, list(column(self._graph.edges, name)))
+        self._pack.add("inputs", [len(self._graph.input_places(i)) for i in range(len(self._graph.nodes))])
+
+    def _node(self, node: Node) -> tuple[int, ...]:
+        text = self._texts.number
+        first = next((one for one in node.outputs if one is not None), None)
+        leaf = self._graph.leaf_of.get(node.id)
+        first = first if first is not None or leaf is None else leaf.tensor
+        attributes = tuple((labels.one_line(name), _plain(value)) for name, value in node.attributes.items())
+        return (
+            text(labels.one_line(node.op)),
+            text(labels.one_line(forward_name(node))),
+            self._outputs.number(node.outputs, [labels.tensor_line(one) for one in node.outputs]),
+            NONE if node.sequence is None else node.sequence,
+            NONE if node.scope is None else node.scope,
+            self._source(node.source),
+            self._source(getattr(node, "script_line", None)),
+            self._attributes.number(attributes),
+            self._flags.number(node.flags, [[flag, labels.FLAG_WORDS[flag]] for flag in node.flags]),
+            self._names.number(node.names, [labels.one_line(name) for name in node.names]),
+            node.none_inputs,
+            NONE if node.function is None else text(labels.function_line(node.function)),
+            NONE if first is None else text(labels.one_line(first.dtype)),
+            NONE if first is None else text(labels.one_line(first.device)),
+            len(node.saved),
+        )
+
+    def _slot(self, saved: SavedTensor) -> tuple[int, ...]:
+        text = self._texts.number
+        words = [("view of " if saved.view else "") + saved.kind] if saved.kind else []
+        words += [labels.state_text(saved.state)] if saved.state != "live" else []
+        words += [labels.one_line(saved.note)] if saved.note else []
+        return (
+            text(labels.one_line(saved.slot)),
+            NONE if saved.tensor is None else text(labels.tensor_line(saved.tensor)),
+            NONE if saved.storage is None else saved.storage,
+            text(", ".join(words)),
+            NONE if saved.nbytes is None else saved.nbytes,
+            NONE if saved.leaf is None else saved.leaf,
+        )
+
+    def _source(self, source: SourceLine | None) -> int:
+        if source is None:
+            return NONE
+        file = labels.one_line(source.file)
+        return self._sources.number(
+            source, [file, source.line, labels.one_line(source.function), labels.one_line(source.text.strip())]
+        )
+
+
+_NODE_COLUMNS = (
+    *("op", "forward", "outs", "sequence", "scope", "source", "scriptLine", "attribute", "flag", "name"),
+    *("noneInputs", "function", "dtype", "device", "slots"),
+)
+_SLOT_COLUMNS = ("slotName", "slotTensor", "slotStorage", "slotWords", "slotBytes", "slotLeaf")
+
+
+def _steps(steps: Steps, pack: Pack) -> None:
+    pack.add("stepNode", steps.nodes)
+    pack.add("stepFreed", steps.freed)
+    pack.add("stepWaiting", steps.waiting)
+    pack.add("stepFilled", steps.filled)
+    pack.put("heldAtFirst", steps.held)
+    pack.put("measured", steps.measured)
+    if steps.measured:
+        pack.put(
+            "norms", [None if norm is None else float(f"{norm:.4g}") if norm < 1e308 else "inf" for norm in steps.norms]
+        )
+
+
+def _leaf(leaf: Leaf) -> list[Any]:
+    return [
+        leaf.node,
+        [labels.one_line(name) for name in leaf.names],
+        labels.tensor_line(leaf.tensor),
+        leaf.kind,
+        leaf.has_grad,
+        leaf.hooks,
+        NONE if leaf.storage is None else leaf.storage,
+        elements(leaf.tensor),
+        _base(leaf.base),
+    ]
+
+
+def _root(root: Root) -> list[Any]:
+    node = NONE if root.node is None else root.node
+    tensor = labels.tensor_line(root.tensor)
+    return [node, root.output, labels.one_line(root.name), tensor, labels.one_line(root.why), _base(root.base)]
+
+
+def _base(base: Base | None) -> list[Any] | None:
+    if base is None:
+        return None
+    names = ", ".join(labels.one_line(name) for name in base.names)
+    return [NONE if base.node is None else base.node, names, labels.tensor_line(base.tensor)]
+
+
+def _scope(scope: Scope) -> list[Any]:
+    output = labels.tensor_line(scope.output) if scope.output is not None else ""
+    parent = NONE if scope.parent is None else scope.parent
+    return [labels.one_line(scope.path), labels.one_line(scope.type), scope.call, parent, scope.parameters or 0, output]
+
+
+def _plain(value: object) -> str:
+    text = labels.one_line(str(value))
+    return text if len(text) <= 300 else text[:299] + "…"

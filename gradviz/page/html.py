@@ -1,0 +1,86 @@
+"""Writes the one file: the markup, the style, the script and the data, and a policy that forbids everything else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+from collections.abc import Iterator
+
+from gradviz.graph import Graph
+from gradviz.page.bundle import asset, script
+from gradviz.page.facts import facts
+from gradviz.page.steps import steps
+from gradviz.page.view import view
+from gradviz.render.footer import counts_line, is_all_freed
+from gradviz.render.labels import one_line
+from gradviz.render.options import Options
+from gradviz.stages import Stage
+
+_SLOT = re.compile(r"\{(\w+)\}")
+
+
+def render(graph: Graph, options: Options) -> Iterator[str]:
+    """The page of a graph, in pieces. A folded graph is shown as it is folded, and opens."""
+    whole = graph.original if graph.original is not None else graph
+    with Stage("page"):
+        drawn = view(whole, graph).base64()
+        known = facts(whole, steps(whole))
+        known.put("about", about(whole))
+        known.put("allFreed", is_all_freed(whole))
+        return pages(whole, options, drawn, known.base64())
+
+
+def about(graph: Graph) -> list[str]:
+    """What a reader must know of the graph as a whole."""
+    words = [counts_line(graph)]
+    if graph.torch:
+        words.append(f"recorded by torch {one_line(graph.torch)}")
+    if graph.attribution == "inferred":
+        words.append("modules are inferred from parameters: nobody recorded the calls")
+    return [*words, *(one_line(note) for note in graph.notes if note.strip())]
+
+
+def pages(graph: Graph, options: Options, drawn: str, known: str) -> Iterator[str]:
+    """The pieces of the file around its two blocks of data."""
+    title = one_line(graph.title).strip() or "graph"
+    style, code = asset("style.css"), script()
+    words = {
+        "theme": "" if options.theme == "auto" else f' data-theme="{options.theme}"',
+        "policy": policy(code, style),
+        "title": html.escape(_clean(title)),
+        "style": style,
+        "description": html.escape(_clean(f"Graph of {title}. Arrow keys move, plus and minus zoom, Enter opens.")),
+        "summary": html.escape(_clean(". ".join(about(graph)) + ". The outline lists every module and operation.")),
+        "noscript": html.escape(
+            _clean(f"{title}: {counts_line(graph)}. The page needs JavaScript; nothing is loaded.")
+        ),
+        "view": drawn,
+        "facts": known,
+        "script": code,
+    }
+    for i, piece in enumerate(_SLOT.split(asset("page.html"))):
+        yield words[piece] if i % 2 else piece
+
+
+def policy(code: str, style: str) -> str:
+    """A Content-Security-Policy: this script and this style, pictures made here, and nothing from anywhere."""
+    rules = (
+        "default-src 'none'",
+        f"script-src 'sha256-{_hash(code)}'",
+        f"style-src 'sha256-{_hash(style)}'",
+        "img-src data: blob:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+    return "; ".join(rules)
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+def _clean(text: str) -> str:
+    """Half surrogates have no place in UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")

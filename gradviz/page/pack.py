@@ -1,0 +1,81 @@
+"""The container of the page's data: named columns of whole numbers and one JSON text, deflated and in base64.
+
+Numbers are written as differences, zigzag, in bytes of 7 bits: what repeats or counts up becomes runs of equal bytes, which deflate
+well. `web/data.js` reads it. Knows no graph.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+LARGEST = 2**53 - 1
+"""The browser's numbers are exact up to here; larger ones, which no real graph has, are cut to it."""
+
+
+class Pack:
+    """Collects columns and texts of one block of data.
+
+    >>> pack = Pack()
+    >>> pack.add("x", [3, 4, 5])
+    >>> len(pack.base64()) > 0
+    True
+    """
+
+    def __init__(self) -> None:
+        self._columns: list[tuple[str, int, bytes, bool]] = []
+        self._texts: dict[str, Any] = {}
+
+    def add(self, name: str, numbers: Sequence[int] | npt.NDArray[Any]) -> None:
+        """A column of whole numbers."""
+        values = np.asarray(
+            numbers if isinstance(numbers, np.ndarray) else [min(max(n, -LARGEST), LARGEST) for n in numbers], np.int64
+        )
+        wide = bool(len(values)) and int(np.abs(values).max()) >= 2**31
+        self._columns.append((name, len(values), varints(zigzag(np.diff(values, prepend=0))), wide))
+
+    def put(self, name: str, value: Any) -> None:
+        """Anything that JSON knows."""
+        self._texts[name] = value
+
+    def base64(self) -> str:
+        """The whole block."""
+        head = {
+            "columns": [(name, count, len(data), int(wide)) for name, count, data, wide in self._columns],
+            **self._texts,
+        }
+        text = json.dumps(head, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+        body = b"".join((len(text).to_bytes(4, "little"), text, *(data for _, _, data, _ in self._columns)))
+        return base64.b64encode(zlib.compress(body, 9)).decode("ascii")
+
+
+def zigzag(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Small numbers of either sign as small numbers: 0, -1, 1, -2 become 0, 1, 2, 3."""
+    return ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
+
+
+def varints(numbers: npt.NDArray[np.uint64]) -> bytes:
+    """7 bits a byte, the lowest first; the high bit says that more follow.
+
+    >>> varints(np.array([1, 300], np.uint64))
+    b'\\x01\\xac\\x02'
+    """
+    if not len(numbers):
+        return b""
+    lengths = np.ones(len(numbers), np.int64)
+    for bits in range(7, 64, 7):
+        lengths += numbers >= np.uint64(1 << bits)
+    starts = np.cumsum(lengths) - lengths
+    out = np.zeros(int(lengths.sum()), np.uint8)
+    for place in range(int(lengths.max())):
+        long = lengths > place
+        byte = (numbers[long] >> np.uint64(7 * place)) & np.uint64(127)
+        more = (lengths[long] > place + 1).astype(np.uint64) << np.uint64(7)
+        out[starts[long] + place] = (byte | more).astype(np.uint8)
+    return out.tobytes()

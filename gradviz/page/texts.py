@@ -1,0 +1,158 @@
+"""What stands in the boxes of the page: a title and a line of facts for every cell and every group.
+
+Names are given relative to the group around, so that groups of one structure read alike and share one layout.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from gradviz.analysis.held import held_bytes
+from gradviz.graph import Graph, TensorInfo
+from gradviz.page.cells import COPY, LEAF, OP, Cell, Walk
+from gradviz.page.groups import Groups
+from gradviz.render import labels
+from gradviz.render.metrics import shorten, text_width
+
+TITLE_SIZE, LINE_SIZE = 11.0, 10.0
+CELLS = 40
+"""Longer lines are shortened in the middle; the panel has them in full."""
+PAD = 10.0
+LEAST = 56.0
+
+
+class Text(NamedTuple):
+    """`type` stands behind the title in a lighter tone: the class of a module."""
+
+    title: str
+    line: str = ""
+    type: str = ""
+
+    @property
+    def width(self) -> float:
+        """Of a box that holds it, in pixels, rounded up so that almost equal boxes are equal."""
+        title = f"{self.title}  {self.type}" if self.type else self.title
+        widest = max(text_width(title, TITLE_SIZE), text_width(self.line, LINE_SIZE))
+        return max(LEAST, -(-(widest + 2 * PAD) // 4) * 4)
+
+
+class Sums(NamedTuple):
+    """What is inside a group."""
+
+    ops: int
+    parameters: int
+    nbytes: int
+
+
+class Texts:
+    """Makes the texts of one graph."""
+
+    def __init__(self, graph: Graph, groups: Groups, walk: Walk) -> None:
+        self._graph, self._groups, self._walk = graph, groups, walk
+        self._known: dict[object, Text] = {}
+        self.held = held_bytes(graph)
+        self.sums = self._all_sums()
+
+    def cell(self, cell: Cell) -> Text:
+        """The text of a cell; equal texts are one object."""
+        if cell.kind == OP:
+            node = self._graph.nodes[cell.record]
+            key: object = (node.op, node.outputs)
+            if key not in self._known:
+                line = labels.outputs_line(node.outputs) if node.outputs else ""
+                self._known[key] = _short(labels.op_name(node), line)
+            return self._known[key]
+        if cell.kind in (LEAF, COPY):
+            leaf = self._graph.leaf_of[cell.record]
+            around = self._path(cell.group)
+            names = labels.names_text(_relative(name, around) for name in leaf.names)
+            text = _short(names or f"unnamed {leaf.kind}", labels.tensor_line(leaf.tensor))
+            return self._known.setdefault(text, text)
+        root = self._graph.roots[cell.record]
+        line = labels.tensor_line(root.tensor) if root.node is not None else "no graph"
+        return _short(labels.root_title(root), line)
+
+    def group(self, at: int) -> Text:
+        """The text of a group, by number of the walk."""
+        old = self._walk.groups[at]
+        groups = self._groups
+        box, scope = groups.box[old], groups.scope[old]
+        kind = ""
+        if box is not None:
+            title = _relative(labels.group_title(box), self._path(self._walk.parent[at]))
+        elif scope is not None:
+            record = self._graph.scopes[scope]
+            title = labels.one_line(_relative(record.path, self._path(self._walk.parent[at])))
+            kind = labels.one_line(record.type)
+            if record.call > 1:
+                kind += f" (call {labels.count_text(record.call)})"
+            if not title:
+                title, kind = kind or "module", ""
+        elif old == 0:
+            title = labels.one_line(self._graph.title) or "graph"
+        else:
+            title = self._of_segment(at)
+        if groups.part[old]:
+            title += f" (part {groups.part[old]})"
+        sums = self.sums[at]
+        words = [labels.plural(sums.ops, "op")]
+        if sums.parameters:
+            words.append(f"{labels.count_text(sums.parameters)} parameters")
+        return _short(title, ", ".join(words), shorten(kind, 30))
+
+    def _of_segment(self, at: int) -> str:
+        ends = [self._name(item) for item in (self._first_item(at), self._walk.items[at][-1])]
+        return f"{shorten(ends[0], 22)} … {shorten(ends[1], 22)}"
+
+    def _first_item(self, at: int) -> int:
+        """The first item that is no leaf."""
+        cells = self._walk.cells
+        return next(item for item in self._walk.items[at] if item < 0 or cells[item].kind == OP)
+
+    def _name(self, item: int) -> str:
+        """A short name of an op or a group: of segments, the one they begin with."""
+        while item < 0 and self._groups.kind[self._walk.groups[~item]] == "segment":
+            item = self._first_item(~item)
+        return self.group(~item).title if item < 0 else self.cell(self._walk.cells[item]).title
+
+    def _path(self, at: int) -> str:
+        """Path of the innermost module around what is in a group."""
+        while at >= 0:
+            scope = self._groups.scope[self._walk.groups[at]]
+            if scope is not None:
+                return self._graph.scopes[scope].path
+            at = self._walk.parent[at]
+        return ""
+
+    def _all_sums(self) -> list[Sums]:
+        walk, counted = self._walk, [[0, 0, 0] for _ in self._walk.groups]
+        for cell in walk.cells:
+            mine = counted[cell.group]
+            if cell.kind == OP:
+                mine[0] += 1
+                mine[2] += self.held[cell.record]
+            elif cell.kind == LEAF and self._graph.leaf_of[cell.record].kind == "parameter":
+                mine[1] += elements(self._graph.leaf_of[cell.record].tensor)
+        for at in range(len(walk.groups) - 1, 0, -1):
+            for k in range(3):
+                counted[walk.parent[at]][k] += counted[at][k]
+        return [Sums(*one) for one in counted]
+
+
+def elements(tensor: TensorInfo) -> int:
+    """Numbers in a tensor; symbolic sizes count as 1."""
+    return 0 if tensor.shape is None else prod(size for size in tensor.shape if isinstance(size, int))
+
+
+def _short(title: str, line: str, kind: str = "") -> Text:
+    return Text(shorten(title, CELLS), shorten(line, CELLS), kind)
+
+
+def _relative(path: str, around: str) -> str:
+    """A path as it is called inside another."""
+    if around and path.startswith(around):
+        rest = path[len(around) :]
+        if rest.startswith(".") and len(rest) > 1:
+            return rest[1:]
+    return path

@@ -1,0 +1,18 @@
+/** Colours for the canvas, read from the style sheet, so that there is one place for both themes. */
+
+const NAMES = [
+  "bg", "sheet", "sheet-2", "text", "muted", "line", "soft-line", "border", "accent", "accent-2", "warn", "op", "op-line", "leaf", "leaf-line",
+  "output", "output-line", "group", "group-line", "added", "added-line", "removed", "removed-line", "changed", "halo",
+  ...[1, 2, 3, 4, 5].map((i) => `heat-${i}`), ...[1, 2, 3, 4, 5, 6, 7, 8].map((i) => `class-${i}`),
+];
+
+/** @typedef {{[name: string]: string}} Colors */
+
+/** @returns {Colors} */
+export function readColors() {
+  const style = getComputedStyle(document.documentElement);
+  /** @type {Colors} */
+  const colors = {};
+  for (const name of NAMES) colors[name] = style.getPropertyValue(`--${name}`).trim();
+  return colors;
+}

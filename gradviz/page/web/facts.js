@@ -1,0 +1,121 @@
+/**
+ * What the graph knows of its nodes: columns by node id, and the wiring. Cells are boxes, nodes are records; a leaf may have several
+ * cells. Outputs are nodes, too, numbered after all others. Knows no places.
+ */
+import { COPY, OUTPUT } from "./model.js";
+
+/** @typedef {import("./data.js").Block} Block */
+/** @typedef {import("./data.js").Column} Column */
+/** @typedef {import("./model.js").Model} Model */
+
+/** @typedef {{node: number, names: string[], tensor: string, kind: string, hasGrad: boolean, hooks: number, storage: number, elements: number, base: any[] | null}} Leaf */
+/** @typedef {{node: number, output: number, name: string, tensor: string, why: string, base: any[] | null}} Root */
+/** @typedef {{path: string, type: string, call: number, parent: number, parameters: number, output: string}} Scope */
+/** @typedef {{number: number, id: string, words: string, nodes: number[], edges: number[][], outputs: string[]}} Mark */
+
+export class Facts {
+  /** @param {Block} block @param {Model} model */
+  constructor(block, model) {
+    const head = block.head;
+    this.model = model;
+    this.c = block.columns;
+    this.head = head;
+    this.nodes = this.c.op.length;
+    this.texts = /** @type {string[]} */ (head.texts);
+    this.outputs = /** @type {string[][]} */ (head.outputs);
+    this.names = /** @type {string[][]} */ (head.names);
+    this.flags = /** @type {[string, string][][]} */ (head.flags);
+    this.sources = /** @type {[string, number, string, string][]} */ (head.sources);
+    this.attributes = /** @type {[string, string][][]} */ (head.attributes);
+    this.leaves = head.leaves.map(/** @param {any[]} r @returns {Leaf} */ (r) => ({
+      node: r[0], names: r[1], tensor: r[2], kind: r[3], hasGrad: r[4], hooks: r[5], storage: r[6], elements: r[7], base: r[8],
+    }));
+    this.roots = head.roots.map(/** @param {any[]} r @returns {Root} */ (r) => ({
+      node: r[0], output: r[1], name: r[2], tensor: r[3], why: r[4], base: r[5],
+    }));
+    this.scopes = head.scopes.map(/** @param {any[]} r @returns {Scope} */ (r) => ({
+      path: r[0], type: r[1], call: r[2], parent: r[3], parameters: r[4], output: r[5],
+    }));
+    this.marks = head.marks.map(/** @param {any[]} r @returns {Mark} */ (r) => ({
+      number: r[0], id: r[1], words: r[2], nodes: r[3], edges: r[4], outputs: r[5],
+    }));
+    /** @type {Map<number, Leaf>} */
+    this.leafOf = new Map(this.leaves.map((/** @type {Leaf} */ leaf) => [leaf.node, leaf]));
+    this.#wire();
+  }
+
+  /** All edges, with those to outputs: by consumer, and by producer. */
+  #wire() {
+    const model = this.model, n = this.nodes, total = n + this.roots.length, inner = this.c.producer.length;
+    const rooted = this.roots.filter((/** @type {Root} */ root) => root.node >= 0).length;
+    this.total = total;
+    this.cellOf = new Int32Array(total).fill(-1);
+    /** @type {Map<number, Map<number, number>>} cells of a leaf that has several, by group */
+    this.copies = new Map();
+    for (let cell = 0; cell < model.cells; cell++) {
+      const node = this.nodeOf(cell);
+      if (model.kind[cell] === COPY) {
+        let places = this.copies.get(node);
+        if (!places) this.copies.set(node, (places = new Map()));
+        places.set(model.cellGroup[cell], cell);
+      }
+      if (this.cellOf[node] < 0) this.cellOf[node] = cell;
+    }
+    this.made = new Int32Array(inner + rooted);
+    this.used = new Int32Array(inner + rooted);
+    this.inStart = new Int32Array(total + 1);
+    for (let i = 0, e = 0; i < n; i++) {
+      for (let k = 0; k < this.c.inputs[i]; k++, e++) {
+        this.made[e] = this.c.producer[e];
+        this.used[e] = i;
+      }
+      this.inStart[i + 1] = e;
+    }
+    let e = inner;
+    this.roots.forEach((/** @type {Root} */ root, /** @type {number} */ i) => {
+      if (root.node >= 0) {
+        this.made[e] = root.node;
+        this.used[e++] = n + i;
+      }
+      this.inStart[n + i + 1] = e;
+    });
+    this.outStart = new Int32Array(total + 1);
+    for (const made of this.made) this.outStart[made + 1]++;
+    for (let i = 0; i < total; i++) this.outStart[i + 1] += this.outStart[i];
+    const free = this.outStart.slice();
+    this.outEdge = new Int32Array(this.made.length);
+    for (let i = 0; i < this.made.length; i++) this.outEdge[free[this.made[i]]++] = i;
+  }
+
+  /** The node behind a cell; an output's is after all others. @param {number} cell */
+  nodeOf(cell) {
+    const model = this.model;
+    return model.kind[cell] === OUTPUT ? this.nodes + model.record[cell] : model.record[cell];
+  }
+
+  /** The cell at which an edge begins. @param {number} edge */
+  madeCell(edge) {
+    const node = this.made[edge], copies = this.copies.get(node);
+    return copies ? /** @type {number} */ (copies.get(this.model.cellGroup[this.cellOf[this.used[edge]]])) : this.cellOf[node];
+  }
+
+  /** @param {number} edge */
+  usedCell(edge) { return this.cellOf[this.used[edge]]; }
+
+  /** Nodes of an item: of a cell its own, of a group all inside. @param {number} item @returns {number[]} */
+  nodesOf(item) {
+    if (item >= 0) return [this.nodeOf(item)];
+    const found = [];
+    for (let cell = this.model.first[~item]; cell < this.model.end[~item]; cell++) found.push(this.nodeOf(cell));
+    return found;
+  }
+
+  /** A text of a column, "" for nothing. @param {string} name @param {number} i */
+  word(name, i) {
+    const at = this.c[name][i];
+    return at < 0 ? "" : this.texts[at];
+  }
+
+  /** @param {number} node */
+  scopeOf(node) { return node < this.nodes && this.c.scope[node] >= 0 ? this.scopes[this.c.scope[node]] : null; }
+}

@@ -1,0 +1,109 @@
+/** How everything looks now: colours, what is lit, numbers of findings, badges. The same for the screen and for export. */
+
+import { markEdge } from "./trace.js";
+
+/** @typedef {import("./app.js").App} App */
+/** @typedef {import("./draw.js").Look} Look */
+
+/** @param {App} app @param {boolean} [plain] without what the pointer is on @returns {Look} */
+export function lookOf(app, plain = false) {
+  const { colors, facts } = app;
+  return {
+    colors,
+    lit: app.lit(),
+    selected: app.step >= 0 && facts ? running(app) : app.selected,
+    other: app.other,
+    hover: plain ? null : app.hover,
+    fill: (item) => colors[app.overlay.fill(item)] || "",
+    marks: (item) => marksOf(app, item),
+    badge: (item) => badge(app, item),
+    edgeKinds: (g) => edgeKinds(app, g),
+  };
+}
+
+/** The item that stands for the running function: its cell, or the closed group that hides it. @param {App} app */
+function running(app) {
+  const facts = /** @type {import("./facts.js").Facts} */ (app.facts);
+  return app.layout.rect(facts.cellOf[facts.c.stepNode[app.step]]).shown;
+}
+
+/** Numbers of findings by cell, and sums for groups, made once. @type {WeakMap<object, {cells: Map<number, number[]>, sorted: number[]}>} */
+const known = new WeakMap();
+
+/** @param {App} app @param {number} item @returns {number[]} */
+export function marksOf(app, item) {
+  const facts = app.facts;
+  if (!facts || !facts.marks.length) return [];
+  let found = known.get(facts);
+  if (!found) {
+    const cells = new Map();
+    const put = (/** @type {number} */ cell, /** @type {number} */ number) => {
+      const here = cells.get(cell) || [];
+      if (cell >= 0 && !here.includes(number)) cells.set(cell, [...here, number]);
+    };
+    for (const mark of facts.marks) for (const cell of cellsOf(facts, mark)) put(cell, mark.number);
+    known.set(facts, (found = { cells, sorted: [...cells.keys()].sort((a, b) => a - b) }));
+  }
+  if (item >= 0) return found.cells.get(item) || [];
+  if (app.layout.isOpen(~item)) return [];
+  const numbers = new Set();
+  for (const cell of found.sorted) if (cell >= app.model.first[~item] && cell < app.model.end[~item]) for (const n of found.cells.get(cell) || []) numbers.add(n);
+  return [...numbers].sort((a, b) => a - b);
+}
+
+/** The cells that a finding is about. @param {import("./facts.js").Facts} facts @param {import("./facts.js").Mark} mark @returns {number[]} */
+export function cellsOf(facts, mark) {
+  const nodes = [...mark.nodes, ...mark.edges.map(([consumer]) => consumer)];
+  facts.roots.forEach((root, i) => {
+    if (mark.outputs.includes(root.name)) nodes.push(facts.nodes + i);
+  });
+  return nodes.map((node) => facts.cellOf[node]).filter((cell) => cell >= 0);
+}
+
+/** @param {App} app @param {number} item */
+function badge(app, item) {
+  const facts = app.facts;
+  if (!facts || item < 0) return "";
+  const node = facts.nodeOf(item);
+  if (app.step >= 0) {
+    const at = stepOf(facts, node);
+    if (at < 0 || at > app.step) return "";
+    return facts.leafOf.has(node) ? "✓ .grad" : at === app.step ? `#${at + 1}` : "✓";
+  }
+  if (node >= facts.nodes) return "";
+  return facts.flags[facts.c.flag[node]].map(([flag]) => flag).filter((flag) => flag !== "freed" || !facts.head.allFreed).join(" ");
+}
+
+/** @type {WeakMap<object, Int32Array>} */
+const places = new WeakMap();
+
+/** The step at which backward calls a node, -1 when it does not. @param {import("./facts.js").Facts} facts @param {number} node */
+export function stepOf(facts, node) {
+  let found = places.get(facts);
+  if (!found) {
+    found = new Int32Array(facts.total).fill(-1);
+    for (let i = 0; i < facts.c.stepNode.length; i++) found[facts.c.stepNode[i]] = i;
+    places.set(facts, found);
+  }
+  return found[node];
+}
+
+/** @type {WeakMap<object, Map<number, Uint8Array | null>>} */
+const differing = new WeakMap();
+
+/** Edges of a sheet that a difference added (1) or removed (2). @param {App} app @param {number} g */
+function edgeKinds(app, g) {
+  const facts = app.facts;
+  if (!facts || !facts.head.edgeDiff) return null;
+  let here = differing.get(facts);
+  if (!here) differing.set(facts, (here = new Map()));
+  if (!here.has(g)) here.set(g, markKinds(facts, g));
+  return here.get(g) || null;
+}
+
+/** @param {import("./facts.js").Facts} facts @param {number} g */
+function markKinds(facts, g) {
+  const found = new Uint8Array(facts.model.shape(g).above.length);
+  for (const [edge, kind] of facts.head.edgeDiff) markEdge(facts, g, edge, found, kind);
+  return found;
+}

@@ -1,0 +1,131 @@
+/** Puts the page together: first what is drawn, then, when that is on the screen, everything that explains it. */
+import { readBlock } from "./data.js";
+import { Model } from "./model.js";
+import { Facts } from "./facts.js";
+import { App } from "./app.js";
+import { Stage } from "./canvas.js";
+import { Outline } from "./outline.js";
+import { Panel } from "./panel.js";
+import { Player } from "./play.js";
+import { Minimap } from "./minimap.js";
+import { Address } from "./address.js";
+import { Finder } from "./finder.js";
+import { setUpExports, svgOf } from "./exports.js";
+import { setUpFindings } from "./findings.js";
+import { available } from "./overlay.js";
+import { byId, el } from "./dom.js";
+import { readColors } from "./colors.js";
+import { stretch } from "./sheet.js";
+import { search } from "./search.js";
+import { between, litEdges, reach } from "./trace.js";
+import { readOpen, writeOpen } from "./address.js";
+import { memory } from "./play.js";
+
+async function main() {
+  const model = new Model(await readBlock("view"));
+  const app = new App(model, byId("stage"));
+  const outlineTree = byId("outline");
+  if (matchMedia("(max-width: 720px)").matches) document.body.classList.add("no-outline");
+  const stage = new Stage(app, /** @type {HTMLCanvasElement} */ (byId("canvas")));
+  app.fit(false, true);
+  stage.draw();
+  const drawnAt = performance.now();
+  await new Promise((done) => setTimeout(done)); // the browser shows the first view before the rest is read
+  const outline = new Outline(app, outlineTree), panel = new Panel(app), player = new Player(app), minimap = new Minimap(app), finder = new Finder(app);
+  setUpExports(app);
+  setUpFindings(app);
+  controls(app);
+  keys(app, player);
+  themes(app);
+  const facts = new Facts(await readBlock("facts"), model);
+  app.setFacts(facts);
+  overlays(app);
+  const address = new Address(app, /** @type {HTMLButtonElement} */ (byId("back")), /** @type {HTMLButtonElement} */ (byId("forward")));
+  address.onStep = (step) => {
+    if (step < 0) player.show(false);
+    else {
+      if (byId("player").hidden) player.show(true);
+      app.setStep(step);
+    }
+  };
+  address.start();
+  if (facts.c.diff && app.overlayId === "kind") app.setOverlay("diff");
+  const parts = { app, stage, outline, panel, player, minimap, finder, address, facts, drawnAt };
+  const functions = { stretch, search, between, reach, litEdges, readOpen, writeOpen, memory, svgOf };
+  Object.assign(window, { gradviz: { ...parts, ...functions } }); // for tests and for the console
+  document.body.dataset.ready = "true";
+}
+
+/** @param {App} app */
+function controls(app) {
+  const click = (/** @type {string} */ id, /** @type {() => void} */ act) => byId(id).addEventListener("click", act);
+  click("open-all", () => app.openAll());
+  click("close-all", () => app.closeAll());
+  click("first-view", () => app.firstView());
+  click("fit", () => app.fit(true));
+  click("zoom-in", () => app.zoom(1.25));
+  click("zoom-out", () => app.zoom(0.8));
+  click("toggle-outline", () => {
+    const gone = document.body.classList.toggle("no-outline");
+    byId("toggle-outline").setAttribute("aria-expanded", String(!gone));
+  });
+  byId("toggle-outline").setAttribute("aria-expanded", String(!document.body.classList.contains("no-outline")));
+}
+
+/** @param {App} app */
+function overlays(app) {
+  const choice = /** @type {HTMLSelectElement} */ (byId("overlay")), facts = /** @type {Facts} */ (app.facts);
+  choice.replaceChildren(...available(facts).map(([id, name]) => el("option", { value: id, text: name })));
+  choice.addEventListener("change", () => app.setOverlay(choice.value));
+  const show = () => {
+    choice.value = app.overlayId;
+    byId("legend").classList.toggle("kinds", app.overlayId === "kind");
+    byId("legend").replaceChildren(...app.overlay.legend.map((entry) => {
+      const swatch = el("i", { "aria-hidden": "true" });
+      if (entry.color) swatch.style.background = `var(--${entry.color})`;
+      else swatch.hidden = true;
+      return el("li", {}, swatch, el("span", { text: entry.text }));
+    }));
+  };
+  app.on("overlay", show);
+  show();
+}
+
+/** Keys that work wherever no text is typed. @param {App} app @param {Player} player */
+function keys(app, player) {
+  addEventListener("keydown", (event) => {
+    const at = event.target;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (at instanceof HTMLInputElement || at instanceof HTMLSelectElement) return;
+    if (event.key === "/") byId("search").focus();
+    else if (event.key === "p") player.show(byId("player").hidden);
+    else if (event.key === "?") byId("help").toggleAttribute("open");
+    else if (event.key === "Escape") app.select(null);
+    else return;
+    event.preventDefault();
+  });
+}
+
+/** Light and dark follow the reader, or the button. @param {App} app */
+function themes(app) {
+  const dark = matchMedia("(prefers-color-scheme: dark)"), root = document.documentElement;
+  const changed = () => {
+    app.colors = readColors();
+    app.changed("theme");
+  };
+  dark.addEventListener("change", changed);
+  byId("theme").addEventListener("click", () => {
+    const is = root.dataset.theme || (dark.matches ? "dark" : "light");
+    root.dataset.theme = is === "dark" ? "light" : "dark";
+    changed();
+  });
+  matchMedia("(prefers-reduced-motion: reduce)").addEventListener("change", (event) => (app.still = event.matches));
+}
+
+main().catch((error) => {
+  document.body.dataset.failed = "true";
+  byId("said").textContent = `the page could not be read: ${error}`;
+  byId("failure").hidden = false;
+  byId("failure").textContent = `This page could not be read: ${error}. It needs a browser of 2023 or later.`;
+  throw error;
+});

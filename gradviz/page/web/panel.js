@@ -1,0 +1,266 @@
+/** What is known of the selected box, in words; every id is a link to its box. */
+import { byId, count, el, plural } from "./dom.js";
+import { COPY, LEAF, OUTPUT } from "./model.js";
+import { bytesText } from "./overlay.js";
+import { kindWord } from "./draw.js";
+import { stepOf } from "./look.js";
+
+/** @typedef {import("./app.js").App} App */
+/** @typedef {import("./facts.js").Facts} Facts */
+
+const MANY = 30;
+
+export class Panel {
+  /** @param {App} app */
+  constructor(app) {
+    this.app = app;
+    this.element = byId("panel");
+    this.body = byId("panel-body");
+    byId("panel-close").addEventListener("click", () => app.select(null));
+    for (const change of /** @type {const} */ (["select", "facts", "step"])) app.on(change, () => this.draw());
+    app.on("open", () => this.#buttons());
+  }
+
+  draw() {
+    const { app } = this, item = app.selected;
+    this.element.hidden = item === null;
+    app.covered = item === null || matchMedia("(max-width: 720px)").matches ? 0 : this.element.offsetWidth;
+    if (item === null) return;
+    const model = app.model;
+    byId("panel-title").textContent = [model.title(item), model.type(item)].filter(Boolean).join("  ");
+    const parts = [el("p", { class: "what", text: this.#what(item) }), this.#actions(item)];
+    if (app.facts) parts.push(...(item < 0 ? this.#group(app.facts, ~item) : this.#cell(app.facts, item)));
+    this.body.replaceChildren(...parts);
+    this.body.scrollTop = 0;
+  }
+
+  #buttons() {
+    const button = this.body.querySelector("[data-toggle]");
+    if (button && this.app.selected !== null && this.app.selected < 0) button.textContent = this.app.layout.isOpen(~this.app.selected) ? "Close" : "Open";
+  }
+
+  /** @param {number} item */
+  #what(item) {
+    const { app } = this, facts = app.facts;
+    if (item < 0) return ["the page", "module call", "group of the static picture", "segment"][app.model.groupKind[~item]];
+    if (!facts) return kindWord(app.model.kind[item]);
+    const leaf = facts.leafOf.get(facts.nodeOf(item));
+    return leaf ? `leaf: ${leaf.kind}` : kindWord(app.model.kind[item]);
+  }
+
+  /** @param {number} item */
+  #actions(item) {
+    const { app } = this, row = el("div", { class: "actions" });
+    if (item < 0 && item !== ~0) row.append(el("button", { "data-toggle": true, text: app.layout.isOpen(~item) ? "Close" : "Open", onclick: () => app.toggle(~item) }));
+    row.append(el("button", { text: "Show", title: "Bring the box into view", onclick: () => app.visit(item) }));
+    if (app.trace) row.append(el("p", { class: "trace", text: this.#traced() }));
+    return row;
+  }
+
+  #traced() {
+    const { app } = this, trace = /** @type {import("./trace.js").Trace} */ (app.trace), model = app.model;
+    if (app.other === null) return `lit: ${count(trace.upstream)} upstream, ${count(trace.downstream)} downstream. Shift-click another box for the paths between.`;
+    const [from, to] = trace.turned ? [app.other, app.selected] : [app.selected, app.other];
+    const names = `${model.title(Number(from))} to ${model.title(Number(to))}`;
+    if (trace.what === "apart") return `no path leads from one to the other (${names})`;
+    const digits = trace.count.toString();
+    const exact = digits.length > 24 ? `${digits.slice(0, 12)}… (${count(digits.length)} digits)` : count(trace.count);
+    const words = el("span", { text: exact, title: digits.slice(0, 4000) }).textContent;
+    return `${words} ${trace.count === 1n ? "path" : "paths"} from ${names}`;
+  }
+
+  /** @param {number} node */
+  #link(node) {
+    const { app } = this, facts = /** @type {Facts} */ (app.facts), cell = facts.cellOf[node];
+    return this.#to(cell, `${app.model.title(cell)}${node < facts.nodes ? ` #${node}` : ""}`);
+  }
+
+  /** @param {number} item @param {string} text */
+  #to(item, text) { return el("button", { class: "link", text, onclick: () => this.app.visit(item) }); }
+
+  /** @param {Facts} facts @param {number} cell @returns {HTMLElement[]} */
+  #cell(facts, cell) {
+    const node = facts.nodeOf(cell), kind = this.app.model.kind[cell];
+    if (kind === OUTPUT) return this.#output(facts, facts.roots[node - facts.nodes]);
+    if (kind === LEAF || kind === COPY) return this.#leaf(facts, node);
+    return this.#op(facts, node);
+  }
+
+  /** @param {Facts} facts @param {import("./facts.js").Root} root */
+  #output(facts, root) {
+    return [table([
+      ["name", root.name], ["tensor", root.tensor], ["no graph", root.why], ["base of the view", root.base ? `${root.base[1]} ${root.base[2]}` : ""],
+      ["made by", root.node >= 0 ? this.#link(root.node) : ""], ["output", root.node >= 0 && root.output ? String(root.output) : ""],
+    ])];
+  }
+
+  /** @param {Facts} facts @param {number} node */
+  #leaf(facts, node) {
+    const leaf = /** @type {import("./facts.js").Leaf} */ (facts.leafOf.get(node));
+    return [
+      table([
+        ["names", leaf.names.join(", ")], ["tensor", leaf.tensor], ["elements", count(leaf.elements)], ["kind", leaf.kind], [".grad", leaf.hasGrad ? "set" : "None"],
+        ["hooks", leaf.hooks ? String(leaf.hooks) : ""], ["storage", leaf.storage >= 0 ? this.#storage(facts, leaf.storage) : ""],
+        ["base of the view", leaf.base ? `${leaf.base[1]} ${leaf.base[2]}` : ""], ["node", `#${node} AccumulateGrad`], ["backward", this.#step(facts, node)],
+      ]),
+      ...this.#neighbours(facts, node),
+    ];
+  }
+
+  /** @param {Facts} facts @param {number} node */
+  #op(facts, node) {
+    const c = facts.c, outputs = facts.outputs[c.outs[node]], scope = facts.scopeOf(node), forward = facts.word("forward", node);
+    /** @type {[string, Node | string][]} */
+    const rows = [
+      ["op", facts.word("op", node)], ["made by", forward === facts.word("op", node) ? "" : forward], ["custom function", facts.word("function", node)],
+      ...outputs.map((text, i) => /** @type {[string, string]} */ ([outputs.length > 1 ? `output ${i}` : "output", text])),
+      ["names", facts.names[c.name[node]].join(", ")], ["flags", facts.flags[c.flag[node]].map(([, words]) => words).join(", ")],
+      ["module", scope ? this.#module(facts, node) : ""],
+      ...this.#lines(facts, node),
+      ["holds", c.held[node] ? bytesText(Number(c.held[node])) : ""], ["backward", this.#step(facts, node)],
+      ["sequence", c.sequence[node] >= 0 ? String(c.sequence[node]) : ""], ["no gradient", c.noneInputs[node] ? plural(c.noneInputs[node], "input") : ""], ["node", `#${node}`],
+      ["finding", this.#findings(facts, node)],
+    ];
+    const parts = [table(rows)], attributes = facts.attributes[c.attribute[node]];
+    if (attributes.length) parts.push(section("Attributes", table(attributes)));
+    const saved = this.#saved(facts, node);
+    if (saved) parts.push(section("Saved for backward", saved));
+    return [...parts, ...this.#neighbours(facts, node)];
+  }
+
+  /** @param {Facts} facts @param {number} node */
+  #findings(facts, node) {
+    return facts.marks.filter((mark) => mark.nodes.includes(node)).map((mark) => `${mark.number}. ${mark.words}`).join("; ");
+  }
+
+  /** The module of a node: a link to its group. @param {Facts} facts @param {number} node */
+  #module(facts, node) {
+    const model = this.app.model, scope = /** @type {import("./facts.js").Scope} */ (facts.scopeOf(node));
+    let g = model.cellGroup[facts.cellOf[node]];
+    while (g > 0 && model.scope[g] !== facts.c.scope[node]) g = model.parent[g];
+    const text = `${scope.path || scope.type} (${scope.type})${scope.call > 1 ? `, call ${scope.call}` : ""}`;
+    return g > 0 ? this.#to(~g, text) : text;
+  }
+
+  /** @param {Facts} facts @param {number} node @returns {[string, Node | string][]} */
+  #lines(facts, node) {
+    const found = /** @type {[string, Node | string][]} */ ([]);
+    for (const [name, column] of [["line", "source"], ["your line", "scriptLine"]]) {
+      const at = facts.c[column][node];
+      if (at < 0) continue;
+      const [file, line, within, text] = facts.sources[at];
+      found.push([name, el("span", {}, el("span", { text: `${file}:${line}${within ? ` in ${within}` : ""}` }), el("code", { text }))]);
+    }
+    return found;
+  }
+
+  /** @param {Facts} facts @param {number} node */
+  #step(facts, node) {
+    const at = stepOf(facts, node);
+    if (at < 0) return "not called";
+    const norms = facts.head.norms, words = `step ${count(at + 1)} of ${count(facts.c.stepNode.length)}`;
+    return norms && norms[at] !== null ? `${words}, gradient norm ${norms[at]}` : words;
+  }
+
+  /** @param {Facts} facts @param {number} storage */
+  #storage(facts, storage) {
+    const nbytes = Number(facts.c.storageBytes[storage]), kind = facts.head.storageKinds[facts.c.storageKind[storage]];
+    return `#${storage}, ${kind}, ${nbytes < 0 ? "size unknown" : bytesText(nbytes)}`;
+  }
+
+  /** @param {Facts} facts @param {number} node */
+  #saved(facts, node) {
+    const { first, end } = slotsOf(facts, node);
+    if (first === end) return null;
+    const list = el("ul", { class: "saved" });
+    for (let i = first; i < end; i++) {
+      const c = facts.c, storage = c.slotStorage[i], leaf = c.slotLeaf[i];
+      const line = el("li", {}, el("strong", { text: facts.word("slotName", i) }), ` ${facts.word("slotTensor", i)}`);
+      const words = [facts.word("slotWords", i), c.slotBytes[i] >= 0 ? bytesText(Number(c.slotBytes[i])) : "", storage >= 0 ? `storage ${this.#storage(facts, storage)}` : ""];
+      line.append(el("small", { text: words.filter(Boolean).join("; ") }));
+      if (leaf >= 0 && facts.cellOf[leaf] >= 0) line.append(el("small", {}, "is ", this.#link(leaf)));
+      const sharing = storage >= 0 ? holders(facts, storage).filter((one) => one !== node) : [];
+      if (sharing.length) line.append(el("small", {}, "shared with ", ...sharing.slice(0, 6).flatMap((one) => [this.#link(one), " "]), sharing.length > 6 ? `+${sharing.length - 6} more` : ""));
+      list.append(line);
+    }
+    return list;
+  }
+
+  /** @param {Facts} facts @param {number} node */
+  #neighbours(facts, node) {
+    const inputs = [...new Set(facts.made.subarray(facts.inStart[node], facts.inStart[node + 1]))];
+    const users = [...new Set([...facts.outEdge.subarray(facts.outStart[node], facts.outStart[node + 1])].map((edge) => facts.used[edge]))];
+    return [["Inputs from", inputs], ["Used by", users]].filter(([, nodes]) => nodes.length).map(([title, nodes]) => section(String(title), this.#links(/** @type {number[]} */ (nodes))));
+  }
+
+  /** @param {number[]} nodes */
+  #links(nodes) {
+    const list = el("ul", { class: "links" }, ...nodes.slice(0, MANY).map((node) => el("li", {}, this.#link(node))));
+    if (nodes.length > MANY) list.append(el("li", { text: `+${count(nodes.length - MANY)} more` }));
+    return list;
+  }
+
+  /** @param {Facts} facts @param {number} g @returns {HTMLElement[]} */
+  #group(facts, g) {
+    const { model } = this.app, scope = model.scope[g] >= 0 ? facts.scopes[model.scope[g]] : null;
+    let saved = 0, steps = 0, first = Infinity, last = -1;
+    for (let cell = model.first[g]; cell < model.end[g]; cell++) {
+      const node = facts.nodeOf(cell), at = model.kind[cell] === COPY ? -1 : stepOf(facts, node);
+      if (node < facts.nodes) saved += facts.c.slots[node];
+      if (at < 0) continue;
+      steps++;
+      first = Math.min(first, at);
+      last = Math.max(last, at);
+    }
+    /** @type {[string, Node | string][]} */
+    const rows = [
+      ["path", scope ? scope.path : ""], ["class", scope ? scope.type : ""], ["call", scope && scope.call > 1 ? String(scope.call) : ""],
+      ["output", scope ? scope.output : ""], ["functions", count(Number(model.sums.ops[g]))], ["parameters", model.sums.parameters[g] ? count(Number(model.sums.parameters[g])) : ""],
+      ["holds", Number(model.sums.nbytes[g]) ? bytesText(Number(model.sums.nbytes[g])) : ""], ["saved tensors", saved ? count(saved) : ""],
+      ["backward", steps ? `steps ${count(first + 1)} to ${count(last + 1)}, ${plural(steps, "function")}` : ""], ["inside", plural(model.shape(g).children, "box", "boxes")],
+    ];
+    if (g === 0) rows.push(...facts.head.about.map((/** @type {string} */ text, /** @type {number} */ i) => [i ? "" : "about", text]));
+    return [table(rows)];
+  }
+}
+
+/** @type {WeakMap<object, {start: Int32Array, of: Map<number, number[]>}>} */
+const slots = new WeakMap();
+
+/** @param {Facts} facts */
+function slotTable(facts) {
+  let found = slots.get(facts);
+  if (!found) {
+    const start = new Int32Array(facts.nodes + 1), of = new Map();
+    for (let node = 0, i = 0; node < facts.nodes; node++) {
+      for (let k = 0; k < facts.c.slots[node]; k++, i++) {
+        const storage = facts.c.slotStorage[i], here = of.get(storage);
+        if (here) {
+          if (here[here.length - 1] !== node) here.push(node);
+        } else of.set(storage, [node]);
+      }
+      start[node + 1] = i;
+    }
+    slots.set(facts, (found = { start, of }));
+  }
+  return found;
+}
+
+/** Where the saved slots of a node are. @param {Facts} facts @param {number} node */
+function slotsOf(facts, node) {
+  const { start } = slotTable(facts);
+  return { first: start[node], end: start[node + 1] };
+}
+
+/** Nodes that hold a storage. @param {Facts} facts @param {number} storage @returns {number[]} */
+export function holders(facts, storage) { return slotTable(facts).of.get(storage) || []; }
+
+/** @param {[string, Node | string][]} rows */
+function table(rows) {
+  const list = el("dl");
+  for (const [name, value] of rows) if (value !== "" && value !== undefined) list.append(el("dt", { text: name }), el("dd", {}, value));
+  return list;
+}
+
+/** @param {string} title @param {Node} content */
+function section(title, content) { return el("section", {}, el("h3", { text: title }), content); }

@@ -1,0 +1,58 @@
+"""A real browser for the tests of the page: Debian's Chromium, or the one that Playwright knows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradviz.graph import Graph
+
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+Open = Callable[..., Any]
+"""Opens the page of a graph: `open_page(graph, size=(1440, 900), **save options)`."""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="no browser: playwright is not installed")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = os.environ.get("GRADVIZ_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    with api.sync_playwright() as playwright:
+        try:
+            started = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        except api.Error as error:
+            pytest.skip(f"no browser: Chromium does not start ({str(error).splitlines()[0]})")
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    contexts: list[Any] = []
+    problems: list[str] = []
+
+    def opened(graph: Graph, size: tuple[int, int] = (1440, 900), hash: str = "", **options: Any) -> Any:
+        path = tmp_path / f"page{len(contexts)}.html"
+        graph.save(str(path), **options)
+        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, reduced_motion="reduce")
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda request: problems.append(request.url) if request.url.startswith("http") else None)
+        page.goto(path.as_uri() + hash)
+        page.wait_for_selector("body[data-ready]")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not problems

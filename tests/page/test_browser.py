@@ -1,0 +1,407 @@
+"""The page in a real browser: clicked, typed into and looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gradviz.graph import Graph
+from tests.builders import GRAPHS, random_dag
+from tests.page.conftest import Open
+from tests.page.graphs import PAGES, blocks, hostile
+
+BOXES = """(() => {
+    const found = [];
+    const { app } = gradviz, { layout, model } = app;
+    const visit = (g, ox, oy) => {
+        const sheet = layout.sheet(g);
+        for (let i = 0; i < model.shape(g).children; i++) {
+            const item = model.item(g, i), [x, y, w, h] = sheet.box.subarray(4 * i, 4 * i + 4);
+            found.push({ item, x: ox + x, y: oy + y, w, h, around: ~g });
+            if (item < 0 && layout.isOpen(~item)) {
+                const inner = layout.inside(~item, { x: ox + x, y: oy + y, w, h });
+                visit(~item, inner.x, inner.y);
+            }
+        }
+    };
+    visit(0, 0, 0);
+    return found;
+})()"""
+"""Every visible box: its item, its rectangle, and the item around it."""
+
+
+def overlaps(boxes: list[dict[str, float]]) -> list[tuple[float, float]]:
+    """Pairs of boxes that lie on each other without one being inside the other, and boxes that leave the one around them."""
+    found = []
+    around = {box["item"]: box for box in boxes}
+    siblings: dict[float, list[dict[str, float]]] = {}
+    for box in boxes:
+        siblings.setdefault(box["around"], []).append(box)
+        outer = around.get(box["around"])
+        if outer is not None and not (
+            outer["x"] <= box["x"] + 0.01
+            and box["x"] + box["w"] <= outer["x"] + outer["w"] + 0.01
+            and outer["y"] <= box["y"] + 0.01
+            and box["y"] + box["h"] <= outer["y"] + outer["h"] + 0.01
+        ):
+            found.append((box["item"], outer["item"]))
+    for mine in siblings.values():
+        mine.sort(key=lambda box: box["y"])
+        for i, one in enumerate(mine):
+            for other in mine[i + 1 :]:
+                if other["y"] >= one["y"] + one["h"] - 0.01:
+                    break
+                if one["x"] < other["x"] + other["w"] - 0.01 and other["x"] < one["x"] + one["w"] - 0.01:
+                    found.append((one["item"], other["item"]))
+    return found
+
+
+SHUFFLE = """(seed) => {
+    const { app } = gradviz;
+    let state = seed;
+    for (let i = 0; i < 50 && app.model.groups > 1; i++) {
+        state = (state * 1103515245 + 12345) % 2147483648;
+        app.toggle(1 + state % (app.model.groups - 1));
+    }
+}"""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_box_overlaps_another_after_fifty_openings(open_page: Open, name: str) -> None:
+    page = open_page(PAGES[name])
+    for seed in (1, 2):
+        page.evaluate(SHUFFLE, seed)
+        assert not overlaps(page.evaluate(BOXES))
+    page.evaluate("gradviz.app.openAll()")
+    boxes = page.evaluate(BOXES)
+    assert not overlaps(boxes)
+    graph = PAGES[name]
+    count = len(graph.nodes) - len(graph.leaf_of)
+    shown = page.evaluate(f"{BOXES}.filter(box => box.item >= 0 && gradviz.app.model.kind[box.item] === 0).length")
+    assert shown == count
+
+
+@pytest.mark.parametrize("name", ["empty", "single_leaf", "folded", "freed"])
+def test_odd_graphs_open(open_page: Open, name: str) -> None:
+    page = open_page(GRAPHS[name])
+    assert page.evaluate("gradviz.app.model.groups") >= 1
+
+
+def title_at(page: Any, item: int) -> tuple[float, float]:
+    """Where to click on the title of an item."""
+    x, y = page.evaluate(
+        """(item) => { const { x, y, k } = gradviz.app.camera, r = gradviz.app.layout.rect(item);
+        const b = document.getElementById("canvas").getBoundingClientRect();
+        const open = item < 0 && gradviz.app.layout.isOpen(~item);
+        return [b.left + x + (r.x + (open ? 30 : r.w / 2)) * k, b.top + y + (r.y + 12) * k]; }""",
+        item,
+    )
+    return x, y
+
+
+def first_group(page: Any) -> int:
+    """The first closed group that shows."""
+    found = page.evaluate(f"{BOXES}.find(box => box.item < 0 && !gradviz.app.layout.isOpen(~box.item)).item")
+    return int(found)
+
+
+def test_a_click_opens_in_place_and_the_title_stays_under_the_pointer(open_page: Open) -> None:
+    page = open_page(blocks(30))
+    item = first_group(page)
+    x, y = title_at(page, item)
+    page.mouse.click(x, y)
+    assert page.evaluate("item => gradviz.app.layout.isOpen(~item)", item)
+    hit = "([x, y]) => { const b = document.getElementById('canvas').getBoundingClientRect(), c = gradviz.app.camera;"
+    hit += " return gradviz.app.layout.hit((x - b.left - c.x) / c.k, (y - b.top - c.y) / c.k); }"
+    assert page.evaluate(hit, [x, y]) == {"item": item, "title": True}
+    page.mouse.click(x, y)
+    assert not page.evaluate("item => gradviz.app.layout.isOpen(~item)", item)
+
+
+def test_the_outline_shares_what_is_open(open_page: Open) -> None:
+    page = open_page(blocks(30))
+    page.click("#close-all")
+    rows = page.locator("#outline [role=treeitem]")
+    assert rows.count() == 2  # the module and the output
+    rows.first.click()
+    page.keyboard.press("ArrowRight")
+    assert rows.first.get_attribute("aria-expanded") == "true"
+    assert page.evaluate("gradviz.app.layout.isOpen(1)")
+    page.keyboard.press("ArrowDown")
+    active = page.locator("#outline").get_attribute("aria-activedescendant")
+    assert active and page.locator(f"#{active}").get_attribute("aria-level") == "2"
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert not page.evaluate("gradviz.app.layout.isOpen(1)")
+
+
+def test_everything_can_be_done_with_keys(open_page: Open) -> None:
+    page = open_page(blocks(30))
+    page.click("#close-all")
+    page.focus("#canvas")
+    page.keyboard.press("Enter")  # selects the first box
+    page.keyboard.press("Enter")  # opens it
+    assert page.evaluate("gradviz.app.layout.isOpen(1)")
+    before = page.evaluate("gradviz.app.camera.y")
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("gradviz.app.camera.y") == before + 60
+    page.keyboard.press("+")
+    page.keyboard.press("f")
+    page.keyboard.press("/")
+    page.keyboard.type("op3")
+    page.keyboard.press("Enter")
+    assert "Op3" in page.inner_text("#panel-title")
+    page.keyboard.press("Escape")
+    page.keyboard.press("p")
+    assert page.is_visible("#player")
+
+
+def test_search_counts_visits_and_opens(open_page: Open) -> None:
+    page = open_page(blocks(30))
+    page.click("#close-all")
+    page.fill("#search", "blocks.7.inner")
+    assert page.inner_text("#search-count") == "2"  # the module and its parameter
+    page.press("#search", "Enter")
+    assert page.inner_text("#search-count") == "1/2"
+    assert page.evaluate("gradviz.app.layout.rect(gradviz.app.selected).shown === gradviz.app.selected")
+    page.fill("#search", "nothing like it")
+    assert page.inner_text("#search-count") == "0"
+
+
+def test_the_panel_says_what_the_graph_knows_and_links(open_page: Open) -> None:
+    page = open_page(GRAPHS["everything"])
+    page.evaluate("gradviz.app.visit(gradviz.facts.cellOf[0])")
+    text = page.inner_text("#panel")
+    for words in (
+        "ScaleBackward",
+        "(s93, 4) float16",
+        "custom function",
+        "fc (Linear)",
+        "train.py:12",
+        "h = self.fc(x)",
+        "64 B",
+        "big",
+    ):
+        assert words in text
+    page.locator("#panel .links .link").first.click()
+    assert "tied.w" in page.inner_text("#panel")
+
+
+def test_trace_lights_what_a_box_depends_on_and_counts_paths(open_page: Open) -> None:
+    page = open_page(GRAPHS["diamond"])
+    exp, add, leaf = (page.evaluate(f"gradviz.facts.cellOf[{i}]") for i in (1, 0, 3))
+    page.evaluate("cell => gradviz.app.select(cell)", exp)
+    lit = page.evaluate("[0, 1, 2, 3].map(i => gradviz.app.trace.item(gradviz.facts.cellOf[i]))")
+    assert lit == [True, True, False, True]
+    page.evaluate("([a, b]) => { gradviz.app.select(a); gradviz.app.select(b, true); }", [leaf, add])
+    assert page.evaluate("gradviz.app.trace.count.toString()") == "2"
+    assert "2 paths" in page.inner_text("#panel")
+
+
+def test_paths_are_counted_exactly_through_groups(open_page: Open) -> None:
+    page = open_page(blocks(80))
+    count = page.evaluate("gradviz.between(gradviz.facts, [gradviz.facts.nodes - 2], [0]).count.toString()")
+    assert int(count) == 2**79  # a skip connection round each block
+
+
+def test_a_drawn_edge_is_lit_when_an_edge_behind_it_is(open_page: Open) -> None:
+    """On every sheet, the lit edges are those that the lit edges of the graph run along."""
+    graph = random_dag(5, 260)
+    page = open_page(graph)
+    page.evaluate("gradviz.app.openAll(); gradviz.app.select(gradviz.facts.cellOf[30])")
+    wrong = page.evaluate(
+        """(() => { const { app, facts } = gradviz, { model, trace } = app; let wrong = 0, lit = 0;
+        for (let g = 0; g < model.groups; g++) {
+            const marks = trace.edges(g), shape = model.shape(g);
+            for (let e = 0; e < marks.length; e++) {
+                const a = shape.above[e], b = shape.below[e];
+                if (a >= shape.children || b >= shape.children) continue;
+                const x = model.item(g, a), y = model.item(g, b);
+                const inside = (item, cell) => item >= 0 ? item === cell : cell >= model.first[~item] && cell < model.end[~item];
+                let should = 0;
+                for (let i = 0; i < facts.made.length; i++)
+                    if (trace.isLit(i) && inside(x, facts.madeCell(i)) && inside(y, facts.usedCell(i))) should = 1;
+                lit += should;
+                if (should !== marks[e]) wrong++;
+            }
+        } return [wrong, lit]; })()"""
+    )
+    assert wrong[0] == 0
+    assert wrong[1] > 10
+
+
+def test_a_link_reproduces_the_view(open_page: Open) -> None:
+    graph = blocks(30)
+    page = open_page(graph)
+    page.evaluate(
+        "gradviz.app.toggle(4); gradviz.app.setOverlay('memory'); gradviz.app.select(~2); gradviz.app.pan(30, 40)"
+    )
+    page.wait_for_timeout(400)
+    link = page.evaluate("gradviz.address.write()")
+    assert page.evaluate("location.hash") == f"#{link}"
+    again = open_page(graph, hash=f"#{link}")
+    assert again.evaluate("gradviz.address.write()") == link
+    assert again.evaluate(BOXES) == page.evaluate(BOXES)
+
+
+def test_back_and_forward(open_page: Open) -> None:
+    page = open_page(blocks(30))
+    first = page.evaluate("gradviz.address.write()")
+    page.evaluate("gradviz.app.toggle(1)")
+    page.evaluate("gradviz.app.select(0)")
+    for _ in range(2):
+        page.click("#back")
+        page.wait_for_timeout(50)
+    assert page.evaluate("gradviz.address.write()") == first
+    page.click("#forward")
+    page.wait_for_timeout(50)
+    assert not page.evaluate("gradviz.app.layout.isOpen(1)")
+    page.go_back()  # the browser's own
+    page.wait_for_timeout(50)
+    assert page.evaluate("gradviz.app.layout.isOpen(1)")
+
+
+def test_the_address_of_any_mix_of_open_groups(open_page: Open) -> None:
+    page = open_page(blocks(20))
+    wrong = page.evaluate(
+        """(() => { const first = gradviz.app.model.firstOpen, n = first.length; let wrong = 0, state = 7;
+        for (let round = 0; round < 200; round++) {
+            const open = new Uint8Array(n); open[0] = 1;
+            for (let g = 1; g < n; g++) {
+                state = (state * 1103515245 + 12345) % 2147483648;
+                open[g] = state % (1 + round % 4) ? 0 : 1;
+            }
+            const again = gradviz.readOpen(gradviz.writeOpen(open, first), first);
+            if (!again || again.some((value, g) => value !== open[g])) wrong++;
+        } return wrong; })()"""
+    )
+    assert wrong == 0
+    assert page.evaluate("gradviz.readOpen('f99999', gradviz.app.model.firstOpen)") is None
+
+
+def test_the_backward_pass_plays(open_page: Open) -> None:
+    page = open_page(GRAPHS["diamond"])
+    page.click("#play-open")
+    assert "1 / 4" in page.inner_text("#step-words")
+    for _ in range(3):
+        page.click("#step-on")
+    assert "x.grad is filled" in page.inner_text("#step-words")
+    assert page.get_attribute("#step", "aria-valuetext") == "step 4 of 4: x.grad is filled"
+    page.click("#player-close")
+    assert page.evaluate("gradviz.app.step") == -1
+
+
+def test_the_svg_shows_what_the_screen_shows(open_page: Open) -> None:
+    import xml.etree.ElementTree as ElementTree
+
+    page = open_page(PAGES["odd names"])
+    page.evaluate("gradviz.app.openAll()")
+    root = ElementTree.fromstring(page.evaluate("gradviz.svgOf(gradviz.app)"))
+    texts = ["".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    shown = page.evaluate(f"{BOXES}.filter(box => box.item >= 0).map(box => gradviz.app.model.title(box.item))")
+    assert len(shown) > 20
+    for title in shown:
+        assert title.replace("\ud83d", "") in texts or title in texts
+
+
+def test_hostile_names_show_as_text(open_page: Open) -> None:
+    page = open_page(hostile())
+    page.evaluate("gradviz.app.openAll(); gradviz.app.visit(gradviz.facts.cellOf[0])")
+    page.click("#play-open")
+    assert "onerror" in page.inner_text("#panel") and "onerror" in page.title()
+    assert page.locator("img").count() == 1  # the one for paper
+    assert page.locator("b").count() == 0
+    page.fill("#search", "onerror")
+    page.press("#search", "Enter")
+    assert page.evaluate("gradviz.finder.found.length") >= 3
+
+
+def test_the_policy_stops_foreign_script_and_network(browser: Any, tmp_path: Any) -> None:
+    path = tmp_path / "page.html"
+    hostile().save(str(path))
+    page = browser.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    ran = page.evaluate(
+        """(async () => { const ran = [];
+        await fetch('https://example.org/').then(() => ran.push('fetch'), () => 0);
+        const made = document.createElement('script'); made.textContent = 'window.ran = 1'; document.body.append(made);
+        if (window.ran) ran.push('script');
+        const box = document.createElement('div'); box.setAttribute('onclick', 'window.ran = 1'); box.click();
+        if (window.ran) ran.push('handler');
+        return ran; })()"""
+    )
+    page.close()
+    assert ran == []
+    assert [url for url in asked if not url.startswith("file:")] == []
+
+
+def test_on_a_phone(open_page: Open) -> None:
+    page = open_page(blocks(30), size=(390, 844))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.evaluate("gradviz.app.select(~2)")
+    assert page.is_visible("#panel")
+    box = page.locator("#panel").bounding_box()
+    assert box and box["width"] == 390 and box["y"] > 300
+
+
+def test_in_a_sandboxed_frame(browser: Any, tmp_path: Any) -> None:
+    import html
+
+    path = tmp_path / "inner.html"
+    blocks(3).save(str(path))
+    outer = f'<iframe sandbox="allow-scripts" width=900 height=600 srcdoc="{html.escape(path.read_text())}"></iframe>'
+    (tmp_path / "outer.html").write_text(outer)
+    page = browser.new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto((tmp_path / "outer.html").as_uri())
+    inner = page.frames[1]
+    inner.wait_for_selector("body[data-ready]")
+    inner.evaluate("gradviz.app.toggle(2)")
+    inner.click("#back")
+    page.close()
+    assert problems == []
+
+
+def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    """The ratio of WCAG 2."""
+
+    def light(color: tuple[float, ...]) -> float:
+        parts = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    high, low = sorted((light(one), light(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_has_contrast(open_page: Open, theme: str) -> None:
+    page = open_page(GRAPHS["diamond"], theme=theme)
+    colors = {
+        name: tuple(int(value[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        for name, value in page.evaluate("gradviz.app.colors").items()
+        if len(value) == 7
+    }
+    grounds = ["bg", "sheet", "sheet-2", "op", "leaf", "output", "group", "added", "removed", "changed"]
+    grounds += [f"heat-{i}" for i in range(1, 6)] + [f"class-{i}" for i in range(1, 9)]
+    low = [
+        (name, ground)
+        for name in ("text", "muted")
+        for ground in grounds
+        if contrast(colors[name], colors[ground]) < 4.5
+    ]
+    assert [pair for pair in low if pair[0] == "text"] == []
+    assert [ground for _, ground in low if ground in ("bg", "sheet", "sheet-2", "op", "leaf", "output", "group")] == []
+    for name in ("accent", "warn"):
+        assert contrast(colors[name], colors["bg"]) >= 4.5
+
+
+def test_without_any_group_of_its_own(open_page: Open) -> None:
+    page = open_page(Graph())
+    page.click("#open-all")
+    page.click("#fit")
+    assert page.is_visible("#canvas")

@@ -1,0 +1,133 @@
+"""What Python prepares for the page: order, groups, segments, leaves, sheets."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from gradviz.analysis.fold import fold
+from gradviz.graph import Edge, Graph, Node, Root, Scope
+from gradviz.page.cells import COPY, LEAF, OP, OUTPUT, Walk, walk
+from gradviz.page.groups import Groups, group, opened
+from gradviz.page.leaves import place_leaves
+from gradviz.page.order import alive, ops_in_order
+from gradviz.page.segments import MOST, cut_into_segments
+from gradviz.page.sheets import Sheets, make_sheets
+from tests.builders import GRAPHS, chain, shared_leaf, tensor
+from tests.page.graphs import PAGES, blocks
+from tests.strategies import graphs
+
+EVERY = {**GRAPHS, **PAGES}
+
+
+def prepared(graph: Graph, shown: Graph | None = None) -> tuple[Groups, Walk, Sheets]:
+    order = ops_in_order(graph)
+    groups = group(graph, shown if shown is not None else graph, order)
+    cut_into_segments(groups, graph, order)
+    leaves = place_leaves(groups, graph)
+    made = walk(graph, groups, leaves)
+    return groups, made, make_sheets(graph, groups, leaves, made, lambda item: 80.0)
+
+
+def check(graph: Graph) -> None:
+    """What must hold of every graph."""
+    groups, made, sheets = prepared(graph)
+    cells = made.cells
+    assert sorted(cell.record for cell in cells if cell.kind == OP) == [
+        node.id for node in graph.nodes if node.id not in graph.leaf_of
+    ]
+    assert {cell.record for cell in cells if cell.kind in (LEAF, COPY)} == set(graph.leaf_of)
+    assert sum(cell.kind == OUTPUT for cell in cells) == len(graph.roots)
+    for at, number in enumerate(sheets.of):
+        laid = sheets.laid[number]
+        assert [item < 0 for item in made.items[at]] == list(laid.shape.is_group)
+        for (a, b), points in zip(laid.shape.edges, laid.points):
+            assert laid.y[a] <= points[1] <= points[-1] <= laid.y[b]  # downwards
+    assert len(sheets.cell_edges) == len(graph.edges) + sum(root.node is not None for root in graph.roots)
+    assert sorted(made.groups) == list(range(groups.size))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_node_has_its_box(name: str) -> None:
+    check(EVERY[name])
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs())
+def test_any_graph_can_be_a_page(graph: Graph) -> None:
+    check(graph)
+
+
+@pytest.mark.parametrize("graph", [chain(700), chain(5000), blocks(90), blocks(400)])
+def test_no_sheet_is_large(graph: Graph) -> None:
+    _, made, _ = prepared(graph)
+    assert max(map(len, made.items)) <= MOST + 2  # a leaf and an output stand beside
+
+
+def test_alike_groups_share_a_sheet() -> None:
+    _, made, sheets = prepared(blocks(30))
+    assert len(made.groups) == 62
+    assert len(sheets.laid) <= 8
+
+
+def test_turns_of_a_chain_share_a_sheet() -> None:
+    _, made, sheets = prepared(chain(4000))
+    assert len(made.groups) > 90
+    assert len(sheets.laid) < 12
+
+
+def test_the_first_view_is_what_the_static_picture_shows() -> None:
+    graph = blocks(60)
+    shown = fold(graph)
+    groups, made, _ = prepared(graph, shown)
+    is_open = opened(groups, graph, shown)
+    visible = [at for at in range(groups.size) if not is_open[at] and is_open[groups.parent[at]]]
+    boxes = {node.group.nodes for node in shown.nodes if node.group is not None}
+
+    def ops(at: int) -> tuple[int, ...]:
+        place = made.groups.index(at)
+        return tuple(sorted(c.record for c in made.cells[made.first[place] : made.end[place]] if c.kind == OP))
+
+    folded = {tuple(i for i in box if i not in graph.leaf_of) for box in boxes}
+    assert {ops(at) for at in visible} == folded
+
+
+def test_a_call_that_others_interrupt_becomes_parts() -> None:
+    """Two modules that feed each other by turns cannot both be one stretch."""
+    nodes = tuple(Node(i, "MulBackward0", (tensor(2),), 4 - i, i % 2) for i in range(4))
+    edges = tuple(Edge(i, i + 1, 0, 0) for i in range(3))
+    graph = Graph(nodes, edges, (), (Root(0, 0, "y", tensor(2)),), (Scope("a", "A", 1, None), Scope("b", "B", 1, None)))
+    groups, _, _ = prepared(graph)
+    assert sorted(groups.part[1:]) == [1, 1, 2, 2]
+    check(graph)
+
+
+def test_the_order_keeps_calls_together_where_that_is_possible() -> None:
+    """Two branches that ran by turns are independent, so each can be one stretch."""
+    nodes = (Node(0, "Add", (), 9), *(Node(i, "Mul", (), 9 - i, i % 2) for i in range(1, 7)))
+    edges = (Edge(0, 1, 0, 0), Edge(0, 2, 0, 1), *(Edge(i, i + 2, 0, 0) for i in range(1, 5)))
+    graph = Graph(nodes, edges, (), (Root(0, 0, "y", tensor()),), (Scope("a", "A", 1, None), Scope("b", "B", 1, None)))
+    groups, _, _ = prepared(graph)
+    assert groups.part == [0, 0, 0]
+
+
+def test_values_alive() -> None:
+    graph = GRAPHS["diamond"]
+    assert alive(graph, ops_in_order(graph)).tolist()[:4] == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize(("uses", "boxes"), [(3, 1), (9, 1), (90, 3)])
+def test_a_leaf_is_split_only_when_many_boxes_of_a_sheet_use_it(uses: int, boxes: int) -> None:
+    graph = shared_leaf(uses)
+    _, made, _ = prepared(graph)
+    found = [cell for cell in made.cells if cell.kind in (LEAF, COPY) and cell.record == uses]
+    assert len(found) == boxes if uses < 90 else len(found) >= 1
+
+
+def test_a_parameter_stands_inside_the_module_that_uses_it() -> None:
+    graph = blocks(3)
+    groups, made, _ = prepared(graph)
+    for cell in made.cells:
+        if cell.kind == LEAF:
+            scope = groups.scope[made.groups[cell.group]]
+            assert scope is not None and graph.scopes[scope].type == "Inner"
