@@ -24,16 +24,29 @@ def rooms(drawn: Scene) -> Floats:
 
 
 def drawn(placement: Placement, scene: Scene, sizes: list[Sized], *, flat: bool) -> Placement:
-    """The placement with a curve for each loop: at the right of its box, or below it where data flows sideways."""
-    loops = [i for i, link in enumerate(scene.links) if link.source == link.target]
-    if not loops:
+    """The placement with a curve for each loop: at the right of its box, or below it where data flows sideways.
+
+    Other lines of such a box end at the box itself, and not at the room around it.
+    """
+    looped = {link.source for link in scene.links if link.source == link.target}
+    if not looped:
         return placement
-    pieces = np.split(placement.points, placement.starts[1:-1])
-    for i in loops:
-        box = scene.links[i].source
-        pieces[i] = _curve(placement.x[box], placement.y[box], sizes[box], flat)
+    pieces = np.split(placement.points.copy(), placement.starts[1:-1])
+    for i, link in enumerate(scene.links):
+        if link.source == link.target:
+            pieces[i] = _curve(placement.x[link.source], placement.y[link.source], sizes[link.source], flat)
+            continue
+        for box, end in ((link.source, 0), (link.target, -1)):
+            if box in looped and len(pieces[i]):
+                _attach(pieces[i][end], placement.x[box], placement.y[box], sizes[box], flat)
     starts = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
     return replace(placement, points=np.concatenate(pieces), starts=starts)
+
+
+def _attach(end: Floats, x: float, y: float, size: Sized, flat: bool) -> None:
+    """Moves the end of a line sideways onto its box."""
+    axis, middle, half = (1, y, size.height / 2) if flat else (0, x, size.width / 2)
+    end[axis] = min(max(end[axis], middle - half), middle + half)
 
 
 def _curve(x: float, y: float, size: Sized, flat: bool) -> Floats:

@@ -18,7 +18,6 @@ import numpy
 import torch
 
 from gradviz.capture.live import Live, read_graph
-from gradviz.capture.naming import namespaces
 from gradviz.capture.target_name import parse_target
 from gradviz.capture.walker import capture
 from gradviz.cli.target import Source
@@ -80,8 +79,7 @@ def _use_library(seen: Seen, live: Live, path: Path) -> None:
 def _walk_there(live: Live, model: torch.nn.Module | None) -> Graph:
     """Call `walk` among the variables of the frame that called backward, where a user would write it."""
     assert live.frame is not None, "programs of the corpus call backward() or autograd.grad"
-    local, *_ = namespaces(live.frame)
-    scope = {**local, "_outputs": live.outputs, "_model": model}
+    scope = {**live.frame.f_locals, "_outputs": live.outputs, "_model": model}
     graph = eval("__import__('gradviz').walk(_outputs, model=_model)", live.frame.f_globals, scope)
     assert isinstance(graph, Graph)
     return graph

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,6 +15,9 @@ WIDEST, TALLEST = 2000, 2600  # px, of a picture that nobody asked to be larger
 SLACK = 0.6  # px: places are written with one decimal
 CHARACTER = 0.602  # width of one, as a part of the font's size: DejaVu Sans Mono
 SIZE, STRONG = 11.0, 12.0  # px, of plain and of strong text in boxes
+HEAD = 7.0  # px, of an arrow, which the line ends before
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_COMMAND = re.compile(r"[MCV][^MCV]*")
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -25,19 +29,26 @@ class Box(NamedTuple):
     texts: tuple[str, ...] = ()
 
 
+class Wire(NamedTuple):
+    begin: tuple[float, float]
+    end: tuple[float, float]
+
+
 class Drawn(NamedTuple):
     width: float
     height: float
     boxes: tuple[Box, ...]
     frames: tuple[Box, ...]
+    wires: tuple[Wire, ...]
 
 
 def read(svg: str) -> Drawn:
-    """The boxes (with the legend's) and frames of a picture."""
+    """The boxes (with the legend's), frames and wires of a picture."""
     root = ElementTree.fromstring(svg)
     parts = {one.get("class"): one for one in root.findall(f"{_SVG}g")}
-    boxes = tuple(_boxes(parts.get("gv-b")))
-    return Drawn(float(root.get("width", 0)), float(root.get("height", 0)), boxes, tuple(_boxes(parts.get("gv-f"))))
+    boxes, frames = (tuple(_boxes(parts.get(name))) for name in ("gv-b", "gv-f"))
+    wires = tuple(_wires(parts.get("gv-e")))
+    return Drawn(float(root.get("width", 0)), float(root.get("height", 0)), boxes, frames, wires)
 
 
 def _boxes(part: ElementTree.Element | None) -> Iterator[Box]:
@@ -47,6 +58,22 @@ def _boxes(part: ElementTree.Element | None) -> Iterator[Box]:
             x, y, width, height = (float(rect.get(name, 0)) for name in ("x", "y", "width", "height"))
             texts = tuple(text.text or "" for text in group.findall(f"{_SVG}text"))
             yield Box(x, y, x + width, y + height, texts)
+
+
+def _wires(part: ElementTree.Element | None) -> Iterator[Wire]:
+    """Where the paths begin and end. They are made of M, C and V with absolute places."""
+    for path in part.findall(f"{_SVG}path") if part is not None else ():
+        data = path.get("d", "")
+        numbers = [float(one) for one in _NUMBER.findall(data)]
+        begin = numbers[0], numbers[1]
+        last = _COMMAND.findall(data)[-1]
+        yield Wire(begin, (begin[0] if "C" not in data else _last_x(data), float(_NUMBER.findall(last)[-1])))
+
+
+def _last_x(data: str) -> float:
+    """The x of the last curve: what follows it runs straight down or up."""
+    curves = [command for command in _COMMAND.findall(data) if command[0] == "C"]
+    return float(_NUMBER.findall(curves[-1])[-2])
 
 
 def too_large(drawn: Drawn) -> str:
@@ -67,8 +94,20 @@ def faults(drawn: Drawn) -> list[str]:
     for one in every:
         if min(one.left, one.top) < 0 or one.right > drawn.width or one.bottom > drawn.height:
             found.append(f"{one.texts or 'a frame'} lies outside the picture")
+    found += [f"a wire ends at {end}, away from any box" for end in _loose_ends(drawn)]
     found += [f"{text!r} is wider than its box" for one in drawn.boxes for text in one.texts if _wider(text, one)]
     return found
+
+
+def _loose_ends(drawn: Drawn) -> Iterator[tuple[float, float]]:
+    sides = np.array([box[:4] for box in drawn.boxes]).reshape(-1, 4)
+    for wire in drawn.wires:
+        for x, y in wire:
+            outside = np.maximum(
+                np.maximum(sides[:, 0] - x, x - sides[:, 2]), np.maximum(sides[:, 1] - y, y - sides[:, 3])
+            )
+            if not len(sides) or outside.min() > HEAD:
+                yield x, y
 
 
 def _shrunk(boxes: tuple[Box, ...]) -> np.ndarray:

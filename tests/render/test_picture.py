@@ -273,6 +273,21 @@ def test_a_loop_is_drawn_beside_its_box(direction: Direction) -> None:
     assert [words.text for words in made.wire_words if words] == ["×2"]
 
 
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("layout", ["dot", "layered"])
+def test_lines_of_a_box_with_a_loop_end_at_the_box(direction: Direction, layout: LayoutEngine) -> None:
+    """The room for the loop is none of the box: of many lines, the outer ones once began beside it."""
+    nodes = tuple(Node(i, "ExpBackward0") for i in range(9))
+    edges = (Edge(0, 0, 0, 0, 2), *(Edge(i, 0, 0, 0) for i in range(1, 9)))
+    made = picture(Graph(nodes, tuple(sorted(edges))), Options(direction=direction, layout=layout))
+    assert sum(source == target for source, target in made.wire_ends) == 1
+    for i, (source, target) in enumerate(made.wire_ends):
+        if source != target:
+            x, y = made.curves.points[made.curves.starts[i]]
+            rect = made.blocks[source].rect
+            assert rect.x - 1 <= x <= rect.x + rect.width + 1 and rect.y - 1 <= y <= rect.y + rect.height + 1
+
+
 @pytest.mark.parametrize(("deep", "warned"), [(1.0, False), (30e6, True)])
 def test_a_drawing_that_browsers_do_not_show_to_its_end_says_so_at_its_top(deep: float, warned: bool) -> None:
     def placer(drawing: Drawing) -> Placement:
