@@ -19,12 +19,13 @@ from gradviz.graph import Graph, Node, SourceLine, TensorInfo
 class OutlineRow(NamedTuple):
     """One module, one backward function, one line of code, or what lies outside of modules.
 
-    `depth` is the indentation. `path` and `type` name a module, `line` a line of code; both are empty for what lies outside.
-    `alike` modules of one structure are in this row, of which only the first was opened. `parameters` counts elements,
-    `nbytes` the bytes held for backward.
+    `depth` is the indentation, `around` the path of the module whose row it is indented under. `path` and `type` name a
+    module, `line` a line of code; both are empty for what lies outside. `alike` modules of one structure are in this row, of
+    which only the first was opened. `parameters` counts elements, `nbytes` the bytes held for backward.
     """
 
     depth: int
+    around: str = ""
     node: Node | None = None  # a row of a single backward function
     path: str = ""
     type: str = ""
@@ -51,20 +52,23 @@ def modules(graph: Graph, *, every: bool = False, ops: bool = False) -> Iterator
             own.setdefault(graph.nodes[node].scope, []).append(node)
     place = {node: i for i, node in enumerate(forward_order(graph))}
     top = [i for i, scope in enumerate(graph.scopes) if scope.parent is None]
-    stack: list[tuple[int, _Group | int]] = [(0, group) for group in reversed(_groups(graph, tree, [top], every))]
+    stack: list[tuple[int, str, _Group | int]] = [
+        (0, "", group) for group in reversed(_groups(graph, tree, [top], every))
+    ]
     while stack:
-        depth, item = stack.pop()
+        depth, around, item = stack.pop()
         if isinstance(item, int):
-            yield _op_row(graph, item, depth, held)
+            yield _op_row(graph, item, depth, held, around)
             continue
-        yield _module_row(graph, tree, item, depth, held, sizes)
+        yield _module_row(graph, tree, item, depth, held, sizes)._replace(around=around)
         if item.alike > 1:
             continue
         inside: list[_Group | int] = list(_groups(graph, tree, [tree.children[scope] for scope in item.scopes], every))
         if ops and len(item.scopes) == 1:
             inside += own.get(item.scopes[0], [])
             inside.sort(key=lambda one: place[one] if isinstance(one, int) else tree.place[one.scopes[0]])
-        stack.extend((depth + 1, one) for one in reversed(inside))
+        path = tree.scopes[item.scopes[0]].path
+        stack.extend((depth + 1, path, one) for one in reversed(inside))
     outside = own.get(None, [])
     if outside:
         used = {edge.producer for node in outside for edge in graph.inputs(node)}
@@ -74,10 +78,10 @@ def modules(graph: Graph, *, every: bool = False, ops: bool = False) -> Iterator
             yield from (_op_row(graph, node, 1, held) for node in outside)
 
 
-def _op_row(graph: Graph, node: int, depth: int, held: list[int]) -> OutlineRow:
+def _op_row(graph: Graph, node: int, depth: int, held: list[int], around: str = "") -> OutlineRow:
     record = graph.nodes[node]
     output = record.outputs[0] if record.outputs else None
-    return OutlineRow(depth, node=record, ops=1, output=output, nbytes=held[node])
+    return OutlineRow(depth, around, record, ops=1, output=output, nbytes=held[node])
 
 
 class _Group(NamedTuple):

@@ -144,18 +144,21 @@ class Partition:
             column(self.graph.edges, "output"),
         )
         shared = self._shared(new)
-        nodes = (
+        nodes = [
             self._group(i, box, inside, facts, shared.get(box, {}))
             if box in self.parts
             else self._single(i, inside[0], new)
             for i, (box, inside) in enumerate(members.items())
-        )
+        ]
+        groups = [node for node in nodes if node.group is not None and node.group.nodes]
+        kinds = {node.id: {info: place for place, info in enumerate(node.outputs)} for node in groups}
+        left = _Left(kinds, new, facts.outputs)
         return replace(
             self.graph,
             nodes=tuple(nodes),
-            edges=tuple(self._edges(new)),
-            leaves=tuple(self._leaf(leaf, new) for leaf in self.graph.leaves if self._is_single(leaf.node)),
-            roots=tuple(self._root(root, new) for root in self.graph.roots),
+            edges=tuple(self._edges(new, left)),
+            leaves=tuple(self._leaf(leaf, new, left) for leaf in self.graph.leaves if self._is_single(leaf.node)),
+            roots=tuple(self._root(root, new, left) for root in self.graph.roots),
             backward=(),  # its ids are those of the original, which keeps it
             marks=(),  # likewise
             original=self.graph,
@@ -223,38 +226,56 @@ class Partition:
                     found[facts.outputs[node][output]] = None
         return tuple(found)
 
-    def _edges(self, new: Sequence[int]) -> list[Edge]:
-        """Edges between boxes; inside a box only those from one turn of a loop to another, as one edge to itself."""
+    def _edges(self, new: Sequence[int], left: _Left) -> list[Edge]:
+        """Edges between boxes, those of one kind of tensor as one; inside a box only those from one turn of a loop to another,
+        as one edge to itself."""
         made: list[Edge] = []
-        joined: dict[tuple[int, int], list[int]] = {}  # position of the first edge, and how many there are
+        joined: dict[tuple[int, int, int], list[int]] = {}  # position of the first edge, and how many there are
         turns = {box for box, part in self.parts.items() if part.count > 1}
         for use, make, output, position, count in zip(*(column(self.graph.edges, name) for name in Edge._fields)):
             consumer, producer = self.box_of[use], self.box_of[make]
             if consumer == producer and (consumer not in turns or not self._between_turns(use, make)):
                 continue
             if consumer in self.parts or producer in self.parts:
-                joined.setdefault((new[use], new[make]), [position, 0])[1] += count
+                place = 0 if consumer == producer else left.place(make, output)
+                joined.setdefault((new[use], new[make], place), [position, 0])[1] += count
             else:
                 made.append(Edge(new[use], new[make], output, position, count))
-        made += [Edge(*key, 0, position, count) for key, (position, count) in joined.items()]
-        return sorted(made, key=lambda edge: (edge.consumer, edge.position, edge.producer))
+        made += [Edge(*key, position, count) for key, (position, count) in joined.items()]
+        return sorted(made, key=lambda edge: (edge.consumer, edge.position, edge.producer, edge.output))
 
     def _between_turns(self, use: int, make: int) -> bool:
         consumer, producer = self.turn_of.get(use), self.turn_of.get(make)
         return consumer is not None and producer is not None and consumer != producer
 
-    def _leaf(self, leaf: Leaf, new: Sequence[int]) -> Leaf:
-        return leaf._replace(node=new[leaf.node], base=_moved(leaf.base, new))
+    def _leaf(self, leaf: Leaf, new: Sequence[int], left: _Left) -> Leaf:
+        return leaf._replace(node=new[leaf.node], base=_moved(leaf.base, new, left))
 
-    def _root(self, root: Root, new: Sequence[int]) -> Root:
-        output = root.output if root.node is None or self.box_of[root.node] not in self.parts else 0
+    def _root(self, root: Root, new: Sequence[int], left: _Left) -> Root:
+        output = root.output if root.node is None else left.place(root.node, root.output)
         return root._replace(
-            node=None if root.node is None else new[root.node], output=output, base=_moved(root.base, new)
+            node=None if root.node is None else new[root.node], output=output, base=_moved(root.base, new, left)
         )
 
 
-def _moved(base: Base | None, new: Sequence[int]) -> Base | None:
-    return base if base is None or base.node is None else base._replace(node=new[base.node])
+class _Left(NamedTuple):
+    """Which output of a box a tensor is that leaves it: of a group, its kind of tensor in the order that the box lists them."""
+
+    kinds: dict[int, dict[TensorInfo | None, int]]  # by group
+    new: Sequence[int]
+    outputs: Sequence[tuple[TensorInfo | None, ...]]
+
+    def place(self, node: int, output: int) -> int:
+        kinds = self.kinds.get(self.new[node])
+        if kinds is None:
+            return output
+        return kinds.get(self.outputs[node][output], 0) if output < len(self.outputs[node]) else 0
+
+
+def _moved(base: Base | None, new: Sequence[int], left: _Left) -> Base | None:
+    if base is None or base.node is None:
+        return base
+    return base._replace(node=new[base.node], output=left.place(base.node, base.output))
 
 
 def _elements(tensor: TensorInfo) -> int:

@@ -32,8 +32,13 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
     """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all; `hidden` leaves are not drawn."""
     yield counts_line(graph)
     if graph.groups:
-        inside = labels.plural(sum(len(group.nodes) for group in graph.groups), "node")
-        yield f"folded: {labels.plural(len(graph.groups), 'group')} for {inside}"
+        inside = [node for group in graph.groups for node in group.nodes]
+        known = graph.original.leaf_of if graph.original is not None else {}
+        leaves = sum(node in known for node in inside)
+        words = labels.plural(len(inside) - leaves, "backward function" if known else "node")
+        if leaves:
+            words += f" and {labels.plural(leaves, 'leaf', 'leaves')}"
+        yield f"folded: {labels.plural(len(graph.groups), 'group')} for {words}"
         if graph.original is not None:
             yield more_line(deeper(graph))
     if split:

@@ -6,6 +6,7 @@ Everything here returns one line of plain text. Each format escapes that text it
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -141,6 +142,11 @@ def state_text(state: SavedState) -> str:
 def names_text(names: Iterable[str]) -> str:
     """Every name of one tensor: `w`, or `a = b` when it is tied under two."""
     return " = ".join(clip(name, 80) for name in names if name.strip())
+
+
+def relative(text: str, around: str) -> str:
+    """Names inside a module as one says them there: `fc.weight` for `net.fc.weight` inside `net`."""
+    return re.sub(rf"(?<![\w.\]]){re.escape(around)}\.", "", text) if around and around in text else text
 
 
 def op_name(node: Node) -> str:

@@ -6,6 +6,7 @@ two such cells. This module knows nothing of boxes or formats.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from rich.cells import cell_len
@@ -16,6 +17,7 @@ FONTS = ("DejaVu Sans Mono", "Menlo", "Consolas", "Liberation Mono", "monospace"
 ADVANCE = 0.602  # em; DejaVu Sans Mono and Menlo, the widest of FONTS
 ASCENT = 0.76  # em above the baseline that capitals and digits fill, measured on the same fonts
 ELLIPSIS = "…"
+_NUMBER = re.compile(r"\d(?:[\d,.]*\d)?")
 
 
 @lru_cache(maxsize=65536)
@@ -50,14 +52,23 @@ def is_measured(text: str) -> bool:
 def shorten(text: str, limit: int) -> str:
     """The text in at most `limit` cells: its two ends, with an ellipsis for what was left out in between.
 
+    A number is left out as a whole, since a part of it would be another number.
+
     >>> shorten("encoder.layers.11.self_attn.out_proj", 16)
     'encoder…out_proj'
+    >>> shorten("embedding, 109,483,778 parameters", 26)
+    'embedding, … parameters'
     """
     if cells(text) <= limit:
         return text
     room = max(limit - 1, 0)
     tail = _fitting(text[::-1], (room + 1) // 2)[::-1]
     head = _fitting(text, room - cells(tail))
+    for found in _NUMBER.finditer(text):
+        if found.start() < len(head) < found.end():
+            head = text[: found.start()]
+        if found.start() < len(text) - len(tail) < found.end():
+            tail = text[found.end() :]
     return f"{head}{ELLIPSIS}{tail}"
 
 

@@ -10,7 +10,7 @@ from gradviz.analysis import outline
 from gradviz.analysis.outline import OutlineRow
 from gradviz.graph import Graph
 from gradviz.render import labels
-from gradviz.render.metrics import cells
+from gradviz.render.metrics import cells, shorten
 from gradviz.render.options import Options
 
 
@@ -34,6 +34,8 @@ FOR_MODULES = ("calls", "ops", "parameters", "output", "saved")
 FOR_LINES = ("ops", "saved", "made")
 
 
+GAP = 2  # cells between two columns
+NAME_KEEPS = 26  # cells, gap included
 OPS_UP_TO = 100
 """Nodes of a graph whose outline lists the backward functions of each module too."""
 
@@ -91,23 +93,54 @@ def title(graph: Graph, row: OutlineRow) -> str:
     if row.node is not None:
         leaves = [graph.leaf_of[edge.producer] for edge in graph.inputs(row.node.id) if edge.producer in graph.leaf_of]
         words = [labels.op_name(row.node), labels.names_text(row.node.names), *map(labels.leaf_title, leaves)]
-        return "  ".join(word for word in words if word)
+        return labels.relative("  ".join(word for word in words if word), row.around)
     if row.line is not None:
         return f"{labels.source_text(row.line)}  {labels.clip(row.line.text.strip(), 60)}".rstrip()
     if not row.type:
         return "outside every module" if not row.made else "no line recorded"
-    name = labels.one_line(f"{row.path} {row.type}".strip())
+    name = labels.relative(labels.one_line(f"{row.path} {row.type}".strip()), row.around)
     return f"{name}, {labels.alike(row.alike)}" if row.alike > 1 else name
 
 
-def text_lines(made: Table) -> Iterator[str]:
-    """The table as aligned plain text."""
-    widths = [max(map(cells, column)) for column in zip(made.heading, *made.rows)]
+def text_lines(made: Table, width: int = 0) -> Iterator[str]:
+    """The table as aligned plain text. In `width` cells (0: any) the first column gives way: its names are shortened."""
+    if width and sum(_widths(made)) - GAP > width:
+        made = _with_one_dtype(made)
+    widths = _widths(made)
+    if width:
+        widths[0] = min(widths[0], max(width + GAP - sum(widths[1:]), NAME_KEEPS))
     for row in (made.heading, *made.rows):
-        yield "  ".join(_cell(text, wide, number) for text, wide, number in zip(row, widths, made.numbers)).rstrip()
+        row = (_shortened(row[0], widths[0] - GAP), *row[1:])
+        yield "".join(
+            _cell(text, wide - GAP, number) + " " * GAP for text, wide, number in zip(row, widths, made.numbers)
+        ).rstrip()
     if made.notes:
         yield ""
         yield from made.notes
+
+
+def _widths(made: Table) -> list[int]:
+    """Cells that each column takes, with the gap behind it."""
+    return [max(map(cells, column)) + GAP for column in zip(made.heading, *made.rows)]
+
+
+def _shortened(name: str, room: int) -> str:
+    inside = name.lstrip()
+    indent = len(name) - len(inside)
+    return " " * indent + shorten(inside, max(room - indent, 8))
+
+
+def _with_one_dtype(made: Table) -> Table:
+    """The same table with a dtype that all outputs share said once below it."""
+    if "output" not in made.heading:
+        return made
+    at = made.heading.index("output")
+    dtypes = {row[at].rpartition(" ")[2] for row in made.rows if row[at]}
+    if len(dtypes) != 1:
+        return made
+    (dtype,) = dtypes
+    rows = [(*row[:at], row[at].removesuffix(f" {dtype}"), *row[at + 1 :]) for row in made.rows]
+    return made._replace(rows=rows, notes=(f"output: {dtype} in every row", *made.notes))
 
 
 def _cell(text: str, wide: int, number: bool) -> str:

@@ -39,8 +39,8 @@ class Box(NamedTuple):
     """One rectangle. `id` is its index in `Scene.boxes`.
 
     `lines` are ready to print, single lines: the title first, the rest in smaller or muted text. `flags` are words such
-    as "freed", to be marked as a warning. `names` are those of a node. `about` is the record that is drawn when that is not
-    the node itself; `subject` gives either.
+    as "freed", to be marked as a warning. `names` are those of a node, as `lines` has them: relative to the frame around.
+    `about` is the record that is drawn when that is not the node itself; `subject` gives either.
     """
 
     id: int
@@ -180,13 +180,20 @@ class _Drafter:
             leaf = leaf_of.get(node.id)
             if leaf is None:
                 held = self.heat.nbytes[node.id] if self.heat is not None else 0
-                lines = box_text.node_lines(self.graph, node, attributes=self.options.attributes, held=held)
+                around = self._path(node.scope)
+                attributes = self.options.attributes
+                lines = box_text.node_lines(self.graph, node, attributes=attributes, held=held, around=around)
                 lines = self._with_arrival(lines, node.id)
                 kind = self._kind(node)
-                self.box_of[node.id] = self._add(kind, lines, node.id, None, self._flags(node), node.scope, node.names)
+                names = tuple(labels.relative(name, around) for name in node.names)
+                self.box_of[node.id] = self._add(kind, lines, node.id, None, self._flags(node), node.scope, names)
             elif not hidden and node.id not in self.split:
                 users = [edge.consumer for edge in self.graph.consumers(node.id)]
                 self.box_of[node.id] = self._draw_leaf(leaf, users)
+
+    def _path(self, scope: int | None) -> str:
+        """The module whose frame is around a box in this scope."""
+        return "" if scope is None else self.graph.scopes[scope].path
 
     def _kind(self, node: Node) -> BoxKind:
         step = self.heat.step(node.id) if self.heat is not None else self._norm_step(node.id)
@@ -206,7 +213,7 @@ class _Drafter:
         flags = self._flags(self.graph.nodes[leaf.node])
         scope = self.frames.around(users) if leaf.kind == "parameter" else None
         step = self._norm_step(leaf.node)
-        lines = self._with_arrival(box_text.leaf_lines(leaf, uses), leaf.node)
+        lines = self._with_arrival(box_text.leaf_lines(leaf, uses, self._path(scope)), leaf.node)
         return self._add(HEAT[step - 1] if step else "leaf", lines, leaf.node, leaf, flags, scope)
 
     def _flags(self, node: Node) -> tuple[str, ...]:
@@ -247,12 +254,19 @@ class _Drafter:
             )
             if not edge.count:
                 return
-        words = [f"output {edge.output}"] if edge.producer in self.several else []
+        words = [self._which(edge.producer, edge.output)] if edge.producer in self.several else []
         if edge.count > 1:
             words.append(labels.again(edge.count))
         words += labels.mark_words(self.marked.edges.get((edge.consumer, edge.producer), ()))
         source = self._source(edge.producer, edge.consumer)
         self._link(source, self.box_of.get(edge.consumer), "data", " ".join(words), edge.count)
+
+    def _which(self, node: int, output: int) -> str:
+        """Which output of several a link comes from: a folded box lists its kinds of tensors, which have no number of their own."""
+        record = self.graph.nodes[node]
+        if record.group is None or output >= len(record.outputs):
+            return f"output {output}"
+        return labels.tensor_line(record.outputs[output])
 
     def _draw_saved(self) -> None:
         """A box for each saved tensor. A saved leaf has its box already, and is only linked to who saved it."""
@@ -300,7 +314,7 @@ class _Drafter:
             flags = labels.mark_words(self.marked.outputs.get(root.name, ()) if root.node is None else ())
             box = self._add("output", box_text.root_lines(root), root.node, root, flags)
             if root.node is not None:
-                label = f"output {root.output}" if root.node in self.several else ""
+                label = self._which(root.node, root.output) if root.node in self.several else ""
                 self._link(self._source(root.node, None), box, label=label)
                 if root.base is None:
                     self.bases.setdefault((root.node, root.output), box)
@@ -319,7 +333,7 @@ class _Drafter:
         if (base.node, base.output) not in self.bases:
             box = self._add("base", box_text.base_lines(base), base.node, base)
             self.bases[base.node, base.output] = box
-            label = f"output {base.output}" if base.node in self.several else ""
+            label = self._which(base.node, base.output) if base.node in self.several else ""
             self._link(self.box_of.get(base.node), box, label=label)
         return self.bases[base.node, base.output]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gradviz.layout.model import Rect
 from gradviz.render.geometry import Tone, Words
 from gradviz.render.labels import names_text, one_line
-from gradviz.render.metrics import shorten, text_width
+from gradviz.render.metrics import cells, shorten, text_width
 from gradviz.render.page import NOTE_SIZE
 from gradviz.render.scene import Box
 
@@ -22,6 +22,7 @@ PAD_X, PAD_Y = 10.0, 5.0
 BASELINE = 11.5  # of a line, below its upper edge
 MAX_CELLS = 48  # longer lines are shortened in the middle; the tooltip has them in full
 FRAME_CELLS = 64  # a module's name, class, parameters and output, as a rule
+FRAME_NAME = 16  # cells that a module's name keeps beside the other facts in its title
 FRAME_TITLE = 18.0
 
 
@@ -85,7 +86,9 @@ def placed(sized: Sized, rect: Rect) -> tuple[Words, ...]:
 
 def frame_title(title: str) -> tuple[str, float]:
     """A frame's title as it is drawn, and its width."""
-    short = shorten(one_line(title), FRAME_CELLS)
+    name, comma, facts = one_line(title).partition(", ")
+    room = FRAME_CELLS - cells(comma + facts)
+    short = shorten(name, room) + comma + facts if room >= FRAME_NAME else shorten(name + comma + facts, FRAME_CELLS)
     return short, text_width(short, NOTE_SIZE)
 
 

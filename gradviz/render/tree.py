@@ -151,8 +151,9 @@ class TerminalTree:
     def _outline(self, options: ConsoleOptions, limit: int) -> Iterator[Text]:
         made = table(self.graph, self.options, limit)
         styles = ["bold", *("cyan" if opened else "" for opened in made.opened)]
-        for text, style in zip_longest(text_lines(made), styles, fillvalue="dim"):
-            yield _fitted(self._line(options, (text, style)), options)
+        for text, style in zip_longest(text_lines(made, options.max_width), styles, fillvalue="dim"):
+            line = self._line(options, (text, style))
+            yield line if style == "dim" else _fitted(line, options)
         for note in ("", *footer_lines(self.graph)):
             yield self._line(options, (note, "dim"))
 

@@ -17,6 +17,8 @@ from gradviz.analysis.rows import rows
 from gradviz.analysis.scopes import ScopeTree
 from gradviz.errors import FormatError
 from gradviz.graph import Edge, Graph, Leaf, Node, Root, SavedTensor, Scope, Storage, TensorInfo, Uses
+from gradviz.render.options import Options
+from gradviz.render.scene import scene
 from tests.builders import chain, tensor
 
 VALUE = tensor(3, 4)
@@ -423,3 +425,26 @@ def test_cycles_are_those_of_brute_force(n: int, pairs: list[tuple[int, int]]) -
             reach[a] |= reach[b]
     together = {tuple(sorted(j for j in range(n) if j in reach[i] and i in reach[j])) for i in range(n)}
     assert sorted(map(tuple, cycles(n, edges))) == sorted(one for one in together if len(one) > 1)
+
+
+def test_what_leaves_a_box_keeps_its_kind() -> None:
+    """A router's scores and the hidden state leave one module, and two others take one each."""
+    scores, hidden = (TensorInfo(shape, "float32", "cpu") for shape in ((24, 4), (2, 3)))
+    scopes = (Scope("moe", "MoE", 1, None),)
+    nodes = (
+        Node(0, "AddBackward0", (hidden,), 5),
+        Node(1, "SoftmaxBackward0", (scores,), 4),
+        Node(2, "MulBackward0", (hidden,), 3),
+        Node(3, "MmBackward0", (scores,), 2, 0),
+        Node(4, "TanhBackward0", (hidden,), 1, 0),
+    )
+    edges = tuple(Edge(*ends, 0, i) for i, ends in enumerate([(0, 1), (0, 2), (1, 3), (2, 4), (3, 4)]))
+    graph = Graph(nodes, tuple(sorted(edges)), roots=(Root(0, 0, "loss", hidden),), scopes=scopes)
+    folded = graph.fold(depth=1)
+    (box,) = [node for node in folded.nodes if node.group]
+    taken = {
+        folded.nodes[edge.consumer].op: box.outputs[edge.output] for edge in folded.edges if edge.producer == box.id
+    }
+    assert taken == {"SoftmaxBackward0": scores, "MulBackward0": hidden}
+    made = scene(folded, Options())
+    assert {"(24, 4) float32", "(2, 3) float32"} <= {link.label for link in made.links}

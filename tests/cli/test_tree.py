@@ -22,9 +22,8 @@ def test_every_node_and_leaf_is_printed_plain(gradviz: Gradviz, tmp_path: Path) 
         "MulBackward0",
         "SumBackward0",
         "PowBackward0",
-        "AddmmBackward0",
-        "model.weight",
-        "model.bias",
+        "TBackward0  weight",
+        "AddmmBackward0  bias",
     ):
         assert name in result.stdout
     assert ESCAPE not in result.stdout

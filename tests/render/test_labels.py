@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import get_args
 
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 from gradviz.graph import Function, Group, Leaf, Node, NodeFlag, Root, SavedTensor, SourceLine, TensorInfo
 from gradviz.render import labels
+from gradviz.render.metrics import shorten
+from gradviz.render.sizing import frame_title
 
 FLOAT = TensorInfo((3, 4), "float32", "cpu")
 
@@ -133,3 +136,33 @@ def test_marks_that_reorder_text_are_shown_not_obeyed() -> None:
 @given(st.text(), st.integers(1, 80))
 def test_clip_keeps_the_limit(text: str, limit: int) -> None:
     assert len(labels.clip(text, limit)) <= limit
+
+
+@pytest.mark.parametrize(
+    ("text", "around", "shown"),
+    [
+        ("net.fc.weight", "net", "fc.weight"),
+        ("net.fc.weight = net.head.weight", "net", "fc.weight = head.weight"),
+        ("net.layer.1 … net.layer.2 Block, 2 alike", "net", "layer.1 … layer.2 Block, 2 alike"),
+        ("subnet.fc", "net", "subnet.fc"),
+        ("a.net.fc", "net", "a.net.fc"),
+        ("net", "net", "net"),
+        ("agent.policy", "", "agent.policy"),
+    ],
+)
+def test_names_inside_a_module(text: str, around: str, shown: str) -> None:
+    assert labels.relative(text, around) == shown
+
+
+@given(st.text("ab.,19 ", max_size=40), st.integers(1, 40))
+def test_shortening_leaves_no_part_of_a_number(text: str, limit: int) -> None:
+    short = shorten(text, limit)
+    whole = set(re.findall(r"\d(?:[\d,.]*\d)?", text))
+    assert set(re.findall(r"\d(?:[\d,.]*\d)?", short)) <= whole and len(short) <= max(limit, 1)
+
+
+def test_a_frame_shortens_the_name_and_keeps_the_numbers() -> None:
+    title, _ = frame_title(
+        "encoder.layers.0.a_very_long_name_of_a_module LongNameOfAClass, 109,483,778 parameters, (2, 3) float32"
+    )
+    assert title.endswith(", 109,483,778 parameters, (2, 3) float32") and "…" in title and len(title) <= 64

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gradviz.analysis import outline
 from gradviz.errors import FormatError
-from gradviz.graph import Graph, SourceLine
+from gradviz.graph import Graph, SourceLine, TensorInfo
+from gradviz.render.metrics import cells
 from gradviz.render.options import Options
-from gradviz.render.outline import table
+from gradviz.render.outline import table, text_lines, title
 from gradviz.render.tree import render_text
 from tests.analysis.test_fold import blocks, loop
 from tests.builders import diamond
@@ -49,7 +52,7 @@ def test_alike_siblings_are_one_row_and_repeated_calls_too() -> None:
 
 def test_small_graphs_list_the_ops_of_each_module() -> None:
     text = shown(blocks(2))
-    assert "    AddmmBackward0  blocks.0.linear.weight" in text
+    assert "AddmmBackward0  weight" in text and "blocks.0.linear" not in text
     assert "AddmmBackward0" not in shown(blocks(60), max_rows=10)
 
 
@@ -78,3 +81,27 @@ def test_columns_and_limits() -> None:
     assert table(blocks(12), Options(max_depth=1)).rows[0][0] == "Net"
     with pytest.raises(FormatError, match=r"columns cannot be 'oops'\. Valid are: calls, ops"):
         Options(columns="oops")
+
+
+@pytest.mark.parametrize("width", [70, 80])
+def test_the_path_gives_way_to_the_numbers(width: int) -> None:
+    made = table(long_names(), Options(depth="all"))
+    lines = list(text_lines(made, width))
+    assert max(map(cells, lines[: len(made.rows) + 1])) <= width < max(map(cells, text_lines(made)))
+    assert lines[0].split() == ["module", "calls", "ops", "parameters", "output", "saved"]
+    assert all("(3, 4)" in line for line in lines[1:3]) and "output: float32 in every row" in lines
+    assert "…" in lines[3]
+
+
+def test_paths_are_relative_to_the_module_around() -> None:
+    graph = blocks(12)
+    shown = [title(graph, row) for row in outline.modules(graph)][:4]
+    assert shown == ["Net", "blocks.0 Block", "linear Linear", "blocks.1 … blocks.11 Block, 11 alike"]
+
+
+def long_names() -> Graph:
+    graph = blocks(2)
+    path = "a_module_whose_name_is_much_longer_than_any_column_could_be"
+    info = TensorInfo((3, 4), "float32", "cpu")
+    scopes = tuple(scope._replace(path=scope.path.replace("blocks", path), output=info) for scope in graph.scopes)
+    return replace(graph, scopes=scopes)
