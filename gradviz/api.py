@@ -30,8 +30,8 @@ def walk(
 ) -> Graph:
     """The autograd graph behind `outputs`, as a detached `Graph`.
 
-    Operations are grouped by the module that owns their parameters, as far as that tells (`gradviz.analysis.infer`). Which
-    module was called, and from which line, only `gradviz.record` knows.
+    Operations are grouped by the module call that they seem to belong to, judged by who owns their parameters and by the order
+    in which they ran (`gradviz.analysis.infer`). Which module was called, and from which line, only `gradviz.record` knows.
 
     Args:
         outputs: a tensor, or any nesting of dict, list, tuple, namedtuple, dataclass or model output.
@@ -54,7 +54,7 @@ def walk(
     variables = namespaces(sys._getframe(1))
     owned = Owned(outermost_modules(model, variables))
     graph = capture(outputs, model=model, params=params, variables=variables, saved=saved, attribution=owned)
-    return infer_scopes(graph)
+    return infer_scopes(graph, owned.ownership)
 
 
 def flow(

@@ -1,115 +1,95 @@
-"""Guesses the modules of a graph that was not recorded, from who owns the parameters.
+"""Guesses the modules of a graph that was not recorded, from who owns the parameters and from the order in which ops ran.
 
-Knows only the graph: scopes of leaves must be there, as `gradviz.walk(loss, model=net)` writes them. What it finds is
-marked `attribution="inferred"`: it tells which parameters an operation works with, not who called it.
+Knows only the graph and what modules there are. What it finds is marked `attribution="inferred"`: nobody saw the calls.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from gradviz.analysis.scopes import ScopeTree
-from gradviz.graph import Graph
-
-_SAME_VALUES = (
-    "T", "Transpose", "Permute", "View", "UnsafeView", "ReshapeAlias", "Expand", "Unsqueeze", "Squeeze", "Select", "Slice",
-    "Split", "SplitWithSizes", "UnsafeSplit", "Unbind", "Chunk", "AsStrided", "Alias", "Clone", "ToCopy",
-)  # fmt: skip
-_VIEWS = frozenset(f"{name}Backward{number}" for name in _SAME_VALUES for number in range(6))
-"""Operations that hand a parameter on in another shape, layout or type: what consumes them consumes the parameter."""
+from gradviz.analysis.infer_anchors import around, find_anchors
+from gradviz.analysis.infer_calls import Call, find_calls
+from gradviz.analysis.infer_extents import Extents
+from gradviz.analysis.infer_order import Order
+from gradviz.graph import Graph, Scope
+from gradviz.registered import Ownership, Registered
 
 
-def infer_scopes(graph: Graph) -> Graph:
-    """The same graph with a scope for each operation where the parameters tell one.
+def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
+    """The same graph with a scope for each operation where that can be told.
 
-    An operation belongs to the module that owns the parameters it consumes, directly or through views; with parameters of
-    several modules, to the innermost module around all of them. An operation without parameters lies between others: it
-    belongs to the innermost module around those before and those after it. Where one side has none, as before the first
-    layer and in a loss, it belongs to no module.
+    An operation belongs to the module that owns the parameters it consumes, directly or through views. Calls are intervals of
+    the order in which operations ran: what consumes parameters of a module, with nothing of other modules between, is one call,
+    or several where the same repeats. Between calls, an operation belongs to where fewest values pass from one module to another,
+    where all calls of a class agree, and where a module stands that makes such operations.
 
-    A graph that was recorded, or whose leaves have no scope, is returned as it is.
+    A graph that was recorded, or of whose leaves no module is known, is returned as it is.
 
-    >>> from gradviz.graph import Edge, Graph, Node, Scope
-    >>> scopes = (Scope("", "Net", 1, None), Scope("fc", "Linear", 1, 0))
-    >>> nodes = (Node(0, "AddmmBackward0"), Node(1, "TBackward0"), Node(2, "AccumulateGrad", scope=1))
-    >>> graph = Graph(nodes=nodes, edges=(Edge(0, 1, 0, 2), Edge(1, 2, 0, 0)), scopes=scopes)
-    >>> [node.scope for node in infer_scopes(graph).nodes]
-    [1, 1, 1]
+    >>> from gradviz.graph import Edge, Graph, Node
+    >>> nodes = (Node(0, "AddmmBackward0", sequence=1), Node(1, "TBackward0", sequence=0), Node(2, "AccumulateGrad"))
+    >>> graph = Graph(nodes=nodes, edges=(Edge(0, 1, 0, 2), Edge(1, 2, 0, 0)))
+    >>> modules = Registered("", "Net", "", None), Registered("fc", "Linear", "Linear", 0)
+    >>> found = infer_scopes(graph, Ownership(modules, {2: (1,)}))
+    >>> [found.scopes[node.scope].path for node in found.nodes]
+    ['fc', 'fc', 'fc']
     """
-    if graph.attribution == "recorded" or not graph.scopes:
+    if graph.attribution == "recorded" or not ownership.owners:
         return graph
-    scopes = _Inference(graph).scopes()
+    order = Order(graph, ownership.owners)
+    anchors = find_anchors(graph, ownership)
+    modules = ownership.modules
+    anchored = {i: at for i, node in enumerate(order.nodes) if (at := anchors.module[node]) is not None}
+
+    def depends(one: Call, other: Call) -> bool:
+        return order.leads_to(range(one.start, one.end + 1), other.start, other.end)
+
+    def uses(position: int) -> tuple[str, tuple[int, ...]]:
+        return order.stems[position], anchors.uses[order.nodes[position]]
+
+    calls = find_calls(modules, anchored, uses, depends)
+    extents = Extents(modules, order, calls, anchored)
+    extents.widen()
+    calls.extend(_silent_calls(modules, extents))
+    scopes, number = _scopes(modules, calls)
+    place: list[int | None] = [None] * len(graph.nodes)
+    for call in sorted(calls, key=lambda call: call.module):  # outer ones first
+        for position in range(call.start, call.end + 1):
+            place[order.nodes[position]] = number[call]
+    first = {call.module: number[call] for call in sorted(calls, key=lambda call: -call.start)}
+    for leaf, owners in ownership.owners.items():
+        called = [one for owner in owners for one in around(modules, owner) if one in first]
+        place[leaf] = first[called[0]] if called else None
     nodes = tuple(
-        node if node.scope == scope else node._replace(scope=scope) for node, scope in zip(graph.nodes, scopes)
+        node if node.scope == scope else node._replace(scope=scope) for node, scope in zip(graph.nodes, place)
     )
-    return replace(graph, nodes=nodes, attribution="inferred")
+    return replace(graph, nodes=nodes, scopes=scopes, attribution="inferred")
 
 
-_SEVERAL = -1  # modules that nothing contains
+def _silent_calls(modules: tuple[Registered, ...], extents: Extents) -> list[Call]:
+    """Calls of modules without parameters: positions side by side that the same module made in the same call."""
+    found: list[Call] = []
+    last: tuple[Call, int] | None = None
+    for position in sorted(extents.made_by):
+        around, module = extents.made_by[position]
+        if last == (around, module) and found and found[-1].end == position - 1:
+            found[-1].end = position
+        else:
+            call = Call(module, position, position, [])
+            call.parent = around
+            found.append(call)
+        last = around, module
+    return found
 
 
-class _Inference:
-    """One graph. Scopes are ids, None means that no parameter tells."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._tree = ScopeTree(graph)
-        self._around: dict[tuple[int, int], int] = {}
-
-    def scopes(self) -> list[int | None]:
-        """The scope of each node."""
-        owned, before = self._from_the_leaves()
-        return [scope if scope != _SEVERAL else None for scope in self._from_the_roots(owned, before)]
-
-    def _from_the_leaves(self) -> tuple[list[int | None], list[int | None]]:
-        """Scopes of the leaves, of the views of one, and of the operations that consume either; and for every node what is
-        around the owned nodes that it was computed from."""
-        nodes, join = self._graph.nodes, self._join
-        owned: list[int | None] = [node.scope for node in nodes]
-        before = list(owned)
-        parameter = [scope is not None for scope in owned]
-        for i in reversed(self._graph.order):
-            inputs = self._graph.inputs(i)
-            if not inputs:
-                continue
-            mine = earlier = None
-            for edge in inputs:
-                if parameter[edge.producer]:
-                    mine = join(mine, owned[edge.producer])
-                else:
-                    earlier = join(earlier, before[edge.producer])
-            if mine is not None:
-                owned[i] = before[i] = mine
-                parameter[i] = len(inputs) == 1 and nodes[i].op in _VIEWS
-            else:
-                before[i] = earlier
-        return owned, before
-
-    def _from_the_roots(self, owned: list[int | None], before: list[int | None]) -> list[int | None]:
-        """With scopes for the nodes between owned ones: around what came before and what comes after."""
-        join, scopes = self._join, list(owned)
-        after: list[int | None] = [None] * len(scopes)
-        for i in self._graph.order:
-            inputs = self._graph.inputs(i)
-            if owned[i] is not None:
-                after[i] = owned[i]
-            elif inputs and before[i] is not None and after[i] is not None:
-                scopes[i] = join(before[i], after[i])
-            later = after[i]
-            for edge in inputs:
-                after[edge.producer] = join(after[edge.producer], later)
-        return scopes
-
-    def _join(self, one: int | None, other: int | None) -> int | None:
-        """The innermost scope around both; the other where one is unknown."""
-        if one == other or other is None:
-            return one
-        if one is None or other == _SEVERAL:
-            return other
-        if one == _SEVERAL:
-            return one
-        found = self._around.get((one, other))
-        if found is None:
-            common = self._tree.common({one, other})
-            found = self._around[one, other] = _SEVERAL if common is None else common
-        return found
+def _scopes(modules: tuple[Registered, ...], calls: list[Call]) -> tuple[tuple[Scope, ...], dict[Call, int]]:
+    """Calls as scopes, in the order they began, outer ones first."""
+    made: list[Scope] = []
+    number: dict[Call, int] = {}
+    times: dict[int, int] = {}
+    for call in sorted(calls, key=lambda call: (call.start, call.module)):
+        module = modules[call.module]
+        times[call.module] = times.get(call.module, 0) + 1
+        number[call] = len(made)
+        parent = number[call.parent] if call.parent is not None else None
+        made.append(Scope(module.path, module.type, times[call.module], parent, module.parameters))
+    return tuple(made), number

@@ -1,10 +1,11 @@
-"""Which module owns each leaf, for a graph that was not recorded.
+"""Which modules own each leaf, for a graph that was not recorded.
 
-Gives scopes to the leaves only. `gradviz.analysis.infer` concludes from them where the operations belong.
+Gives no scopes. `gradviz.analysis.infer` concludes from who owns what, in which module every operation ran.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from itertools import repeat
 from typing import Literal
@@ -14,60 +15,61 @@ import torch
 from gradviz.capture.attribution import Found, Places
 from gradviz.capture.module_calls import elements
 from gradviz.capture.objects import joined, members, parameters
-from gradviz.graph import Scope
+from gradviz.registered import Ownership, Registered
 
 _NEVER_CALLED = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
+_LABELS = {"label", "labels", "targets"}  # arguments of a forward that computes a loss
 
 
 class Owned:
-    """Attribution by ownership. `modules` are the outermost ones with their paths, the first that owns a parameter wins."""
+    """Attribution by ownership. `modules` are the outermost ones with their paths. Holds no tensor once a walk has asked."""
 
     kind: Literal[""] = ""  # the scopes of operations are still to be inferred
 
     def __init__(self, modules: Sequence[tuple[str, torch.nn.Module]]) -> None:
-        self._owner: dict[int, torch.nn.Module] = {}  # by parameter
-        self._around: dict[torch.nn.Module, torch.nn.Module | None] = {}
-        self._paths: dict[torch.nn.Module, str] = {}
+        self._registered: list[Registered] = []
+        self._owners: dict[int, list[int]] = {}  # by parameter
+        self._seen: set[torch.nn.Module] = set()
+        self.ownership = Ownership((), {})
+        """What the walk found: there once it has asked for places."""
         for path, module in modules:
             self._add(path, module)
 
     def places(self, found: Found) -> Places:
-        owners = {node: self._owner.get(id(variable)) for node, variable in found.variables.items()}
-        used: set[torch.nn.Module] = set()
-        for owner in owners.values():
-            while owner is not None and owner not in used:
-                used.add(owner)
-                owner = self._around[owner]
-        scopes: dict[torch.nn.Module, int] = {}
-        for module in self._paths:  # outer modules come before inner ones
-            if module in used:
-                scopes[module] = len(scopes)
-        scope_of: list[int | None] = [None] * len(found.sequences)
-        for node, owner in owners.items():
-            scope_of[node] = scopes[owner] if owner is not None else None
-        return Places(tuple(self._scope(module, scopes) for module in scopes), scope_of, repeat(None), repeat(None))
+        owners = {node: tuple(self._owners.get(id(variable), ())) for node, variable in found.variables.items()}
+        self.ownership = Ownership(tuple(self._registered), {node: of for node, of in owners.items() if of})
+        return Places((), repeat(None, len(found.sequences)), repeat(None), repeat(None))
 
     def _add(self, path: str, root: torch.nn.Module) -> None:
-        stack: list[tuple[str, torch.nn.Module, torch.nn.Module | None]] = [(path, root, None)]
+        stack: list[tuple[str, torch.nn.Module, int | None]] = [(path, root, None)]
         while stack:
             path, module, around = stack.pop()
-            if module in self._paths:
+            if module in self._seen:
                 continue
-            called = module if around is None or not issubclass(type(module), _NEVER_CALLED) else around
-            if called is module:
-                self._paths[module] = path
-                self._around[module] = around
+            self._seen.add(module)
+            called = around
+            if around is None or not issubclass(type(module), _NEVER_CALLED):
+                called = len(self._registered)
+                self._registered.append(_registered(path, module, around))
             for _, parameter in members(module, "_parameters"):
-                self._owner.setdefault(id(parameter), called)
+                if called is not None:
+                    self._owners.setdefault(id(parameter), []).append(called)
             children = [(joined(path, name), child, called) for name, child in members(module, "_modules")]
             stack.extend(reversed(children))
 
-    def _scope(self, module: torch.nn.Module, scopes: dict[torch.nn.Module, int]) -> Scope:
-        around = self._around[module]
-        return Scope(
-            path=self._paths[module],
-            type=type(module).__name__,
-            call=1,
-            parent=scopes[around] if around is not None else None,
-            parameters=elements(parameters(module)),
-        )
+
+def _registered(path: str, module: torch.nn.Module, parent: int | None) -> Registered:
+    kind = type(module)
+    runs = next((one for one in kind.__mro__ if "forward" in vars(one)), torch.nn.Module)
+    is_torchs = runs.__module__.startswith("torch.nn.modules.") and runs is not torch.nn.Module
+    base = runs.__name__ if is_torchs else ""
+    if kind.__name__ == "NonDynamicallyQuantizableLinear":  # attention multiplies by its weight and never calls it
+        base = kind.__name__
+    return Registered(path, kind.__name__, base, parent, elements(parameters(module)), _takes_labels(runs))
+
+
+def _takes_labels(kind: type) -> bool:
+    try:
+        return not _LABELS.isdisjoint(inspect.signature(kind.forward).parameters)  # type: ignore[attr-defined]
+    except (TypeError, ValueError, AttributeError):
+        return False

@@ -1,0 +1,120 @@
+"""Which operations work with parameters, and of which module: what is certain before anything is inferred."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from gradviz.analysis.infer_layers import ELEMENTWISE, VIEWS
+from gradviz.graph import Graph
+from gradviz.registered import Ownership, Registered
+
+_RESHAPING = ELEMENTWISE | {
+    "Sqrt",
+    "Log",
+    "Softplus",
+    "Softmax",
+    "LinalgVectorNorm",
+    "Norm",
+    "WeightNormInterface",
+    "Cat",
+}
+_NEVER_CALLED = "NonDynamicallyQuantizableLinear"
+
+
+class Anchors(NamedTuple):
+    """By node id: the module whose parameters an operation works with, or None; and the leaves that they are."""
+
+    module: list[int | None]
+    uses: list[tuple[int, ...]]
+
+
+def find_anchors(graph: Graph, ownership: Ownership) -> Anchors:
+    """Operations that consume parameters, directly or through what is computed from parameters alone, as views of them are.
+
+    With parameters of several modules, an operation belongs to the innermost module around all of them. A parameter that several
+    modules hold is taken for the one that fits the operation and its neighbours.
+    """
+    uses = _uses(graph, ownership)
+    module: list[int | None] = [None] * len(graph.nodes)
+    shared: list[int] = []
+    for i, leaves in enumerate(uses):
+        if leaves and all(len(ownership.owners[leaf]) == 1 for leaf in leaves):
+            module[i] = common(ownership.modules, [ownership.owners[leaf][0] for leaf in leaves])
+        elif leaves:
+            shared.append(i)
+    _place_shared(graph, ownership, uses, module, shared)
+    for i, at in enumerate(module):
+        while at is not None and ownership.modules[at].base == _NEVER_CALLED:
+            at = module[i] = ownership.modules[at].parent
+    return Anchors(module, uses)
+
+
+def around(modules: Sequence[Registered], module: int | None) -> Iterator[int]:
+    """A module and all that contain it, inner first."""
+    while module is not None:
+        yield module
+        module = modules[module].parent
+
+
+def common(modules: Sequence[Registered], some: Sequence[int]) -> int | None:
+    """The innermost module around all of these."""
+    first, *rest = set(some)
+    outer = [set(around(modules, one)) for one in rest]
+    return next((one for one in around(modules, first) if all(one in chain for chain in outer)), None)
+
+
+def _uses(graph: Graph, ownership: Ownership) -> list[tuple[int, ...]]:
+    """The leaves that each operation works with."""
+    origin: list[tuple[int, ...]] = [()] * len(graph.nodes)  # of what is computed from parameters alone
+    uses: list[tuple[int, ...]] = [()] * len(graph.nodes)
+    for i in reversed(graph.order):
+        if i in ownership.owners:
+            origin[i] = (i,)
+        inputs = graph.inputs(i)
+        used = tuple(dict.fromkeys(leaf for edge in inputs for leaf in origin[edge.producer]))
+        if used and _is_number(graph, i):
+            continue  # a penalty on weights is no layer
+        uses[i] = used
+        if used and _reshapes(graph, i) and all(origin[edge.producer] for edge in inputs):
+            origin[i] = used
+    reaches = bytearray(len(graph.nodes))  # whether something else is computed with it
+    for i in graph.order:
+        if uses[i] and not origin[i]:
+            reaches[i] = 1
+        for edge in graph.inputs(i):
+            if reaches[i] and origin[edge.producer]:
+                reaches[edge.producer] = 1
+    return [used if reaches[i] else () for i, used in enumerate(uses)]
+
+
+def _reshapes(graph: Graph, node: int) -> bool:
+    """Whether an operation makes a parameter of parameters; any other one computes with data, even if no gradient goes there."""
+    stem = graph.nodes[node].op.partition("Backward")[0]
+    return stem in VIEWS or (stem in _RESHAPING and not graph.nodes[node].none_inputs)
+
+
+def _is_number(graph: Graph, node: int) -> bool:
+    outputs = graph.nodes[node].outputs
+    return bool(outputs) and outputs[0] is not None and outputs[0].shape == ()
+
+
+def _place_shared(
+    graph: Graph, ownership: Ownership, uses: list[tuple[int, ...]], module: list[int | None], shared: Sequence[int]
+) -> None:
+    """Decide for operations whose parameters several modules hold: an embedding looks up, the others multiply."""
+    if not shared:
+        return
+    modules, waiting = ownership.modules, set(shared)
+    order = sorted((i for i, leaves in enumerate(uses) if leaves), key=lambda i: graph.nodes[i].sequence or 0)
+    for at, i in enumerate(order):
+        if i not in waiting:
+            continue
+        near = [
+            module[j] for j in (*order[at + 1 : at + 9], *reversed(order[max(0, at - 8) : at])) if module[j] is not None
+        ]
+        looks_up = graph.nodes[i].op.startswith("Embedding")
+        choice = [one for leaf in uses[i] for one in ownership.owners[leaf]]
+        fitting = [one for one in choice if (modules[one].base == "Embedding") == looks_up] or choice
+        beside = set(around(modules, near[0])) if near else set()
+        module[i] = max(fitting, key=lambda one: (len(beside.intersection(around(modules, one))), -one))
