@@ -114,7 +114,8 @@ class Change(NamedTuple):
 
 
 class Value(NamedTuple):
-    """Non-finite elements in a tensor: `made_by` is the node that made it; `slot` says where it was found."""
+    """Non-finite elements in a tensor: `made_by` is the node that made it; `slot` says where it was found. `log_of_zero` of the
+    elements are minus infinity."""
 
     made_by: int | None
     node: int | None  # the node that saved it
@@ -122,6 +123,7 @@ class Value(NamedTuple):
     nonfinite: int
     elements: int
     names: tuple[str, ...] = ()
+    log_of_zero: int = 0
 
 
 class Values(NamedTuple):

@@ -56,7 +56,7 @@ class _Reader:
         self.read += 1
         if bad:
             known = self._walked.names.leaf(tensor)
-            self.bad.append(Value(maker, node, slot, bad, tensor.numel(), names or known))
+            self.bad.append(Value(maker, node, slot, bad, tensor.numel(), names or known, _minus_infinite(tensor)))
         elif maker is not None:
             self.finite.add(maker)
 
@@ -85,6 +85,14 @@ def nonfinite(tensor: torch.Tensor) -> int | None:
             return int(dense.numel() - torch.isfinite(dense).sum())
     except Exception:  # what a masked tensor, one of a transform, or a dtype without arithmetic does not support
         return None
+
+
+def _minus_infinite(tensor: torch.Tensor) -> int:
+    """How many elements are minus infinity, of a tensor that `nonfinite` could read."""
+    if tensor.dtype.is_complex:
+        return 0
+    with torch.no_grad():
+        return int(torch.isneginf(_dense(tensor)).sum())
 
 
 def is_zero(tensor: torch.Tensor) -> bool | None:

@@ -16,7 +16,7 @@ from gradviz.analysis.health.finding import SEVERITIES, Finding, Findings, Sever
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.evidence import Evidence
 
-FAMILIES = ("roots", "parameters", "saved", "history", "steps", "numbers", "memory", "facts")
+FAMILIES = ("roots", "parameters", "saved", "history", "steps", "nonfinite", "numbers", "memory", "facts")
 """Modules of this package that hold checks, in the order in which checks are listed."""
 
 

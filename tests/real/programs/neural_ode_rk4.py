@@ -6,7 +6,7 @@ import torch.optim as optim
 
 parser = argparse.ArgumentParser("ODE demo")
 parser.add_argument("--method", type=str, choices=["euler", "rk4"], default="rk4")
-parser.add_argument("--data_size", type=int, default=50)
+parser.add_argument("--data_size", type=int, default=250)
 parser.add_argument("--batch_time", type=int, default=10)
 parser.add_argument("--batch_size", type=int, default=10)
 parser.add_argument("--niters", type=int, default=3)
