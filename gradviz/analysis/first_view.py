@@ -43,9 +43,8 @@ class FirstView:
 
     def folded(self) -> Graph:
         """The folded graph, or the graph itself when all of it fits."""
-        graph = self._views.graph
-        if self._focus is None and self._is_small() and self._holds(graph):
-            return graph
+        if self._focus is None and self._is_small() and self._holds(self._views.original):
+            return self._views.original
         if self._focus is not None and self._nodes_in_focus() <= min(SMALL, self._page.boxes):
             in_full = self._finished(Wanted(level=self._views.deepest, focus=self._focus, every=True))
             if self._holds(in_full):

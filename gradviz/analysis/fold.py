@@ -7,6 +7,7 @@ never form a cycle other than a box with itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Literal
 
 from gradviz.analysis.first_view import FirstView, Page
@@ -48,7 +49,9 @@ def fold(
     Raises FormatError for a depth below 1 and for a path that no recorded module has.
     """
     with Stage("fold"):
-        return _fold(graph.original or graph, depth, focus, tuple(expand), Page(limit, height, holds))
+        whole = graph.original or graph
+        found = _fold(whole, depth, focus, tuple(expand), Page(limit, height, holds))
+        return found if found is whole or found.original is whole else replace(found, original=whole)
 
 
 def _fold(graph: Graph, depth: Depth, focus: str | None, expand: tuple[str, ...], page: Page) -> Graph:

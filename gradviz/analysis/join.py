@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from gradviz.analysis.branches import branches
 from gradviz.analysis.held import forward_order
 from gradviz.analysis.partition import Part, Partition, cycles
 from gradviz.graph import Edge, Graph, GroupKind, Scope, column
@@ -234,30 +235,50 @@ def _join_roles(partition: Partition, repeated: dict[int, list[int]], loops: Seq
         partition.turn_of.update(_turns(graph, nodes, turns))
         title, scope = _ops_title(graph, repeated, loop.roles), graph.nodes[nodes[0]].scope
         partition.join([*nodes, *loop.others], Part("loop", title, turns, scope, owns=False))
-    for role, nodes in repeated.items():
-        if role not in looped:
-            inside = set(nodes)
-            producers = column(graph.edges, "producer")
-            chained = any(producers[place] in inside for node in nodes for place in graph.input_places(node))
-            kind: GroupKind = "chain" if chained else "alike"
-            partition.turn_of.update({node: i for i, node in enumerate(nodes)})
-            first = graph.nodes[nodes[0]]
-            partition.join(nodes, Part(kind, first.op, len(nodes), first.scope, owns=False))
+    chained = {role for role, nodes in repeated.items() if role not in looped and _feeds_itself(graph, nodes)}
+    for role in chained:
+        nodes, first = repeated[role], graph.nodes[repeated[role][0]]
+        partition.turn_of.update({node: i for i, node in enumerate(nodes)})
+        partition.join(nodes, Part("chain", first.op, len(nodes), first.scope, owns=False))
+    alike = {role: nodes for role, nodes in repeated.items() if role not in looped and role not in chained}
+    for one in branches(partition, alike):
+        nodes = [node for role in one.roles for node in repeated[role]]
+        partition.turn_of.update({node: one.turn_of[node] for node in nodes})
+        title, scope = _branch_title(graph, repeated, one.roles), graph.nodes[nodes[0]].scope
+        partition.join(nodes, Part("alike", title, len(repeated[one.roles[0]]), scope, owns=False))
+
+
+def _feeds_itself(graph: Graph, nodes: Sequence[int]) -> bool:
+    """Whether ops of one role feed each other."""
+    inside, producers = set(nodes), column(graph.edges, "producer")
+    return any(producers[place] in inside for node in nodes for place in graph.input_places(node))
 
 
 def _ops_title(graph: Graph, repeated: dict[int, list[int]], roles: Sequence[int]) -> str:
     """The ops of one turn in data order, `MulBackward0 → AddBackward0`; only how many there are when they are many."""
     if len(roles) > 3:
         return f"{len(roles)} ops"
+    return " → ".join(_ops(graph, repeated, roles))
+
+
+def _branch_title(graph: Graph, repeated: dict[int, list[int]], roles: Sequence[int]) -> str:
+    """The ops of one branch in data order, only the first and the last where there are more: `SelectBackward0 … MulBackward0`."""
+    ops = _ops(graph, repeated, roles)
+    return f"{ops[0]} … {ops[-1]}" if len(ops) > 2 else " → ".join(ops)
+
+
+def _ops(graph: Graph, repeated: dict[int, list[int]], roles: Sequence[int]) -> list[str]:
+    """The op of each role in the order they ran first."""
     sequences = column(graph.nodes, "sequence")
     first = sorted(roles, key=lambda role: min(sequences[node] or 0 for node in repeated[role]))
-    return " → ".join(graph.nodes[repeated[role][0]].op for role in first)
+    return [graph.nodes[repeated[role][0]].op for role in first]
 
 
 def _roles(partition: Partition) -> dict[int, int]:
     """A number for each single op, equal for ops in equal surroundings: two rounds of colour refinement.
 
     A parameter that many ops use is itself, so a step of a recurrent net is known by its weights; any other leaf is only its shape.
+    Which of the many inputs of a `cat`, or of the many outputs of an `unbind`, an op has does not tell it from others.
     """
     graph = partition.graph
     colors: dict[Hashable, int] = {}
@@ -267,6 +288,7 @@ def _roles(partition: Partition) -> dict[int, int]:
 
     now = []
     single = []
+    made = column(graph.nodes, "outputs")
     facts = zip(*(column(graph.nodes, name) for name in ("op", "outputs", "scope", "source")))
     for i, (op, outputs, scope, source) in enumerate(facts):
         leaf = graph.leaf_of.get(i)
@@ -280,6 +302,8 @@ def _roles(partition: Partition) -> dict[int, int]:
             now.append(color((op, outputs, scope, (source.file, source.line) if source else None)))
             single.append(i)
     consumer, producer, output, position = (column(graph.edges, name) for name in Edge._fields[:4])
+    position = [0 if len(graph.input_places(node)) >= LEAST_OPS else at for node, at in zip(consumer, position)]
+    output = [0 if len(made[node]) >= LEAST_OPS else at for node, at in zip(producer, output)]
     for _ in range(2):
         after = list(now)
         for i in single:

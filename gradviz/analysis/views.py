@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from gradviz.analysis.alike import alike_siblings
 from gradviz.analysis.closing import Closing
+from gradviz.analysis.functions import with_functions
 from gradviz.analysis.join import Family, join_families, join_ops
 from gradviz.analysis.partition import Earlier, Partition
 from gradviz.analysis.scopes import ScopeTree
@@ -56,7 +57,8 @@ class Views:
     """Makes the views of one graph."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+        self.original = graph
+        self.graph = graph = with_functions(graph)
         self.tree = ScopeTree(graph)
         self.deepest = max(self.tree.depth, default=0) + 1
         """The level at which every op is shown."""
@@ -108,10 +110,10 @@ class Views:
             if scope in self._later:
                 continue
             if self._calls_others(scope) or len(tree.members[scope]) > FEW:
-                first.setdefault(tree.scopes[scope].type, scope)
+                first.setdefault(self._kind(scope), scope)
             else:
                 few.append(scope)
-        shown = Counter(tree.scopes[scope].type for scope in wanted.also if is_open[scope])
+        shown = Counter(self._kind(scope) for scope in wanted.also if is_open[scope])
         kinds = sorted(first, key=lambda kind: -self._ops[kind] / (1 + shown[kind]) ** 2)
         found = [Opening(self._with_only_child(first[kind]), self._ops[kind], self._is_layer(kind)) for kind in kinds]
         return [*found, Opening(tuple(few), 0)] if few else found
@@ -122,17 +124,21 @@ class Views:
     @cached_property
     def _kinds(self) -> Counter[str]:
         """How many calls there are of each class."""
-        return Counter(record.type for record, inside in zip(self.tree.scopes, self.tree.members) if inside)
+        return Counter(self._kind(scope) for scope, inside in enumerate(self.tree.members) if inside)
 
     @cached_property
     def _ops(self) -> Counter[str]:
         """How many ops there are in all calls of each class; those inside a call of the same class count once."""
         found: Counter[str] = Counter()
         for scope in self.tree.top_down:
-            record = self.tree.scopes[scope]
-            if all(self.tree.scopes[outer].type != record.type for outer in self.tree.around(record.parent)):
-                found[record.type] += len(self.tree.members[scope])
+            kind, outer = self._kind(scope), self.tree.around(self.tree.scopes[scope].parent)
+            if all(self._kind(one) != kind for one in outer):
+                found[kind] += len(self.tree.members[scope])
         return found
+
+    def _kind(self, scope: int) -> str:
+        """The class of a module; a function has none and is its own kind."""
+        return self.tree.scopes[scope].type or self.tree.scopes[scope].path
 
     def _with_only_child(self, scope: int) -> tuple[int, ...]:
         found = [scope]

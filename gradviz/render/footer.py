@@ -66,7 +66,8 @@ def more_line(found: Deeper) -> str:
         words.append(f"--depth {found.depth} (a level more)")
     if found.path is not None:
         path = shlex.quote(labels.one_line(found.path))
-        words += [f"--expand {path} (that module, too)", f"--focus {path} (that module alone)"]
+        what = "function" if found.path.endswith("()") else "module"
+        words += [f"--expand {path} (that {what}, too)", f"--focus {path} (that {what} alone)"]
     return f"to see more: {', '.join([*words, '--depth all (every op)'])}"
 
 

@@ -220,6 +220,40 @@ def test_a_long_chain_of_equal_ops_is_one_box() -> None:
     assert len(folded.nodes) < 10
 
 
+def siblings(n: int, *, normed: bool = False) -> Graph:
+    """`n` losses in a list, each of three ops, stacked. With `normed` each is divided by what all of them are used for."""
+    program = Program()
+    x = program.op("LogSoftmaxBackward0", weights=["input"])
+    ends = [program.op("NegBackward0", program.op("SelectBackward0", x)) for _ in range(n)]
+    if normed:
+        norm = program.op("StackBackward0", *ends)
+        ends = [program.op("DivBackward0", end, norm) for end in ends]
+    else:
+        ends = [program.op("MulBackward0", end) for end in ends]
+    program.op("SumBackward0", program.op("StackBackward0", *ends))
+    return program.graph()
+
+
+def test_identical_siblings_are_one_box() -> None:
+    folded = fold(siblings(30), depth=1)
+    assert titles(folded) == [("alike", "SelectBackward0 … MulBackward0", 30)]
+    (box,) = [node for node in folded.nodes if node.group]
+    assert box.group is not None and box.group.ops == 90
+    assert [edge.producer for edge in folded.edges if edge.consumer == box.id] != [box.id]  # no branch feeds another
+    assert len(folded.nodes) == 5
+
+
+def test_siblings_that_wait_for_all_of_the_others_are_a_box_of_their_own() -> None:
+    assert sorted(titles(fold(siblings(30, normed=True), depth=1))) == [
+        ("alike", "DivBackward0", 30),
+        ("alike", "SelectBackward0 → NegBackward0", 30),
+    ]
+
+
+def test_few_siblings_stay_single() -> None:
+    assert titles(fold(siblings(7), depth=1)) == []
+
+
 def test_small_graphs_are_not_folded_by_default() -> None:
     graph = blocks(4)
     assert fold(graph) is graph
