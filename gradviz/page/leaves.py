@@ -1,5 +1,7 @@
 """Where leaves stand: a parameter inside the group that all its users are in, any other leaf on the page, one of many uses per use.
 
+Parameters of a module that is called again stand in each of its calls.
+
 Knows the tree of groups, no text and no places.
 """
 
@@ -39,9 +41,21 @@ def place_leaves(groups: Groups, graph: Graph) -> LeafPlaces:
             continue
         meeting = 0 if leaf.kind != "parameter" else _meeting(groups, depth, list(users))
         beside = {_child_of(groups, depth, meeting, user) for user in users} if len(users) > SPLIT_ABOVE else ()
-        is_split = len(beside) > SPLIT_ABOVE
+        is_split = len(beside) > SPLIT_ABOVE or (
+            leaf.kind == "parameter" and _are_calls_of_one(groups, graph, list(users))
+        )
         homes[leaf.node] = tuple(users) if is_split else (meeting,)
     return LeafPlaces(homes)
+
+
+def _are_calls_of_one(groups: Groups, graph: Graph, users: list[int]) -> bool:
+    """Whether these are several calls of one module."""
+    scopes = {groups.scope[user] for user in users}
+    return (
+        len(scopes) > 1
+        and None not in scopes
+        and len({graph.scopes[scope].path for scope in scopes if scope is not None}) == 1
+    )
 
 
 def _meeting(groups: Groups, depth: list[int], users: list[int]) -> int:

@@ -5,6 +5,7 @@ Names are given relative to the group around, so that groups of one structure re
 
 from __future__ import annotations
 
+from collections import Counter
 from math import prod
 from typing import NamedTuple
 
@@ -52,6 +53,7 @@ class Texts:
         self._graph, self._groups, self._walk = graph, groups, walk
         self._known: dict[object, Text] = {}
         self.held = held_bytes(graph)
+        self._copies = Counter(cell.record for cell in walk.cells if cell.kind == COPY)
         self.sums = self._all_sums()
 
     def cell(self, cell: Cell) -> Text:
@@ -67,7 +69,10 @@ class Texts:
             leaf = self._graph.leaf_of[cell.record]
             around = self._path(cell.group)
             names = labels.names_text(_relative(name, around) for name in leaf.names)
-            text = _short(names or f"unnamed {leaf.kind}", labels.tensor_line(leaf.tensor))
+            title = names or f"unnamed {leaf.kind}"
+            if cell.kind == COPY:
+                title += f" {labels.again(self._copies[cell.record])}"
+            text = _short(title, labels.tensor_line(leaf.tensor))
             return self._known.setdefault(text, text)
         root = self._graph.roots[cell.record]
         line = labels.tensor_line(root.tensor) if root.node is not None else "no graph"
@@ -127,13 +132,16 @@ class Texts:
 
     def _all_sums(self) -> list[Sums]:
         walk, counted = self._walk, [[0, 0, 0] for _ in self._walk.groups]
+        counted_leaves: set[int] = set()
         for cell in walk.cells:
             mine = counted[cell.group]
             if cell.kind == OP:
                 mine[0] += 1
                 mine[2] += self.held[cell.record]
-            elif cell.kind == LEAF and self._graph.leaf_of[cell.record].kind == "parameter":
-                mine[1] += elements(self._graph.leaf_of[cell.record].tensor)
+            elif cell.kind in (LEAF, COPY) and cell.record not in counted_leaves:  # a copy counts where it stands first
+                counted_leaves.add(cell.record)
+                leaf = self._graph.leaf_of[cell.record]
+                mine[1] += elements(leaf.tensor) if leaf.kind == "parameter" else 0
         for at in range(len(walk.groups) - 1, 0, -1):
             for k in range(3):
                 counted[walk.parent[at]][k] += counted[at][k]

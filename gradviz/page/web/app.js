@@ -247,7 +247,8 @@ export class App {
       const left = width > 500 ? 54 : 10, room = width - left - 14;
       const k = Math.min(Math.max(room / r.w, readable), 1);
       const top = r.w * k <= room + 1 ? r.w / 2 : this.#firstRow();
-      this.fly({ k, x: left + room / 2 - top * k, y: 28 }, at_once);
+      const x = left + room / 2 - top * k;
+      this.fly({ k, x: r.w * k > room ? Math.min(left, Math.max(left + room - r.w * k, x)) : x, y: 28 }, at_once);
     } else this.fly(camera, at_once);
   }
 

@@ -110,7 +110,7 @@ export class Drawer {
     const halo = colors.halo;
     this.p.text(shown, r.x + 22 * k, y, size, colors.text, { strong: true, halo });
     const used = textWidth(shown, true) * size;
-    const free = this.model.shape(~item).into ? r.w / 2 - 28 * k : room; // edges enter in the middle
+    const free = this.model.shape(~item).into ? r.w / 2 - 24 * k : room; // edges enter in the middle
     if (type && used + (textWidth(type) + 1) * size < free) this.p.text(type, r.x + 22 * k + used + size, y, size, colors.muted, { halo });
   }
 
@@ -200,8 +200,13 @@ export class Drawer {
       for (let i = 0; i < on.length; i++) {
         if (on[i] !== wanted) continue;
         const x = ox + sheet.fx(shape.x[n + i]) * k, y = oy + sheet.fy(shape.y[n + i]) * k;
-        if (i < shape.into) this.#piece(r.x + r.w / 2, r.y, x, y);
-        else this.#piece(x, y, r.x + r.w / 2, r.y + r.h);
+        const middle = r.x + r.w / 2, below = r.y + 19 * k;
+        if (i < shape.into) {
+          this.p.move(middle, r.y);
+          this.p.line(middle, below);
+          this.#piece(middle, below, x, y);
+        }
+        else this.#piece(x, y, middle, r.y + r.h);
       }
       this.#stroke(wanted ? "lit" : this.look.lit ? "faded" : "plain", k);
     }

@@ -6,7 +6,7 @@ import { CELL_HEIGHT, GROUP_HEIGHT } from "./model.js";
 
 /** @typedef {import("./model.js").Model} Model */
 
-export const TITLE = 26, PAD = 14, FOOT = 10;
+export const TITLE = 26, SPREAD = 10, PAD = 14, FOOT = 12;
 const LETTER = 6.63; // px, of titles
 
 /** @typedef {{a: number, b: number, size: number}} Want an interval and the least length it must get */
@@ -107,12 +107,21 @@ export class Layout {
   /** Size of an open group with its border and title. @param {number} g @param {number} closedWidth @returns {[number, number]} */
   openSize(g, closedWidth) {
     const inside = this.sheet(g);
-    const title = this.model.shape(g).into ? 2 * (this.model.title(~g).length * LETTER + 28) : 0; // edges enter beside it
-    const w = Math.max(closedWidth + 12, inside.w + 2 * PAD, title), h = inside.h + TITLE + FOOT;
+    const w = Math.max(closedWidth + 12, inside.w + 2 * PAD, this.#titleRoom(g)), h = inside.h + this.#head(g) + FOOT;
     if (this.moving.group !== g) return [w, h];
     const part = this.moving.part;
     return [closedWidth + (w - closedWidth) * part, GROUP_HEIGHT + (h - GROUP_HEIGHT) * part];
   }
+
+  /** Width that a title needs where edges enter beside it, in the middle. @param {number} g */
+  #titleRoom(g) {
+    if (!this.model.shape(g).into) return 0;
+    const title = this.model.title(~g).length, both = title + this.model.type(~g).length + 1;
+    return 2 * ((both <= 26 ? both : title) * LETTER + 30);
+  }
+
+  /** Height above the inside: the title, and room for edges to spread below it. @param {number} g */
+  #head(g) { return TITLE + (this.model.shape(g).into ? SPREAD : 0); }
 
   /** @param {number} g @returns {Sheet} */
   #make(g) {
@@ -174,7 +183,7 @@ export class Layout {
   inside(g, box) {
     const inner = this.sheet(g);
     const scale = this.moving.group === g ? Math.max(0.02, this.moving.part) : 1;
-    return { x: box.x + (box.w - inner.w * scale) / 2, y: box.y + TITLE * scale, scale };
+    return { x: box.x + (box.w - inner.w * scale) / 2, y: box.y + this.#head(g) * scale, scale };
   }
 
   /** Where an item is on the page, or the closed group that hides it. @param {number} item @returns {Rect & {shown: number}} */
