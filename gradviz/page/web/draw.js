@@ -29,7 +29,7 @@ import { fitted, textWidth } from "./painter.js";
 /** @typedef {{x: number, y: number, k: number}} Camera a point p of the page is drawn at p * k + (x, y) */
 
 const READABLE = 5; // px, least size of letters
-const FADED = 0.22;
+const FADED = 0.33;
 
 export class Drawer {
   /** @param {Painter} painter @param {Layout} layout @param {Look} look @param {Rect} window */
@@ -68,8 +68,9 @@ export class Drawer {
     for (let i = 0; i < n; i++) {
       const x = ox + box[4 * i] * k, y = oy + box[4 * i + 1] * k, w = box[4 * i + 2] * k, h = box[4 * i + 3] * k;
       if (this.#outside(x - 8, y - 8, w + 16, h + 16)) continue;
-      this.drawn++;
       const item = model.item(g, i);
+      if (item >= 0 && h < 0.8) continue;
+      this.drawn++;
       if (item < 0 && this.layout.isOpen(~item)) this.#open(item, { x, y, w, h }, k, depth, labelled);
       else this.#closed(item, { x, y, w, h }, k);
     }
@@ -91,7 +92,7 @@ export class Drawer {
     const inner = k * place.scale, ox = r.x + place.x * k, oy = r.y + place.y * k;
     const readable = k * 11 >= READABLE;
     const alone = !readable && !labelled && r.w > 70 && r.h > 18 && r.h < this.window.h * 0.7;
-    if (inner * 34 >= 1.5) {
+    if (r.h >= 10) {
       this.#ports(g, r, ox, oy, inner);
       this.#sheet(g, ox, oy, inner, depth + 1, labelled || alone);
     }
