@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gradviz.errors import GradvizError as GradvizError
     from gradviz.graph import Graph as Graph
     from gradviz.graph_json import load as load
+    from gradviz.page.show import show as show
     from gradviz.torchviz import make_dot as make_dot
 
 __version__ = "0.1.0"
@@ -39,6 +40,7 @@ _HOME = {
     "flow": "gradviz.api",
     "diff": "gradviz.analysis.diff",
     "paths": "gradviz.api",
+    "show": "gradviz.page.show",
     "make_dot": "gradviz.torchviz",
     "Graph": "gradviz.graph",
     "GradvizError": "gradviz.errors",

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradviz.cli.backward import run_custom_option
+from gradviz.cli.destination import destination
+from gradviz.cli.progress import progress
 from gradviz.cli.report import write_table
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.ranks import rank
 
 if TYPE_CHECKING:
-    pass
+    from gradviz.analysis.health.finding import Findings
 
 FOUND = 1
 """Exit code when findings reach --fail-on."""
@@ -69,12 +71,16 @@ def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     help="With --values: report modules whose gradient is above this multiple of that nearest to the output.",
 )
 @run_custom_option
+@click.option(
+    "--html", "page", metavar="FILE.html", help="Write a page, too: the graph with numbered findings that open."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @target_argument
 def command(
     source: Source,
     fail_on: str,
     as_json: bool,
+    page: str | None,
     **options: Any,
 ) -> None:
     """Say what is wrong, where, why, and what to do.
@@ -83,9 +89,12 @@ def command(
     whether a gradient was zeroed.
     Exit code 1 when something was found.
     """
+    page = destination(page) if page is not None else None
     with result_stream() as stream:
         captured = source.findings(**options)
         found = captured.result
+        if page is not None:
+            _write_page(found, page)
         if as_json:
             stream.write(json.dumps(found.as_data(), indent=2) + "\n")
         else:
@@ -98,3 +107,12 @@ def command(
             click.echo(f"The script then failed: {type(error).__name__}: {error}", err=True)
         sys.exit(FOUND)
     captured.raise_failure()
+
+
+def _write_page(found: Findings, path: str) -> None:
+    from gradviz.page.report import render
+    from gradviz.render.options import Options
+    from gradviz.render.output import encode, write
+
+    with progress("drawing the findings"):
+        write(path, (encode(piece) for piece in render(found, Options())))

@@ -35,7 +35,10 @@ class _TwoScripts(TargetCommand):
 )
 @click.option("--top", type=click.IntRange(min=0), metavar="N", help="Rows of each kind; 0 for all. [default: 100]")
 @click.option(
-    "-o", "--output", metavar="FILE.svg", help="Draw the difference, too: added green, removed red, changed orange."
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Draw the difference, too, as .svg, or as an .html page that opens: added green, removed red, changed orange.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print it all as JSON.")
 @click.argument("before")
@@ -60,8 +63,8 @@ def command(
     given = tuple(ctx.meta.get(ARGUMENTS, ()))
     if after is None and len(at) < 2 and "--" not in given:
         raise click.UsageError("one TARGET needs --at twice, or two sets of arguments: -- A -- B.")
-    if output is not None and not output.lower().endswith(".svg"):
-        raise FormatError(f"a difference is drawn as SVG, so {output!r} must end in .svg.")
+    if output is not None and not output.lower().endswith((".svg", ".html")):
+        raise FormatError(f"a difference is drawn as SVG or as a page, so {output!r} must end in .svg or .html.")
     output = destination(output) if output is not None else None
     with result_stream() as stream:
         one_run = after is None and len(at) == 2 and "--" not in given
@@ -110,12 +113,14 @@ def _of_one_run(text: str, at: Sequence[int], given: tuple[str, ...]) -> list[Ca
 
 
 def _draw(found: GraphDiff, path: str) -> None:
-    from gradviz.render.diff_picture import render
+    from gradviz.page import difference
+    from gradviz.render import diff_picture
     from gradviz.render.options import Options
     from gradviz.render.output import encode, write
 
+    drawn = difference if path.lower().endswith(".html") else diff_picture
     with progress("drawing the difference"):
-        write(path, (encode(piece) for piece in render(found, Options())))
+        write(path, (encode(piece) for piece in drawn.render(found, Options())))
 
 
 def as_data(found: GraphDiff) -> dict[str, Any]:

@@ -6,11 +6,12 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from gradviz.graph import Graph
 from gradviz.page.bundle import asset, script
 from gradviz.page.facts import facts
+from gradviz.page.pack import Pack
 from gradviz.page.steps import steps
 from gradviz.page.view import view
 from gradviz.render.footer import counts_line, is_all_freed
@@ -23,12 +24,18 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 def render(graph: Graph, options: Options) -> Iterator[str]:
     """The page of a graph, in pieces. A folded graph is shown as it is folded, and opens."""
+    return compose(graph, options)
+
+
+def compose(graph: Graph, options: Options, add: Callable[[Pack], None] = lambda pack: None) -> Iterator[str]:
+    """The same, with what `add` writes into the block of facts."""
     whole = graph.original if graph.original is not None else graph
     with Stage("page"):
         drawn = view(whole, graph).base64()
         known = facts(whole, steps(whole))
         known.put("about", about(whole))
         known.put("allFreed", is_all_freed(whole))
+        add(known)
         return pages(whole, options, drawn, known.base64())
 
 

@@ -165,7 +165,7 @@ def lay_out(shapes: Sequence[Shape]) -> list[Laid]:
     widths = np.array([w for s in shapes for w in (*s.widths, *[0] * (s.into + s.out))], np.float64)
     heights = np.array([h for s in shapes for h in _heights(s)], np.float64)
     pins = [p for s in shapes for p in (*[FREE] * len(s.widths), *[TOP] * s.into, *[BOTTOM] * s.out)]
-    ends = [(first[i] + a, first[i] + b) for i, s in enumerate(shapes) for a, b in s.edges]
+    ends = [(first[i] + a, first[i] + b) for i, s in enumerate(shapes) for a, b in _downwards(s)]
     edges = np.array(ends, np.int64).reshape(-1, 2)
     nothing = np.zeros(len(edges))
     sheet = Sheet(
@@ -186,6 +186,15 @@ def lay_out(shapes: Sequence[Shape]) -> list[Laid]:
     return _cut_apart(shapes, first, place_sheet(sheet))
 
 
+def _is_back(shape: Shape, above: int, below: int) -> bool:
+    """Whether an edge runs against the order of the children: part of a cycle, which a joined graph of two versions may have."""
+    return below < above < len(shape.widths)
+
+
+def _downwards(shape: Shape) -> list[tuple[int, int]]:
+    return [(b, a) if _is_back(shape, a, b) else (a, b) for a, b in shape.edges]
+
+
 def _heights(shape: Shape) -> list[float]:
     boxes = [GROUP_HEIGHT if group else CELL_HEIGHT for group in shape.is_group]
     return [*boxes, *[0.0] * (shape.into + shape.out)]
@@ -199,8 +208,9 @@ def _cut_apart(shapes: Sequence[Shape], first: Ints, placed: SheetPlacement) -> 
     edge = 0
     for i, shape in enumerate(shapes):
         lines = []
-        for _ in shape.edges:
-            lines.append(points[starts[edge] : starts[edge + 1]].ravel().tolist())
+        for ends in shape.edges:
+            line = points[starts[edge] : starts[edge + 1]]
+            lines.append((line[::-1] if _is_back(shape, *ends) else line).ravel().tolist())
             edge += 1
         here = slice(int(first[i]), int(first[i + 1]))
         found.append(Laid(shape, width[i], height[i], px[here].tolist(), py[here].tolist(), lines))

@@ -5,10 +5,11 @@ Colours say what was added, removed and changed; edges that came or went between
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gradviz.analysis.diff import GraphDiff
+from gradviz.analysis.scopes import ScopeTree
 from gradviz.graph import Edge, Graph, Node
 from gradviz.layout.choose import place
 from gradviz.layout.model import Drawing, Placement
@@ -28,7 +29,7 @@ _MEANING: dict[BoxKind, str] = {
 
 def render(found: GraphDiff, options: Options) -> Iterator[str]:
     """The difference as an SVG file, in pieces. Nothing is folded."""
-    both, number = _both(found)
+    both, number = joined(found)
 
     def placer(drawing: Drawing) -> Placement:
         return place(drawing, engine=options.layout, timeout=options.layout_timeout)
@@ -37,13 +38,17 @@ def render(found: GraphDiff, options: Options) -> Iterator[str]:
     return write(compose(both, drawn, options.direction, placer), options.theme)
 
 
-def _both(found: GraphDiff) -> tuple[Graph, dict[int, int]]:
-    """One graph of all nodes, and the id in it of every node of the first graph."""
+def joined(found: GraphDiff) -> tuple[Graph, dict[int, int]]:
+    """One graph of all nodes, and the id in it of every node of the first graph.
+
+    What only the first has lies in the module calls of the second where those exist.
+    """
     before, after = found.before, found.after
+    scopes = _same_scopes(before, after)
     number = dict(found.matched)
     removed = sorted(found.removed)
     number.update((node, len(after.nodes) + i) for i, node in enumerate(removed))
-    nodes = (*after.nodes, *(_alone(before.nodes[node], number[node]) for node in removed))
+    nodes = (*after.nodes, *(_alone(before.nodes[node], number[node], scopes) for node in removed))
     gone = [
         edge._replace(consumer=number[edge.consumer], producer=number[edge.producer]) for edge in found.removed_edges
     ]
@@ -55,9 +60,24 @@ def _both(found: GraphDiff) -> tuple[Graph, dict[int, int]]:
     return replace(after, nodes=nodes, edges=tuple(edges), leaves=(*after.leaves, *leaves), title=title), number
 
 
-def _alone(node: Node, number: int) -> Node:
+def _alone(node: Node, number: int, scopes: Mapping[int, int]) -> Node:
     """A node without what points into its own graph."""
-    return node._replace(id=number, scope=None, saved=())
+    scope = None if node.scope is None else scopes.get(node.scope)
+    return node._replace(id=number, scope=scope, saved=())
+
+
+def _same_scopes(before: Graph, after: Graph) -> dict[int, int]:
+    """Calls of the first graph that the second has, too: or else what is there of those around them."""
+    known = {(scope.path, scope.call): i for i, scope in reversed(list(enumerate(after.scopes)))}
+    found: dict[int, int] = {}
+    for i in ScopeTree(before).top_down:
+        scope = before.scopes[i]
+        same = known.get((scope.path, scope.call))
+        if same is None and scope.parent is not None:
+            same = found.get(scope.parent)
+        if same is not None:
+            found[i] = same
+    return found
 
 
 def _colored(drawn: Scene, found: GraphDiff, number: dict[int, int]) -> Scene:

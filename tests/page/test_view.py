@@ -102,6 +102,18 @@ def test_a_call_that_others_interrupt_becomes_parts() -> None:
     check(graph)
 
 
+def test_what_goes_in_a_circle_is_drawn_upwards() -> None:
+    """No autograd graph does, but the joined graph of two versions may."""
+    nodes = tuple(Node(i, "MulBackward0", (tensor(2),), 3 - i) for i in range(3))
+    edges = (Edge(0, 1, 0, 0), Edge(1, 2, 0, 0), Edge(2, 0, 0, 0))
+    _, made, sheets = prepared(Graph(nodes, edges))
+    laid = sheets.laid[0]
+    assert len(laid.points) == 3
+    upwards = [points[1] > points[-1] for points in laid.points]
+    assert sum(upwards) == 1
+    assert sorted(cell.record for cell in made.cells) == [0, 1, 2]
+
+
 def test_the_order_keeps_calls_together_where_that_is_possible() -> None:
     """Two branches that ran by turns are independent, so each can be one stretch."""
     nodes = (Node(0, "Add", (), 9), *(Node(i, "Mul", (), 9 - i, i % 2) for i in range(1, 7)))

@@ -239,7 +239,7 @@ export class Drawer {
     for (let e = 0; e < count; e++) {
       const a = 2 * shape.start[e], b = 2 * shape.start[e + 1] - 2;
       if (b < a) continue;
-      const top = oy + lines[a + 1] * k, bottom = oy + lines[b + 1] * k;
+      const top = oy + Math.min(lines[a + 1], lines[b + 1]) * k, bottom = oy + Math.max(lines[a + 1], lines[b + 1]) * k;
       if (top > this.window.y + this.window.h || bottom < this.window.y) continue;
       let left = lines[a], right = lines[a];
       for (let i = a + 2; i <= b; i += 2) {
@@ -287,9 +287,10 @@ export class Drawer {
       const item = this.model.item(g, below);
       if (item < 0 && this.layout.isOpen(~item)) continue;
       const b = 2 * shape.start[e + 1] - 2, x = ox + lines[b] * k, y = oy + lines[b + 1] * k;
+      const tail = lines[2 * shape.start[e] + 1] > lines[b + 1] ? 2 * d : -2 * d;
       p.move(x, y);
-      p.line(x - d, y - 2 * d);
-      p.line(x + d, y - 2 * d);
+      p.line(x - d, y + tail);
+      p.line(x + d, y + tail);
       p.line(x, y);
     }
     const color = { lit: colors.accent, plain: colors.line, added: colors["added-line"], removed: colors["removed-line"] }[how];

@@ -12,13 +12,22 @@ export function setUpFindings(app) {
       const cells = cellsOf(facts, mark);
       let at = -1;
       const button = el("button", {
-        class: `finding ${mark.words.split(":")[0]}`, disabled: !cells.length, title: cells.length ? "Show the box" : "no box of this graph",
+        class: `finding ${mark.words.split(":")[0]}`, "aria-disabled": cells.length ? null : "true", title: cells.length ? "Show the box" : "no box of this graph",
         onclick: () => {
-          at = (at + 1) % cells.length;
-          app.visit(cells[at]);
+          at = (at + 1) % Math.max(1, cells.length);
+          if (cells.length) app.visit(cells[at]);
         },
       }, el("span", { class: "number", text: String(mark.number) }), el("span", { text: mark.words }));
-      return el("li", {}, button);
+      return el("li", {}, button, reasons(facts, mark.number));
     }));
   });
+}
+
+/** Why a finding is one, and what to do: known on a page of `check`. @param {import("./facts.js").Facts} facts @param {number} number */
+function reasons(facts, number) {
+  const row = (facts.head.findings || []).find((/** @type {any[]} */ one) => one[0] === number);
+  if (!row) return null;
+  const [, , , , names, where, why, fix] = row, list = el("dl");
+  for (const [word, text] of [["names", names], ["where", where], ["why", why], ["do", fix]]) if (text) list.append(el("dt", { text: word }), el("dd", { text }));
+  return el("details", { class: "why" }, el("summary", { text: "why, and what to do" }), list);
 }

@@ -119,7 +119,7 @@ export class Panel {
       ...this.#lines(facts, node),
       ["holds", c.held[node] ? bytesText(Number(c.held[node])) : ""], ["backward", this.#step(facts, node)],
       ["sequence", c.sequence[node] >= 0 ? String(c.sequence[node]) : ""], ["no gradient", c.noneInputs[node] ? plural(c.noneInputs[node], "input") : ""], ["node", `#${node}`],
-      ["finding", this.#findings(facts, node)],
+      ["finding", this.#findings(facts, node)], ["difference", this.#difference(facts, node)],
     ];
     const parts = [table(rows)], attributes = facts.attributes[c.attribute[node]];
     if (attributes.length) parts.push(section("Attributes", table(attributes)));
@@ -131,6 +131,14 @@ export class Panel {
   /** @param {Facts} facts @param {number} node */
   #findings(facts, node) {
     return facts.marks.filter((mark) => mark.nodes.includes(node)).map((mark) => `${mark.number}. ${mark.words}`).join("; ");
+  }
+
+  /** @param {Facts} facts @param {number} node */
+  #difference(facts, node) {
+    const kind = facts.c.diff ? facts.c.diff[node] : 0;
+    if (kind < 3) return ["", "only in the second graph", "only in the first graph"][kind];
+    const found = facts.head.changes.find((/** @type {[number, string[]]} */ one) => one[0] === node);
+    return found ? found[1].join("; ") : "changed";
   }
 
   /** The module of a node: a link to its group. @param {Facts} facts @param {number} node */

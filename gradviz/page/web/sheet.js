@@ -166,13 +166,14 @@ export class Layout {
     for (let e = 0; e < shape.above.length; e++) {
       const first = start[e], last = start[e + 1] - 1, a = shape.above[e], b = shape.below[e];
       if (last < first) continue;
+      const up = py[first] > py[last]; // against the order: part of a cycle
       if (a < shape.children) {
         lines[2 * first] = box[4 * a] + box[4 * a + 2] / 2;
-        lines[2 * first + 1] = box[4 * a + 1] + box[4 * a + 3];
+        lines[2 * first + 1] = box[4 * a + 1] + (up ? 0 : box[4 * a + 3]);
       }
       if (b < shape.children) {
         lines[2 * last] = box[4 * b] + box[4 * b + 2] / 2;
-        lines[2 * last + 1] = box[4 * b + 1];
+        lines[2 * last + 1] = box[4 * b + 1] + (up ? box[4 * b + 3] : 0);
       }
     }
     sheet.lines = lines;

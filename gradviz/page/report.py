@@ -1,0 +1,36 @@
+"""The findings of `gradviz check` as a page: numbered marks in the graph, and a list with the reasons that jumps to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gradviz.analysis.health.finding import Finding, Findings
+from gradviz.page.html import compose
+from gradviz.page.pack import Pack
+from gradviz.render.first_page import folded
+from gradviz.render.labels import one_line
+from gradviz.render.options import Options
+
+
+def render(found: Findings, options: Options) -> Iterator[str]:
+    """The page of the graph that the worst finding is about, folded as in a picture, with all findings."""
+
+    def add(pack: Pack) -> None:
+        pack.put("findings", [_row(number, finding) for number, finding in enumerate(found, 1)])
+        pack.put("checked", [one_line(name) for name in found.checked])
+
+    return compose(folded(found.graph, options), options, add)
+
+
+def _row(number: int, finding: Finding) -> list[Any]:
+    words = (
+        finding.id,
+        finding.severity,
+        finding.summary,
+        ", ".join(finding.names),
+        finding.where,
+        finding.why,
+        finding.fix,
+    )
+    return [number, *map(one_line, words)]
