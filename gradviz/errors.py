@@ -62,13 +62,21 @@ class ScriptError(GradvizError, RuntimeError):
     exit_code = 3
 
 
+def text_of(error: BaseException) -> str:
+    """What an exception that is not ours says; its own `__str__` may raise."""
+    try:
+        return str(error)
+    except Exception:
+        return "<exception str() failed>"  # Python's own words
+
+
 def reason_of(error: BaseException) -> str:
     """Class and first line of an error that is not ours, to end a message with.
 
     >>> reason_of(ValueError("too long\\nby two"))
     'ValueError: too long'
     """
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    return f"{type(error).__name__}: {(text_of(error).splitlines() or [''])[0]}"
 
 
 def did_you_mean(name: str, known: Iterable[str], *, what: str = "known") -> str:

@@ -117,7 +117,8 @@ def _parsed(text: str) -> dict[str, Any]:
         raise Bad(f"is {shown(version)}, not a version number", ".version")
     if version > VERSION:
         raise Bad(
-            f"is {version}, and this gradviz reads up to {VERSION}: upgrade gradviz to read this file", ".version"
+            f"is {shown(version)}, and this gradviz reads up to {VERSION}: upgrade gradviz to read this file",
+            ".version",
         )
     return data
 

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,6 +14,19 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew instead of comparing")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the tests in `tests/attack` tried, in one line."""
+    counts: Counter[str] = Counter()
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, count in report.user_properties:
+                if name.startswith("tried: "):
+                    counts[name.removeprefix("tried: ")] += count
+    if counts:
+        tried = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        terminalreporter.write_line(f"tried by tests/attack: {tried}")
 
 
 def _installed() -> dict[str, object]:

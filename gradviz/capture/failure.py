@@ -15,7 +15,7 @@ from typing import Any
 
 from gradviz.capture.main_module import as_module
 from gradviz.capture.target_name import Target
-from gradviz.errors import ScriptError
+from gradviz.errors import ScriptError, text_of
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _RUNNING = [
@@ -74,7 +74,7 @@ class Failure:
 
 def _hint(error: BaseException, target: Target) -> str:
     """What to do about a script of a package that was started as if it were none, "" otherwise."""
-    if target.kind != "script" or not isinstance(error, ImportError) or "relative import" not in str(error):
+    if target.kind != "script" or not isinstance(error, ImportError) or "relative import" not in text_of(error):
         return ""
     folder, name = as_module(target.place)
     where = "" if os.path.samefile(folder, os.getcwd()) else f" in {folder!r}"

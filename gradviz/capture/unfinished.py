@@ -19,6 +19,7 @@ from gradviz.capture.private import without_subclasses
 from gradviz.capture.session import Session
 from gradviz.capture.tensors import grad_fn_of
 from gradviz.capture.variables import namespaces
+from gradviz.errors import text_of
 from gradviz.graph import SourceLine
 
 
@@ -66,7 +67,7 @@ def unfinished(session: Session, error: BaseException) -> Unfinished:
     tape = session.tape()
     source, local = _failing_code(session, error)
     failed = tape.failed if tape.failed is not None and tape.failed.call.frame in _frames(error) else None
-    result = Unfinished(f"{type(error).__name__}: {error}", source, failed.call if failed else None)
+    result = Unfinished(f"{type(error).__name__}: {text_of(error)}", source, failed.call if failed else None)
     if failed is not None:
         result.candidates += [("input of", reference, failed.call) for reference in failed.arguments]
     result.candidates += [(name, weakref.ref(tensor), None) for name, tensor in local]

@@ -14,6 +14,7 @@ from gradviz.cli.progress import progress
 from gradviz.cli.report import write_table
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.errors import text_of
 from gradviz.ranks import rank
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def command(
     if fail_on != "never" and found.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:
             error = captured.failure.error
-            click.echo(f"The script then failed: {type(error).__name__}: {error}", err=True)
+            click.echo(f"The script then failed: {type(error).__name__}: {text_of(error)}", err=True)
         sys.exit(FOUND)
     captured.raise_failure()
 

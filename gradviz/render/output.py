@@ -11,7 +11,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 from gradviz.analysis.forward_names import with_forward_names
@@ -37,7 +37,7 @@ def render(graph: Graph, format: str, options: Options | None = None) -> str | b
         return made if isinstance(made, (str, bytes)) else "".join(made)
 
 
-def pieces(graph: Graph, format: str, options: Options | None = None) -> Iterator[bytes]:
+def pieces(graph: Graph, format: str, options: Options | None = None) -> Generator[bytes, None, None]:
     """The graph in one format, piece by piece and encoded as in a file: what to write to a pipe."""
     with paused():
         made = _made(graph, format, options)
@@ -63,7 +63,8 @@ def save(graph: Graph, path: str | os.PathLike[str], *, format: str | None = Non
     """
     name = format_of(path).name if format is None else get_format(format).name
     checked = Options.of(options)
-    write(path, pieces(graph, name, checked))
+    with contextlib.closing(pieces(graph, name, checked)) as chunks:  # at once, also while its exception is kept
+        write(path, chunks)
     return os.fspath(path)
 
 
