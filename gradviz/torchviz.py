@@ -46,7 +46,7 @@ def make_dot(
 
     Source: https://github.com/szagoruyko/pytorchviz
     """
-    outputs = list({id(tensor): tensor for _, tensor in flatten(var)}.values())
+    outputs = list({id(tensor): tensor for _, tensor in flatten(var) if isinstance(tensor, torch.Tensor)}.values())
     graph = capture(outputs, params=params, need_graph=False)
     bases: dict[int, int] = {}
     same_base = {}

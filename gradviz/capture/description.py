@@ -191,9 +191,7 @@ class Describer:
         """
         if self._used is None:
             self._used = {(edge.producer, edge.output) for edge in self._found.edges}
-            self._used |= {
-                (self._found.position_of[root.node], root.tensor.output_nr) for root in self._roots if root.node
-            }
+            self._used |= {(self._found.position_of[root.node], root.output) for root in self._roots if root.node}
         used = self._used
         return tuple([None if info == _UNDEFINED and (node, i) not in used else info for i, info in enumerate(infos)])
 
@@ -220,14 +218,15 @@ class Describer:
         return Base(tensor_info(base), at, base.output_nr if node is not None else 0, self._names.leaf(base))
 
     def _root(self, root: FoundRoot, base: torch.Tensor | None, nodes: NodeColumns, leaves: list[Leaf]) -> Root:
-        info = tensor_info(root.tensor)
+        tensor = root.tensor
+        info = tensor_info(tensor) if tensor is not None else _result_info(root)
         if root.node is not None:
-            return Root(self._found.position_of[root.node], root.tensor.output_nr, root.name, info, self._base(base))
+            return Root(self._found.position_of[root.node], root.output, root.name, info, self._base(base))
         if (
-            base is not None or not root.tensor.requires_grad or not root.tensor.is_leaf
-        ):  # `is_leaf` of a view may raise
+            tensor is None or base is not None or not tensor.requires_grad or not tensor.is_leaf
+        ):  # of a view it may raise
             return Root(None, 0, root.name, info, self._base(base), root.why)
-        return Root(self._leaf_node(root.tensor, info, nodes, leaves), 0, root.name, info)
+        return Root(self._leaf_node(tensor, info, nodes, leaves), 0, root.name, info)
 
     def _leaf_node(self, tensor: torch.Tensor, info: TensorInfo, nodes: NodeColumns, leaves: list[Leaf]) -> int:
         """The AccumulateGrad of an output that is itself a leaf. Torch makes it when it is first used; the model has it always."""
@@ -249,6 +248,12 @@ def _kept(columns: Columns[_Record]) -> Sequence[_Record]:
 def _hooks(tensor: torch.Tensor) -> int:
     """How many hooks the user put on a tensor."""
     return len(tensor._backward_hooks or ()) + len(getattr(tensor, "_post_accumulate_grad_hooks", None) or ())
+
+
+def _result_info(root: FoundRoot) -> TensorInfo:
+    """What is known of a result whose tensor was not given."""
+    made = getattr(root.node, "_input_metadata", ())
+    return _metadata_info(made[root.output]) if root.output < len(made) else TensorInfo(None, "unknown", "unknown")
 
 
 def _metadata_info(metadata: Any) -> TensorInfo:

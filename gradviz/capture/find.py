@@ -42,7 +42,9 @@ def outputs_of(value: object, name: str, place: str) -> object:
     """
     import torch
 
-    if not callable(value) or isinstance(value, (type, torch.nn.Module, torch.Tensor)):
+    from gradviz.capture.outputs import is_node
+
+    if not callable(value) or isinstance(value, (type, torch.nn.Module, torch.Tensor)) or is_node(value):
         return value
     needed = _needed_arguments(value)
     if needed:

@@ -1,4 +1,4 @@
-"""Finds the tensors in whatever a model returned, with the path to each.
+"""Finds the tensors in whatever a model returned, with the path to each. A node of the graph stands for what it made.
 
 Understands everything torch's pytree knows, and also what it does not: dataclasses and mappings that nobody registered,
 Hugging Face's ModelOutput, objects with tensors as attributes. Iterative, so nesting may be deep or even circular.
@@ -12,9 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge
 from torch.utils import _pytree
 
 from gradviz.errors import NotATensorError
+
+Output = torch.Tensor | GradientEdge
+"""Where a walk may begin: a tensor, or one result of a node."""
 
 _OPAQUE = (str, bytes, bytearray, int, float, complex, type, torch.nn.Module, torch.Generator)
 
@@ -26,13 +30,13 @@ _Path = tuple[Any, str] | None
 _LEAVE = object()
 
 
-def flatten(outputs: object) -> list[tuple[str, torch.Tensor]]:
+def flatten(outputs: object) -> list[tuple[str, Output]]:
     """All tensors in `outputs` with their paths ("" for a bare tensor, "['loss']", "[0].logits"), in order.
 
-    A tensor reached twice is listed twice; a container that holds itself is entered once. Raises NotATensorError when
-    there is no tensor in it.
+    A `grad_fn` or a GradientEdge counts as a tensor; that of a leaf becomes the leaf. What is reached twice is listed twice; a
+    container that holds itself is entered once. Raises NotATensorError when there is no tensor in it.
     """
-    found: list[tuple[str, torch.Tensor]] = []
+    found: list[tuple[str, Output]] = []
     inside: set[int] = set()  # the containers around the current value
     stack: list[tuple[_Path | object, object]] = [(None, outputs)]
     while stack:
@@ -41,6 +45,8 @@ def flatten(outputs: object) -> list[tuple[str, torch.Tensor]]:
             inside.discard(id(value))
         elif isinstance(value, torch.Tensor):
             found.append((_written(path), value))
+        elif is_node(value) or isinstance(value, GradientEdge):
+            found.append((_written(path), _result(value)))
         elif value is not None and id(value) not in inside:
             children = [((path, key), child) for key, child in _children(value)]
             if children:
@@ -50,6 +56,26 @@ def flatten(outputs: object) -> list[tuple[str, torch.Tensor]]:
     if not found:
         raise NotATensorError(_not_a_tensor(outputs))
     return found
+
+
+def is_node(value: object) -> bool:
+    """Whether this is a node of the graph, a `grad_fn`. Not all of them are instances of torch's own class of nodes."""
+    kind = type(value)
+    return hasattr(kind, "next_functions") and hasattr(kind, "register_prehook")
+
+
+def as_tensor(output: Output) -> torch.Tensor:
+    """The tensor, or for a node's result one of its shape, dtype and device with other numbers, and without storage for them."""
+    if isinstance(output, torch.Tensor):
+        return output
+    made = output.node._input_metadata[output.output_nr]
+    return torch.zeros((), dtype=made.dtype, device=made.device).expand(tuple(made.shape))
+
+
+def _result(value: Any) -> Output:
+    edge = value if isinstance(value, GradientEdge) else GradientEdge(value, 0)
+    variable = getattr(edge.node, "variable", None) if type(edge.node).__name__ == "AccumulateGrad" else None
+    return edge if variable is None else variable
 
 
 def _written(path: Any) -> str:

@@ -8,33 +8,52 @@ from typing import NamedTuple
 import torch
 
 from gradviz.capture.naming import Names
+from gradviz.capture.outputs import Output
 from gradviz.capture.private import Node
-from gradviz.capture.tensors import grad_fn_of, why_no_graph
+from gradviz.capture.tensors import base_of, grad_fn_of, why_no_graph
 
 
 class FoundRoot(NamedTuple):
-    """An output tensor and the node that made it, while both are alive."""
+    """An output and the node that made it, while both are alive. `tensor` is None where only the node was given."""
 
     name: str
-    tensor: torch.Tensor
+    tensor: torch.Tensor | None
     node: Node | None
-    why: str
+    output: int
+    why: str = ""
+
+    @property
+    def base(self) -> torch.Tensor | None:
+        """The tensor that this one is a view of."""
+        return base_of(self.tensor) if self.tensor is not None else None
 
 
-def find_root(name: str, tensor: torch.Tensor) -> FoundRoot:
+def find_root(name: str, output: Output) -> FoundRoot:
     """The node that made an output, or why there is none."""
+    if not isinstance(output, torch.Tensor):
+        return FoundRoot(name, None, output.node, output.output_nr)
     try:
-        node = grad_fn_of(tensor, asked_for=True)
+        node = grad_fn_of(output, asked_for=True)
     except RuntimeError as error:  # torch refuses: a view whose base was modified in a way it does not allow
-        return FoundRoot(name, tensor, None, f"has a grad_fn that torch refuses to give: {str(error).splitlines()[0]}")
-    return FoundRoot(name, tensor, node, "" if node is not None else why_no_graph(tensor))
+        return FoundRoot(
+            name, output, None, 0, f"has a grad_fn that torch refuses to give: {str(error).splitlines()[0]}"
+        )
+    if node is None:
+        return FoundRoot(name, output, None, 0, why_no_graph(output))
+    return FoundRoot(name, output, node, output.output_nr)
 
 
-def root_name(variable: str, path: str, tensor: torch.Tensor, names: Names) -> str:
-    """The variable's name plus the path inside it: "y", "out['loss']"; "output" where there is no variable."""
+def root_name(variable: str, path: str, output: Output, names: Names) -> str:
+    """The variable's name plus the path inside it: "y", "out['loss']"; "output" where there is no variable.
+
+    What is known by its node only is called as the tensor that the node made.
+    """
     if variable:
         return variable + path
-    known = names.leaf(tensor)
+    if not isinstance(output, torch.Tensor):
+        made = [name for number, name in names.results.get(output.node, ()) if number == output.output_nr]
+        return made[0] if made else "output" + path
+    known = names.leaf(output)
     return known[0] if known and not path else "output" + path
 
 

@@ -26,8 +26,9 @@ def values_of(walked: Walked, outputs: object) -> Values:
             reader.slot(node.id, slot)
     for i, tensor in walked.variables.items():
         reader.take(tensor, i, None, "", walked.graph.leaf_of[i].names)
-    for (_, tensor), root in zip(flatten(outputs), walked.graph.roots):
-        reader.take(tensor, root.node, None, "", (root.name,))
+    for (_, output), root in zip(flatten(outputs), walked.graph.roots):
+        if isinstance(output, torch.Tensor):
+            reader.take(output, root.node, None, "", (root.name,))
     return Values(tuple(reader.bad), reader.read, frozenset(reader.finite), reader.unread)
 
 

@@ -16,10 +16,9 @@ from gradviz.capture import keepalive, private
 from gradviz.capture.attribution import Attribution
 from gradviz.capture.description import Describer, Walked
 from gradviz.capture.naming import Names
-from gradviz.capture.outputs import flatten
+from gradviz.capture.outputs import Output, flatten
 from gradviz.capture.private import Node
 from gradviz.capture.roots import FoundRoot, find_root, no_graph, root_name, starts
-from gradviz.capture.tensors import base_of
 from gradviz.capture.traversal import traverse
 from gradviz.capture.variables import Namespace, name_of
 from gradviz.errors import NoGraphError
@@ -68,7 +67,7 @@ def _describe(
     attribution: Attribution | None,
     inspect: Callable[[Walked], None] | None,
 ) -> Graph:
-    bases = [base_of(root.tensor) for root in roots]
+    bases = [root.base for root in roots]
     found = traverse(starts(roots, bases))
     if keepalive.needed():
         for node in names.results:  # asked for its name only, but it has a wrapper now too
@@ -81,8 +80,8 @@ def _describe(
     return graph
 
 
-def live_nodes(tensors: Sequence[torch.Tensor]) -> list[Node]:
+def live_nodes(outputs: Sequence[Output]) -> list[Node]:
     """The nodes that `capture` numbers for these outputs, in the same order. Whoever keeps them keeps the graph alive."""
     with private.without_subclasses():
-        roots = [find_root("", tensor) for tensor in tensors]
-        return traverse(starts(roots, [base_of(tensor) for tensor in tensors])).nodes
+        roots = [find_root("", output) for output in outputs]
+        return traverse(starts(roots, [root.base for root in roots])).nodes

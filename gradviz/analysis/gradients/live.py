@@ -12,7 +12,7 @@ from gradviz.analysis.gradients.refusal import refuse_blind_calls
 from gradviz.analysis.gradients.replay import Live, Start
 from gradviz.capture.attribution import Attribution
 from gradviz.capture.numbers import why_unreadable
-from gradviz.capture.outputs import flatten
+from gradviz.capture.outputs import as_tensor, flatten
 from gradviz.capture.private import without_subclasses
 from gradviz.capture.variables import Namespace
 from gradviz.capture.walker import capture, live_nodes
@@ -44,10 +44,10 @@ def open_graph(
     Raises what `capture` raises, and GradientError when every output is a leaf, or when `gradient` does not fit.
     """
     graph = capture(outputs, model=model, params=params, variables=variables, title=title, attribution=attribution)
-    tensors = [tensor for _, tensor in flatten(outputs)]
+    found = [output for _, output in flatten(outputs)]
     computed = [
-        (root, tensor)
-        for root, tensor in zip(graph.roots, tensors)
+        (root, as_tensor(output))
+        for root, output in zip(graph.roots, found)
         if root.node is not None and root.node not in graph.leaf_of
     ]
     if not computed:
@@ -66,7 +66,7 @@ def open_graph(
             if root.node is not None
         )
     large = [root.name for root, tensor in computed if tensor.numel() != 1] if gradient is None else []
-    return Opened(Live(graph, live_nodes(tensors)), starts, (*_notes(graph, large),))
+    return Opened(Live(graph, live_nodes(found)), starts, (*_notes(graph, large),))
 
 
 def _notes(graph: Graph, large: Sequence[str]) -> Iterator[str]:
