@@ -39,13 +39,16 @@ class _Probe:
 
     def _run(self, done: _thread.LockType) -> None:
         try:
-            tensor = torch.ones(1, requires_grad=True, device="cpu") * 1
-            node, other = tensor.grad_fn, object()
-            self.wrappers_are_preserved = sys.getrefcount(node) > sys.getrefcount(other)
-            small = (torch.zeros((), dtype=dtype, device="cpu") for dtype in (torch.float32, torch.int8, torch.float32))
-            self.small = dict(zip((torch.float64, torch.int64, torch.complex128), small))
+            self._try()  # what it held is gone when the lock is: a tensor that this thread drops while Python ends aborts it
         finally:
             done.release()
+
+    def _try(self) -> None:
+        tensor = torch.ones(1, requires_grad=True, device="cpu") * 1
+        node, other = tensor.grad_fn, object()
+        self.wrappers_are_preserved = sys.getrefcount(node) > sys.getrefcount(other)
+        small = (torch.zeros((), dtype=dtype, device="cpu") for dtype in (torch.float32, torch.int8, torch.float32))
+        self.small = dict(zip((torch.float64, torch.int64, torch.complex128), small))
 
 
 @cache
