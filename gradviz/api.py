@@ -34,7 +34,8 @@ def walk(
     in which they ran (`gradviz.analysis.infer`). Which module was called, and from which line, only `gradviz.record` knows.
 
     Args:
-        outputs: a tensor, or any nesting of dict, list, tuple, namedtuple, dataclass or model output.
+        outputs: a tensor, or any nesting of dict, list, tuple, namedtuple, dataclass or model output. A `grad_fn` or a
+            `torch.autograd.graph.GradientEdge` stands for the tensor that it made.
         model: names its parameters and buffers.
         params: tensor by name, for what `model` does not name. What neither names is looked up in the caller's variables.
         saved: whether to read what the nodes saved for backward. Never runs a hook, recomputes, or keeps memory.
