@@ -1,4 +1,4 @@
-"""What recording costs while a model runs: the forward pass alone, inside gradviz.record(), and by tools that run it themselves.
+"""What recording costs while code runs: alone, inside gradviz.record(), and models also by tools that run them themselves.
 
     python -m benchmarks.recording            # --rounds 20 for steadier numbers
 
@@ -11,14 +11,19 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import resource
+import subprocess
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 import gradviz
+from benchmarks import workloads
 from benchmarks.models import Built, Script, build, gpt, lstm
 from benchmarks.tools import TOOLS
 
@@ -32,10 +37,10 @@ MODELS = {
 
 
 class Case(NamedTuple):
-    """A forward pass, and the model and inputs for tools that run it themselves (None: there is no model)."""
+    """What is run, and the model and inputs for tools that run it themselves (None: there is no model)."""
 
     name: str
-    forward: Callable[[], torch.Tensor]
+    forward: Callable[[], object]
     built: Built | None = None
 
 
@@ -44,35 +49,23 @@ def cases() -> Iterator[Case]:
     for name, script in MODELS.items():
         built = build(script)
         yield Case(name, lambda built=built: built.model(built.inputs), built)  # type: ignore[misc]
-    yield Case("10,000 tiny operations", tiny_operations)
-    yield Case("100,000 lines without torch", no_torch)
-
-
-def tiny_operations() -> torch.Tensor:
-    """The worst case for whoever looks at every line: an operation on one number, with a line of its own."""
-    x = torch.ones(1, requires_grad=True)
-    for _ in range(5000):
-        x = x * 1.01
-        x = x + 0.01
-    return x
-
-
-def no_torch() -> torch.Tensor:
-    """Plain Python of the user's, which up to Python 3.11 is traced line by line, too."""
-    total = 0
-    for number in range(50_000):
-        total += number
-    return torch.tensor(float(total))
+    yield Case("10,000 operations on one number", workloads.tiny_operations)
+    yield Case("training, 4 layers, 64 wide, batches of 64", workloads.training(64))
+    yield Case("training, 4 layers, 256 wide, batches of 64", workloads.training(256))
+    yield Case("a bare loop", workloads.bare_loop)
+    yield Case("a loop with calls", workloads.loop_with_calls)
+    yield Case("numpy indexing in a loop", workloads.numpy_indexing)
+    yield Case("DataLoader in process", workloads.data_loader)
 
 
 def ways(case: Case) -> dict[str, Callable[[], Any]]:
     """What is compared, by name. A peer that is not installed is left out."""
 
-    def recorded() -> torch.Tensor:
+    def recorded() -> object:
         with gradviz.record():
             return case.forward()
 
-    found: dict[str, Callable[[], Any]] = {"forward alone": case.forward, "gradviz.record()": recorded}
+    found: dict[str, Callable[[], Any]] = {"alone": case.forward, "gradviz.record()": recorded}
     if case.built is not None:
         for name in PEERS:
             if importlib.util.find_spec(name) is not None:
@@ -92,6 +85,33 @@ def fastest(compared: dict[str, Callable[[], Any]], rounds: int) -> dict[str, fl
     return best
 
 
+def scripts(rounds: int) -> dict[str, float]:
+    """The same for a script whose time is its imports, in processes of their own."""
+    best: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "script.py"
+        path.write_text(workloads.SCRIPT)
+        for _ in range(rounds + 1):
+            for name, command in workloads.commands(str(path)).items():
+                begin = _children()
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                best[name] = min(best.get(name, float("inf")), _children() - begin)
+    return best
+
+
+def _children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def shown(name: str, best: dict[str, float]) -> None:
+    """Print the rows of one case; ratios are to the first."""
+    print(name)
+    alone = next(iter(best.values()))
+    for way, seconds in best.items():
+        print(f"  {way:<18}{seconds * 1000:10.1f} ms   x{seconds / alone:.2f}")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="what recording costs while a model runs")
@@ -103,10 +123,11 @@ def main() -> None:
         if importlib.util.find_spec(name) is None:
             print(f"{name} is not installed")
     for case in cases():
-        best = fastest(ways(case), rounds)
-        print(case.name)
-        for name, seconds in best.items():
-            print(f"  {name:<18}{seconds * 1000:10.1f} ms   x{seconds / best['forward alone']:.2f}")
+        shown(case.name, fastest(ways(case), rounds))
+    if importlib.util.find_spec("transformers") is None:
+        print("transformers is not installed")
+        return
+    shown("a script that imports transformers", scripts(min(rounds, 3)))
 
 
 if __name__ == "__main__":

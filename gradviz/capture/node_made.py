@@ -19,8 +19,11 @@ from typing import Any
 import torch
 import torch.fx.traceback
 
-Made = Callable[["FrameType | None"], None]
-"""Called with the innermost running Python frame; None in a thread that runs no Python."""
+NO_STACK: list[str] = []
+"""The answer that costs nothing: one object for all nodes."""
+
+Made = Callable[[], list[str]]
+"""Called for each node, by torch itself, in the thread that makes it. Answers `NO_STACK`, and must not raise."""
 
 Around = Callable[["FrameType | None"], Callable[[], None]]
 """Called with the frame that starts a backward. What it returns is called when the engine has ended."""
@@ -41,7 +44,8 @@ class NodeWatch:
 
     def start(self) -> None:
         self._users_on, self._users_check = _is_on(), _checks_nan()
-        self._replace(torch.fx.traceback, "format_stack", self._answer(torch.fx.traceback.format_stack))
+        self._stack_of_the_users = torch.fx.traceback.format_stack
+        self._replace(torch.fx.traceback, "format_stack", self._made)
         self._replace(torch, "set_anomaly_enabled", self._users_set)
         self._replace(torch, "is_anomaly_enabled", lambda: self._users_on)
         self._replace(torch, "is_anomaly_check_nan_enabled", lambda: self._users_check)
@@ -58,27 +62,14 @@ class NodeWatch:
 
     def _replace(self, home: Any, name: str, mine: Any) -> None:
         original = getattr(home, name)
-
-        def put_back() -> None:
-            if getattr(home, name) is mine:
-                setattr(home, name, original)
-
         setattr(home, name, mine)
-        self._undo.append(put_back)
+        self._undo.append(lambda: setattr(home, name, original))
 
-    def _answer(self, original: Callable[[], list[str]]) -> Callable[[], list[str]]:
-        made, nothing = self._made, list[str]()
-
-        own_frame = sys._getframe
-
-        def format_stack() -> list[str]:
-            try:
-                made(own_frame().f_back)
-            except RecursionError:  # which the user's code is about to meet, or not: this node stays without a line
-                pass
-            return _without_ours(original()) if self._users_on else nothing
-
-        return format_stack
+    def _with_stack(self) -> list[str]:
+        """While the user has anomaly mode on: note the node, and answer as torch would."""
+        self._made()
+        stack = self._stack_of_the_users()
+        return stack[:-1] if stack and __file__ in stack[-1] else stack
 
     def _users_set(self, enabled: bool, check_nan: bool = True) -> None:
         with self._lock:
@@ -86,6 +77,7 @@ class NodeWatch:
             self._apply()
 
     def _apply(self) -> None:
+        torch.fx.traceback.format_stack = self._with_stack if self._users_on else self._made
         if self._users_on or self._running:
             _set(self._users_on, self._users_check)
         else:
@@ -107,7 +99,3 @@ class NodeWatch:
         with self._lock:
             self._running += more
             self._apply()
-
-
-def _without_ours(stack: list[str]) -> list[str]:
-    return stack[:-1] if stack and __file__ in stack[-1] else stack

@@ -17,7 +17,7 @@ import torch
 import gradviz
 from gradviz.capture.lines import UserCode
 from gradviz.capture.module_calls import LocalTape, ModuleCalls, Tape
-from gradviz.capture.node_made import NodeWatch
+from gradviz.capture.node_made import NO_STACK, Made, NodeWatch
 from gradviz.capture.private import peek_sequence
 
 _LIBRARIES = [os.path.dirname(module.__file__ or "") for module in (torch, gradviz)]
@@ -32,9 +32,8 @@ class Session:
         self._local = LocalTape()
         self._older_threads = frozenset(sys._current_frames())
         self.user = UserCode([*_LIBRARIES, _FUNCTORCH])
-        self._place = self.user.place
         self.calls = ModuleCalls(self._local, self.tape, self.user)
-        self._nodes = NodeWatch(self._made, self._around_backward)
+        self._nodes = NodeWatch(self._noticing(), self._around_backward)
         self._open = 0
 
     def tape(self) -> Tape:
@@ -49,19 +48,28 @@ class Session:
         """From which number on the nodes of the calling thread are this session's: those of a thread begun meanwhile all are."""
         return peek_sequence() if threading.get_ident() in self._older_threads else 0
 
-    def _made(self, frame: FrameType | None) -> None:
-        """The calling thread makes a node. An AccumulateGrad takes no number."""
-        tape = self._local.tape or self.tape()
-        log, following = tape.lines, peek_sequence()
-        if following > log.seen:
-            stack = tape.stack
-            log.made(following - 1, self._place(frame, stack[-1] if stack else None))
+    def _noticing(self) -> Made:
+        """What torch calls for every node. Written flat: a loop of small operations meets it every few microseconds."""
+        local, peek, place, frame = self._local, peek_sequence, self.user.place, sys._getframe
+
+        def made() -> list[str]:
+            try:
+                tape = local.tape or self.tape()
+                log, following = tape.lines, peek()
+                if following > log.seen:  # else it is an AccumulateGrad, which takes no number
+                    stack = tape.stack
+                    log.made(following - 1, place(frame().f_back, stack[-1] if stack else None))
+            except RecursionError:  # which the user's code is about to meet, or not: this node stays without a line
+                pass
+            return NO_STACK
+
+        return made
 
     def _around_backward(self, frame: FrameType | None) -> Callable[[], None]:
         """The calling thread runs a backward: the nodes that it makes come from the line that called it."""
         tape = self.tape()
         log, outer = tape.lines, tape.backward
-        tape.backward = place = self._place(frame, tape.stack[-1] if tape.stack else None)
+        tape.backward = place = self.user.place(frame, tape.stack[-1] if tape.stack else None)
         log.until(peek_sequence(), outer)
 
         def ended() -> None:
