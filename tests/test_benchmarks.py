@@ -60,6 +60,13 @@ def test_a_case_that_takes_too_long_is_ended_and_reported(tmp_path: Path) -> Non
 
 def test_every_benchmark_is_explained() -> None:
     text = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
-    parts = {path.stem for path in BENCHMARKS.glob("*.py")} - {"__init__", "__main__", "case", "models", "tools"}
+    parts = {path.stem for path in BENCHMARKS.glob("*.py")} - {
+        "__init__",
+        "__main__",
+        "case",
+        "models",
+        "tools",
+        "workloads",
+    }
     named = set(re.findall(r"python -m benchmarks\.(\w+)", text))
     assert parts <= named, "name the new benchmark in benchmarks/README.md"

@@ -43,7 +43,7 @@ class Recorded:
         script_lines: list[SourceLine | None] = []
         texts = _Texts()
         doubtful = _doubtful(found, len(self._spans) > 1)
-        unsure = unseen = forgotten = 0
+        unsure = unseen = forgotten = lost = 0
         for node, number in enumerate(found.sequences):
             span = None
             if number != LAST:
@@ -58,7 +58,9 @@ class Recorded:
             place = span.tape.lines.at(number) if span is not None else None
             sources.append(texts[place.source] if place is not None else None)
             script_lines.append(texts[place.script_line] if place is not None else None)
-            forgotten += span is not None and number < span.tape.lines.dropped
+            if span is not None and place is None:
+                forgotten += number < span.tape.lines.dropped
+                lost += number >= span.tape.lines.dropped
         kept = _kept(calls)
         scope_of: list[int | None] = [kept[call] if call is not None else None for call in calls]
         first_calls = _first_calls(kept)
@@ -69,7 +71,7 @@ class Recorded:
             scope_of,
             sources,
             script_lines,
-            _notes(unseen, unsure, forgotten, len(self._spans)),
+            _notes(unseen, unsure, forgotten, lost, len(self._spans)),
         )
 
     # -- scopes --------------------------------------------------------------------------------------------------------
@@ -201,7 +203,7 @@ def _doubtful(found: Found, several_threads: bool) -> set[int]:
     return doubtful
 
 
-def _notes(unseen: int, unsure: int, forgotten: int, threads: int) -> tuple[str, ...]:
+def _notes(unseen: int, unsure: int, forgotten: int, lost: int, threads: int) -> tuple[str, ...]:
     notes = []
     if unsure:
         where = f"{threads} threads made nodes while recording" if threads > 1 else "more than one thread made nodes"
@@ -214,6 +216,10 @@ def _notes(unseen: int, unsure: int, forgotten: int, threads: int) -> tuple[str,
     if forgotten:
         notes.append(
             f"the recording was so long that it forgot its beginning: {_operations(forgotten)} have no source line"
+        )
+    if lost:
+        notes.append(
+            f"{_operations(lost)} have no source line: no Python code outside torch was running, or another thread ran backward"
         )
     return tuple(notes)
 

@@ -93,6 +93,27 @@ def test_a_thread_older_than_the_recording_never_gets_a_wrong_line() -> None:
     assert found["CosBackward0"] in (None, "made.append(x.cos())") and found["TanBackward0"] == "made.append(x.tan())"
 
 
+def test_what_is_made_while_another_thread_runs_backward_is_unknown_and_said() -> None:
+    x = torch.ones(1, requires_grad=True)
+    x.exp().exp()  # so that the two threads give out different numbers
+    made: list[torch.Tensor] = []
+
+    def in_backward(gradient: torch.Tensor) -> None:
+        thread = threading.Thread(target=lambda: made.append(x.exp()))
+        thread.start()
+        thread.join()
+
+    with gradviz.record() as recording:
+        y = x.sin()
+        y.register_hook(in_backward)
+        y.sum().backward()
+        made.append(x.cos())
+    graph = recording.graph(made)
+    assert "another thread ran backward" in " ".join(graph.notes)
+    found = {node.op: node.source.text if node.source else None for node in graph.nodes if node.sequence is not None}
+    assert found == {"ExpBackward0": None, "CosBackward0": "made.append(x.cos())"}
+
+
 def test_a_debugger_that_begins_meanwhile(tmp_path: Path) -> None:
     """A trace function of the script's own changes no line, and keeps its place."""
     text = """
