@@ -15,12 +15,13 @@ from typing import Literal, NamedTuple, get_args
 from gradviz.analysis.display import displayed
 from gradviz.analysis.held import COUNTED, forward_order
 from gradviz.analysis.memory_notes import memory_notes
+from gradviz.analysis.script_lines import Lines, op_line, telling_lines
 from gradviz.analysis.sizes import tensor_bytes
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import Graph, Node, SavedTensor, SourceLine, Storage, StorageKind
 from gradviz.wording import bytes_text, plural
 
-By = Literal["node", "op", "module", "line", "dtype"]
+By = Literal["node", "op", "module", "line", "op-line", "dtype"]
 """What the rows stand for."""
 
 ONLY_GRAPH: tuple[StorageKind, ...] = ("activation", "number")
@@ -129,9 +130,10 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
     Args:
         graph: from `walk`, `record` or `load`. A folded graph is read as what it was folded from.
         by: what a row stands for. None picks the source line when lines were recorded, else the module when modules
-            were, else the op.
+            were, else the op. "line" is the script's own line where more than half would be a library's, and a note
+            says so; "op-line" is always the line that called torch.
 
-    Raises FormatError for another `by`, and for "module" or "line" when the graph has none.
+    Raises FormatError for another `by`, and for "module" or a line when the graph has none.
 
     >>> from gradviz.graph import Graph, Node, SavedTensor, Storage, TensorInfo
     >>> slot = SavedTensor("result", TensorInfo((2,), "float32", "cpu"), 0, "activation", "live", 8)
@@ -146,7 +148,14 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
     chosen = _checked(graph, by)
     found = holders(graph)
     totals = _totals(graph, found)
-    return Saved(chosen, _rows(graph, chosen, found), totals, tuple(memory_notes(graph, totals)))
+    lines = Lines(op_line)
+    if chosen == "line":
+        lines = telling_lines(graph.nodes[i] for i in dict.fromkeys(holder.node for holder in found.values()))
+    notes = [
+        *memory_notes(graph, totals),
+        *([f"{lines.note}; op-line instead of line names those"] if lines.note else []),
+    ]
+    return Saved(chosen, _rows(graph, chosen, found, lines), totals, tuple(notes))
 
 
 # -- who holds what --------------------------------------------------------------------------------------------------
@@ -188,8 +197,8 @@ def _checked(graph: Graph, by: By | None) -> By:
         return "line" if lines else "module" if modules else "op"
     if by not in get_args(By):
         raise FormatError(f"by cannot be {by!r}. {did_you_mean(str(by), get_args(By), what='valid ones')}")
-    if (by == "line" and not lines) or (by == "module" and not modules):
-        what = "source lines" if by == "line" else "modules"
+    if (by in ("line", "op-line") and not lines) or (by == "module" and not modules):
+        what = "modules" if by == "module" else "source lines"
         raise FormatError(
             f"by cannot be {by!r}: this graph has no {what}, which only gradviz.record() and the command line see. "
             "Take by='op' or by='node'."
@@ -197,7 +206,7 @@ def _checked(graph: Graph, by: By | None) -> By:
     return by
 
 
-def _key(graph: Graph, by: By, node: Node, slot: SavedTensor) -> Row:
+def _key(graph: Graph, by: By, node: Node, slot: SavedTensor, lines: Lines) -> Row:
     """An empty row with the name that this slot counts under."""
     row = Row("", {}, 0, 0)
     if by == "op":
@@ -211,18 +220,19 @@ def _key(graph: Graph, by: By, node: Node, slot: SavedTensor) -> Row:
             return row
         scope = graph.scopes[node.scope]
         return row._replace(name=scope.path or scope.type, type=scope.type)
-    if node.source is None:
+    source = lines.of(node)
+    if source is None:
         return row
-    return row._replace(name=f"{node.source.file}:{node.source.line}", source=node.source)
+    return row._replace(name=f"{source.file}:{source.line}", source=source)
 
 
-def _rows(graph: Graph, by: By, found: Mapping[int, Holder]) -> tuple[Row, ...]:
+def _rows(graph: Graph, by: By, found: Mapping[int, Holder], lines: Lines) -> tuple[Row, ...]:
     empty: dict[tuple[str, int | None], Row] = {}
     kinds: dict[tuple[str, int | None], Counter[StorageKind]] = {}
     nodes: dict[tuple[str, int | None], set[int]] = {}
     storages: Counter[tuple[str, int | None]] = Counter()
     for storage, (i, slot) in found.items():
-        row = _key(graph, by, graph.nodes[i], slot)
+        row = _key(graph, by, graph.nodes[i], slot, lines)
         key = row.name, row.node
         empty.setdefault(key, row)
         record = graph.storages[storage]

@@ -6,13 +6,14 @@ up to the whole graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import NamedTuple
 
 from gradviz.analysis.alike import alike_siblings
 from gradviz.analysis.held import forward_order, held_bytes
 from gradviz.analysis.scopes import ScopeTree
+from gradviz.analysis.script_lines import op_line
 from gradviz.graph import Graph, Node, SourceLine, TensorInfo
 
 
@@ -122,21 +123,22 @@ def _module_row(
     )
 
 
-def lines(graph: Graph) -> Iterator[OutlineRow]:
+def lines(graph: Graph, line_of: Callable[[Node], SourceLine | None] = op_line) -> Iterator[OutlineRow]:
     """Lines of the user's code in the order they first ran, each with the ops it made; ops without a line come last."""
     held, sizes = held_bytes(graph), _parameter_sizes(graph)
     at: dict[tuple[str, int] | None, list[int]] = {}
     for node in forward_order(graph):
         record = graph.nodes[node]
         if node not in graph.leaf_of:
-            at.setdefault((record.source.file, record.source.line) if record.source else None, []).append(node)
+            source = line_of(record)
+            at.setdefault((source.file, source.line) if source is not None else None, []).append(node)
     for place in sorted(at, key=lambda place: place is None):
         nodes = at[place]
         used = {edge.producer for node in nodes for edge in graph.inputs(node)}
         outputs = graph.nodes[nodes[-1]].outputs
         yield OutlineRow(
             0,
-            line=graph.nodes[nodes[0]].source,
+            line=line_of(graph.nodes[nodes[0]]),
             ops=len(nodes),
             made=tuple(dict.fromkeys(graph.nodes[node].op for node in nodes)),
             parameters=sum(sizes.get(leaf, 0) for leaf in used),

@@ -15,14 +15,15 @@ from gradviz.cli.sizes import Size
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 
-BY = ("line", "module", "op", "node", "dtype")
+BY = ("line", "op-line", "module", "op", "node", "dtype")
 
 
 @click.command("saved", cls=TargetCommand)
 @click.option(
     "--by",
     type=click.Choice(BY),
-    help="What a row stands for. Without it: the line of code, else the module, else the op, as far as recorded.",
+    help="What a row stands for. Without it: the line of code, else the module, else the op, as far as recorded. A line is the "
+    "script's own where most would be a library's; op-line is always the one that called torch.",
 )
 @click.option("--top", type=click.IntRange(min=0), metavar="N", help="Rows to show; 0 for all. [default: 10]")
 @click.option(

@@ -12,13 +12,15 @@ from gradviz.render import labels
 Lines = tuple[str, ...]
 
 
-def node_lines(graph: Graph, node: Node, *, attributes: bool = False, held: int = 0, around: str = "") -> Lines:
+def node_lines(
+    graph: Graph, node: Node, *, attributes: bool = False, held: int = 0, around: str = "", own: bool = False
+) -> Lines:
     """Op, what its forward made, the names that has, where it was made; with `attributes` one line for each.
 
     `held` is the bytes that it holds for backward, when they are to be said. `around` is the path of the module whose frame
-    is around the box: names leave it out.
+    is around the box: names leave it out. `own`: name the script's own line, too, where a library's made the node.
     """
-    lines = [labels.relative(labels.op_name(node), around)]
+    lines = [labels.op_name(node, around)]
     if node.group is not None:
         lines.append(labels.group_line(node.group))
     if node.outputs:
@@ -26,8 +28,8 @@ def node_lines(graph: Graph, node: Node, *, attributes: bool = False, held: int 
     if node.names:
         shown_below = {root.name for root in graph.roots_of.get(node.id, ())}  # the output's own box has that name
         lines.append(labels.names_text(labels.relative(name, around) for name in node.names if name not in shown_below))
-    if node.source is not None:
-        lines.append(labels.source_text(node.source))
+    places = (node.script_line if own else None, node.source)
+    lines.append(" → ".join(labels.source_text(place) for place in places if place is not None))
     if held and node.group is None:  # a group says so already
         lines.append(labels.held_text(held))
     if attributes:
@@ -45,7 +47,7 @@ def with_arrival(lines: Lines, arrival: Arrival | None, *, numbers: bool, grad: 
 
 def leaf_lines(leaf: Leaf, uses: int = 1, around: str = "") -> Lines:
     """Names and tensor. `uses` above 1 marks one of several boxes of this leaf: `weight ×12`. `around`: see `node_lines`."""
-    title = labels.relative(labels.leaf_title(leaf), around)
+    title = labels.leaf_title(leaf, around)
     return (f"{title} {labels.again(uses)}" if uses > 1 else title, labels.tensor_line(leaf.tensor))
 
 

@@ -48,7 +48,11 @@ def _node(graph: Graph, node: Node) -> Iterator[Fact]:
     if node.scope is not None:
         scope = graph.scopes[node.scope]
         yield "module", f"{scope.path} ({scope.type})" + (f", call {scope.call}" if scope.call > 1 else "")
-    yield from _source(node.source)
+    if node.script_line is not None:
+        yield from _source(node.script_line, "line")
+        yield from _source(node.source, "library's line")
+    else:
+        yield from _source(node.source, "line")
     if node.sequence is not None:
         yield "sequence number", str(node.sequence)
     if node.none_inputs:
@@ -59,9 +63,9 @@ def _node(graph: Graph, node: Node) -> Iterator[Fact]:
         yield name, _short(value)
 
 
-def _source(source: SourceLine | None) -> Iterator[Fact]:
+def _source(source: SourceLine | None, word: str) -> Iterator[Fact]:
     if source is not None:
-        yield "line", f"{source.file}:{source.line}" + (f" in {source.function}" if source.function else "")
+        yield word, f"{source.file}:{source.line}" + (f" in {source.function}" if source.function else "")
         yield "code", source.text.strip()
 
 

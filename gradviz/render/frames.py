@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gradviz.analysis.scopes import ScopeTree
-from gradviz.graph import Graph, Scope
+from gradviz.analysis.script_lines import calls_from
+from gradviz.graph import Graph, Scope, SourceLine
 from gradviz.render import labels
 
 
@@ -31,6 +32,7 @@ class Frames:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._tree = ScopeTree(graph)
+        self._calls_from = calls_from(graph)
         self._number: dict[int, int] = {}
         self._frames: list[Frame] = []
 
@@ -44,8 +46,15 @@ class Frames:
                 parent = None if record.parent is None else self._number[record.parent]
                 self._number[inner] = len(self._frames)
                 around = "" if record.parent is None else self._graph.scopes[record.parent].path
-                self._frames.append(Frame(frame_title(record, around), parent, inner, frame_title(record)))
+                line = self._calls_from.get(inner)
+                told = record.parent is not None and self._calls_from.get(record.parent) == line
+                title = frame_title(record, around, None if told else line)
+                self._frames.append(Frame(title, parent, inner, frame_title(record, line=line)))
         return self._number[scope]
+
+    def tells_no_line(self, scope: int | None) -> bool:
+        """Whether the frame of this scope does not tell the script's line that its boxes come from."""
+        return scope not in self._calls_from
 
     def around(self, nodes: Sequence[int]) -> int | None:
         """The innermost scope that holds all of these nodes, None when there is none."""
@@ -56,15 +65,17 @@ class Frames:
         return tuple(self._frames)
 
 
-def frame_title(scope: Scope, around: str = "") -> str:
+def frame_title(scope: Scope, around: str = "", line: SourceLine | None = None) -> str:
     """Path, class, which call when it is a later one, parameters and output: `fc Linear, 12 parameters, (3, 4) float32`.
 
-    The path is given relative to the module `around`.
+    The path is given relative to the module `around`. `line` is the script's that everything inside comes from.
     """
     path = scope.path.removeprefix(f"{around}.") if around else scope.path
     words = [labels.one_line(f"{path} {scope.type}".strip())]
     if scope.call > 1:
         words.append(f"call {labels.count_text(scope.call)}")
+    if line is not None:
+        words.append(f"from {labels.source_text(line)}")
     if scope.parameters:
         words.append(labels.plural(scope.parameters, "parameter"))
     if scope.output is not None:

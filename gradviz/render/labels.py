@@ -149,14 +149,17 @@ def relative(text: str, around: str) -> str:
     return re.sub(rf"(?<![\w.\]]){re.escape(around)}\.", "", text) if around and around in text else text
 
 
-def op_name(node: Node) -> str:
-    """What the node is: its backward function as PyTorch writes it, or the title of the group it stands for."""
-    return group_title(node.group) if node.group else clip(node.op, 80).strip() or "unnamed"
+def op_name(node: Node, around: str = "") -> str:
+    """What the node is: its backward function as PyTorch writes it, or the title of the group it stands for.
+
+    `around` is the path of the module that it is shown in; names leave that out, here and below.
+    """
+    return group_title(node.group, around) if node.group else clip(node.op, 80).strip() or "unnamed"
 
 
-def group_title(group: Group) -> str:
+def group_title(group: Group, around: str = "") -> str:
     """A folded group: `Linear ×12` (same parameters again), `Block, 12 alike`, `MulBackward0, 40 in a row`."""
-    title = clip(group.title, 80).strip() or group.kind
+    title = clip(relative(group.title, around), 80).strip() or group.kind
     if group.count == 1:
         return title
     if group.kind == "alike":
@@ -178,9 +181,9 @@ def group_line(group: Group) -> str:
     return ", ".join(words)
 
 
-def leaf_title(leaf: Leaf) -> str:
+def leaf_title(leaf: Leaf, around: str = "") -> str:
     """The leaf's names, or what kind of tensor it is when it has none."""
-    return names_text(leaf.names) or f"unnamed {leaf.kind}"
+    return names_text(relative(name, around) for name in leaf.names) or f"unnamed {leaf.kind}"
 
 
 def root_title(root: Root) -> str:
@@ -196,8 +199,9 @@ def function_line(function: Function) -> str:
 
 @lru_cache(maxsize=4096)
 def source_text(source: SourceLine) -> str:
-    """`train.py:12`: the file without its folders, and the line."""
-    return f"{one_line(source.file.replace(chr(92), '/').rsplit('/', 1)[-1])}:{source.line}"
+    """`train.py:12`: the file without its folders, and the line; `transformers: modeling_bert.py:127` for a library's."""
+    package = f"{one_line(source.package)}: " if source.package else ""
+    return f"{package}{one_line(source.file.replace(chr(92), '/').rsplit('/', 1)[-1])}:{source.line}"
 
 
 def flags_text(flags: Iterable[NodeFlag]) -> str:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gradviz.analysis import outline
 from gradviz.analysis.outline import OutlineRow
+from gradviz.analysis.script_lines import Lines, op_line, telling_lines
 from gradviz.graph import Graph
 from gradviz.render import labels
 from gradviz.render.metrics import cells, shorten
@@ -57,8 +58,9 @@ def table(graph: Graph, options: Options, limit: int = 0) -> Table:
     """The outline that the options ask for, at most `limit` rows (0: all)."""
     by_line = outline_by(graph, options) == "line"
     ops = len(graph.nodes) <= OPS_UP_TO
+    lines = telling_lines(graph.nodes) if by_line else Lines(op_line)
     found: Iterator[OutlineRow] = (
-        outline.lines(graph) if by_line else outline.modules(graph, every=options.depth == "all", ops=ops)
+        outline.lines(graph, lines.of) if by_line else outline.modules(graph, every=options.depth == "all", ops=ops)
     )
     if options.max_depth:
         found = (row for row in found if row.depth < (options.max_depth or 0))
@@ -67,6 +69,8 @@ def table(graph: Graph, options: Options, limit: int = 0) -> Table:
     left = sum(1 for _ in found)
     rows = [(("  " * row.depth) + title(graph, row), *(column.text(row) for column in columns)) for row in kept]
     notes = [f"{labels.more(left)} rows (max_rows=0 shows all)"] if left else []
+    if lines.note:
+        notes.append(lines.note)
     if any(row.alike > 1 for row in kept):
         notes.append("alike: modules of one structure, of which the first is shown open (depth=all shows each)")
     if graph.attribution == "inferred" and not by_line:
@@ -92,8 +96,9 @@ def title(graph: Graph, row: OutlineRow) -> str:
     """Path and class of a module, a backward function with its leaves, or file, line and text of a line of code."""
     if row.node is not None:
         leaves = [graph.leaf_of[edge.producer] for edge in graph.inputs(row.node.id) if edge.producer in graph.leaf_of]
-        words = [labels.op_name(row.node), labels.names_text(row.node.names), *map(labels.leaf_title, leaves)]
-        return labels.relative("  ".join(word for word in words if word), row.around)
+        names = labels.names_text(labels.relative(name, row.around) for name in row.node.names)
+        words = [labels.op_name(row.node, row.around), names, *(labels.leaf_title(leaf, row.around) for leaf in leaves)]
+        return "  ".join(word for word in words if word)
     if row.line is not None:
         return f"{labels.source_text(row.line)}  {labels.clip(row.line.text.strip(), 60)}".rstrip()
     if not row.type:

@@ -16,7 +16,11 @@ from gradviz.graph import StorageKind
 from gradviz.render import labels
 
 TOP = 10
-_NOTHING_RECORDED: dict[By, str] = {"module": "outside every module", "line": "no line known"}
+_NOTHING_RECORDED: dict[By, str] = {
+    "module": "outside every module",
+    "line": "no line known",
+    "op-line": "no line known",
+}
 
 
 def saved_table(found: Saved, top: int | None = TOP) -> RenderableType:

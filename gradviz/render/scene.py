@@ -182,7 +182,14 @@ class _Drafter:
                 held = self.heat.nbytes[node.id] if self.heat is not None else 0
                 around = self._path(node.scope)
                 attributes = self.options.attributes
-                lines = box_text.node_lines(self.graph, node, attributes=attributes, held=held, around=around)
+                lines = box_text.node_lines(
+                    self.graph,
+                    node,
+                    attributes=attributes,
+                    held=held,
+                    around=around,
+                    own=self.frames.tells_no_line(node.scope),
+                )
                 lines = self._with_arrival(lines, node.id)
                 kind = self._kind(node)
                 names = tuple(labels.relative(name, around) for name in node.names)

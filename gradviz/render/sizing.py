@@ -21,7 +21,7 @@ LINE = 15.0
 PAD_X, PAD_Y = 10.0, 5.0
 BASELINE = 11.5  # of a line, below its upper edge
 MAX_CELLS = 48  # longer lines are shortened in the middle; the tooltip has them in full
-FRAME_CELLS = 64  # a module's name, class, parameters and output, as a rule
+FRAME_CELLS = 80  # a module's name, class, parameters and output, as a rule
 FRAME_NAME = 16  # cells that a module's name keeps beside the other facts in its title
 FRAME_TITLE = 18.0
 

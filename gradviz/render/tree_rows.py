@@ -172,8 +172,8 @@ class TreeRows:
 def _place(graph: Graph, node: Node) -> str:
     """Module path and line of code, as far as they were recorded: `layer1.0, train.py:12`."""
     path = labels.clip(graph.scopes[node.scope].path) if node.scope is not None else ""
-    line = labels.source_text(node.source) if node.source else ""
-    return ", ".join(part for part in (path, line) if part)
+    lines = [labels.source_text(line) for line in (node.script_line, node.source) if line is not None]
+    return ", ".join(part for part in (path, *lines) if part)
 
 
 def _root_parts(root: Root) -> tuple[Part, ...]:

@@ -163,6 +163,6 @@ def test_shortening_leaves_no_part_of_a_number(text: str, limit: int) -> None:
 
 def test_a_frame_shortens_the_name_and_keeps_the_numbers() -> None:
     title, _ = frame_title(
-        "encoder.layers.0.a_very_long_name_of_a_module LongNameOfAClass, 109,483,778 parameters, (2, 3) float32"
+        "encoder.layers.0.a_very_long_name_of_a_module_in_a_module LongNameOfAClass, 109,483,778 parameters, (2, 3) float32"
     )
-    assert title.endswith(", 109,483,778 parameters, (2, 3) float32") and "…" in title and len(title) <= 64
+    assert title.endswith(", 109,483,778 parameters, (2, 3) float32") and "…" in title and len(title) <= 80

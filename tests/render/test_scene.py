@@ -209,7 +209,7 @@ def test_a_box_shows_where_it_was_made_and_its_attributes_when_asked() -> None:
         "ScaleBackward",
         "(s93, 4) float16 jagged cuda:0, unknown tensor",
         "h = hidden",
-        "train.py:12",
+        "nets: train.py:12",
     )
     assert "alpha: nan" in box.lines and "mode: None" in box.lines
     assert box.flags == (FLAG_WORDS["custom"], FLAG_WORDS["hooks"])
@@ -250,7 +250,7 @@ def test_every_box_has_facts_on_single_lines(name: str) -> None:
 def test_facts_say_what_a_box_has_no_room_for() -> None:
     found = dict(facts(everything(), everything().nodes[0]))
     assert found["module"] == "fc (Linear)"
-    assert found["line"] == "/src/train.py:12 in forward"
+    assert found["line"] == "/src/main.py:3 in <module>" and found["library's line"] == "/src/train.py:12 in forward"
     assert found["saved self"] == "(s93, 4) float16 jagged cuda:0, view of activation"
     assert found["inputs without gradient"] == "2"
 

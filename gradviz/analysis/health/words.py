@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
+from gradviz.analysis.script_lines import own_line
 from gradviz.graph import Graph, SavedTensor, SourceLine
 from gradviz.wording import clip, one_line
 
@@ -13,9 +14,11 @@ SHOWN = 6
 
 
 def line(source: SourceLine | None) -> str:
-    """`train.py:12`, with the path from the current folder on, or "" when unknown."""
+    """`train.py:12`, with the path from the current folder on, `torchvision: resnet.py:92`, or "" when unknown."""
     if source is None:
         return ""
+    if source.package:  # whose `linear.py` it is says more than the folder that it is installed in
+        return f"{one_line(source.package)}: {one_line(os.path.basename(source.file))}:{source.line}"
     return f"{one_line(_short_path(source.file))}:{source.line}"
 
 
@@ -36,25 +39,26 @@ def code(source: SourceLine | None) -> str:
 
 
 def where(graph: Graph, node: int) -> str:
-    """Module and line of a node: `net.fc (Linear), train.py:12`."""
+    """Module and line of a node: `net.fc (Linear), train.py:12`; the script's line first where a library's made it."""
     record = graph.nodes[node]
     scope = graph.scopes[record.scope] if record.scope is not None else None
     module = f"{one_line(scope.path or scope.type)} ({one_line(scope.type)})" if scope is not None else ""
-    return ", ".join(part for part in (module, line(record.source)) if part)
+    return ", ".join(part for part in (module, line(record.script_line), line(record.source)) if part)
 
 
 def title(graph: Graph, node: int) -> str:
     """A node in a sentence: its op, and where it was made."""
     record = graph.nodes[node]
-    return f"{record.op} ({line(record.source) or f'node {node}'})"
+    return f"{record.op} ({line(own_line(record)) or f'node {node}'})"
 
 
 def title_and_code(graph: Graph, node: int) -> str:
     """The same with the code of the line."""
     record = graph.nodes[node]
-    if record.source is None or not record.source.text:
+    source = own_line(record)
+    if source is None or not source.text:
         return title(graph, node)
-    return f"{record.op} ({line(record.source)}: `{clip(record.source.text, 70)}`)"
+    return f"{record.op} ({line(source)}: `{clip(source.text, 70)}`)"
 
 
 def listed(names: Iterable[str], shown: int = SHOWN) -> str:
