@@ -99,6 +99,7 @@ class _Folder:
         self.begin = np.concatenate(([0.0], cuts, [placed.height]))
         self.step = placed.width + BETWEEN
         self.stubs: dict[tuple[int, bool], list[list[float]]] = {}
+        self.level_of: dict[tuple[int, bool, float], int] = {}
 
     def columns(self) -> PageColumns:
         placed, count = self.placed, len(self.cuts) + 1
@@ -170,11 +171,15 @@ class _Folder:
         return self._moved(np.concatenate((points[:first], ending)), column)
 
     def _level(self, x: float, column: int, below: bool) -> int:
-        """Which of the lengths a stub gets: one that no stub close to it has, where there is one."""
+        """Which of the lengths a stub gets: one that no stub close to it has, where there is one. Lines of one trunk share it."""
+        known = self.level_of.get((column, below, round(x)))
+        if known is not None:
+            return known
         levels = self.stubs.setdefault((column, below), [[] for _ in range(LEVELS)])
         free = (i for i, ends in enumerate(levels) if all(abs(end - x) >= NEIGHBOURS for end in ends[-CROWD:]))
         level = next(free, min(range(LEVELS), key=lambda i: len(levels[i])))
         levels[level].append(x)
+        self.level_of[column, below, round(x)] = level
         return level
 
     def _frames(self) -> tuple[tuple[Rect, ...], Ints]:

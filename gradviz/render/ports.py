@@ -31,6 +31,7 @@ class _Ends(NamedTuple):
     first: Ints  # points first..last belong to the straight end
     last: Ints
     side: Floats  # how far to the right the line comes from; 0 when it stays straight
+    bundle: Ints  # equal for lines of one box that turn at the same point: they are drawn as one until they part
 
 
 def spread(drawing: Drawing, placement: Placement) -> Placement:
@@ -72,14 +73,28 @@ def _ends(points: Floats, box: Ints, at: Ints, other: Ints, way: int) -> _Ends:
         first = np.where(going, following, first)
     beyond = np.where(first == other, first, first + way)
     side = points[beyond, 0] - points[at, 0]
-    return _Ends(box, first, at, np.where(np.abs(side) < 0.5, 0.0, side))
+    return _Ends(box, first, at, np.where(np.abs(side) < 0.5, 0.0, side), _bundles(box, points[beyond]))
+
+
+def _bundles(box: Ints, turn: Floats) -> Ints:
+    """A number for each line, equal for those of one box that turn at the same point."""
+    order = np.lexsort((turn[:, 0], turn[:, 1], box))
+    differs = np.abs(np.diff(turn[order], axis=0)).max(axis=1, initial=0.0) > 0.5
+    bundle = np.empty(len(box), dtype=np.int64)
+    bundle[order] = np.cumsum(np.append(False, (np.diff(box[order]) != 0) | differs)[: len(box)])
+    return bundle
 
 
 def _offsets(ends: _Ends, room: Floats) -> Floats:
     """How far each end moves along its box's side: by its place among the box's ends, seen from the straight ones."""
+    _, one = np.unique(ends.bundle, return_index=True)
+    return _offsets_of(ends.box[one], ends.side[one], room)[ends.bundle]
+
+
+def _offsets_of(box: Ints, side: Floats, room: Floats) -> Floats:
     count = len(room)
-    order = np.lexsort((ends.side, ends.box))
-    box, side = ends.box[order], ends.side[order]
+    order = np.lexsort((side, box))
+    box, side = box[order], side[order]
     total = np.bincount(box, minlength=count)
     left = np.bincount(box[side < 0], minlength=count)[box]
     straight = np.bincount(box[side == 0], minlength=count)[box]

@@ -81,20 +81,25 @@ def stub_words(curves: Curves, cut: Sequence[int]) -> Iterator[Words]:
     """A number at both ends of each edge that was cut: where its first piece ends, and where its second one begins.
 
     The second pieces are the last curves, in the order of `cut`. Numbers count from left to right; one that would cover
-    others is left out.
+    others is left out. Edges that leave as one line have one number.
     """
     taken = _Taken(())
     first = np.array(cut, np.int64)
     ends = curves.points[curves.starts[first + 1] - 1]
     begins = curves.points[curves.starts[len(curves.starts) - 1 - len(cut) : -1]]
-    for number, i in enumerate(np.argsort(ends[:, 0], kind="stable").tolist(), 1):
+    numbers: dict[tuple[int, ...], int] = {}
+    seen: set[tuple[int, ...]] = set()
+    for i in np.argsort(ends[:, 0], kind="stable").tolist():
+        number = numbers.setdefault(tuple(np.rint(ends[i]).astype(int).tolist()), len(numbers) + 1)
         text = f"{number:,}"
         width = text_width(text, SIZE)
         for x, y in (ends[i].tolist(), begins[i].tolist()):
             rect = Rect(x + GAP, y - SIZE / 2, width, SIZE)
-            if taken.is_free(rect):
+            place = number, round(x), round(y)
+            if place not in seen and taken.is_free(rect):
                 taken.add(rect)
                 yield Words(rect.x, rect.y + 0.8 * SIZE, text, "dim", width, centred=False)
+            seen.add(place)
 
 
 def _best(places: Iterator[Rect], room: Rect, taken: _Taken, lines: _Taken) -> Rect | None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gradviz.layout.layered.adjacency import components, follow_adding, place_in_group
 from gradviz.layout.layered.alignment import Constraints
-from gradviz.layout.layered.columns import NONE
+from gradviz.layout.layered.columns import LONG, MAIN, NONE
 from gradviz.layout.layered.compaction import pack
 from gradviz.layout.layered.crossings import Order, inversions
 from gradviz.layout.layered.frame_cycles import against_the_stream
@@ -118,3 +118,38 @@ def test_only_edges_between_frames_on_a_cycle_go_up(edges: list[tuple[int, int]]
 def _frames_or_boxes(home: Ints, above: Ints, below: Ints) -> tuple[Ints, Ints]:
     apart = home[above] != home[below]
     return np.where(apart, 10 + home[above], above), np.where(apart, 10 + home[below], below)
+
+
+def test_long_edges_of_one_box_share_a_trunk() -> None:
+    """0 to 5 is a way of its own, 1 leads to 6, 8 and 9, where the longest is: rows are the numbers."""
+    above, below = np.array([0, *range(9), 1, 1, 1]), np.array([5, *range(1, 10), 6, 8, 9])
+    kind = np.array([LONG, *[MAIN] * 9, NONE, NONE, NONE])
+    sheet = plain_sheet(np.full(10, 20.0), np.full(10, 20.0), above, below, 10.0, 10.0)
+    layers = cut_into_layers(sheet, np.arange(10), np.zeros(10, np.int64), 1, kind)
+    assert layers.bend_edge.tolist() == [0] * 4 + [12] * 7
+    assert layers.long.tolist() == [0, 10, 11, 12]
+    assert layers.first_bend.tolist() == [0, 4, 4, 4]
+    pieces = set(zip(layers.above.tolist(), layers.below.tolist()))
+    trunk = [1, *range(14, 21)]
+    assert pieces == {
+        *((i, i + 1) for i in range(9)),
+        (0, 10), (10, 11), (11, 12), (12, 13), (13, 5),
+        *itertools.pairwise(trunk), (17, 6), (19, 8), (20, 9),
+    }  # fmt: skip
+    assert all(layers.row[a] + 1 == layers.row[b] for a, b in pieces)
+
+
+@given(pairs)
+def test_pieces_lead_from_the_beginning_of_each_edge_to_its_end(edges: list[tuple[int, int]]) -> None:
+    above, below = _ends(sorted({(min(e), max(e)) for e in edges if e[0] != e[1]}))
+    row = rank_nodes(15, above, below, neighbours(15, above, below)).rank
+    sheet = plain_sheet(np.full(15, 20.0), np.full(15, 20.0), above, below, 10.0, 10.0)
+    layers = cut_into_layers(sheet, row, np.zeros(15, np.int64), 1, np.full(len(above), NONE))
+    pieces = set(zip(layers.above.tolist(), layers.below.tolist()))
+    first = dict(zip(layers.long.tolist(), layers.first_bend.tolist()))
+    for i, (a, b) in enumerate(zip(above.tolist(), below.tolist())):
+        way = [a, *(15 + first[i] + k for k in range(row[b] - row[a] - 1) if i in first), b]
+        assert all(piece in pieces for piece in itertools.pairwise(way))
+    sources = {a for i, a in enumerate(above.tolist()) if i in first}
+    longest = {s: max(row[b] - row[a] - 1 for a, b in zip(above.tolist(), below.tolist()) if a == s) for s in sources}
+    assert len(layers.bend_edge) == sum(longest.values())

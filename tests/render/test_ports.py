@@ -95,3 +95,15 @@ def test_lines_that_are_not_drawn_stay_so() -> None:
     given = drawing([50.0, 50.0], np.array([(0, 0), (0, 1)]))
     placed = placement(np.zeros(2), np.array([10.0, 70.0]), [[], [(0, 20), (0, 60)]])
     assert np.array_equal(spread(given, placed).points, placed.points)
+
+
+def test_lines_that_turn_together_leave_the_box_together() -> None:
+    """Two lines of one trunk and one on the other side: two ports, not three."""
+    edges = np.array([(0, 1), (0, 2), (0, 3)])
+    lines = [[(0.0, 20.0), (-80.0, 50.0), (-80.0, 90.0), (-40.0, 120.0)],
+             [(0.0, 20.0), (-80.0, 50.0), (-80.0, 190.0), (-40.0, 220.0)],
+             [(0.0, 20.0), (80.0, 50.0)]]  # fmt: skip
+    given = drawing([120.0] * 4, edges)
+    placed = spread(given, placement(np.array([0.0, -40.0, -40.0, 80.0]), np.array([10.0, 130.0, 230.0, 60.0]), lines))
+    begins = [float(x) for x in placed.points[placed.starts[:-1], 0]]
+    assert begins[0] == begins[1] < begins[2]

@@ -1,7 +1,8 @@
 """The layered graph: every edge cut into pieces from row to row, with a bend point in each row that it passes.
 
-Long edges have bend points only within a budget; the rest is left for the side channels. Knows rows and half widths,
-no coordinates.
+Long edges that leave a box at one point share a trunk of bend points, from which each branches off just above its end: what one box
+sends to many is one line. Bend points are made within a budget; the rest is left for the side channels. Knows rows and half
+widths, no coordinates.
 """
 
 from __future__ import annotations
@@ -36,7 +37,13 @@ class Layers:
     above_offset: Floats  # (pieces,) where the piece meets a box, from its middle
     below_offset: Floats
     kind: Ints  # (pieces,) MAIN .. NONE, of the edge that the piece is part of
-    bend_edge: Ints  # (bends,) the edge of each bend point; bends of one edge lie together, from above to below
+    bend_edge: (
+        Ints  # (bends,) the longest edge through each bend point; bends of one trunk lie together, from above to below
+    )
+    long: Ints  # edges with bend points, sorted
+    first_bend: (
+        Ints  # (long,) the first one's place among the bends; an edge goes through as many as rows lie between its ends
+    )
     left_out: Ints  # edges over the budget
     gap: float
 
@@ -88,17 +95,15 @@ def cut_into_layers(sheet: Sheet, row: Ints, component: Ints, components: int, k
     """Cut the edges of a sheet into pieces."""
     n = sheet.size
     span = row[sheet.below] - row[sheet.above]
-    within = _within_budget(span, n)
+    trunk = _trunks(sheet, kind)
+    within = _within_budget(span, trunk, n)
     short, long = np.flatnonzero(span == 1), np.flatnonzero(within & (span > 1))
-    owner, step = ranges(np.zeros(len(long), np.int64), span[long] - 1)
-    bend_edge = long[owner]
-    bends = n + np.arange(len(bend_edge))
-    first = n + np.cumsum(span[long] - 1) - (span[long] - 1)
-    following = bends + 1
-    last = first + span[long] - 2 - n
-    following[last] = sheet.below[long]
-    below_offset = np.zeros(len(bends))
-    below_offset[last] = sheet.below_offset[long]
+    leader, first = _trunk_bends(span[long], trunk[long])
+    longest = long[leader]  # edge of every trunk
+    owner, step = ranges(np.zeros(len(longest), np.int64), span[longest] - 1)
+    bend_edge = longest[owner]
+    inner = np.flatnonzero(step > 0)  # bends that another one is above of
+    begin = np.flatnonzero(step == 0)
     nothing = np.zeros(len(long))
     ported = sheet.pin != 0
     return Layers(
@@ -107,25 +112,58 @@ def cut_into_layers(sheet: Sheet, row: Ints, component: Ints, components: int, k
         component=np.concatenate((component, component[sheet.above[bend_edge]])),
         components=components,
         half=np.concatenate(
-            (np.where(ported, BEND_HALF_WIDTH, sheet.widths / 2), np.full(len(bends), BEND_HALF_WIDTH))
+            (np.where(ported, BEND_HALF_WIDTH, sheet.widths / 2), np.full(len(bend_edge), BEND_HALF_WIDTH))
         ),
-        above=np.concatenate((sheet.above[short], sheet.above[long], bends)),
-        below=np.concatenate((sheet.below[short], first, following)),
-        above_offset=np.concatenate((sheet.above_offset[short], sheet.above_offset[long], np.zeros(len(bends)))),
-        below_offset=np.concatenate((sheet.below_offset[short], nothing, below_offset)),
-        kind=np.concatenate((kind[short], kind[long], kind[bend_edge])),
+        above=np.concatenate((sheet.above[short], sheet.above[longest], n + inner - 1, n + first + span[long] - 2)),
+        below=np.concatenate((sheet.below[short], n + begin, n + inner, sheet.below[long])),
+        above_offset=np.concatenate(
+            (sheet.above_offset[short], sheet.above_offset[longest], np.zeros(len(inner)), nothing)
+        ),
+        below_offset=np.concatenate(
+            (sheet.below_offset[short], np.zeros(len(longest) + len(inner)), sheet.below_offset[long])
+        ),
+        kind=np.concatenate((kind[short], kind[longest], kind[bend_edge[inner]], kind[long])),
         bend_edge=bend_edge,
+        long=long,
+        first_bend=first,
         left_out=np.flatnonzero(~within),
         gap=sheet.gap,
     )
 
 
-def _within_budget(span: Ints, nodes: int) -> Mask:
+def _trunks(sheet: Sheet, kind: Ints) -> Ints:
+    """For every edge a number that edges have in common which leave one box at one point; those of a way have their own."""
+    edges = len(sheet.above)
+    order = np.lexsort((np.arange(edges), sheet.above_offset, kind < NONE, sheet.above))
+    above, offset, apart = sheet.above[order], sheet.above_offset[order], kind[order] < NONE
+    begins = np.ones(edges, np.bool_)
+    begins[1:] = (above[1:] != above[:-1]) | (offset[1:] != offset[:-1]) | apart[1:] | apart[:-1]
+    trunk = np.empty(edges, np.int64)
+    trunk[order] = np.cumsum(begins) - 1
+    return trunk
+
+
+def _trunk_bends(span: Ints, trunk: Ints) -> tuple[Ints, Ints]:
+    """The longest edge of every trunk, and for every edge where the bends of its trunk begin."""
+    order = np.lexsort((span, trunk))
+    ends = np.ones(len(order), np.bool_)
+    ends[:-1] = trunk[order][1:] != trunk[order][:-1]
+    leader = order[ends]
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(ends) - ends
+    return leader, starts_of(span[leader] - 1)[number]
+
+
+def _within_budget(span: Ints, trunk: Ints, nodes: int) -> Mask:
     """Edges that get bend points in every row they pass: the shortest first, until the budget is spent."""
+    order = np.lexsort((span, trunk))
+    longer = span.copy()  # by how much its trunk gets longer for an edge
+    same = trunk[order][1:] == trunk[order][:-1]
+    longer[order[1:][same]] -= span[order[:-1][same]]
+    longer[order[np.append(True, ~same)[: len(order)]]] -= 1
     order = np.argsort(span, kind="stable")
-    spent = np.cumsum(span[order] - 1)
     within = np.zeros(len(span), np.bool_)
-    within[order[spent <= max(LEAST_BUDGET, BUDGET_PER_NODE * nodes)]] = True
+    within[order[np.cumsum(longer[order]) <= max(LEAST_BUDGET, BUDGET_PER_NODE * nodes)]] = True
     return within
 
 

@@ -68,7 +68,10 @@ def reversed_routes(routes: Routes, which: Ints) -> Routes:
 
 def _vertical_runs(sheet: Sheet, layers: Layers, x: Floats, channel_x: Floats) -> _Runs:
     """Bend points above one another make one run; every channel is one run."""
-    bend_x, line, edge = x[layers.boxes :], layers.line[layers.boxes :], layers.bend_edge
+    owner, bend = ranges(
+        layers.first_bend, layers.row[sheet.below[layers.long]] - layers.row[sheet.above[layers.long]] - 1
+    )
+    bend_x, line, edge = x[layers.boxes + bend], layers.line[layers.boxes + bend], layers.long[owner]
     begins = np.zeros(len(edge), np.bool_)
     begins[first_of_runs(edge)] = True
     begins[1:] |= np.abs(np.diff(bend_x)) > SAME
