@@ -17,6 +17,7 @@ from gradviz.errors import GraphFileError
 from gradviz.graph import Edge, Graph, Leaf, Scope
 from gradviz.graph_codecs import Bad, Codec, Context, Record, Word, shown
 from gradviz.stages import Stage
+from gradviz.wording import without_hidden
 
 FORMAT = "gradviz-graph"
 VERSION = 1
@@ -31,6 +32,7 @@ _LISTS: tuple[tuple[str, Record], ...] = (
     ("backward", schema.BACKWARD),
 )
 _TABLES: tuple[tuple[str, Record], ...] = (("tensors", schema.TENSOR_ROW), ("sources", schema.SOURCE_ROW))
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _MAY_BE_MISSING = ("backward",)
 _HEAD: dict[str, Codec] = {
     "title": schema.TEXT,
@@ -43,6 +45,11 @@ _HEAD: dict[str, Codec] = {
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
+def _encode(value: object) -> str:
+    """One value as JSON. What cannot be seen is written as an escape of JSON's, which reads back as what it was."""
+    return without_hidden(_ENCODER.encode(value), lambda c: json.dumps(c)[1:-1])
+
+
 def dump(graph: Graph) -> Iterator[str]:
     """The graph as JSON text, in pieces of a line or less. `loads` gives an equal graph back.
 
@@ -52,7 +59,7 @@ def dump(graph: Graph) -> Iterator[str]:
     'empty'
     """
     context = Context()
-    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+    encode = _encode
     yield f'{{"format":"{FORMAT}","version":{VERSION}'
     for key, codec in _HEAD.items():
         yield f',\n"{key}":{encode(codec.write(getattr(graph, key), context))}'

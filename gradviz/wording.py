@@ -5,34 +5,73 @@ Everything here returns one line of plain text. Knows nothing of graphs, formats
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Callable
 
 from gradviz.graph import Shape, TensorInfo
 
 UNKNOWN_SHAPE = "(?)"
 
-# Marks that reorder the text around them. The letters of right-to-left scripts do not need them and stay.
-_REORDERING = frozenset(map(chr, (0x200E, 0x200F, 0x061C, *range(0x202A, 0x202F), *range(0x2066, 0x206A))))
+_UNUSUAL = re.compile("[^\x20-\x7e]")
+_HIDDEN = (
+    "Cc",
+    "Cf",
+    "Cs",
+    "Zl",
+    "Zp",
+    "Cn",
+)  # controls, formats (bidi, zero-width, tags), halves of pairs, line ends, nothing
+# Letters and marks that show nothing: fillers, joiners, and selectors of variants but for those of emoji.
+_BLANK = frozenset(map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x3164, 0xFFA0)))
+_SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0))))
+_JOINER = "\u200d"  # of emoji: woman and microscope make a scientist
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
 
 
 def one_line(text: str) -> str:
-    r"""The text with everything that would break or reorder a line written as its escape.
+    r"""The text with everything that would break or reorder a line, or that cannot be seen, written as its escape.
 
     >>> one_line("a\nb")
     'a\\nb'
     """
+    return visible(text)
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""The same, but for characters to `keep`, such as the line ends of a text of several lines.
+
+    Every writer of gradviz passes text of the user through here or through `without_hidden`. Escaped are control characters
+    (with U+0080 to U+009F), marks of direction, zero-width and tag characters, invisible letters, halves of surrogate pairs and
+    unassigned code points. Letters of all scripts stay, and so does what joins an emoji.
+
+    >>> print(visible("a\u202eb\u200bc\x9b\nd", keep="\n"))
+    a\u202eb\u200bc\x9b
+    d
+    """
+    return without_hidden(text, _escape, keep)
+
+
+def without_hidden(text: str, write: Callable[[str], str], keep: str = "") -> str:
+    """The text with each of these characters as `write` writes it."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_visible(c) for c in text)
+    return _UNUSUAL.sub(lambda found: write(found[0]) if found[0] not in keep and _is_hidden(found) else found[0], text)
 
 
-def _visible(c: str) -> str:
-    if c in _REORDERING or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp", "Cn"):
-        return c.encode("unicode_escape", "backslashreplace").decode("ascii")
-    return c
+def _is_hidden(found: re.Match[str]) -> bool:
+    c = found[0]
+    if c == _JOINER:
+        before, after = found.string[: found.start()][-1:], found.string[found.end() :][:1]
+        kinds = [unicodedata.category(one) for one in (before, after) if one]
+        return not (len(kinds) == 2 and kinds[0] in ("So", "Sk", "Mn") and kinds[1] == "So")
+    return unicodedata.category(c) in _HIDDEN or c in _BLANK or c in _SELECTORS
+
+
+def _escape(c: str) -> str:
+    return c.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def clip(text: str, limit: int = 60) -> str:

@@ -31,6 +31,7 @@ ODD_NAMES = (
     "👩‍🔬 lab",
     "שלום",
     "a\u202eb",
+    "zero\u200bwidth\ufeff \U000e0041tag \x9b31m fill\u3164er",
     "\x00\x1b[31m",
     "\\N\\l",
     "#35;&amp;]]>",

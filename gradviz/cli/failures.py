@@ -11,8 +11,9 @@ import click
 from gradviz.cli.destination import written
 from gradviz.cli.streams import NO_ROOM, abandon_stdout, keep_late_output_away, result_began
 from gradviz.errors import GradvizError
-from gradviz.wording import one_line
+from gradviz.wording import one_line, visible
 
+_LINE_END = "\n"
 WRONG_INPUT = 2
 INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
 NOBODY_READS = 141  # as a shell reports a process whose reader went away
@@ -25,8 +26,11 @@ def explained() -> Iterator[None]:
         yield
     except GradvizError as error:
         if str(error):
-            click.echo(f"Error: {error}", err=True)
+            click.echo(f"Error: {visible(str(error), keep=_LINE_END)}", err=True)
         sys.exit(error.exit_code)
+    except click.ClickException as error:
+        vars(error)["message"] = visible(error.message, keep=_LINE_END)  # which click types as final
+        raise
     except (KeyboardInterrupt, RuntimeError) as error:
         if not _is_interrupt(error):
             raise

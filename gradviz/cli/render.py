@@ -17,6 +17,7 @@ from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import OutputError
 from gradviz.render.options import Options
 from gradviz.render.registry import FORMATS, format_of, get_format
+from gradviz.wording import visible
 
 if TYPE_CHECKING:
     from gradviz.capture.target import Captured
@@ -77,7 +78,7 @@ def _to_file(source: Source, path: str, format: str | None, options: dict[str, A
 
     with progress("drawing the graph"):
         written = save(captured.result, path, format=format, **options)
-    click.echo(written)
+    click.echo(visible(written) if sys.stdout is not None and sys.stdout.isatty() else written)
     captured.raise_failure()
 
 

@@ -21,6 +21,7 @@ from gradviz.render.options import Options, Theme
 from gradviz.render.picture import picture
 from gradviz.render.svg_style import style_sheet
 from gradviz.stages import Stage
+from gradviz.wording import visible
 
 AT_ONCE = 1000  # elements in one piece
 TONE_CLASS: dict[Tone, str] = {
@@ -32,8 +33,6 @@ TONE_CLASS: dict[Tone, str] = {
     "warning": "gv-w",
 }
 
-# What XML 1.0 cannot hold: controls, half surrogate pairs and two characters that are none.
-_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 _SPECIAL = re.compile('[&<>"]')
 
@@ -44,12 +43,12 @@ def render(graph: Graph, options: Options) -> Iterator[str]:
 
 
 def escape(text: str) -> str:
-    """Text for an SVG element or attribute; what XML cannot hold shows as the replacement character.
+    """Text for an SVG element or attribute; what XML cannot hold and what cannot be seen shows as its escape.
 
-    >>> escape("<lambda> & \\x00")
-    '&lt;lambda&gt; &amp; \ufffd'
+    >>> print(escape("<lambda> & \\x00"))
+    &lt;lambda&gt; &amp; \\x00
     """
-    return _SPECIAL.sub(lambda found: _ENTITIES[found[0]], _NOT_XML.sub("\ufffd", text))
+    return _SPECIAL.sub(lambda found: _ENTITIES[found[0]], visible(text, keep="\n"))
 
 
 def write(made: Picture, theme: Theme, *, fit: bool = False) -> Iterator[str]:

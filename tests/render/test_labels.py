@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradviz.graph import Function, Group, Leaf, Node, NodeFlag, Root, SavedTensor, SourceLine, TensorInfo
+from gradviz.graph import Function, Graph, Group, Leaf, Node, NodeFlag, Root, SavedTensor, SourceLine, TensorInfo
+from gradviz.graph_json import dump, loads
 from gradviz.render import labels
 from gradviz.render.metrics import shorten
 from gradviz.render.sizing import frame_title
+from gradviz.wording import visible
 
 FLOAT = TensorInfo((3, 4), "float32", "cpu")
 
@@ -131,6 +133,31 @@ def test_ordinary_text_stays(text: str) -> None:
 
 def test_marks_that_reorder_text_are_shown_not_obeyed() -> None:
     assert labels.one_line("a\u202eb\n") == r"a\u202eb\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x9bm", r"a\x9bm"),
+        ("pass\u200bword", r"pass\u200bword"),
+        ("\ufeffx\u2060", r"\ufeffx\u2060"),
+        ("x\U000e0041", r"x\U000e0041"),
+        ("x\U000e0100\u3164", r"x\U000e0100\u3164"),
+        ("a\u200db", r"a\u200db"),
+        ("\u200d", r"\u200d"),
+        ("❤\ufe0f \u0646", "❤\ufe0f \u0646"),
+    ],
+)
+def test_what_cannot_be_seen_is_shown(text: str, shown: str) -> None:
+    assert labels.one_line(text) == shown
+
+
+@given(st.text(st.characters(categories=("Cc", "Cf", "Lu", "So", "Mn"))))
+def test_a_saved_graph_holds_nothing_hidden_and_reads_back(text: str) -> None:
+    graph = Graph(title=text)
+    written = "".join(dump(graph))
+    assert visible(written, keep="\n") == written
+    assert loads(written).title == text
 
 
 @given(st.text(), st.integers(1, 80))
