@@ -39,9 +39,10 @@ _TO_STDOUT = "-"
 def command(
     source: Source, output: str | None, format: str | None, check: bool, run_custom: bool, **options: Any
 ) -> None:
-    """Draw the graph: svg, png, pdf, html (a page that opens), dot, txt, md (Mermaid) or json.
+    """Draw the graph: svg, png, pdf, html, dot, txt, md or json.
 
-    Without -o it writes a file named after the script into the current folder. The path written is printed.
+    html is one offline file in which the graph opens, md is Mermaid. Without -o it writes a file named after the script into the
+    current folder. The path written is printed.
     """
     name = format or (_DEFAULT if output in (None, _TO_STDOUT) else format_of(str(output)).name)
     if name == "txt":  # before a script runs for an hour
