@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -70,3 +71,11 @@ def test_every_module_is_joined_after_those_it_imports() -> None:
         imported = re.findall(r'from "\./([\w.]+)"', asset(name))
         assert set(imported) <= set(order[:i])
     assert "import " not in re.sub(r"@type.*|\"[^\"]*\"", "", script()).split("class App")[0]
+
+
+def test_the_sample_page_has_the_viewer_of_today() -> None:
+    """Otherwise: python docs/make_page.py."""
+    sample = Path(__file__).parents[2] / "docs" / "sample_page.html"
+    text = sample.read_text(encoding="utf-8")
+    assert script() in text
+    assert asset("style.css") in text

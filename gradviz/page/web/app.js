@@ -5,7 +5,7 @@
 import { Layout, TITLE } from "./sheet.js";
 import { textWidth } from "./painter.js";
 import { Trace, litEdges } from "./trace.js";
-import { overlay } from "./overlay.js";
+import { firstSteps, overlay } from "./overlay.js";
 import { readColors } from "./colors.js";
 import { say } from "./dom.js";
 
@@ -212,9 +212,9 @@ export class App {
     const made = new Set([cell]);
     for (let e = facts.inStart[node]; e < facts.inStart[node + 1]; e++) made.add(facts.madeCell(e));
     const inside = (/** @type {number} */ item) => [...made].some((one) => (item >= 0 ? item === one : one >= model.first[~item] && one < model.end[~item]));
-    const known = new Map();
+    const known = new Map(), first = firstSteps(facts);
     return {
-      item: inside,
+      item: (/** @type {number} */ item) => first(item) <= step || inside(item), // what has run stays lit
       edges: (/** @type {number} */ g) => {
         if (!known.has(g)) known.set(g, inside(~g) ? litEdges(facts, g, (edge) => facts.used[edge] === node) : null);
         return known.get(g);

@@ -23,6 +23,7 @@ import { fitted, textWidth } from "./painter.js";
  * @property {number | null} hover
  * @property {(item: number) => number[]} marks numbers of findings
  * @property {(item: number) => string} badge a short text in the lower right corner, such as "✓ .grad"
+ * @property {boolean} backward whether lit edges are on the way of gradients, from below to above
  * @property {(g: number) => Uint8Array | null} edgeKinds 1 for added, 2 for removed
  */
 
@@ -281,13 +282,14 @@ export class Drawer {
   #heads(g, edges, lines, ox, oy, k, how) {
     const shape = this.model.shape(g), p = this.p, d = (how === "lit" ? 4 : 3.2) * Math.min(k, 1.4), { colors } = this.look;
     p.begin();
+    const turned = how === "lit" && this.look.backward;
     for (const e of edges) {
-      const below = shape.below[e];
-      if (below >= shape.children) continue;
-      const item = this.model.item(g, below);
+      const at = turned ? shape.above[e] : shape.below[e];
+      if (at >= shape.children) continue;
+      const item = this.model.item(g, at);
       if (item < 0 && this.layout.isOpen(~item)) continue;
-      const b = 2 * shape.start[e + 1] - 2, x = ox + lines[b] * k, y = oy + lines[b + 1] * k;
-      const tail = lines[2 * shape.start[e] + 1] > lines[b + 1] ? 2 * d : -2 * d;
+      const first = 2 * shape.start[e], last = 2 * shape.start[e + 1] - 2, b = turned ? first : last, x = ox + lines[b] * k, y = oy + lines[b + 1] * k;
+      const tail = lines[first + last - b + 1] > lines[b + 1] ? 2 * d : -2 * d;
       p.move(x, y);
       p.line(x - d, y + tail);
       p.line(x + d, y + tail);

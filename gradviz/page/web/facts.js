@@ -27,31 +27,40 @@ export class Facts {
     this.flags = /** @type {[string, string][][]} */ (head.flags);
     this.sources = /** @type {[string, number, string, string][]} */ (head.sources);
     this.attributes = /** @type {[string, string][][]} */ (head.attributes);
-    this.leaves = head.leaves.map(/** @param {any[]} r @returns {Leaf} */ (r) => ({
+    /** @type {Leaf[]} */
+    this.leaves = head.leaves.map((/** @type {any[]} */ r) => ({
       node: r[0], names: r[1], tensor: r[2], kind: r[3], hasGrad: r[4], hooks: r[5], storage: r[6], elements: r[7], base: r[8],
     }));
-    this.roots = head.roots.map(/** @param {any[]} r @returns {Root} */ (r) => ({
+    /** @type {Root[]} */
+    this.roots = head.roots.map((/** @type {any[]} */ r) => ({
       node: r[0], output: r[1], name: r[2], tensor: r[3], why: r[4], base: r[5],
     }));
-    this.scopes = head.scopes.map(/** @param {any[]} r @returns {Scope} */ (r) => ({
+    /** @type {Scope[]} */
+    this.scopes = head.scopes.map((/** @type {any[]} */ r) => ({
       path: r[0], type: r[1], call: r[2], parent: r[3], parameters: r[4], output: r[5],
     }));
-    this.marks = head.marks.map(/** @param {any[]} r @returns {Mark} */ (r) => ({
+    /** @type {Mark[]} */
+    this.marks = head.marks.map((/** @type {any[]} */ r) => ({
       number: r[0], id: r[1], words: r[2], nodes: r[3], edges: r[4], outputs: r[5],
     }));
     /** @type {Map<number, Leaf>} */
-    this.leafOf = new Map(this.leaves.map((/** @type {Leaf} */ leaf) => [leaf.node, leaf]));
+    this.leafOf = new Map(this.leaves.map((leaf) => [leaf.node, leaf]));
+    const total = this.nodes + this.roots.length, rooted = this.roots.filter((root) => root.node >= 0).length;
+    this.total = total; // outputs are nodes after all others
+    this.cellOf = new Int32Array(total).fill(-1);
+    /** @type {Map<number, Map<number, number>>} cells of a leaf that has several, by group */
+    this.copies = new Map();
+    this.made = new Int32Array(this.c.producer.length + rooted);
+    this.used = new Int32Array(this.made.length);
+    this.inStart = new Int32Array(total + 1);
+    this.outStart = new Int32Array(total + 1);
+    this.outEdge = new Int32Array(this.made.length);
     this.#wire();
   }
 
   /** All edges, with those to outputs: by consumer, and by producer. */
   #wire() {
-    const model = this.model, n = this.nodes, total = n + this.roots.length, inner = this.c.producer.length;
-    const rooted = this.roots.filter((/** @type {Root} */ root) => root.node >= 0).length;
-    this.total = total;
-    this.cellOf = new Int32Array(total).fill(-1);
-    /** @type {Map<number, Map<number, number>>} cells of a leaf that has several, by group */
-    this.copies = new Map();
+    const model = this.model, n = this.nodes, total = this.total;
     for (let cell = 0; cell < model.cells; cell++) {
       const node = this.nodeOf(cell);
       if (model.kind[cell] === COPY) {
@@ -61,9 +70,6 @@ export class Facts {
       }
       if (this.cellOf[node] < 0) this.cellOf[node] = cell;
     }
-    this.made = new Int32Array(inner + rooted);
-    this.used = new Int32Array(inner + rooted);
-    this.inStart = new Int32Array(total + 1);
     for (let i = 0, e = 0; i < n; i++) {
       for (let k = 0; k < this.c.inputs[i]; k++, e++) {
         this.made[e] = this.c.producer[e];
@@ -71,19 +77,17 @@ export class Facts {
       }
       this.inStart[i + 1] = e;
     }
-    let e = inner;
-    this.roots.forEach((/** @type {Root} */ root, /** @type {number} */ i) => {
+    let e = this.c.producer.length;
+    this.roots.forEach((root, i) => {
       if (root.node >= 0) {
         this.made[e] = root.node;
         this.used[e++] = n + i;
       }
       this.inStart[n + i + 1] = e;
     });
-    this.outStart = new Int32Array(total + 1);
     for (const made of this.made) this.outStart[made + 1]++;
     for (let i = 0; i < total; i++) this.outStart[i + 1] += this.outStart[i];
     const free = this.outStart.slice();
-    this.outEdge = new Int32Array(this.made.length);
     for (let i = 0; i < this.made.length; i++) this.outEdge[free[this.made[i]]++] = i;
   }
 

@@ -17,6 +17,7 @@ export function lookOf(app, plain = false) {
     fill: (item) => colors[app.overlay.fill(item)] || "",
     marks: (item) => marksOf(app, item),
     badge: (item) => badge(app, item),
+    backward: app.step >= 0,
     edgeKinds: (g) => edgeKinds(app, g),
   };
 }

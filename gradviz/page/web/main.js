@@ -98,7 +98,7 @@ function keys(app, player) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (at instanceof HTMLInputElement || at instanceof HTMLSelectElement) return;
     if (event.key === "/") byId("search").focus();
-    else if (event.key === "p") player.show(byId("player").hidden);
+    else if (event.key === "p") player.show(byId("player").hidden === true);
     else if (event.key === "?") byId("help").toggleAttribute("open");
     else if (event.key === "Escape") app.select(null);
     else return;

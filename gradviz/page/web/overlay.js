@@ -124,3 +124,21 @@ function difference(facts) {
     ],
   };
 }
+
+/** @type {WeakMap<object, (item: number) => number>} */
+const steps = new WeakMap();
+
+/** The first step at which backward runs something of an item, endless for what it does not call. @param {Facts} facts @returns {(item: number) => number} */
+export function firstSteps(facts) {
+  let found = steps.get(facts);
+  if (!found) {
+    const at = new Float64Array(facts.total).fill(Infinity), { stepNode } = facts.c;
+    for (let i = stepNode.length - 1; i >= 0; i--) at[stepNode[i]] = i;
+    facts.roots.forEach((root, i) => {
+      if (root.node >= 0) at[facts.nodes + i] = -1; // backward begins here
+    });
+    found = aggregated(facts, (cell) => at[facts.nodeOf(cell)], Math.min);
+    steps.set(facts, found);
+  }
+  return found;
+}

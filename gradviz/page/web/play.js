@@ -37,7 +37,7 @@ export class Player {
     this.timer = 0;
     /** @type {ReturnType<typeof memory> | null} */
     this.memory = null;
-    byId("play-open").addEventListener("click", () => this.show(this.bar.hidden));
+    byId("play-open").addEventListener("click", () => this.show(this.bar.hidden === true));
     byId("player-close").addEventListener("click", () => this.show(false));
     byId("play").addEventListener("click", () => (this.timer ? this.stop() : this.start()));
     byId("step-back").addEventListener("click", () => this.go(this.app.step - 1));

@@ -112,6 +112,8 @@ export class Trace {
     }
     this.upstream = flagged(this.node, UP) - (other === null ? starts.length : 0);
     this.downstream = flagged(this.node, DOWN) - starts.length;
+    this.cell = new Uint8Array(this.model.cells);
+    this.before = new Int32Array(this.model.cells + 1); // how many lit cells are before each
     this.#cells(item, other);
     /** @type {Map<number, Uint8Array>} */
     this.known = new Map();
@@ -119,7 +121,7 @@ export class Trace {
 
   /** @param {number} item @param {number | null} other */
   #cells(item, other) {
-    const { facts, model } = this, cell = (this.cell = new Uint8Array(model.cells));
+    const { facts, model, cell } = this;
     for (let i = 0; i < model.cells; i++) if (model.kind[i] !== COPY) cell[i] = this.node[facts.nodeOf(i)] ? 1 : 0;
     for (const [node, places] of facts.copies) {
       if (!this.node[node]) continue;
@@ -129,7 +131,6 @@ export class Trace {
       }
     }
     for (const one of [item, other]) if (one !== null && one >= 0) cell[one] = 1;
-    this.before = new Int32Array(model.cells + 1);
     for (let i = 0; i < model.cells; i++) this.before[i + 1] = this.before[i] + cell[i];
   }
 
