@@ -10,6 +10,7 @@ import torch
 
 from gradviz.capture import private
 from gradviz.capture.attribution import Attribution, Found, Places
+from gradviz.capture.checkpointed import modules_behind
 from gradviz.capture.naming import Names
 from gradviz.capture.node_types import TypeTable
 from gradviz.capture.private import LAST, Node
@@ -21,6 +22,7 @@ from gradviz.columns import Columns, NodeColumns, TypeFacts
 from gradviz.graph import Base, Graph, Leaf, Root, TensorInfo
 from gradviz.stages import Stage
 
+CHECKPOINT = "CheckpointFunctionBackward"
 ACCUMULATE = "AccumulateGrad"
 RECORDS_UP_TO = 50_000
 """Above, a graph keeps its nodes, edges and storages in columns: a tenth of the memory, and slower to read one by one."""
@@ -66,7 +68,8 @@ class Describer:
         self._attribution = attribution.kind if attribution is not None else ""
         self._places = Places((), repeat(None), repeat(None), repeat(None))
         if attribution is not None:
-            self._places = attribution.places(Found(found.sequences, found.edges, self._variables))
+            known = Found(found.sequences, found.edges, self._variables, self._checkpoints())
+            self._places = attribution.places(known)
 
     def graph(self, bases: Sequence[torch.Tensor | None], title: str) -> Graph:
         roots = self._roots
@@ -101,6 +104,20 @@ class Describer:
             if storage is not None:
                 owners[storage[0]] = self._names.kind(variable)
         return owners
+
+    def _checkpoints(self) -> dict[int, list[torch.nn.Module]]:
+        """The modules that reentrant checkpoints may have run, by node id."""
+        kinds = {kind for kind in set(map(type, self._found.nodes)) if kind.__name__ == CHECKPOINT}
+        if not kinds:
+            return {}
+        return {i: modules_behind(node) for i, node in enumerate(self._found.nodes) if type(node) in kinds}
+
+    def _leaf_names(self, node: int, variable: torch.Tensor) -> tuple[str, ...]:
+        """What the caller calls a leaf, else what the recording does."""
+        known = self._names.leaf(variable)
+        if known or node not in self._places.names:
+            return known
+        return (self._places.names[node],)
 
     def _find_variables(self) -> dict[int, torch.Tensor]:
         """The tensor behind each AccumulateGrad, by node id."""
@@ -178,7 +195,7 @@ class Describer:
                 made.names[position_of[node]] = names.result(node)
         hooked = [position_of[node] for node in names.hooked if node in position_of]
         for i, variable in self._variables.items():
-            made.names[i] = names.leaf(variable)
+            made.names[i] = self._leaf_names(i, variable)
             if _hooks(variable):
                 hooked.append(i)
         for i in hooked:
@@ -198,7 +215,7 @@ class Describer:
     def _leaf(self, node: int, variable: torch.Tensor) -> Leaf:
         return Leaf(
             node=node,
-            names=self._names.leaf(variable),
+            names=self._leaf_names(node, variable),
             tensor=tensor_info(variable),
             kind=self._names.kind(variable),  # type: ignore[arg-type]
             has_grad=variable.is_leaf and variable.grad is not None,  # reading it elsewhere warns

@@ -88,7 +88,7 @@ class Tree:
 
     def _own(self, prefix: str, module: torch.nn.Module) -> None:
         for name, parameter in module.named_parameters():
-            self.owners.setdefault(id(parameter), (weakref.ref(parameter), joined(prefix, name.rpartition(".")[0])))
+            self.owners.setdefault(id(parameter), (weakref.ref(parameter), joined(prefix, name)))
 
 
 def _held_as(module: torch.nn.Module | None, caller: torch.nn.Module | None) -> str:

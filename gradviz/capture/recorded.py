@@ -6,13 +6,15 @@ many were.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import torch
 
 from gradviz.capture.attribution import Found, Places
-from gradviz.capture.module_calls import Call, SeenModule, Tape, Tree, joined
+from gradviz.capture.module_calls import Call, SeenModule, Tape, Tree, elements, joined
+from gradviz.capture.objects import parameters
 from gradviz.capture.packages import with_text
 from gradviz.capture.private import LAST
 from gradviz.capture.tensors import device_name, dtype_name, shape_of
@@ -66,18 +68,21 @@ class Recorded:
         first_calls = _first_calls(kept)
         for node, variable in found.variables.items():
             scope_of[node] = self._owner(variable, first_calls)
+        prefixes = self._prefixes(kept)
+        scopes = self._scopes(kept, prefixes)
+        self._add_checkpointed(found.checkpoints, scopes, scope_of, prefixes)
         return Places(
-            self._scopes(kept),
+            tuple(scopes),
             scope_of,
             sources,
             script_lines,
             _notes(unseen, unsure, forgotten, lost, len(self._spans)),
+            {node: name for node, variable in found.variables.items() if (name := self._name(variable, prefixes))},
         )
 
     # -- scopes --------------------------------------------------------------------------------------------------------
 
-    def _scopes(self, kept: Mapping[Call, int]) -> tuple[Scope, ...]:
-        prefixes = self._prefixes(kept)
+    def _scopes(self, kept: Mapping[Call, int], prefixes: Mapping[Tree, str]) -> list[Scope]:
         calls_of: dict[SeenModule, int] = {}
         scopes = []
         for call in kept:
@@ -92,7 +97,48 @@ class Recorded:
                     output=_output(call),
                 )
             )
-        return tuple(scopes)
+        return scopes
+
+    def _add_checkpointed(
+        self,
+        checkpoints: Mapping[int, Sequence[torch.nn.Module]],
+        scopes: list[Scope],
+        scope_of: list[int | None],
+        prefixes: Mapping[Tree, str],
+    ) -> None:
+        """A scope for each reentrant checkpoint whose module is known: the call itself recorded no op."""
+        calls: Counter[str] = Counter(scope.path for scope in scopes)
+        for node, modules in sorted(checkpoints.items(), key=lambda item: -item[0]):
+            around = scope_of[node]
+            outer = scopes[around].path if around is not None else None
+            paths = {
+                path: module for module in modules if (path := self._path_of(module, prefixes)) not in (None, outer)
+            }
+            if len(paths) == 1:
+                ((path, module),) = paths.items()
+                assert path is not None
+                calls[path] += 1
+                scope_of[node] = len(scopes)
+                count = elements(parameters(module))
+                scopes.append(Scope(path, type(module).__name__, calls[path], around, count))
+
+    def _path_of(self, module: torch.nn.Module, prefixes: Mapping[Tree, str]) -> str | None:
+        """The path of a module that was called, perhaps without recording an op."""
+        if id(module) in self._paths:
+            return self._paths[id(module)]
+        for tree, prefix in prefixes.items():
+            for seen, path in tree.paths.items():
+                if seen.ref() is module:
+                    return joined(prefix, path)
+        return None
+
+    def _name(self, variable: torch.Tensor, prefixes: Mapping[Tree, str]) -> str:
+        """A parameter's name below the outermost module that was called, for one that no variable leads to."""
+        for tree, prefix in prefixes.items():
+            reference, name = tree.owners.get(id(variable), (None, ""))
+            if reference is not None and reference() is variable:
+                return joined(prefix, name)
+        return ""
 
     def _path(self, call: Call, prefixes: Mapping[Tree, str]) -> str:
         known = self._known(call.module)
@@ -120,9 +166,9 @@ class Recorded:
     def _owner(self, variable: torch.Tensor, first_calls: Mapping[Tree, Mapping[str, int]]) -> int | None:
         """The first call of the module that owns a parameter, or of the next module around it that was called."""
         for tree in self._trees:
-            reference, path = tree.owners.get(id(variable), (None, ""))
+            reference, name = tree.owners.get(id(variable), (None, ""))
             if reference is not None and reference() is variable:
-                scope = _nearest(path, first_calls.get(tree, {}))
+                scope = _nearest(name.rpartition(".")[0], first_calls.get(tree, {}))
                 if scope is not None:
                     return scope
         return None
