@@ -17,7 +17,11 @@ _HIDING = {"checkpoint": "a reentrant checkpoint", "compiled": "a compiled funct
 
 
 def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
-    """One sentence for each thing that makes the numbers smaller, larger or other than they seem."""
+    """One sentence for each thing that makes the numbers smaller, larger or other than they seem.
+
+    What the graph itself has to say comes first, such as that this torch shows no saved tensors.
+    """
+    yield from graph.notes
     if totals.freed_slots:
         yield f"{_slots(totals.freed_slots)} freed: backward() has run, what they held is gone and not counted"
     if totals.modified_slots:

@@ -10,6 +10,7 @@ import torch
 
 import gradviz
 from gradviz.capture import private
+from gradviz.errors import GradientError
 from tests.capture.graphs import leaf, ops
 
 
@@ -26,6 +27,19 @@ def test_without_raw_saved_tensors_none_are_read(monkeypatch: pytest.MonkeyPatch
     assert all(not node.saved for node in graph.nodes)
     assert graph.nodes[0].attributes == {"exponent": 2}
     assert any("cannot show saved tensors" in note for note in graph.notes)
+    assert "cannot show saved tensors" in str(gradviz.saved(graph))
+
+
+def test_without_raw_saved_tensors_no_backward_function_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private, "HAS_RAW_DATA", False)
+    w = leaf()
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda _: pytest.fail("a hook ran")):
+        y = (torch.tanh(w) ** 2).sum()
+    for ask in (gradviz.flow, lambda y: gradviz.paths(y, w)):
+        with pytest.raises(GradientError, match="does not tell which saved tensors a hook would have to unpack"):
+            ask(y)
+    found = gradviz.check((y, torch.ones(1)), values=True)
+    assert "no-graph" in [one.id for one in found] and "a hook" in dict(found.skipped)["gradients"]
 
 
 def test_without_metadata_no_shapes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
