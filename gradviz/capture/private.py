@@ -100,6 +100,20 @@ def is_wrapped_number(tensor: torch.Tensor, smaller: torch.Tensor) -> bool:
     return torch.result_type(smaller, tensor) is not tensor.dtype
 
 
+def transform_of(tensor: torch.Tensor) -> str:
+    """The transform of torch.func that this tensor belongs to, "vmap" or "jvp"; "" for a tensor outside all of them."""
+    functions = getattr(torch._C, "_functorch", None)
+    try:
+        if functions is None or not functions.is_functorch_wrapped_tensor(tensor):
+            return ""
+        if functions.is_batchedtensor(tensor):
+            return "vmap"
+        inner = functions.peek_interpreter_stack()
+        return str(inner.key()).rpartition(".")[2].lower() if inner is not None else "a transform"
+    except AttributeError:
+        return ""
+
+
 def made_as(tensor: torch.Tensor) -> str:
     """How a view came to be: "DEFAULT", "NO_GRAD_MODE", "INFERENCE_MODE", ... or "" where torch does not tell."""
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gradviz.capture.private import Node, made_as
+from gradviz.capture.private import Node, made_as, transform_of
 from gradviz.graph import Shape, TensorInfo
 
 _DTYPES: dict[torch.dtype, str] = {}
@@ -143,6 +143,12 @@ def why_no_graph(tensor: torch.Tensor) -> str:
     """Why this tensor has no `grad_fn`, as the end of a sentence that begins with its name."""
     if tensor.is_inference():
         return "was made in torch.inference_mode(), which records nothing"
+    transform = transform_of(tensor)
+    if transform and not tensor.requires_grad:
+        return (
+            f"is inside {transform} of torch.func, whose tensors have no graph of their own: "
+            f"look at what {transform} returns, outside of the function that it calls"
+        )
     base = base_of(tensor)
     if base is not None and made_as(tensor) in ("NO_GRAD_MODE", "INFERENCE_MODE"):
         return "is a view that was made under torch.no_grad() or in torch.inference_mode(), which record nothing"
