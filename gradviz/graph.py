@@ -102,9 +102,10 @@ class Function(NamedTuple):
 
 
 class Uses(NamedTuple):
-    """How many of the edges from `node` to a group are uses of parameters that are drawn there, or are that node."""
+    """How many of the edges from an output of `node` to a group are uses of parameters that are drawn there, or are that node."""
 
     node: int
+    output: int
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs
 
 

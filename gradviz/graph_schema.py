@@ -33,7 +33,7 @@ TENSOR_ROW = Row(model.TensorInfo, {"shape": Optional(Many(Size())), "dtype": TE
 SOURCE_ROW = Row(model.SourceLine, {"file": TEXT, "line": WHOLE, "function": TEXT, "text": TEXT, "package": TEXT})
 EDGE = Row(model.Edge, {"consumer": NODE_ID, "producer": NODE_ID, "output": WHOLE, "position": WHOLE, "count": WHOLE})
 BACKWARD = Row(model.BackwardStep, {"node": NODE_ID, "norm": Optional(Number()), "measured": BOOL})
-USES = Row(model.Uses, {"node": NODE_ID, "count": WHOLE})
+USES = Row(model.Uses, {"node": NODE_ID, "output": WHOLE, "count": WHOLE})
 STORAGE = Record(model.Storage, {"nbytes": Optional(WHOLE), "kind": STORAGE_KIND}, omit="id")
 SCOPE = Record(
     model.Scope,

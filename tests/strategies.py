@@ -87,7 +87,9 @@ def graphs(draw: st.DrawFn, max_nodes: int = 8) -> Graph:
         counts,
         _maybe(counts),
         _maybe(counts),
-        st.lists(st.builds(Uses, st.integers(0, size - 1), counts), max_size=2).map(tuple) if size else st.just(()),
+        st.lists(st.builds(Uses, st.integers(0, size - 1), counts, counts), max_size=2).map(tuple)
+        if size
+        else st.just(()),
     )
     flags = st.lists(st.sampled_from(get_args(NodeFlag)), max_size=3, unique=True).map(tuple)
     base = st.builds(Base, tensors, _below(size), st.integers(0, 3), st.lists(text, max_size=2).map(tuple))

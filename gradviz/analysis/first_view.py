@@ -39,6 +39,7 @@ class FirstView:
 
     def __init__(self, views: Views, focus: str | None, page: Page, expand: tuple[str, ...] = ()) -> None:
         self._views, self._focus, self._page, self._expand = views, focus, page, expand
+        self._shared = False  # whether parameters that several boxes use are drawn inside the first: when not even closed boxes fit
         self._tries = max(4, min(TRIES, WORK // max(len(views.graph.nodes), 1)))
 
     def folded(self) -> Graph:
@@ -49,7 +50,9 @@ class FirstView:
             in_full = self._finished(Wanted(level=self._views.deepest, focus=self._focus, every=True))
             if self._holds(in_full):
                 return in_full
-        wanted = self._opened(Wanted(level=1, focus=self._focus))
+        closed = Wanted(level=1, focus=self._focus)
+        self._shared = not self._fits(closed, 1.0)
+        wanted = self._opened(closed)
         view = self._views.view(wanted)
         is_tall = self._is_over(view, SPARE)
         if not is_tall and self._holds(view.folded()):
@@ -60,7 +63,7 @@ class FirstView:
 
     def _finished(self, wanted: Wanted) -> Graph:
         view = self._views.view(replace(wanted, expand=self._expand))
-        view.absorb_parameters()
+        view.absorb_parameters(shared=self._shared)
         return view.folded()
 
     def _is_small(self) -> bool:
@@ -111,7 +114,7 @@ class FirstView:
         return 2 * more.ops > len(graph.nodes) - len(graph.leaves)
 
     def _is_over(self, view: Partition, spare: float = 1.0) -> bool:
-        view.absorb_parameters()
+        view.absorb_parameters(shared=self._shared)
         if view.size() > self._page.boxes * spare:
             return True
         return rows(view, self._views.tree) > self._page.rows * spare

@@ -7,6 +7,7 @@ boxes carry the count of the edges they stand for, and the boxes form no cycle.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -143,16 +144,15 @@ class Partition:
             column(self.graph.edges, "consumer"),
             column(self.graph.edges, "output"),
         )
-        shared = self._shared(new)
         nodes = [
-            self._group(i, box, inside, facts, shared.get(box, {}))
-            if box in self.parts
-            else self._single(i, inside[0], new)
+            self._group(i, box, inside, facts) if box in self.parts else self._single(i, inside[0], new)
             for i, (box, inside) in enumerate(members.items())
         ]
-        groups = [node for node in nodes if node.group is not None and node.group.nodes]
-        kinds = {node.id: {info: place for place, info in enumerate(node.outputs)} for node in groups}
-        left = _Left(kinds, new, facts.outputs)
+        left = _Left({node.id: _kinds(node) for node in nodes if node.group is not None}, new, facts.outputs)
+        for (box, call), uses in self._shared(new, left).items():
+            node = nodes[number[box]]
+            assert node.group is not None, "only boxes of several nodes are later calls"
+            nodes[number[box]] = node._replace(group=node.group._replace(same_as=call, shared=uses))
         return replace(
             self.graph,
             nodes=tuple(nodes),
@@ -176,9 +176,9 @@ class Partition:
         )
         return record._replace(id=i, saved=saved)
 
-    def _shared(self, new: Sequence[int]) -> dict[int, dict[int, int]]:
-        """For each box of later calls: how many of its edges from another box are uses of parameters drawn with the first call."""
-        found: dict[int, dict[int, int]] = {}
+    def _shared(self, new: Sequence[int], left: _Left) -> dict[tuple[int, int], tuple[Uses, ...]]:
+        """For each box of later calls, with the first call: what of its edges are uses of parameters drawn with that one."""
+        found: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
         for leaf in self.graph.leaves if self.earlier else ():
             for edge in self.graph.consumers(leaf.node):
                 box = self.box_of[edge.consumer]
@@ -187,11 +187,11 @@ class Partition:
                     and self.box_of[leaf.node] != box
                     and self._is_drawn_earlier(leaf.node, box)
                 ):
-                    counts = found.setdefault(box, {})
-                    counts[new[leaf.node]] = counts.get(new[leaf.node], 0) + edge.count
-        return found
+                    uses = found.setdefault((box, self.earlier[box].call), Counter())
+                    uses[new[leaf.node], left.place(leaf.node, 0)] += edge.count
+        return {key: tuple(Uses(*end, count) for end, count in sorted(uses.items())) for key, uses in found.items()}
 
-    def _group(self, i: int, box: int, inside: list[int], facts: _Facts, shared: dict[int, int]) -> Node:
+    def _group(self, i: int, box: int, inside: list[int], facts: _Facts) -> Node:
         part = self.parts[box]
         group = Group(
             kind=part.kind,
@@ -201,8 +201,6 @@ class Partition:
             ops=sum(node not in self.graph.leaf_of for node in inside),
             parameters=sum(facts.sizes.get(node, 0) for node in inside),
             nbytes=sum(facts.held[node] for node in inside),
-            same_as=self.earlier[box].call if shared else None,
-            shared=tuple(Uses(*one) for one in sorted(shared.items())),
         )
         flags = sorted({flag for node in inside for flag in facts.flags[node]})
         here = set(inside)
@@ -270,6 +268,12 @@ class _Left(NamedTuple):
         if kinds is None:
             return output
         return kinds.get(self.outputs[node][output], 0) if output < len(self.outputs[node]) else 0
+
+
+def _kinds(node: Node) -> dict[TensorInfo | None, int]:
+    """Kinds of tensors that leave a folded box. Of a stretch they count as one: between stretches they are many and say little."""
+    one = node.group is not None and node.group.kind == "chain"
+    return {info: 0 if one else place for place, info in enumerate(node.outputs)}
 
 
 def _moved(base: Base | None, new: Sequence[int], left: _Left) -> Base | None:

@@ -22,7 +22,7 @@ def node_lines(
     """
     lines = [labels.op_name(node, around)]
     if node.group is not None:
-        lines.append(labels.group_line(node.group))
+        lines += [labels.group_line(node.group), labels.same_line(node.group)]
     if node.outputs:
         lines.append(labels.outputs_line(node.outputs))
     if node.names:

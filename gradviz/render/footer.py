@@ -5,6 +5,7 @@ A reader must be able to tell from the footer what the drawing does not show. Th
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 
@@ -66,7 +67,7 @@ def more_line(found: Deeper) -> str:
         words.append(f"--depth {found.depth} (a level more)")
     if found.path is not None:
         path = shlex.quote(labels.one_line(found.path))
-        what = "function" if found.path.endswith("()") else "module"
+        what = "module" if re.fullmatch(r"[^ ()]+", found.path) else "function"
         words += [f"--expand {path} (that {what}, too)", f"--focus {path} (that {what} alone)"]
     return f"to see more: {', '.join([*words, '--depth all (every op)'])}"
 

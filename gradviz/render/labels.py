@@ -174,11 +174,14 @@ def group_line(group: Group) -> str:
     words = [plural(group.ops, "op")] if group.ops else [plural(len(group.nodes), "leaf", "leaves")]
     if group.parameters:
         words.append(plural(group.parameters, "parameter"))
-    if group.same_as is not None:
-        words.append(f"same parameters as call {count_text(group.same_as)}")
     if group.nbytes:
         words.append(bytes_text(group.nbytes))
     return ", ".join(words)
+
+
+def same_line(group: Group) -> str:
+    """Where the parameters of a folded group are drawn when not in it: `same parameters as call 1`."""
+    return f"same parameters as call {count_text(group.same_as)}" if group.same_as is not None else ""
 
 
 def leaf_title(leaf: Leaf, around: str = "") -> str:

@@ -175,7 +175,7 @@ class _Drafter:
     def _draw_nodes(self, nodes: Iterable[Node]) -> None:
         leaf_of, hidden = self.graph.leaf_of, self.options.leaves == "hidden"
         for node in nodes:
-            if len(node.outputs) > 1:
+            if len(node.outputs) > 1 and not (node.group is not None and node.group.kind == "chain"):
                 self.several.add(node.id)
             leaf = leaf_of.get(node.id)
             if leaf is None:
@@ -257,7 +257,7 @@ class _Drafter:
         group = self.graph.nodes[edge.consumer].group
         if group is not None and group.shared:  # the box says that its parameters are drawn with an earlier call
             edge = edge._replace(
-                count=edge.count - sum(uses.count for uses in group.shared if uses.node == edge.producer)
+                count=edge.count - sum(uses.count for uses in group.shared if uses[:2] == (edge.producer, edge.output))
             )
             if not edge.count:
                 return

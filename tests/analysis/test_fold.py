@@ -196,7 +196,7 @@ def test_a_later_call_has_the_parameters_of_the_first() -> None:
     assert later.group is not None and (later.group.same_as, later.group.parameters) == (1, 0)
     assert folded.leaves == ()  # inside the layers of the first call
     homes = sorted(by_title[f"net.{i} Linear"].id for i in range(2))
-    assert later.group.shared == tuple(Uses(home, 1) for home in homes)
+    assert later.group.shared == tuple(Uses(home, 0, 1) for home in homes)
     assert sorted(edge.producer for edge in folded.inputs(later.id)) == homes  # the graph keeps what no picture draws
     assert sum(group.parameters for group in folded.groups) == 2 * 12  # counted once
     assert [node.outputs for node in folded.nodes if node.group] == [(VALUE,)] * 3  # a weight is no output
@@ -211,7 +211,7 @@ def test_a_parameter_that_is_drawn_alone_says_how_often_a_later_call_uses_it() -
     folded = fold(twice(), depth=3)
     (later,) = [node for node in folded.nodes if node.group]
     assert later.group is not None and later.group.title == "net Net, call 2"
-    assert later.group.shared == tuple(Uses(leaf.node, 1) for leaf in sorted(folded.leaves))
+    assert later.group.shared == tuple(Uses(leaf.node, 0, 1) for leaf in sorted(folded.leaves))
 
 
 def test_a_long_chain_of_equal_ops_is_one_box() -> None:

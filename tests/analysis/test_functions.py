@@ -69,6 +69,7 @@ def test_what_made_the_outputs_is_no_group() -> None:
 def test_names_that_say_nothing_are_no_groups() -> None:
     for function in ("", "<lambda>", "<listcomp>", "__call__"):
         assert names(euler(40, function)) == set()
+        assert names(made([("MulBackward0", function)] * LEAST_OPS + [("SumBackward0", "main")])) == set()
     assert names(euler(40, "forward", "net")) == {"net"}
     assert names(euler(40, "forward")) == {"forward()"}  # somebody's plain function
 
@@ -84,3 +85,17 @@ def test_the_footer_names_a_function_as_one() -> None:
     assert deeper(folded).path == "dice()"
     assert any("--expand 'dice()' (that function, too)" in line for line in footer_lines(folded))
     assert len(fold(folded, expand=["dice()"], depth=1).nodes) > 60
+
+
+def test_a_line_without_a_function_is_a_group_when_it_makes_many_ops_each_time() -> None:
+    update = [("SubBackward0", "<listcomp>")] * LEAST_OPS + [("AddBackward0", "main")]
+    assert names(made(update * LEAST_CALLS)) == {"line 1"}
+
+
+def test_what_backward_made_for_one_gradient_is_a_group() -> None:
+    graph = made([(f"Op{i}Backward0", "main") for i in range(12)])
+    source = SourceLine("pinn.py", 7, "main", "du = torch.autograd.grad(u, x, create_graph=True)[0]")
+    nodes = tuple(node._replace(source=source) if node.sequence in range(3, 9) else node for node in graph.nodes)
+    assert names(replace(graph, nodes=nodes)) == {"grad() line 7"}
+    few = tuple(node._replace(source=source) if node.sequence in range(3, 6) else node for node in graph.nodes)
+    assert names(replace(graph, nodes=few)) == set()

@@ -16,6 +16,7 @@ from gradviz.render.first_page import HEIGHT, MOST_TO_MEASURE, WIDTH, folded, is
 from gradviz.render.options import Options
 from gradviz.render.picture import picture
 from gradviz.render.scene import scene
+from tests.analysis.test_fold import Program as Builder
 from tests.builders import chain
 
 Program = Callable[[], Any]
@@ -122,7 +123,7 @@ def test_a_second_call_says_whose_parameters_it_has_and_draws_no_lines_to_them()
         outputs = siamese()
     drawn = scene(folded(recording.graph(outputs), Options()), Options())
     later = next(box for box in drawn.boxes if box.lines[0].endswith(", call 2"))
-    assert "same parameters as call 1" in later.lines[1]
+    assert later.lines[2] == "same parameters as call 1"
     assert [link for link in drawn.links if link.target == later.id] == []
     assert len([link for link in drawn.links if link.source == later.id]) == 1
 
@@ -132,3 +133,21 @@ def test_outputs_of_one_box_are_cut_and_counted() -> None:
     ends = [box.lines for box in drawn.boxes if box.kind == "output"]
     assert len(ends) == 12 and ends[-1] == ("+389 more", "outputs")
     assert "drawn as one box: 389 outputs; --depth all draws each" in drawn.footer
+
+
+def test_data_that_flows_into_a_later_call_is_drawn_and_its_parameters_are_not() -> None:
+    program = Builder()
+    x = program.op("ExpBackward0")
+    for _ in range(2):
+        with program.call("net", "Net"):
+            for i in range(2):
+                with program.call(f"net.{i}", "Linear"):
+                    x = program.op("AddmmBackward0", x, weights=[f"net.{i}.weight"])
+    shown = program.graph().fold(depth=2)
+    drawn = scene(shown, Options())
+    later = next(box for box in drawn.boxes if box.lines[0] == "net Net, call 2")
+    assert [
+        (drawn.boxes[link.source].lines[0], link.label, link.edges) for link in drawn.links if link.target == later.id
+    ] == [("1 Linear", "", 1)]
+    (group,) = [group for group in shown.groups if group.same_as == 1]
+    assert sum(uses.count for uses in group.shared) == 2
