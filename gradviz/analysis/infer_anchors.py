@@ -17,6 +17,7 @@ _RESHAPING = ELEMENTWISE | {
     "LinalgVectorNorm",
     "Norm",
     "WeightNormInterface",
+    "Repeat",
     "Cat",
 }
 _NEVER_CALLED = "NonDynamicallyQuantizableLinear"

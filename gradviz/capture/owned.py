@@ -17,7 +17,7 @@ from gradviz.capture.module_calls import elements
 from gradviz.capture.objects import joined, members, parameters
 from gradviz.registered import Ownership, Registered
 
-_NEVER_CALLED = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
+_HOLDERS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
 _LABELS = {"label", "labels", "targets"}  # arguments of a forward that computes a loss
 
 
@@ -48,7 +48,7 @@ class Owned:
                 continue
             self._seen.add(module)
             called = around
-            if around is None or not issubclass(type(module), _NEVER_CALLED):
+            if around is None or not _never_called(type(module)):
                 called = len(self._registered)
                 self._registered.append(_registered(path, module, around))
             for _, parameter in members(module, "_parameters"):
@@ -66,6 +66,13 @@ def _registered(path: str, module: torch.nn.Module, parent: int | None) -> Regis
     if kind.__name__ == "NonDynamicallyQuantizableLinear":  # attention multiplies by its weight and never calls it
         base = kind.__name__
     return Registered(path, kind.__name__, base, parent, elements(parameters(module)), _takes_labels(runs))
+
+
+def _never_called(kind: type) -> bool:
+    """Whether a module only holds others. A list of parametrizations is a list, too, but it has a forward."""
+    return issubclass(kind, _HOLDERS) and not any(
+        "forward" in vars(one) for one in kind.__mro__[:-1] if one is not torch.nn.Module
+    )
 
 
 def _takes_labels(kind: type) -> bool:

@@ -206,3 +206,17 @@ def _is_open(modules: list[Registered], one: int) -> bool:
             return True
         last = modules[last].parent
     return False
+
+
+def test_a_weight_that_is_repeated_is_the_weight() -> None:
+    """An instance norm with weights repeats them for every sample."""
+    net = nn.Sequential(nn.Conv2d(2, 2, 3), nn.InstanceNorm2d(2, affine=True), nn.Conv2d(2, 2, 1))
+    graph = gradviz.walk(net(torch.ones(2, 2, 8, 8)).sum(), model=net)
+    assert places(graph)["NativeBatchNormBackward0"] == "1"
+
+
+def test_a_list_of_parametrizations_is_called() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 1))
+    graph = gradviz.walk(net.eval()(torch.ones(2, 4)).sum(), model=net)
+    assert "1.parametrizations.weight" in {scope.path for scope in graph.scopes}
+    assert places(graph)["DivBackward0"] == "1.parametrizations.weight"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from gradviz.capture.target_name import parse_target
 from gradviz.capture.walker import capture
 from gradviz.cli.target import Source
 from gradviz.graph import Graph
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
 @dataclass
@@ -77,10 +80,13 @@ def _use_library(seen: Seen, live: Live, path: Path) -> None:
 
 
 def _walk_there(live: Live, model: torch.nn.Module | None) -> Graph:
-    """Call `walk` among the variables of the frame that called backward, where a user would write it."""
-    assert live.frame is not None, "programs of the corpus call backward() or autograd.grad"
-    scope = {**live.frame.f_locals, "_outputs": live.outputs, "_model": model}
-    graph = eval("__import__('gradviz').walk(_outputs, model=_model)", live.frame.f_globals, scope)
+    """Call `walk` among the variables of the line that called backward, where a user would write it."""
+    frame = live.frame
+    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
+        frame = frame.f_back
+    assert frame is not None, "programs of the corpus call backward() or autograd.grad"
+    scope = {**frame.f_locals, "_outputs": live.outputs, "_model": model}
+    graph = eval("__import__('gradviz').walk(_outputs, model=_model)", frame.f_globals, scope)
     assert isinstance(graph, Graph)
     return graph
 
