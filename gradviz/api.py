@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gradviz.analysis.infer import infer_scopes
+from gradviz.capture.frames import callers_variables
 from gradviz.capture.naming import outermost_modules
 from gradviz.capture.owned import Owned
-from gradviz.capture.variables import namespaces
 from gradviz.capture.walker import capture
 from gradviz.graph import Graph
 
@@ -37,7 +37,8 @@ def walk(
         outputs: a tensor, or any nesting of dict, list, tuple, namedtuple, dataclass or model output. A `grad_fn` or a
             `torch.autograd.graph.GradientEdge` stands for the tensor that it made.
         model: names its parameters and buffers.
-        params: tensor by name, for what `model` does not name. What neither names is looked up in the caller's variables.
+        params: tensor by name, for what `model` does not name. What neither names is looked up in the variables of
+            the function that calls this, and of those around it.
         saved: whether to read what the nodes saved for backward. Never runs a hook, recomputes, or keeps memory.
 
     Raises:
@@ -52,7 +53,7 @@ def walk(
 
     Source: https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.Node
     """
-    variables = namespaces(sys._getframe(1))
+    variables = callers_variables(sys._getframe(1))
     owned = Owned(outermost_modules(model, variables))
     graph = capture(outputs, model=model, params=params, variables=variables, saved=saved, attribution=owned)
     return infer_scopes(graph, owned.ownership)
@@ -96,7 +97,7 @@ def flow(
     """
     from gradviz.analysis.gradients.flow import measure
 
-    variables = namespaces(sys._getframe(1))
+    variables = callers_variables(sys._getframe(1))
     attribution = recording.attribution(model, variables) if recording is not None else None
     return measure(
         outputs,
@@ -144,7 +145,7 @@ def paths(
     """
     from gradviz.analysis.gradients.paths import find_paths
 
-    variables = namespaces(sys._getframe(1))
+    variables = callers_variables(sys._getframe(1))
     return find_paths(
         output, target, limit=limit, model=model, params=params, variables=variables, run_custom=run_custom
     )

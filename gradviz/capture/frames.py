@@ -11,6 +11,7 @@ from types import CodeType, FrameType
 from gradviz.capture.packages import package_of
 from gradviz.capture.variables import Namespace, namespaces
 
+_CALLERS = 30  # functions around the one that asks
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -36,6 +37,29 @@ def variables_at(frame: FrameType | None, main: Namespace, outermost: CodeType) 
                     local.append(inner)
         frame = frame.f_back
     return [*local, *outer.values(), main, *filter(None, models)]
+
+
+def callers_variables(frame: FrameType) -> list[Namespace]:
+    """Variables of the function that asks, then those of the user's functions around it, each with its module's globals.
+
+    A helper such as `report(loss)` is told the names that its caller has. Installed libraries in between are left out, such as
+    a test runner or a trainer.
+    """
+    found: list[Namespace] = list(namespaces(frame))
+    known = {id(frame.f_globals)}
+    outer, left = frame.f_back, _CALLERS
+    while outer is not None and left:
+        left -= 1
+        file = outer.f_code.co_filename
+        if not package_of(file) and not is_library(file):
+            inner, *rest = namespaces(outer)
+            if rest:
+                found.append(inner)
+            if id(outer.f_globals) not in known:
+                known.add(id(outer.f_globals))
+                found.append(rest[0] if rest else inner)
+        outer = outer.f_back
+    return found
 
 
 def _models(variables: Namespace) -> Namespace:

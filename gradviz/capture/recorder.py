@@ -13,6 +13,7 @@ from types import TracebackType
 import torch
 
 from gradviz.capture import session as sessions
+from gradviz.capture.frames import callers_variables
 from gradviz.capture.module_calls import Tape
 from gradviz.capture.naming import module_paths
 from gradviz.capture.private import CAN_RECORD, peek_sequence
@@ -90,7 +91,7 @@ class Recording:
         Module paths begin with the name that `model` or the caller's variables give the outermost module. Calls are
         counted within the graph: `Scope.call` is 2 at the second of the module's calls that led to `outputs`.
         """
-        variables = namespaces(sys._getframe(1))
+        variables = callers_variables(sys._getframe(1))
         attribution = self.attribution(model, variables)
         return capture(outputs, model=model, params=params, variables=variables, saved=saved, attribution=attribution)
 

@@ -105,7 +105,7 @@ class _Scanner:
             self._wait("", model, 0, 0, False)
         for space, namespace in enumerate(namespaces):
             for name, value in list(namespace.items()):
-                if type(name) is str and not _NOBODYS.fullmatch(name):
+                if type(name) is str and name.isidentifier() and not _NOBODYS.fullmatch(name):
                     level = _SELF_COMES if name in _ITSELF else 0
                     self._wait(name, value, level, space, name.startswith("_"))
         self._run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 import gradviz
 from gradviz.capture.naming import module_paths, outermost_modules
 from gradviz.capture.variables import scan
+from gradviz.graph import Graph
 from tests.capture.graphs import leaf
 
 
@@ -171,3 +173,22 @@ def test_what_a_model_holds_past_torch_is_named_below_it() -> None:
     model = holding(torch.nn.Sequential(NET), "seen", leaf())
     assert gradviz.walk(model.seen * 2, model=model).leaves[0].names == ("seen",)
     assert [name for name, _ in outermost_modules(None, [{"model": model}])] == ["model"]
+
+
+def report(loss: torch.Tensor) -> Graph:
+    return gradviz.walk(loss)
+
+
+def test_a_helper_is_told_the_names_of_its_caller() -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(2, 2)), leaf(2)
+    graph = report((model(x) * x).sum())
+    assert {one.names for one in graph.leaves} == {("model.0.weight",), ("model.0.bias",), ("x",)}
+    assert "model.0" in {scope.path for scope in graph.scopes}
+
+
+def test_the_frames_of_callers_keep_nothing() -> None:
+    y = torch.tanh(leaf())
+    dead = weakref.ref(y)
+    report(y)
+    del y
+    assert dead() is None
