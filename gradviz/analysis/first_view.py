@@ -47,9 +47,9 @@ class FirstView:
         if self._focus is None and self._is_small() and self._holds(self._views.original):
             return self._views.original
         if self._focus is not None and self._nodes_in_focus() <= min(SMALL, self._page.boxes):
-            in_full = self._finished(Wanted(level=self._views.deepest, focus=self._focus, every=True))
-            if self._holds(in_full):
-                return in_full
+            in_full = Wanted(level=self._views.deepest, focus=self._focus, every=True)
+            loose = self._finished(in_full)
+            return loose if self._holds(loose) else self._finished(replace(in_full, tight=True))
         closed = Wanted(level=1, focus=self._focus)
         self._shared = not self._fits(closed, 1.0)
         wanted = self._opened(closed)

@@ -83,7 +83,9 @@ class Views:
             join_ops(partition)
             self._name_later(partition, closed)
         if wanted.tight:
-            join_loose(partition, {None, *(scope for scope in self.tree.top_down if self._calls_others(scope))})
+            asked = self.inside([wanted.focus]) if wanted.focus and wanted.every else set()
+            open_ones = (scope for scope in self.tree.top_down if self._calls_others(scope) and scope not in asked)
+            join_loose(partition, {None, *open_ones})
         return partition
 
     def is_later(self, scope: int) -> bool:

@@ -64,6 +64,15 @@ def test_single_ops_of_a_loss_make_room_for_the_module_that_has_most_ops() -> No
     assert chain.ops == 14
 
 
+def test_a_small_module_in_focus_is_in_full_and_other_ops_make_room() -> None:
+    graph = network(loss=30)
+    for page in (100, 30, 3):  # the reader asked for this module, and gets it
+        folded = fold(graph, focus="net.layers.2", holds=lambda one, page=page: boxes(one) <= page)
+        shown = [node.op for node in folded.nodes if node.op.startswith(("Attention", "Mlp"))]
+        assert len(shown) == 12
+        assert (boxes(folded) > 30) == (page == 100)
+
+
 def test_calls_with_few_ops_are_opened_together_or_not_at_all() -> None:
     assert opened(fold(blocks(40))) == {"", "blocks.0", "blocks.0.linear"}
     program = Program()
