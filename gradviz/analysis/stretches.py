@@ -138,10 +138,10 @@ def _cut(start: int, end: int, size: int, alive: list[int]) -> list[tuple[int, i
 
 
 def _join(partition: Partition, boxes: list[int], members: dict[int, list[int]]) -> None:
-    titles = [_title(partition, box) for box in (boxes[0], boxes[-1])]
+    titles = [_title(partition, box) for box in boxes]
     part = Part(
         "chain",
-        " … ".join(dict.fromkeys(titles)),
+        titles[0] if len(set(titles)) == 1 else f"{titles[0]} … {titles[-1]}",
         1,
         ScopeTree(partition.graph).common({_scope(partition, box) for box in boxes}),
     )

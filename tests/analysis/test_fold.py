@@ -339,6 +339,19 @@ def test_what_has_no_modules_and_no_loops_is_cut_into_stretches() -> None:
     assert all(title.split()[-1].startswith(("Add", "Sum")) for _, title, _ in titles(folded))  # cut between the steps
 
 
+def test_only_a_stretch_of_one_op_has_its_name() -> None:
+    """A stretch that begins and ends with a view once read as one: "ViewBackward0, 31 ops"."""
+    program = Program()
+    x = program.op("ExpBackward0", weights=["input"])
+    for i in range(200):  # no two stretches begin alike
+        x = program.op(f"Op{i}Backward0" if i % 2 else "ViewBackward0", x)
+    folded = fold(program.graph())
+    assert len(folded.groups) > 3
+    alone = [group for group in folded.groups if " … " not in group.title]
+    kinds = [{program.graph().nodes[i].op for i in group.nodes} for group in alone]
+    assert all(len(ops) == 1 for ops in kinds), alone
+
+
 def test_stretches_leave_an_expanded_module_alone() -> None:
     program = Program()
     x = program.op("ExpBackward0", weights=["input"])
