@@ -39,6 +39,7 @@ class NodeWatch:
         self._made, self._around = made, around
         self._lock = threading.Lock()
         self._running = 0  # backward calls
+        self._rests = False
         self._users_on, self._users_check = False, True  # the mode as the user has it: on, and looking for nan
         self._undo: list[Callable[[], None]] = []
 
@@ -53,6 +54,12 @@ class NodeWatch:
         for home in (torch.autograd, torch.autograd.graph):
             self._replace(home, _ENGINE, engine)
         self._apply()
+
+    def rest(self) -> None:
+        """Tell of no more nodes. Backward calls are told of as before."""
+        with self._lock:
+            self._rests = True
+            self._apply()
 
     def stop(self) -> None:
         """Leave everything as it was, and the mode as the user set it last."""
@@ -78,7 +85,7 @@ class NodeWatch:
 
     def _apply(self) -> None:
         torch.fx.traceback.format_stack = self._with_stack if self._users_on else self._made
-        if self._users_on or self._running:
+        if self._users_on or self._running or self._rests:
             _set(self._users_on, self._users_check)
         else:
             _set(True, False)

@@ -265,7 +265,8 @@ def _notes(unseen: int, unsure: int, forgotten: int, lost: int, threads: int) ->
         )
     if lost:
         notes.append(
-            f"{_operations(lost)} have no source line: no Python code outside torch was running, or another thread ran backward"
+            f"{_operations(lost)} have no source line: no Python code outside torch was running, another thread ran backward, or "
+            "several threads ran beside custom Functions"
         )
     return tuple(notes)
 

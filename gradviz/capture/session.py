@@ -21,6 +21,7 @@ from gradviz.capture.node_made import NO_STACK, Made, NodeWatch
 from gradviz.capture.private import peek_sequence
 
 _LIBRARIES = [os.path.dirname(module.__file__ or "") for module in (torch, gradviz)]
+_APPLY = getattr(torch.autograd.Function.apply, "__code__", None)
 _FUNCTORCH = os.path.join(os.path.dirname(_LIBRARIES[0]), "functorch")  # torch's own, installed beside it
 
 
@@ -34,6 +35,7 @@ class Session:
         self.user = UserCode([*_LIBRARIES, _FUNCTORCH])
         self.calls = ModuleCalls(self._local, self.tape, self.user)
         self._nodes = NodeWatch(self._noticing(), self._around_backward)
+        self._custom = False  # whether a custom Function was seen
         self._open = 0
 
     def tape(self) -> Tape:
@@ -42,6 +44,7 @@ class Session:
         if tape is None:
             tape = self._local.tape = Tape(self._first_number())
             self.tapes.append(tape)
+            self._rest_where_threads_could_wait_for_each_other()
         return tape
 
     def _first_number(self) -> int:
@@ -57,13 +60,25 @@ class Session:
                 tape = local.tape or self.tape()
                 log, following = tape.lines, peek()
                 if following > log.seen:  # else it is an AccumulateGrad, which takes no number
-                    stack = tape.stack
-                    log.made(following - 1, place(frame().f_back, stack[-1] if stack else None))
+                    stack, maker = tape.stack, frame().f_back
+                    log.made(following - 1, place(maker, stack[-1] if stack else None))
+                    if maker is not None and maker.f_code is _APPLY and not self._custom:
+                        self._custom = True
+                        self._rest_where_threads_could_wait_for_each_other()
             except RecursionError:  # which the user's code is about to meet, or not: this node stays without a line
                 pass
             return NO_STACK
 
         return made
+
+    def _rest_where_threads_could_wait_for_each_other(self) -> None:
+        """Ask for no more nodes once there are several threads and custom Functions.
+
+        torch makes the AccumulateGrad of a leaf under a lock of that leaf. In a thread that was told to call Python meanwhile, it
+        waits for the interpreter; a custom Function holds the interpreter and waits for the lock.
+        """
+        if len(self.tapes) > 1 and (self._custom or _custom_functions_exist()):
+            self._nodes.rest()
 
     def _around_backward(self, frame: FrameType | None) -> Callable[[], None]:
         """The calling thread runs a backward: the nodes that it makes come from the line that called it."""
@@ -100,6 +115,11 @@ class Session:
         finally:
             self.calls.stop()
         return True
+
+
+def _custom_functions_exist() -> bool:
+    """Whether somebody else than torch has defined a custom Function, whether or not it is used."""
+    return any(not cls.__module__.startswith("torch.") for cls in torch.autograd.Function.__subclasses__())
 
 
 _lock = threading.RLock()

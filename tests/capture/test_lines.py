@@ -12,11 +12,18 @@ import pytest
 import torch
 
 import gradviz
+from gradviz.capture import session
 from gradviz.capture.line_log import LineLog
 from gradviz.capture.lines import Place, UserCode
 from gradviz.capture.steps import Steps
 from gradviz.graph import Graph, SourceLine
 from tests.capture.programs import Program
+
+
+@pytest.fixture(autouse=True)
+def no_custom_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests define some; beside one, threads have no lines."""
+    monkeypatch.setattr(session, "_custom_functions_exist", lambda: False)
 
 
 def run(text: str, path: Path) -> dict[str, Any]:
