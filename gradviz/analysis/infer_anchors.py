@@ -9,17 +9,9 @@ from gradviz.analysis.infer_layers import ELEMENTWISE, VIEWS
 from gradviz.graph import Graph
 from gradviz.registered import Ownership, Registered
 
-_RESHAPING = ELEMENTWISE | {
-    "Sqrt",
-    "Log",
-    "Softplus",
-    "Softmax",
-    "LinalgVectorNorm",
-    "Norm",
-    "WeightNormInterface",
-    "Repeat",
-    "Cat",
-}
+_RESHAPING = ELEMENTWISE | frozenset(
+    ("Sqrt", "Log", "Softplus", "Softmax", "LinalgVectorNorm", "Norm", "WeightNormInterface", "Cat", "Repeat")
+)
 _NEVER_CALLED = "NonDynamicallyQuantizableLinear"
 
 

@@ -251,8 +251,34 @@ class Extents:
 
     def _widen_later(self, group: list[Call]) -> None:
         gaps = [self._after(call) for call in group]
+        parts = self._parts(group, gaps)
+        if len(parts) > 1:
+            for part in parts:
+                self._widen_later([group[i] for i in part])
+            return
         most = self._before_siblings(group, gaps[0][: self._common(gaps)])
         self._by_cost(group, gaps, most, later=True)
+
+    def _parts(self, group: list[Call], gaps: list[range]) -> list[list[int]]:
+        """Calls of one class that went on differently, as with a mask and without one: where they part in the midst of something,
+        each kind is judged on its own."""
+        most = self._common(gaps)
+        parts: dict[str, list[int]] = {}
+        for i, gap in enumerate(gaps):
+            parts.setdefault(self._order.stems[gap[most]] if len(gap) > most else "", []).append(i)
+        found = list(parts.values())
+        in_the_midst = len(found) > 1 and "" not in parts
+        if in_the_midst and all(
+            self._gets_cheaper([group[i] for i in part], [gaps[i] for i in part], most) for part in found
+        ):
+            return found
+        return [list(range(len(gaps)))]
+
+    def _gets_cheaper(self, group: list[Call], gaps: list[range], most: int) -> bool:
+        """Whether fewer values pass somewhere beyond `most` operations than anywhere before."""
+        further = self._common(gaps)
+        total = self._total(group, further, later=True)
+        return min(total[most + 1 :], default=total[0]) < min(total[: most + 1])
 
     def _widen_earlier(self, group: list[Call]) -> None:
         self._with_known_before(group)
@@ -263,8 +289,7 @@ class Extents:
         """Begin or end where the fewest values pass; of several such places the one that the kind of module suggests."""
         if not most:
             return
-        measure = self._order.costs_after if later else self._order.costs_before
-        total = [sum(costs) for costs in zip(*(measure(call.start, call.end, most) for call in group))]
+        total = self._total(group, most, later=later)
         ties = [i for i, cost in enumerate(total) if cost == min(total)]
         numbered = all(self._modules[call.module].path.rpartition(".")[2].isdigit() for call in group)
         own_end = all(self._is_own(call, call.end if later else call.start) for call in group)
@@ -279,6 +304,11 @@ class Extents:
                 count += 1
         for call, gap in zip(group, gaps):
             self._take(call, gap[:count])
+
+    def _total(self, group: list[Call], most: int, *, later: bool) -> list[int]:
+        """How many values pass into and out of all these calls when each is 0, 1, ... `most` operations longer."""
+        measure = self._order.costs_after if later else self._order.costs_before
+        return [sum(costs) for costs in zip(*(measure(call.start, call.end, most) for call in group))]
 
     def _with_known_before(self, group: list[Call]) -> None:
         """Take what modules made just before whose parameters are without gradient, as beside an adapter."""

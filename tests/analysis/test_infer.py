@@ -220,3 +220,36 @@ def test_a_list_of_parametrizations_is_called() -> None:
     graph = gradviz.walk(net.eval()(torch.ones(2, 4)).sum(), model=net)
     assert "1.parametrizations.weight" in {scope.path for scope in graph.scopes}
     assert places(graph)["DivBackward0"] == "1.parametrizations.weight"
+
+
+class Masked(nn.Module):
+    """Attention that goes on differently with a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        scores = q @ k.transpose(-2, -1)
+        scores = scores.softmax(-1) if mask is None else scores.masked_fill(mask, -1e9).softmax(-1)
+        return (scores @ v).contiguous()
+
+
+class TwoWays(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = Masked(), Masked()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(self.one(x, None))
+        return self.last(self.other(x, torch.ones(3, 3).triu(1).bool()))  # type: ignore[no-any-return]
+
+
+def test_calls_of_a_class_may_go_on_differently() -> None:
+    net = TwoWays()
+    with gradviz.record() as recording:
+        loss = net(torch.randn(2, 3, 4)).sum()
+    found = agreement(recording.graph(loss, model=net), gradviz.walk(loss, model=net))
+    assert found.share >= 0.9, found.wrong

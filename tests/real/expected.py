@@ -14,6 +14,5 @@ EXPECTED: dict[str, dict[str, str]] = {
     },
     "spectral_weight_norm": {"scopes": "transposing a parametrized weight looks like a part of the parametrization"},
     "vqvae_ema": {"scopes": "losses inside the quantizer hold no parameter"},
-    "encoder_decoder_checkpointed": {"scopes": "ten operations of attention hold no parameter, between layers that do"},
     "mixtral_experts": {"scopes": "gathering and adding of experts holds no parameter"},
 }
