@@ -128,7 +128,7 @@ def test_what_is_made_while_another_thread_runs_backward_is_unknown_and_said() -
     graph = recording.graph(made)
     found = {node.op: node.source.text if node.source else None for node in graph.nodes if node.sequence is not None}
     expected = {"TanBackward0": "made.append(x.tan())", "ExpBackward0": None, "CosBackward0": "made.append(x.cos())"}
-    assert found == expected and len(graph.notes) == 1
+    assert found == expected and "1 operation" in " ".join(graph.notes)
 
 
 def test_a_debugger_that_begins_meanwhile(tmp_path: Path) -> None:
