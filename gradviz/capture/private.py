@@ -23,6 +23,10 @@ LAST = 2**64 - 1
 """Sequence number of AccumulateGrad: autograd runs it before everything else that is ready."""
 
 
+OWN_THREADS: set[int] = set()
+"""Threads that make nodes of gradviz's, which no recording is about."""
+
+
 class _Probe:
     """What the running torch can do, tried out on a graph of one node."""
 
@@ -38,9 +42,11 @@ class _Probe:
         done.acquire()
 
     def _run(self, done: _thread.LockType) -> None:
+        OWN_THREADS.add(_thread.get_ident())
         try:
             self._try()  # what it held is gone when the lock is: a tensor that this thread drops while Python ends aborts it
         finally:
+            OWN_THREADS.discard(_thread.get_ident())
             done.release()
 
     def _try(self) -> None:

@@ -18,7 +18,7 @@ import gradviz
 from gradviz.capture.lines import UserCode
 from gradviz.capture.module_calls import LocalTape, ModuleCalls, Tape
 from gradviz.capture.node_made import NO_STACK, Made, NodeWatch
-from gradviz.capture.private import peek_sequence
+from gradviz.capture.private import OWN_THREADS, peek_sequence
 
 _LIBRARIES = [os.path.dirname(module.__file__ or "") for module in (torch, gradviz)]
 _APPLY = getattr(torch.autograd.Function.apply, "__code__", None)
@@ -43,7 +43,8 @@ class Session:
         tape = self._local.tape
         if tape is None:
             tape = self._local.tape = Tape(self._first_number())
-            self.tapes.append(tape)
+            if threading.get_ident() not in OWN_THREADS:
+                self.tapes.append(tape)
             self._rest_where_threads_could_wait_for_each_other()
         return tape
 

@@ -15,6 +15,7 @@ import torch._dynamo.testing
 from torch import nn
 
 import gradviz
+from gradviz.capture import private
 
 
 @pytest.fixture
@@ -50,6 +51,13 @@ def test_compiled_code_stays_compiled(compiled: Any, compile_first: bool, whole_
         assert compiled.frame_count == 1
     assert [node.source is not None for node in graph.nodes if node.sequence is not None] == [True]
     assert torch.equal(inside[0], after)
+
+
+def test_what_gradviz_tries_out_meanwhile_is_no_thread_of_the_users() -> None:
+    with gradviz.record() as recording:
+        y = torch.ones(1, requires_grad=True) * 2
+        private._Probe()  # the first walk in a process makes one
+    assert not any("thread" in note for note in recording.graph(y).notes)
 
 
 def test_a_jit_trace_is_the_same() -> None:
