@@ -11,6 +11,7 @@ import torch
 from gradviz.capture import private
 from gradviz.graph import Graph, Node
 
+needs_raw = pytest.mark.skipif(not private.HAS_RAW_DATA, reason="this torch cannot show saved tensors without hooks")
 needs_metadata = pytest.mark.skipif(not private.HAS_METADATA, reason="this torch does not tell what a node made")
 
 

@@ -17,6 +17,7 @@ from gradviz.capture.line_log import LineLog
 from gradviz.capture.lines import Place, UserCode
 from gradviz.capture.steps import Steps
 from gradviz.graph import Graph, SourceLine
+from tests.capture.graphs import needs_raw
 from tests.capture.programs import Program
 
 
@@ -100,6 +101,7 @@ def test_a_thread_older_than_the_recording_never_gets_a_wrong_line() -> None:
     assert found["CosBackward0"] in (None, "made.append(x.cos())") and found["TanBackward0"] == "made.append(x.tan())"
 
 
+@needs_raw
 def test_what_is_made_while_another_thread_runs_backward_is_unknown_and_said() -> None:
     x = torch.ones(1, requires_grad=True)
     for _ in range(9):

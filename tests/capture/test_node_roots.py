@@ -12,6 +12,7 @@ import gradviz
 from gradviz.capture.target import run_target
 from gradviz.errors import NoGraphError
 from gradviz.graph import Graph
+from tests.capture.graphs import needs_raw
 from tests.cli.scripts import script
 
 
@@ -55,6 +56,7 @@ def test_the_edge_of_a_leaf_is_the_leaf() -> None:
     assert gradviz.walk([get_gradient_edge(w), w.exp()]).roots[0].tensor.shape == (3,)
 
 
+@needs_raw
 def test_gradients_and_checks_begin_at_a_node_too() -> None:
     w = torch.tensor([1.0, 2.0], requires_grad=True)
     y = w * w

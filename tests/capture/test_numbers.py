@@ -12,6 +12,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 import gradviz
 from gradviz.capture.numbers import outgrown, why_unreadable
 from gradviz.errors import GradientError
+from tests.capture.graphs import needs_raw
 
 
 def _shrunk(tensor: torch.Tensor, nbytes: int) -> torch.Tensor:
@@ -71,12 +72,14 @@ def _resharded() -> tuple[torch.nn.Linear, torch.Tensor]:
 
 
 @pytest.mark.parametrize("ask", [lambda loss, _: gradviz.flow(loss), gradviz.paths], ids=["flow", "paths"])
+@needs_raw
 def test_gradients_refuse_to_read_memory_that_was_given_back(ask: Callable[..., object]) -> None:
     layer, loss = _resharded()
     with pytest.raises(GradientError, match=r"mat\w+ needs 40,000 bytes of a storage that was resized to 0"):
         ask(loss, layer.bias)
 
 
+@needs_raw
 def test_check_counts_them_as_unread_and_says_why_gradients_are_missing() -> None:
     layer, loss = _resharded()
     found = gradviz.check(loss, model=layer, values=True)

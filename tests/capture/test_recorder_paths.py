@@ -8,10 +8,12 @@ import torch
 from torch import nn
 
 import gradviz
+from tests.capture.graphs import needs_raw
 from tests.capture.models import MODELS
 from tests.capture.placed import place, places
 
 
+@needs_raw
 def test_paths_types_calls_and_parents() -> None:
     net = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU(), nn.Linear(3, 2)))
     with gradviz.record() as recording:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import gradviz
+from tests.capture.graphs import needs_raw
 
 
 class Gpt(torch.nn.Module):
@@ -67,6 +68,7 @@ MODELS: dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]] = {
 
 
 @pytest.mark.parametrize("name", MODELS)
+@needs_raw
 def test_activation_bytes_are_what_the_hooks_count(name: str) -> None:
     torch.manual_seed(0)
     model, given = MODELS[name]()
