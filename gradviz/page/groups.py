@@ -114,11 +114,18 @@ class _Builder:
         if key not in self._chains:
             chain = self._around(scope)
             if box is not None:
-                outside = self._around(self._shown.nodes[box].scope)
+                outside = self._around(self._outside(box))
                 if chain[: len(outside)] == outside:
                     chain = [*outside, ~box, *chain[len(outside) :]]
             self._chains[key] = chain
         return self._chains[key]
+
+    def _outside(self, box: int) -> int | None:
+        """The call that a box lies in. Folding may have cut a call into parts, which the graph itself does not know."""
+        scope = self._shown.nodes[box].scope
+        while scope is not None and scope >= len(self._graph.scopes):
+            scope = self._shown.scopes[scope].parent
+        return scope
 
     def _around(self, scope: int | None) -> list[int]:
         chain: list[int] = []
@@ -129,7 +136,10 @@ class _Builder:
 
 
 def opened(groups: Groups, graph: Graph, shown: Graph) -> list[bool]:
-    """Which groups the static picture shows open: those that it does not draw as one box, or inside of one."""
+    """Which groups the static picture shows open: those that it does not draw as one box, or inside of one.
+
+    Segments, which it does not know, are closed where it folds anything: what they hold may be joined there with others.
+    """
     if shown is graph:
         return [True] * groups.size
     box_of = [-1] * len(graph.nodes)
@@ -145,7 +155,7 @@ def opened(groups: Groups, graph: Graph, shown: Graph) -> list[bool]:
     for at in reversed(groups.top_down()):
         if at:
             inside[groups.parent[at]] = _either(inside[groups.parent[at]], inside[at])
-    return [at == 0 or inside[at] == -1 for at in range(groups.size)]
+    return [at == 0 or (inside[at] == -1 and groups.kind[at] != "segment") for at in range(groups.size)]
 
 
 def _either(one: int | None, other: int | None) -> int | None:

@@ -35,6 +35,7 @@ def compose(graph: Graph, options: Options, add: Callable[[Pack], None] = lambda
         known = facts(whole, steps(whole))
         known.put("about", about(whole))
         known.put("allFreed", is_all_freed(whole))
+        known.put("color", options.color if options.color != "grad" or whole.backward else "kind")
         add(known)
         return pages(whole, options, drawn, known.base64())
 

@@ -400,6 +400,40 @@ def test_text_has_contrast(open_page: Open, theme: str) -> None:
         assert contrast(colors[name], colors["bg"]) >= 4.5
 
 
+def test_color_is_the_first_overlay(open_page: Open) -> None:
+    page = open_page(GRAPHS["everything"], color="memory")
+    assert page.input_value("#overlay") == "memory"
+    assert "held for backward" in page.inner_text("#legend")
+
+
+def test_opening_moves_with_its_title_under_the_pointer(browser: Any, tmp_path: Any) -> None:
+    """While it opens, too, for readers who want motion."""
+    path = tmp_path / "page.html"
+    blocks(30).save(str(path))
+    page = browser.new_page(viewport={"width": 1200, "height": 800})
+    page.goto(path.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    item = first_group(page)
+    x, y = title_at(page, item)
+    offsets = page.evaluate(
+        """async ([item, x, y]) => {
+        const b = document.getElementById("canvas").getBoundingClientRect(), { app } = gradviz, seen = [];
+        app.toggle(~item);
+        for (let i = 0; i < 30; i++) {
+            await new Promise(requestAnimationFrame);
+            const { camera, layout } = app, r = layout.rect(item);
+            const px = (x - b.left - camera.x) / camera.k - r.x, py = (y - b.top - camera.y) / camera.k - r.y;
+            seen.push([layout.moving.part, px >= 0 && px <= r.w && py >= 0 && py <= 26]);
+            if (layout.moving.group < 0) break;
+        }
+        return seen; }""",
+        [item, x, y],
+    )
+    page.close()
+    assert all(inside for _, inside in offsets)
+    assert offsets[-1][0] == 1
+
+
 def test_without_any_group_of_its_own(open_page: Open) -> None:
     page = open_page(Graph())
     page.click("#open-all")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 
@@ -52,7 +54,7 @@ def test_every_node_has_its_box(name: str) -> None:
     check(EVERY[name])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(graphs())
 def test_any_graph_can_be_a_page(graph: Graph) -> None:
     check(graph)
@@ -90,6 +92,27 @@ def test_the_first_view_is_what_the_static_picture_shows() -> None:
 
     folded = {tuple(i for i in box if i not in graph.leaf_of) for box in boxes}
     assert {ops(at) for at in visible} == folded
+
+
+def test_segments_are_closed_where_the_static_picture_folds() -> None:
+    graph = chain(700)
+    shown = fold(graph)
+    groups, _, _ = prepared(graph, shown)
+    segments = [at for at in range(groups.size) if groups.kind[at] == "segment"]
+    assert segments and not any(opened(groups, graph, shown)[at] for at in segments)
+    assert all(opened(groups, graph, graph))
+
+
+def test_a_box_in_a_part_of_a_call_that_only_folding_knows() -> None:
+    graph = blocks(8)
+    shown = fold(graph, depth=1)
+    cut = replace(shown, scopes=(*shown.scopes, shown.scopes[0]._replace(parent=0)))
+    joined = [
+        node._replace(scope=len(cut.scopes) - 1, group=node.group._replace(kind="chain")) if node.group else node
+        for node in cut.nodes
+    ]
+    groups, _, _ = prepared(graph, replace(cut, nodes=tuple(joined)))
+    assert groups.size > 8
 
 
 def test_a_call_that_others_interrupt_becomes_parts() -> None:

@@ -66,6 +66,7 @@ export class Address {
     this.at = -1;
     this.reading = false;
     this.timer = 0;
+    this.firstOverlay = app.overlayId;
     back.addEventListener("click", () => this.go(-1));
     forward.addEventListener("click", () => this.go(1));
     for (const change of /** @type {const} */ (["open", "select", "overlay", "step"])) app.on(change, () => this.note());
@@ -82,7 +83,7 @@ export class Address {
     const parts = [`o=${writeOpen(app.layout.open, app.model.firstOpen)}`];
     if (app.selected !== null) parts.push(`s=${writeItem(app.selected)}`);
     if (app.other !== null) parts.push(`t=${writeItem(app.other)}`);
-    if (app.overlayId !== "kind") parts.push(`c=${app.overlayId}`);
+    if (app.overlayId !== this.firstOverlay) parts.push(`c=${app.overlayId}`);
     if (app.step >= 0) parts.push(`p=${app.step}`);
     const middle = [(app.width / 2 - x) / k, (app.height / 2 - y) / k].map((v) => Math.round(v));
     parts.push(`v=${middle.join(",")},${k.toPrecision(3)}`);
@@ -102,7 +103,7 @@ export class Address {
     }
     app.select(readItem(given.get("s"), app));
     if (app.selected !== null && given.has("t")) app.select(readItem(given.get("t"), app), true);
-    app.setOverlay(given.get("c") || "kind");
+    app.setOverlay(given.get("c") || this.firstOverlay);
     const step = parseInt(given.get("p") || "", 10);
     this.onStep?.(Number.isNaN(step) ? -1 : step);
     const [x, y, k] = (given.get("v") || "").split(",").map(Number);

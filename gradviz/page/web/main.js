@@ -38,6 +38,7 @@ async function main() {
   keys(app, player);
   themes(app);
   const facts = new Facts(await readBlock("facts"), model);
+  app.overlayId = facts.c.diff ? "diff" : facts.head.color;
   app.setFacts(facts);
   overlays(app);
   const address = new Address(app, /** @type {HTMLButtonElement} */ (byId("back")), /** @type {HTMLButtonElement} */ (byId("forward")));
@@ -49,7 +50,6 @@ async function main() {
     }
   };
   address.start();
-  if (facts.c.diff && app.overlayId === "kind") app.setOverlay("diff");
   const parts = { app, stage, outline, panel, player, minimap, finder, address, facts, drawnAt };
   const functions = { stretch, search, between, reach, litEdges, readOpen, writeOpen, memory, svgOf };
   Object.assign(window, { gradviz: { ...parts, ...functions } }); // for tests and for the console
