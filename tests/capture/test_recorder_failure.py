@@ -42,7 +42,7 @@ def test_module_that_fails() -> None:
         last = recording.last_outputs()
     assert last.module == "net.second"
     assert last.source is not None and last.source.text.startswith("return self.second(self.first(x).tanh())")
-    assert last.error.startswith("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+    assert last.error.startswith("RuntimeError: ") and "mat1 and mat2 shapes cannot be multiplied" in last.error
     assert next(iter(last.outputs)) == "input of net.second"
     graph = recording.graph(last.outputs, model=net)
     assert [node.op for node in graph.nodes if node.sequence is not None][:2] == ["TanhBackward0", "ReluBackward0"]
