@@ -104,11 +104,11 @@ class Texts:
         words = [labels.plural(sums.ops, "op")]
         if sums.parameters:
             words.append(f"{labels.count_text(sums.parameters)} parameters")
-        return _short(title, ", ".join(words), shorten(kind, 30))
+        return Text(shorten(title, CELLS + 12), shorten(", ".join(words), CELLS), shorten(kind, 30))
 
     def _of_segment(self, at: int) -> str:
         ends = [self._name(item) for item in (self._first_item(at), self._walk.items[at][-1])]
-        return f"{shorten(ends[0], 22)} … {shorten(ends[1], 22)}"
+        return f"{shorten(ends[0], 24)} … {shorten(ends[1], 24)}"
 
     def _first_item(self, at: int) -> int:
         """The first item that is no leaf."""
@@ -119,7 +119,11 @@ class Texts:
         """A short name of an op or a group: of segments, the one they begin with."""
         while item < 0 and self._groups.kind[self._walk.groups[~item]] == "segment":
             item = self._first_item(~item)
-        return self.group(~item).title if item < 0 else self.cell(self._walk.cells[item]).title
+        if item >= 0:
+            return self.cell(self._walk.cells[item]).title
+        scope = self._groups.scope[self._walk.groups[~item]]
+        call = self._graph.scopes[scope].call if scope is not None else 1
+        return self.group(~item).title + (f" (call {labels.count_text(call)})" if call > 1 else "")
 
     def _path(self, at: int) -> str:
         """Path of the innermost module around what is in a group."""

@@ -305,6 +305,18 @@ def test_the_svg_shows_what_the_screen_shows(open_page: Open) -> None:
         assert title.replace("\ud83d", "") in texts or title in texts
 
 
+def test_pixels_and_paper(open_page: Open) -> None:
+    page = open_page(blocks(30))
+    size = page.evaluate("(() => { const c = gradviz.pixelsOf(gradviz.app); return [c.width, c.height]; })()")
+    page_size = page.evaluate("(() => { const r = gradviz.app.layout.rect(~0); return [r.w, r.h]; })()")
+    assert size == [pytest.approx(2 * (side + 32), abs=2) for side in page_size]
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.wait_for_timeout(200)
+    assert page.evaluate("document.getElementById('paper').naturalWidth") > 100
+    assert page.is_visible("#paper") and not page.is_visible("#canvas")
+
+
 def test_hostile_names_show_as_text(open_page: Open) -> None:
     page = open_page(hostile())
     page.evaluate("gradviz.app.openAll(); gradviz.app.visit(gradviz.facts.cellOf[0])")

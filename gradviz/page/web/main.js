@@ -10,7 +10,7 @@ import { Player } from "./play.js";
 import { Minimap } from "./minimap.js";
 import { Address } from "./address.js";
 import { Finder } from "./finder.js";
-import { setUpExports, svgOf } from "./exports.js";
+import { pixelsOf, setUpExports, svgOf } from "./exports.js";
 import { setUpFindings } from "./findings.js";
 import { available } from "./overlay.js";
 import { byId, el } from "./dom.js";
@@ -51,7 +51,7 @@ async function main() {
   };
   address.start();
   const parts = { app, stage, outline, panel, player, minimap, finder, address, facts, drawnAt };
-  const functions = { stretch, search, between, reach, litEdges, readOpen, writeOpen, memory, svgOf };
+  const functions = { stretch, search, between, reach, litEdges, readOpen, writeOpen, memory, svgOf, pixelsOf };
   Object.assign(window, { gradviz: { ...parts, ...functions } }); // for tests and for the console
   document.body.dataset.ready = "true";
 }
