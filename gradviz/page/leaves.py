@@ -21,11 +21,6 @@ class LeafPlaces(NamedTuple):
 
     homes: dict[int, tuple[int, ...]]
 
-    def of(self, leaf: int, user: int) -> int:
-        """The group of the box that a user in group `user` is joined to."""
-        homes = self.homes[leaf]
-        return homes[0] if len(homes) == 1 else user
-
 
 def place_leaves(groups: Groups, graph: Graph) -> LeafPlaces:
     """The groups of all leaves. A leaf without users, which an output may be, stands on the page."""

@@ -15,7 +15,7 @@ from gradviz.graph import Graph, column
 from gradviz.layout.layered.flat import place_sheet
 from gradviz.layout.layered.sheet import BOTTOM, FREE, TOP, Sheet, SheetPlacement
 from gradviz.layout.model import Floats, Ints
-from gradviz.page.cells import OUTPUT, Walk
+from gradviz.page.cells import Walk
 from gradviz.page.groups import Groups
 from gradviz.page.leaves import LeafPlaces
 from gradviz.stages import Stage
@@ -77,21 +77,20 @@ def make_sheets(
 
 def _cell_edges(graph: Graph, groups: Groups, leaves: LeafPlaces, walk: Walk) -> list[tuple[int, int]]:
     """Producer and consumer as cells, for every edge, and from the maker of each output to its box."""
-    found: list[tuple[int, int]] = []
-    cell_of, copy_of, leaf_of = walk.cell_of, walk.copy_of, graph.leaf_of
-    for consumer, producer in zip(column(graph.edges, "consumer"), column(graph.edges, "producer")):
-        if producer in leaf_of and consumer not in leaf_of:
-            found.append((copy_of[producer, leaves.of(producer, groups.home[consumer])], cell_of[consumer]))
-        else:
-            found.append((cell_of[producer], cell_of[consumer]))
+
+    def cell(node: int, beside: int) -> int:
+        """The cell of a node; of a leaf with several, the one in the group of `beside`, or else the first."""
+        one = walk.cell_of.get(node)
+        if one is not None:
+            return one
+        homes = leaves.homes[node]
+        at = groups.home[beside] if beside >= 0 else 0
+        return walk.copy_of[node, at if at in homes else homes[0]]
+
+    ends = zip(column(graph.edges, "producer"), column(graph.edges, "consumer"))
+    found = [(cell(producer, consumer), cell(consumer, producer)) for producer, consumer in ends]
     first = len(walk.cells) - len(graph.roots)
-    for i, root in enumerate(graph.roots):
-        if root.node is not None:
-            maker = cell_of.get(root.node)
-            found.append(
-                (copy_of[root.node, 0] if maker is None and (root.node, 0) in copy_of else maker or 0, first + i)
-            )
-    assert all(walk.cells[first + i].kind == OUTPUT for i in range(len(graph.roots)))
+    found += [(cell(root.node, -1), first + i) for i, root in enumerate(graph.roots) if root.node is not None]
     return found
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gradviz.graph import Graph
-from tests.builders import GRAPHS, random_dag
+from gradviz.graph import Edge, Graph, Node, Root, Scope
+from tests.builders import GRAPHS, accumulate, leaf, random_dag, tensor
 from tests.page.conftest import Open
 from tests.page.graphs import PAGES, blocks, hostile
 
@@ -229,6 +229,20 @@ def test_a_drawn_edge_is_lit_when_an_edge_behind_it_is(open_page: Open) -> None:
     )
     assert wrong[0] == 0
     assert wrong[1] > 10
+
+
+def test_a_parameter_in_several_calls_that_is_an_output_too(open_page: Open) -> None:
+    """It has a box in each call, and the output hangs on the first."""
+    nodes = (Node(0, "MmBackward0", (tensor(2),), 2, 1), Node(1, "MmBackward0", (tensor(2),), 1, 0), accumulate(2))
+    edges = (Edge(0, 1, 0, 0), Edge(0, 2, 0, 1), Edge(1, 2, 0, 0))
+    scopes = (Scope("cell", "Cell", 1, None), Scope("cell", "Cell", 2, None))
+    roots = (Root(0, 0, "y", tensor(2)), Root(2, 0, "w", tensor(2)))
+    page = open_page(Graph(nodes, edges, (leaf(2, "w"),), roots, scopes), depth="all")
+    page.evaluate("gradviz.app.select(gradviz.facts.cellOf[4])")  # the output w
+    lit = page.evaluate(
+        "[...gradviz.app.trace.cell.keys()].filter(c => gradviz.app.trace.item(c)).map(c => gradviz.app.model.title(c))"
+    )
+    assert lit == ["w ×2", "w"]
 
 
 def test_a_link_reproduces_the_view(open_page: Open) -> None:

@@ -100,7 +100,7 @@ export class Facts {
   /** The cell at which an edge begins. @param {number} edge */
   madeCell(edge) {
     const node = this.made[edge], copies = this.copies.get(node);
-    return copies ? /** @type {number} */ (copies.get(this.model.cellGroup[this.cellOf[this.used[edge]]])) : this.cellOf[node];
+    return copies?.get(this.model.cellGroup[this.cellOf[this.used[edge]]]) ?? this.cellOf[node];
   }
 
   /** @param {number} edge */

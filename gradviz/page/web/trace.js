@@ -123,11 +123,11 @@ export class Trace {
   #cells(item, other) {
     const { facts, model, cell } = this;
     for (let i = 0; i < model.cells; i++) if (model.kind[i] !== COPY) cell[i] = this.node[facts.nodeOf(i)] ? 1 : 0;
-    for (const [node, places] of facts.copies) {
+    for (const node of facts.copies.keys()) {
       if (!this.node[node]) continue;
       for (let i = facts.outStart[node]; i < facts.outStart[node + 1]; i++) {
         const edge = facts.outEdge[i];
-        if (this.isLit(edge)) cell[/** @type {number} */ (places.get(model.cellGroup[facts.usedCell(edge)]))] = 1;
+        if (this.isLit(edge)) cell[facts.madeCell(edge)] = 1;
       }
     }
     for (const one of [item, other]) if (one !== null && one >= 0) cell[one] = 1;
