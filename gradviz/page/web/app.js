@@ -33,7 +33,8 @@ export class App {
     /** @type {number | null} */
     this.hover = null;
     this.overlayId = "kind";
-    this.overlay = { fill: (/** @type {number} */ _item) => "", legend: /** @type {import("./overlay.js").Entry[]} */ ([]) };
+    /** @type {import("./overlay.js").Overlay} */
+    this.overlay = { fill: () => "", legend: [] };
     this.step = -1;
     /** @type {Trace | null} */
     this.trace = null;

@@ -17,6 +17,7 @@ import { fitted, textWidth } from "./painter.js";
  * @typedef {object} Look
  * @property {Colors} colors
  * @property {(item: number) => string} fill "" for the colour of the kind
+ * @property {(item: number) => string} line what to say in place of the second line, "" for nothing
  * @property {Lit | null} lit
  * @property {number | null} selected
  * @property {number | null} other
@@ -138,21 +139,21 @@ export class Drawer {
     const kind = isGroup ? "group" : ["op", "leaf", "leaf", "output"][model.kind[item]];
     p.alpha(this.#fades(item) ? FADED : 1);
     const round = isGroup ? 8 * k : kind === "op" ? 5 * k : (r.h / 2);
-    const fill = this.look.fill(item) || colors[kind];
+    const tint = this.look.fill(item), fill = tint || colors[kind], second = tint ? colors.text : colors.muted; // on a tint, muted text has too little contrast
     if (isGroup && r.w > 14 && r.h > 10) {  // a second sheet behind it: there is more inside
       p.rect(r.x + 3 * k, r.y + 3 * k, r.w, r.h, round, colors[kind], colors[`${kind}-line`], 1);
     }
     p.rect(r.x, r.y, r.w, r.h, round, fill, colors[`${kind}-line`], 1);
     if (11 * k >= READABLE) {
-      const title = model.title(item), line = model.line(item), type = model.type(item), size = 11 * k;
+      const title = model.title(item), line = this.look.line(item) || model.line(item), type = model.type(item), size = 11 * k;
       const middle = r.x + r.w / 2 + (isGroup ? 7 * k : 0);
       const y = r.y + (isGroup ? 16.5 : line ? 14.5 : 21) * k;
       if (type) {
         const a = textWidth(title, true) * size, b = textWidth(type) * size, x = middle - (a + size + b) / 2;
         p.text(title, x, y, size, colors.text, { strong: true });
-        p.text(type, x + a + size, y, size, colors.muted);
+        p.text(type, x + a + size, y, size, second);
       } else p.text(title, middle, y, size, colors.text, { strong: true, middle: true });
-      if (line) p.text(line, middle, r.y + (isGroup ? 30.5 : 27.5) * k, 10 * k, colors.muted, { middle: true });
+      if (line) p.text(line, middle, r.y + (isGroup ? 30.5 : 27.5) * k, 10 * k, second, { middle: true });
       if (isGroup) this.#chevron(r.x + 13 * k, r.y + r.h / 2, k, false);
     } else if (isGroup && r.w > 90 && r.h > 16) {
       this.labels.push({ x: r.x + r.w / 2, y: r.y + r.h / 2 + 4, text: fitted(model.title(item), 12, r.w - 8) });

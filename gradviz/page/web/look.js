@@ -15,6 +15,7 @@ export function lookOf(app, plain = false) {
     other: app.other,
     hover: plain ? null : app.hover,
     fill: (item) => colors[app.overlay.fill(item)] || "",
+    line: (item) => app.overlay.line?.(item) || "",
     marks: (item) => marksOf(app, item),
     badge: (item) => badge(app, item),
     backward: app.step >= 0,

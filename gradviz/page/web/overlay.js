@@ -4,7 +4,7 @@ import { COPY, LEAF, OUTPUT } from "./model.js";
 /** @typedef {import("./facts.js").Facts} Facts */
 /** @typedef {import("./colors.js").Colors} Colors */
 /** @typedef {{color: string, text: string}} Entry a line of the legend; `color` is a name of `colors` */
-/** @typedef {{fill: (item: number) => string, legend: Entry[]}} Overlay `fill` gives a name of `colors`, "" for that of the kind */
+/** @typedef {{fill: (item: number) => string, line?: (item: number) => string, legend: Entry[]}} Overlay `fill` gives a name of `colors`, "" for that of the kind; `line` stands in the box */
 
 export const OVERLAYS = [
   ["kind", "Kind"], ["memory", "Memory held"], ["grad", "Gradient norm"], ["dtype", "dtype"], ["device", "Device"], ["type", "Module type"],
@@ -72,7 +72,7 @@ function heldMemory(facts) {
   const step = (/** @type {number} */ item) => SHARES.filter((share) => held(item) > share * total).length;
   const legend = SHARES.map((share, i) => ({ color: `heat-${i + 1}`, text: i ? `over ${share * 100} %` : "holds up to 1 %" }));
   legend.push({ color: "", text: `of ${bytesText(total)} held for backward` });
-  return { fill: (item) => (step(item) ? `heat-${step(item)}` : ""), legend };
+  return { fill: (item) => (step(item) ? `heat-${step(item)}` : ""), line: (item) => (held(item) ? `holds ${bytesText(held(item))}` : ""), legend };
 }
 
 /** @param {Facts} facts @returns {Overlay} */
@@ -91,7 +91,8 @@ function gradient(facts) {
   };
   const legend = [1, 2, 3, 4, 5].map((i) => ({ color: `heat-${i}`, text: i === 1 ? `up to ${(largest / 1e4).toPrecision(2)}` : `to ${(largest / 10 ** (5 - i)).toPrecision(2)}` }));
   if (model.cells && norms.some((norm) => norm === Infinity)) legend.push({ color: "warn", text: "not finite" });
-  return { fill, legend: [...legend, { color: "", text: "norm of the gradient that arrives" }] };
+  const line = (/** @type {number} */ item) => (most(item) >= 0 ? `norm ${item < 0 ? "≤ " : ""}${most(item) === Infinity ? "not finite" : Number(most(item).toPrecision(3))}` : "");
+  return { fill, line, legend: [...legend, { color: "", text: "norm of the gradient that arrives" }] };
 }
 
 /** @param {Facts} facts @param {(node: number) => string} word @returns {Overlay} */
