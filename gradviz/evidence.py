@@ -191,6 +191,7 @@ class Earlier(NamedTuple):
     nodes: int
     carried: tuple[Carried, ...]
     leaves: tuple[str, ...]  # names of variables that were leaves of that graph
+    step: int = 0  # calls between which nothing was updated belong to one step
 
 
 class Handled(NamedTuple):
@@ -214,7 +215,8 @@ class Evidence:
     unfinished: bool = False  # the script failed in a forward pass, and this is what it had computed by then
     grad_enabled: bool = True
     backward: SourceLine | None = None  # the line that makes the call
-    since: int = 0  # sequence number at the previous backward call of the run: what ran before has a lower one
+    step: int = 0  # of the run, counted from 0: calls between which nothing was updated belong to one step
+    since: int = 0  # sequence number at the last backward call of the step before: what ran before has a lower one
     models: tuple[Model, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     optimizers: tuple[Optimizer, ...] = ()

@@ -223,20 +223,34 @@ class EvidenceReader:
     # -- from call to call ----------------------------------------------------------------------------------------------
 
     def _with_history(self, evidence: Evidence, subject: Subject, spot: Spot | None, attribution: Any) -> Evidence:
-        """What reaches back behind the previous call; then this call becomes an earlier one."""
+        """What reaches back behind the last call of the step before; then this call becomes an earlier one."""
         assert subject.call is not None
         earlier = tuple(self._earlier)
-        since = earlier[-1].boundary if earlier else 0
-        carried = [*carried_by_outputs(evidence.graph, since)] if earlier else []
-        if earlier:
+        step = self._step(evidence)
+        since = max((one.boundary for one in earlier if one.step < step), default=0)
+        carried = [*carried_by_outputs(evidence.graph, since)] if since else []
+        if since:
             added = additions(spot) if spot is not None else {}
             for one in carried_by_variables(evidence, subject.variables, since, attribution):
                 carried.append(one._replace(added=added.get(one.name)))
         graph = evidence.graph
         leaves = tuple(name for leaf in graph.leaves if leaf.kind == "input" for name in leaf.names)
         output = ", ".join(root.name for root in graph.roots[:3])
-        self._earlier.append(Earlier(subject.call, output, peek_sequence(), len(graph.nodes), tuple(carried), leaves))
-        return replace(evidence, carried=tuple(carried), earlier=earlier, since=since)
+        call = Earlier(subject.call, output, peek_sequence(), len(graph.nodes), tuple(carried), leaves, step)
+        self._earlier.append(call)
+        return replace(evidence, carried=tuple(carried), earlier=earlier, step=step, since=since)
+
+    def _step(self, evidence: Evidence) -> int:
+        """The step that this call belongs to: that of the call before, if nothing was updated since.
+
+        An update that nobody can see, as `w = w - lr * gradient` is one, is taken for granted where no optimizer holds a leaf of
+        this graph and none was ever changed in place.
+        """
+        updated = self.leaf_watch.updated()
+        if not self._earlier:
+            return 0
+        held = any(one.node is not None for optimizer in evidence.optimizers for one in optimizer.tensors)
+        return self._earlier[-1].step + (updated or not (held or self.leaf_watch.saw_updates))
 
 
 def _named(graph: Graph, names: tuple[str, ...]) -> Graph:

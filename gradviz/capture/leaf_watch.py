@@ -38,12 +38,16 @@ class LeafWatch:
         self._stepped: set[int] = set()  # ids of leaves that an optimizer has updated since a call reached them
         self._missed: set[int] = set()  # the same, of those that had no gradient any more
         self._reached: list[tuple[torch.Tensor, tuple[Handled, ...]]] = []  # by the call that runs now
+        self._versions: dict[int, tuple[weakref.ref[torch.Tensor], int | None]] = {}  # of all that calls have reached
+        self._updated = False  # whether an optimizer has taken a step since `updated` was asked
+        self.saw_updates = False  # whether `updated` was ever true
 
     @contextmanager
     def optimizers_watched(self) -> Iterator[None]:
         """Inside, the steps of all optimizers are noted."""
 
         def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            self._updated = True
             with without_subclasses(), suppress(Exception):  # an optimizer of the user's own may hold anything
                 for leaf in (one for group in optimizer.param_groups for one in group["params"]):
                     if leaf.is_leaf:  # reading `.grad` of others warns
@@ -65,6 +69,15 @@ class LeafWatch:
                 handled[key] = (*left.handled, self._since(left, leaf))
         self._reached = [(leaf, handled.get(key, ())) for key, leaf in leaves.items()]
         return handled
+
+    def updated(self) -> bool:
+        """Whether an optimizer took a step, or a leaf was changed in place, since this was asked last. Ask after `before`."""
+        known = [(leaf, version) for ref, version in self._versions.values() if (leaf := ref()) is not None]
+        updated = self._updated or any(version_of(leaf) != version for leaf, version in known)
+        leaves = [leaf for leaf, _ in [*known, *self._reached]]
+        self._versions = {id(leaf): (weakref.ref(leaf), version_of(leaf)) for leaf in leaves}
+        self._updated, self.saw_updates = False, self.saw_updates or updated
+        return updated
 
     def after(self, filled: bool) -> None:
         """The call has run, and `filled` the gradients of its leaves, or not."""

@@ -170,9 +170,10 @@ def growing_graph(evidence: Evidence) -> Iterator[Found]:
     """What hangs on earlier steps grows from one backward call to the next: memory fills up slowly, and steps get slower.
 
     Three things do it: a running total of losses with their graphs (`total += loss`), a state that keeps its history, and an
-    update that is recorded (`w = w - lr * w.grad`). Consecutive backward calls of the run are compared, as many as `--steps` says
-    (three are needed): nodes that were made before the previous call, and of which there are more each time. The graph
-    merely being larger, as with a longer sequence, is no sign and not reported.
+    update that is recorded (`w = w - lr * w.grad`). Consecutive steps of the run are compared (three are needed): nodes that
+    were made in an earlier step, and of which there are more each time. Backward calls with no update between them belong to
+    one step: several losses of one forward pass share its graph. The graph merely being larger, as with a longer sequence, is
+    no sign and not reported.
 
     ```python
     import torch
@@ -185,18 +186,28 @@ def growing_graph(evidence: Evidence) -> Iterator[Found]:
         total = total + loss
     ```
     """
-    if len(evidence.earlier) < 2:
+    if evidence.step < 2:
         return
-    before = {one.name: one for one in evidence.earlier[-1].carried}
+    before = _step_before(evidence)
     told: set[SourceLine | None] = set()  # lines whose results the graph of the outputs carries along
     for one in evidence.carried:
-        last = before.get(one.name, Carried(one.name, 0, 0))
+        call, last = before.get(one.name, (evidence.earlier[-1].call, Carried(one.name, 0, 0)))
         if one.name and one.newest == last.newest:
             continue  # it holds what it held, and more of that is old by now
         if one.nodes > last.nodes and (last.nodes or one.repeats) and one.source not in told:
-            yield _growing(evidence, one, last)
+            yield _growing(evidence, one, last, call)
             if not one.name:
                 told = {evidence.graph.nodes[edge.producer].source for edge in _edges(evidence.graph, one)} - {None}
+
+
+def _step_before(evidence: Evidence) -> dict[str, tuple[int, Carried]]:
+    """The most that each variable, or the outputs, carried along in the step before this one, and at which call."""
+    most: dict[str, tuple[int, Carried]] = {}
+    for call in evidence.earlier:
+        for one in call.carried if call.step == evidence.step - 1 else ():
+            if one.name not in most or one.nodes >= most[one.name][1].nodes:
+                most[one.name] = call.call, one
+    return most
 
 
 def _edges(graph: Graph, carried: Carried) -> list[Edge]:
@@ -205,7 +216,7 @@ def _edges(graph: Graph, carried: Carried) -> list[Edge]:
     return [edge for edge in graph.edges if (edge.consumer, edge.position) in joints]
 
 
-def _growing(evidence: Evidence, one: Carried, last: Carried) -> Found:
+def _growing(evidence: Evidence, one: Carried, last: Carried, previous: int) -> Found:
     graph = evidence.graph
     joints = _edges(graph, one)
     old = old_tensors(evidence, joints)
@@ -214,16 +225,16 @@ def _growing(evidence: Evidence, one: Carried, last: Carried) -> Found:
     grown = f"{plural(nodes, 'node')}"
     if one.nbytes and last.nbytes is not None and one.nbytes > last.nbytes:
         grown += f" and {bytes_text(one.nbytes - last.nbytes)} of saved tensors"
-    previous, call = evidence.earlier[-1].call, evidence.call
+    call = evidence.call
+    end = max(each.call for each in evidence.earlier if each.step < evidence.step)
     held = (
         f"{one_line(one.name)} holds" if one.name else f"the graph of {listed(root.name for root in graph.roots)} holds"
     )
     source = one.added or one.source or (graph.nodes[joints[0].producer].source if joints else None)
     carrier = f", through {listed(names)}" if names and not one.name else ""
     why = (
-        f"at backward call {call} {held} {plural(one.nodes, 'node')} from before call {previous}{carrier}; at call "
-        f"{previous} "
-        f"there were {last.nodes:,} such nodes: {grown} more per step"
+        f"at backward call {call} {held} {plural(one.nodes, 'node')} from before call {end}{carrier}; at call "
+        f"{previous} there were {last.nodes:,} such nodes: {grown} more per step"
     )
     if source is not None:
         why += f". The history is taken along in {code(source)}"
