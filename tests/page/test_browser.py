@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -424,6 +425,19 @@ def test_text_has_contrast(open_page: Open, theme: str) -> None:
     assert [ground for _, ground in low if ground in ("bg", "sheet", "sheet-2", "op", "leaf", "output", "group")] == []
     for name in ("accent", "warn"):
         assert contrast(colors[name], colors["bg"]) >= 4.5
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_pressed_button_under_the_pointer_can_be_read(open_page: Open, theme: str) -> None:
+    page = open_page(GRAPHS["diamond"], theme=theme)
+    page.click("#play-open")
+    page.hover("#play-open")
+    style = "getComputedStyle(document.querySelector('#play-open'))"
+    text, ground = (
+        tuple(int(part) / 255 for part in re.findall(r"\d+", page.evaluate(f"{style}.{name}"))[:3])
+        for name in ("color", "backgroundColor")
+    )
+    assert contrast(text, ground) >= 4.5
 
 
 def test_color_is_the_first_overlay(open_page: Open) -> None:
