@@ -41,6 +41,9 @@ class ModuleRun(NamedTuple):
     gave_graph: bool = True  # whether a tensor that it returned requires grad
     source: SourceLine | None = None  # the line that called it
     began: int = 0  # the sequence number that the next node would have got when it was called
+    checkpoint: SourceLine | None = (
+        None  # the line of the reentrant checkpoint around it of which no input requires grad
+    )
 
 
 class Parameter(NamedTuple):

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from gradviz.capture.bare_checkpoint import bare_checkpoint
 from gradviz.capture.line_log import LineLog
 from gradviz.capture.lines import Place, UserCode
 from gradviz.capture.private import hide_global_hooks, peek_sequence
@@ -35,10 +36,10 @@ class SeenModule:
     """A module that was called, by identity, held weakly.
 
     What its last call was like: the sequence number it began at, the line that called it, whether autograd was recording, and
-    whether it gave a tensor that requires grad.
+    whether it gave a tensor that requires grad. `checkpoint` is the line of the reentrant checkpoint that kept it from recording.
     """
 
-    __slots__ = ("began", "calls", "gave_graph", "recording", "ref", "source", "type")
+    __slots__ = ("began", "calls", "checkpoint", "gave_graph", "recording", "ref", "source", "type")
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.ref = weakref.ref(module)
@@ -46,6 +47,7 @@ class SeenModule:
         self.calls = self.began = 0
         self.recording = self.gave_graph = True
         self.source: Any = None
+        self.checkpoint: Any = None
 
 
 class Tree:
@@ -239,7 +241,17 @@ class ModuleCalls:
         made = peek_sequence()
         seen.calls += 1
         seen.began, seen.recording, seen.source = made, grad_enabled(), place.source if place is not None else None
+        seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
         tape.calls.add(made, call)
+
+    def _checkpoint(self, frame: FrameType, call: Call) -> Any:
+        """The line of the checkpoint that is why this call does not record."""
+        outer = call.parent
+        if outer is not None and not outer.module.recording:
+            return outer.module.checkpoint
+        found = bare_checkpoint(frame, outer.frame if outer is not None else 0)
+        place = self._user.place(found.f_back, outer) if found is not None else None
+        return place.source if place is not None else None
 
     def _leave(self, module: torch.nn.Module, arguments: Any, *result: Any) -> None:
         if torch.compiler.is_compiling():

@@ -16,6 +16,7 @@ from gradviz.capture import session as sessions
 from gradviz.capture.frames import callers_variables
 from gradviz.capture.module_calls import Tape
 from gradviz.capture.naming import module_paths
+from gradviz.capture.packages import with_text
 from gradviz.capture.private import CAN_RECORD, peek_sequence
 from gradviz.capture.recorded import Recorded, Span
 from gradviz.capture.session import Session
@@ -134,7 +135,8 @@ class Recording:
         seen = self._running().calls.seen(module)
         if seen is None:
             return ModuleRun(0)
-        return ModuleRun(seen.calls, seen.recording, seen.gave_graph, seen.source, seen.began)
+        checkpoint = with_text(seen.checkpoint) if seen.checkpoint is not None else None
+        return ModuleRun(seen.calls, seen.recording, seen.gave_graph, seen.source, seen.began, checkpoint)
 
     def _running(self) -> Session:
         if self._session is None:

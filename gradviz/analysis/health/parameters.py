@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gradviz.analysis.health.registry import Found, check
-from gradviz.analysis.health.verdicts import grouped, modules_of
+from gradviz.analysis.health.verdicts import Verdict, grouped, modules_of
 from gradviz.analysis.health.words import code, line, listed, title, title_and_code, verb
 from gradviz.analysis.health.words import where as place
 from gradviz.evidence import Evidence, Optimizer, OptimizerTensor, Parameter
@@ -52,13 +52,18 @@ def unused_parameter(evidence: Evidence) -> Iterator[Found]:
         modules = modules_of(evidence, members)
         they = f"{plural(len(members), 'parameter')} of {listed(modules)}"
         yield Found(
-            f"{they} {verdict.summary.format(is_=verb(members, 'is', 'are'), do=verb(members, 'does', 'do'))}",
+            f"{they} {_in_words(verdict, members)}",
             tuple(name for one in members for name in one.names[:1]),
             ", ".join(filter(None, (listed(modules), line(verdict.source)))),
             verdict.why,
             verdict.fix,
             severity=None if verdict.alarming and not evidence.guessed else "note",
         )
+
+
+def _in_words(verdict: Verdict, members: Sequence[Parameter]) -> str:
+    one = len(members) == 1
+    return verdict.summary.format(is_="is" if one else "are", do="does" if one else "do", them="it" if one else "them")
 
 
 # -- none-grad ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.words import code, line, listed, verb
 from gradviz.evidence import Cut, CutKind, Evidence, Trail
-from gradviz.graph import Root
+from gradviz.graph import Root, SourceLine
 from gradviz.wording import one_line
 
 WHAT: dict[CutKind, str] = {
@@ -30,6 +30,24 @@ MEND: dict[CutKind, str] = {
     "no_grad": "move the line out of torch.no_grad()",
     "inference": "move the line out of torch.inference_mode()",
 }
+BARE = (
+    "{line} runs {what} in a reentrant checkpoint (use_reentrant=True), and no input of that requires grad: such a "
+    "checkpoint records nothing then, whatever the parameters inside require, and backward() never gets to compute it again"
+)
+
+
+def bare_fix(source: SourceLine) -> str:
+    """What to do about a reentrant checkpoint at a line of which no input requires grad."""
+    if source.package:
+        return (
+            f"Switch the checkpoints of {source.package} on with use_reentrant=False "
+            '(model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})), or call '
+            "model.enable_input_require_grads() before training."
+        )
+    return (
+        f"Pass use_reentrant=False to the checkpoint in {line(source)}. Else let its input require grad: "
+        "model.enable_input_require_grads() with transformers, or requires_grad_() on what the frozen embedding returns."
+    )
 
 
 @check("no-graph", "error", "an output has no grad_fn, so backward() cannot begin at it")
@@ -41,7 +59,8 @@ def no_graph(evidence: Evidence) -> Iterator[Found]:
     it was computed from requires grad. The finding names the line when the code around the call shows it; a variable on the
     way that still has its graph proves it; without one, the finding only says what the line does. An output that has no
     graph beside others that have one is a note. `torch.tensor(..., requires_grad=True)` only silences the error: such an
-    output is a leaf, and `backward()` fills nothing but its own `.grad`.
+    output is a leaf, and `backward()` fills nothing but its own `.grad`. A reentrant checkpoint of which no input requires grad, as
+    behind a frozen embedding, drops the graph of the parameters inside: the finding says so.
 
     ```python
     import torch
@@ -59,11 +78,28 @@ def no_graph(evidence: Evidence) -> Iterator[Found]:
         if some and not root.tensor.dtype.startswith(("float", "bfloat", "complex")):
             continue  # a count or an index beside the loss is nothing to wonder about
         trail = (evidence.trails or {}).get(root.name, Trail())
+        bare = _bare_checkpoint(evidence)
+        if bare is not None and not trail.cuts:
+            yield Found(
+                f"{one_line(root.name)} has no graph", (root.name,), line(bare[1]),
+                f"{one_line(root.name)} has no grad_fn; {BARE.format(line=code(bare[1]), what=bare[0])}",
+                bare_fix(bare[1]), severity="note" if some else None,
+            )  # fmt: skip
+            continue
         places = sorted(trail.cuts, key=lambda cut: not cut.alive)  # where the chain broke for certain comes first
         where = listed(dict.fromkeys(line(cut.source) for cut in places[:3])) or line(trail.made)
         why, fix = _why(evidence, root, trail), _fix(evidence, root, trail)
         name = one_line(root.name)
         yield Found(f"{name} has no graph", (root.name,), where, why, fix, severity="note" if some else None)
+
+
+def _bare_checkpoint(evidence: Evidence) -> tuple[str, SourceLine] | None:
+    """A module whose parameters should be trained, and the line of the checkpoint in which it ran without being recorded."""
+    for one in evidence.parameters:
+        run = one.run
+        if one.requires_grad and run is not None and run.checkpoint is not None and run.began >= evidence.since:
+            return one_line(one.module), run.checkpoint
+    return None
 
 
 def _leaves(evidence: Evidence) -> Iterator[Found]:

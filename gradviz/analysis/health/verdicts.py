@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from gradviz.analysis.health.roots import WHAT
+from gradviz.analysis.health.roots import BARE, WHAT, bare_fix
 from gradviz.analysis.health.words import code, line, title
 from gradviz.evidence import Evidence, Parameter
 from gradviz.graph import Graph, SourceLine
@@ -48,6 +48,8 @@ def _judge(evidence: Evidence) -> Callable[[Parameter], Verdict]:
             return _UNFINISHED
         if any(name in evidence.used_later for name in one.names):
             return _ELSEWHERE
+        if one.run is not None and one.run.checkpoint is not None:
+            return _bare_checkpoint(one.run.checkpoint)
         if hiding:
             return _hidden(graph, hiding[0].id)
         if one.model not in part and not evidence.models[one.model].certain:
@@ -114,6 +116,12 @@ def _hidden(graph: Graph, node: int) -> Verdict:
     why = f"{title(graph, node)} is {what}, which hides what it uses: unknown, not unused"
     fix = "To see inside, use torch.utils.checkpoint with use_reentrant=False, or check the model uncompiled."
     return Verdict("hidden", f"may be used inside {what}: unknown", why, fix, False)
+
+
+def _bare_checkpoint(source: SourceLine) -> Verdict:
+    why = BARE.format(line=code(source), what="the module")
+    summary = "{do} not get a gradient: a reentrant checkpoint hides {them}"
+    return Verdict("bare-checkpoint", summary, why, bare_fix(source), True, source)
 
 
 def _no_grad(source: SourceLine | None) -> Verdict:
