@@ -17,6 +17,7 @@ from gradviz.analysis.gradients.live import stopped_note
 from gradviz.analysis.health.finding import Findings
 from gradviz.analysis.health.registry import chosen, run
 from gradviz.capture.evidence import EvidenceReader, Subject
+from gradviz.capture.failed_line import raised
 from gradviz.capture.live import Captured, Live
 from gradviz.capture.recorder import Recording
 from gradviz.capture.target import run_target
@@ -122,13 +123,19 @@ def check_target(
             steps=steps,
             afterwards=reader.afterwards,
             around=around,
+            nothing=lambda: Evidence(Graph()),
         )
+    failure = captured.failure if captured.failure is not None and captured.failure.exit_code is None else None
     with around():
         every = _with_other_calls([captured.result, *captured.later])
+        if failure is not None:
+            every[-1] = replace(every[-1], raised=raised(failure.error))
         findings = run(every, only=only, ignore=ignore, values=values)
     findings = _skipped(every, findings)
     if captured.unread:
         findings = replace(findings, skipped=(*findings.skipped, ("later calls", one_line(captured.unread))))
+    if failure is not None:
+        findings = replace(findings, failed=one_line(reason_of(failure.error)))
     return Captured(findings, captured.target, captured.failure)
 
 

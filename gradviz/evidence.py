@@ -206,6 +206,18 @@ class Handled(NamedTuple):
     reset: bool | None = False  # `.grad` was emptied, replaced or zeroed; None when its numbers cannot be read
 
 
+class Raised(NamedTuple):
+    """The exception that ended the user's code. Names and shape are those of the backward call that it came from, if it did."""
+
+    kind: str
+    text: str
+    source: SourceLine | None = None  # the innermost line of the user's
+    outputs: tuple[str, ...] = ()
+    shape: tuple[int, ...] = ()
+    missing: tuple[str, ...] = ()  # inputs that the outputs do not depend on
+    custom: SourceLine | None = None  # the backward() of the custom Function that the message is about
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Everything that checks look at. The defaults mean "nothing known", and a check then says nothing or says so."""
@@ -234,3 +246,5 @@ class Evidence:
     nonzero_later: frozenset[str] = frozenset()  # names of leaves with a gradient that is not all zero at other calls
     values: Values | None = None
     gradients: Gradients | None = None
+    raised: Raised | None = None  # how the script failed; known to its last evidence only
+    said: frozenset[str] = frozenset()  # ids of the checks that have found something in this run already

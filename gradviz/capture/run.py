@@ -46,6 +46,7 @@ class Run(Generic[T]):
         steps: int | None = None,
         afterwards: Callable[[T, bool], T] | None = None,
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
+        nothing: Callable[[], T] | None = None,
     ) -> None:
         self._target = target
         place = rank()
@@ -59,6 +60,7 @@ class Run(Generic[T]):
         self._selection = self._select(steps)
         self._afterwards = afterwards
         self._around = around
+        self._nothing = nothing
         self._children = children.started()
         self._calls = 0
         self._first_place = ""  # of the call that a backward() is preferred to
@@ -95,6 +97,9 @@ class Run(Generic[T]):
             self._guarded(lambda: self._read_unfinished(self._failure))
         if not self._results and self._error is None and self._failure is None:
             self._guarded(self._read_at_end)
+        unread = not self._results and self._error is None and self._failure is not None
+        if self._nothing is not None and unread and self._failure is not None and self._failure.exit_code is None:
+            return Captured(self._nothing(), self._target, self._failure)
         if self._error is not None and not (self._results and self._unread()):
             raise self._error
         if len(self._results) < (len(set(self._at)) or 1):

@@ -47,6 +47,7 @@ def run_target(
     steps: int | None = ...,
     afterwards: Callable[[T, bool], T] | None = ...,
     around: Callable[[], AbstractContextManager[object]] = ...,
+    nothing: Callable[[], T] | None = ...,
 ) -> Captured[T]: ...
 
 
@@ -62,6 +63,7 @@ def run_target(
     steps: int | None = None,
     afterwards: Callable[[Any, bool], Any] | None = None,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
+    nothing: Callable[[], Any] | None = None,
 ) -> Captured[Any]:
     """Run a script or import a module, and `read` what it leads to.
 
@@ -82,6 +84,7 @@ def run_target(
             read in addition, as parts of a step. A script may end before.
         afterwards: called when the engine has ended after a call that was read, with that result and whether all leaves got
             their `.grad`; what it returns takes the result's place. The script then is stopped after the engine, not before.
+        nothing: makes the result where the script raised before anything was read; without it that raises ScriptError.
         around: makes a context that is entered while tensors are read, and left while the user's code runs.
 
     Raises:
@@ -99,5 +102,5 @@ def run_target(
         stack.enter_context(program.interpreter(arguments))
         recording = stack.enter_context(recording_from_torch_on()) if record else None
         return Run(
-            parsed, program, numbers, keep_going, read, recording, need_graph, steps, afterwards, around
+            parsed, program, numbers, keep_going, read, recording, need_graph, steps, afterwards, around, nothing
         ).captured()

@@ -70,7 +70,7 @@ def _checked(found: Findings) -> str:
     graphs = [graph for graph in found.graphs if graph.nodes]
     nodes = sum(len(graph.nodes) for graph in graphs)
     what = f"{labels.plural(len(graphs), 'graph')} of {labels.plural(nodes, 'node')}" if graphs else "no graph"
-    every = f": {', '.join(found.checked)}" if not len(found) else ""
+    every = f": {', '.join(found.checked)}" if not len(found) and not found.failed else ""
     line = f"Ran {labels.plural(len(found.checked), 'check')} on {what}{every}."
     reasons: dict[str, list[str]] = {}
     for id, reason in found.skipped:
@@ -84,7 +84,13 @@ def totals(found: Findings) -> str:
     """`1 error, 2 notes`, or that nothing was found."""
     counts = {severity: sum(one.severity == severity for one in found) for severity in SEVERITIES}
     words = [labels.plural(count, severity) for severity, count in counts.items() if count]
-    return ", ".join(words) if words else "Nothing found."
+    if words:
+        return ", ".join(words)
+    return (
+        f"The script failed, and no check explains it: {labels.one_line(found.failed)}"
+        if found.failed
+        else "Nothing found."
+    )
 
 
 def catalogue(every: tuple[Check, ...]) -> Iterator[str]:

@@ -200,4 +200,15 @@ NEAR: dict[str, str] = {
             optimizer.step()
             optimizer.zero_grad()
     """,
+    "raised": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        loss = (model(torch.ones(2, 3)) - 1).square()
+        loss.backward(torch.ones_like(loss))
+        try:
+            model.weight += 1
+        except RuntimeError as error:
+            print(error)
+    """,
 }

@@ -53,6 +53,7 @@ class Findings(Sequence[Finding]):
     calls: tuple[int | None, ...] = ()  # the backward call of each graph
     skipped: tuple[tuple[str, str], ...] = ()  # id and reason
     notes: tuple[str, ...] = field(default=())
+    failed: str = ""  # the exception that ended the script, "" when none did
 
     @overload
     def __getitem__(self, index: int) -> Finding: ...

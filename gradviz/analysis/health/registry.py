@@ -16,7 +16,7 @@ from gradviz.analysis.health.finding import SEVERITIES, Finding, Findings, Sever
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.evidence import Evidence
 
-FAMILIES = ("roots", "parameters", "saved", "history", "steps", "nonfinite", "numbers", "memory", "facts")
+FAMILIES = ("roots", "parameters", "saved", "history", "steps", "nonfinite", "numbers", "memory", "facts", "raised")
 """Modules of this package that hold checks, in the order in which checks are listed."""
 
 
@@ -89,7 +89,9 @@ def run(
             skipped.append((one.id, "reads numbers: add --values"))
             continue
         ran.append(one.id)
+        said = frozenset(finding.id for finding in found.values())
         for about in evidence:
+            about = replace(about, said=said) if about.raised is not None else about
             for finding in _findings(one, about):
                 found.setdefault((one.id, finding.names, finding.where), finding)
     ranked = sorted(found.values(), key=lambda finding: SEVERITIES.index(finding.severity))
