@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 
 from gradviz.capture.attribution import Found, Places
-from gradviz.capture.module_calls import elements
+from gradviz.capture.calls import elements
 from gradviz.capture.objects import joined, members, parameters
 from gradviz.registered import Ownership, Registered
 

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from gradviz.capture.attribution import Found, Places
-from gradviz.capture.module_calls import Call, SeenModule, Tape, Tree, elements, joined
+from gradviz.capture.calls import Call, SeenModule, Tape, Tree, elements, joined
 from gradviz.capture.objects import parameters
 from gradviz.capture.packages import with_text
 from gradviz.capture.private import LAST

@@ -13,8 +13,8 @@ from types import TracebackType
 import torch
 
 from gradviz.capture import session as sessions
+from gradviz.capture.calls import Tape
 from gradviz.capture.frames import callers_variables
-from gradviz.capture.module_calls import Tape
 from gradviz.capture.naming import module_paths
 from gradviz.capture.packages import with_text
 from gradviz.capture.private import CAN_RECORD, peek_sequence

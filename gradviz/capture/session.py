@@ -15,8 +15,9 @@ from types import FrameType
 import torch
 
 import gradviz
+from gradviz.capture.calls import LocalTape, Tape
 from gradviz.capture.lines import UserCode
-from gradviz.capture.module_calls import LocalTape, ModuleCalls, Tape
+from gradviz.capture.module_calls import ModuleCalls
 from gradviz.capture.node_made import NO_STACK, Made, NodeWatch
 from gradviz.capture.private import OWN_THREADS, peek_sequence
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from gradviz.capture.module_calls import Call, Tape
+from gradviz.capture.calls import Call, Tape
 from gradviz.capture.packages import code_line, with_text
 from gradviz.capture.private import without_subclasses
 from gradviz.capture.session import Session
