@@ -56,8 +56,9 @@ class Recorded:
                     unsure += 1
                 else:
                     span = candidates[0]
-            calls.append(span.tape.calls.at(number) if span is not None else None)
             place = span.tape.lines.at(number) if span is not None else None
+            call = span.tape.calls.at(number) if span is not None else None
+            calls.append(call)
             sources.append(texts[place.source] if place is not None else None)
             script_lines.append(texts[place.script_line] if place is not None else None)
             if span is not None and place is None:
@@ -254,22 +255,29 @@ def _notes(unseen: int, unsure: int, forgotten: int, lost: int, threads: int) ->
     if unsure:
         where = f"{threads} threads made nodes while recording" if threads > 1 else "more than one thread made nodes"
         notes.append(
-            f"{where} and each numbers its own from 0, so {_operations(unsure)} could not be told apart and have "
-            "neither module nor source line"
+            f"{where} and each numbers its own from 0, so {_operations(unsure)} could not be told apart and "
+            f"{_have(unsure)} neither module nor source line"
         )
     if unseen:
-        notes.append(f"{_operations(unseen)} ran outside the recording and have neither module nor source line")
+        notes.append(
+            f"{_operations(unseen)} ran outside the recording, or in another thread while one ran backward, and {_have(unseen)} "
+            "neither module nor source line"
+        )
     if forgotten:
         notes.append(
-            f"the recording was so long that it forgot its beginning: {_operations(forgotten)} have no source line"
+            f"the recording was so long that it forgot its beginning: {_operations(forgotten)} {_have(forgotten)} no source line"
         )
     if lost:
         notes.append(
-            f"{_operations(lost)} have no source line: no Python code outside torch was running, another thread ran backward, or "
-            "several threads ran beside custom Functions"
+            f"{_operations(lost)} {_have(lost)} no source line: no Python code outside torch was running, "
+            "another thread ran backward, or several threads ran beside custom Functions"
         )
     return tuple(notes)
 
 
 def _operations(count: int) -> str:
     return "1 operation" if count == 1 else f"{count:,} operations"
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
