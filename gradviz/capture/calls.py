@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -113,18 +113,25 @@ def elements(parameters: Iterable[torch.Tensor]) -> int | None:
 
 
 class Call:
-    """One call of one module. `output` is shape, dtype, device and layout of its first output tensor."""
+    """One call of one module. `output` is shape, dtype, device and layout of its first output tensor.
 
-    __slots__ = ("code", "frame", "module", "number", "output", "parent", "place", "tree")
+    `own`: of a `__call__` of the module's own, known only from the frames of the nodes made inside, which carry it.
+    """
+
+    __slots__ = ("code", "frame", "module", "number", "output", "own", "parent", "place", "tree")
 
     number: int
     module: SeenModule
     tree: Tree
     parent: Call | None
-    frame: int  # identity of torch's frame that runs the call
+    own: bool
+    frame: int  # identity of torch's frame that runs the call, or of its own
     code: CodeType
     place: Place | None  # of the line that called
     output: tuple[Any, torch.dtype, torch.device, torch.layout] | None
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        """As a frame's trace function: does nothing."""
 
 
 class Tape:

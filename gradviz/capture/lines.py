@@ -6,7 +6,7 @@ Owns what counts as the user's code, and the lines, each made once. Knows nothin
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import NamedTuple, Protocol
 
@@ -59,7 +59,7 @@ class UserCode:
     """Which code is the user's.
 
     Not the user's: the given folders (torch, gradviz), the standard library, and code that torch generates. Packages of
-    others are: an operation that a library calls was called there.
+    others are: an operation that a library calls was called there. `met` is called with a frame of each code, the first time.
     """
 
     def __init__(self, not_user: Iterable[str]) -> None:
@@ -69,6 +69,7 @@ class UserCode:
         self._files: dict[str, bool] = {}
         self._known: dict[int, CodeLines | None] = {}
         self._others: list[CodeType] = []  # held for the same reason as the user's
+        self.met: Callable[[FrameType], None] = _nothing
         self._joined: dict[tuple[int, int], Place] = {}  # by the identities of two lines, which are never dropped
 
     def holds(self, file: str) -> bool:
@@ -96,6 +97,7 @@ class UserCode:
                 lines = codes[id(code)]
             except KeyError:
                 lines = self._lines(code)
+                self.met(frame)
             if lines is not None:
                 try:
                     place = lines[frame.f_lasti]
@@ -130,3 +132,7 @@ class UserCode:
         if found is None:
             found = self._joined[id(inner), id(script)] = Place(inner.source, script)
         return found
+
+
+def _nothing(frame: FrameType) -> None:
+    """For when nobody asks which code is met."""

@@ -15,7 +15,8 @@ import torch
 
 from gradviz.capture.bare_checkpoint import bare_checkpoint
 from gradviz.capture.calls import Call, FailedCall, LocalTape, SeenModule, Tape, Tree
-from gradviz.capture.lines import UserCode
+from gradviz.capture.lines import Place, UserCode
+from gradviz.capture.own_calls import OwnCalls
 from gradviz.capture.private import hide_global_hooks, peek_sequence
 
 _new = object.__new__
@@ -35,6 +36,7 @@ class ModuleCalls:
         self._trees: dict[SeenModule, Tree] = {}
         self._count = 0
         self._handles: list[Any] = []
+        self.own = OwnCalls(user, self._trees, self._begin_own)
 
     def start(self) -> None:
         register = torch.nn.modules.module
@@ -45,6 +47,7 @@ class ModuleCalls:
     def stop(self) -> None:
         while self._handles:
             self._handles.pop().remove()
+        self.own.forget(sys._getframe(1))
 
     def seen(self, module: torch.nn.Module) -> SeenModule | None:
         """What is known of a module, None when it was not called."""
@@ -66,18 +69,33 @@ class ModuleCalls:
         tape = self._local.tape or self._tape()
         stack, frame = tape.stack, sys._getframe(1)
         while stack:  # does this call run inside the one that began last?
-            outer, code, around = stack[-1].frame, frame.f_code, frame.f_back
+            outer, code, around = stack[-1].frame, stack[-1].code, frame.f_back
             while around is not None and (id(around) != outer or around.f_code is not code):
                 around = around.f_back
             if around is not None:
                 break
             stack.pop()  # no: an interrupt ended that one. Hooks run for exceptions, but not for KeyboardInterrupt.
-        seen = self._seen.get(id(module))
+        place, made = self._user.place(frame.f_back, stack[-1] if stack else None), peek_sequence()
+        if self.own.codes:
+            self.own.follow(tape, frame.f_back, made)
+            if stack and stack[-1].own and stack[-1].module.ref() is module:  # its `__call__` has come to torch's
+                stack.append(stack[-1])
+                return
+        self._begin(tape, module, frame, place, made)
+
+    def _begin_own(self, tape: Tape, module: torch.nn.Module, frame: FrameType, number: int) -> Call:
+        place = self._user.place(frame.f_back, tape.stack[-1] if tape.stack else None)
+        call = self._begin(tape, module, frame, place, number)
+        call.own = True
+        return call
+
+    def _begin(self, tape: Tape, module: torch.nn.Module, frame: FrameType, place: Place | None, made: int) -> Call:
+        stack, seen = tape.stack, self._seen.get(id(module))
         if seen is None or seen.ref() is not module:
             seen = self._seen[id(module)] = SeenModule(module)
         call = _new(Call)
         call.module, call.frame, call.code, call.output = seen, id(frame), frame.f_code, None
-        call.place = place = self._user.place(frame.f_back, stack[-1] if stack else None)
+        call.own, call.place = False, place
         self._count = call.number = self._count + 1
         if stack:
             call.parent, call.tree = stack[-1], stack[-1].tree
@@ -87,11 +105,11 @@ class ModuleCalls:
             call.tree.parameters[seen] = None
             call.tree.pending.append(call)
         stack.append(call)
-        made = peek_sequence()
         seen.calls += 1
         seen.began, seen.recording, seen.source = made, grad_enabled(), place.source if place is not None else None
         seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
-        tape.calls.add(made, call)
+        tape.calls.add(max(made, tape.calls.numbers[-1]), call)
+        return call
 
     def _checkpoint(self, frame: FrameType, call: Call) -> Any:
         """The line of the checkpoint that is why this call does not record."""
@@ -114,7 +132,7 @@ class ModuleCalls:
             if found is None:
                 return
             call = found
-        tape.calls.add(peek_sequence(), call.parent)
+        tape.calls.add(peek_sequence(), stack[-1] if stack else None)
         output = result[-1]
         error = _error_that_left(sys._getframe(1)) if output is None else None
         if error is not None:
@@ -173,7 +191,10 @@ def _note_outputs(tape: Tape, call: Call, output: Any) -> None:
 
 def _note_failure(tape: Tape, call: Call, error: BaseException, arguments: Any) -> None:
     known = tape.failed
-    if known is not None and known.error == id(error) and known.reached.parent is call:
+    around = known.reached.parent if known is not None else None
+    while around is not None and around.own and around is not call:
+        around = around.parent
+    if known is not None and known.error == id(error) and around is call:
         known.reached = call
     else:
         tape.failed = FailedCall(call, id(error), [weakref.ref(tensor) for tensor in _tensors(arguments)])

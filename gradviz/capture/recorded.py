@@ -58,6 +58,8 @@ class Recorded:
                     span = candidates[0]
             place = span.tape.lines.at(number) if span is not None else None
             call = span.tape.calls.at(number) if span is not None else None
+            while place is None and call is not None and call.own:  # known to run only where a node was seen to be made
+                call = call.parent
             calls.append(call)
             sources.append(texts[place.source] if place is not None else None)
             script_lines.append(texts[place.script_line] if place is not None else None)

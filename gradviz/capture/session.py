@@ -56,6 +56,7 @@ class Session:
     def _noticing(self) -> Made:
         """What torch calls for every node. Written flat: a loop of small operations meets it every few microseconds."""
         local, peek, place, frame = self._local, peek_sequence, self.user.place, sys._getframe
+        own, follow = self.calls.own.codes, self.calls.own.follow
 
         def made() -> list[str]:
             try:
@@ -64,6 +65,8 @@ class Session:
                 if following > log.seen:  # else it is an AccumulateGrad, which takes no number
                     stack, maker = tape.stack, frame().f_back
                     log.made(following - 1, place(maker, stack[-1] if stack else None))
+                    if own:
+                        follow(tape, maker, following - 1)
                     if maker is not None and maker.f_code is _APPLY and not self._custom:
                         self._custom = True
                         self._rest_where_threads_could_wait_for_each_other()
@@ -88,6 +91,8 @@ class Session:
         log, outer = tape.lines, tape.backward
         tape.backward = place = self.user.place(frame, tape.stack[-1] if tape.stack else None)
         log.until(peek_sequence(), outer)
+        if self.calls.own.codes:
+            self.calls.own.follow(tape, frame, peek_sequence())
 
         def ended() -> None:
             log.until(peek_sequence(), place)

@@ -67,7 +67,10 @@ def unfinished(session: Session, error: BaseException) -> Unfinished:
     tape = session.tape()
     source, local = _failing_code(session, error)
     failed = tape.failed if tape.failed is not None and tape.failed.call.frame in _frames(error) else None
-    result = Unfinished(f"{type(error).__name__}: {text_of(error)}", source, failed.call if failed else None)
+    own = _own_call(error)
+    if own is not None and (failed is None or failed.call in _around(own)):
+        failed = None
+    result = Unfinished(f"{type(error).__name__}: {text_of(error)}", source, failed.call if failed else own)
     if failed is not None:
         result.candidates += [("input of", reference, failed.call) for reference in failed.arguments]
     result.candidates += [(name, weakref.ref(tensor), None) for name, tensor in local]
@@ -103,17 +106,32 @@ def _failing_code(session: Session, error: BaseException) -> tuple[SourceLine | 
 
 def _completed(tape: Tape, failed: Call | None) -> list[tuple[str, weakref.ref[torch.Tensor], Call | None]]:
     """Outputs of the last completed calls, the latest first. After a failed call only those of calls beside or above it."""
-    outer = set()
-    call = failed
-    while call is not None:
-        call = call.parent
-        outer.add(call)
+    outer = {None, *_around(failed)}
     return [
         ("output of", reference, done)
         for done, references in reversed(tape.last)
         if failed is None or done.parent in outer
         for reference in references
     ]
+
+
+def _around(call: Call | None) -> list[Call]:
+    """The calls around a call, the nearest first."""
+    found: list[Call] = []
+    while call is not None and call.parent is not None:
+        call = call.parent
+        found.append(call)
+    return found
+
+
+def _own_call(error: BaseException) -> Call | None:
+    """The innermost call that the exception left of those that run no hook; their frames carry them."""
+    trace, found = error.__traceback__, None
+    while trace is not None:
+        mark = trace.tb_frame.f_trace
+        found = mark if type(mark) is Call else found
+        trace = trace.tb_next
+    return found
 
 
 def _path(call: Call, module_paths: Mapping[int, str]) -> str:

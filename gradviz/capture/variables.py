@@ -224,17 +224,28 @@ def as_written(name: str, namespaces: Sequence[Namespace]) -> str:
 
 
 def namespaces(frame: FrameType | None) -> list[dict[str, object]]:
-    """Copies of the local and global variables of a frame, inner first. Leaves nothing behind in the frame.
+    """Copies of the local and global variables of a frame, inner first. Leaves nothing behind in the frame."""
+    if frame is None:
+        return []
+    local = _local_variables(frame)
+    if not frame.f_code.co_flags & _OPTIMIZED and frame.f_locals is frame.f_globals:
+        return [local]
+    return [local, dict(frame.f_globals)]
+
+
+def first_argument(frame: FrameType) -> Any:
+    """What the first argument of a running function is now, `self` in a method. Leaves nothing behind in the frame."""
+    return _local_variables(frame).get(frame.f_code.co_varnames[0])
+
+
+def _local_variables(frame: FrameType) -> dict[str, object]:
+    """A copy of the local variables.
 
     Up to Python 3.12 reading `f_locals` of a running function fills a dict that the frame keeps until it ends, so a later
     `del y` of the user's would free nothing. It is emptied again, unless the user holds it from a `locals()` call.
     """
-    if frame is None:
-        return []
     live = frame.f_locals  # read once: reading it again would fill it again
-    if live is frame.f_globals:
-        return [dict(live)]
     local = dict(live)
     if sys.version_info < (3, 13) and frame.f_code.co_flags & _OPTIMIZED and sys.getrefcount(live) <= 3:
         live.clear()
-    return [local, dict(frame.f_globals)]
+    return local
