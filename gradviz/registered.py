@@ -15,6 +15,7 @@ class Registered(NamedTuple):
     parent: int | None
     parameters: int | None = None
     takes_labels: bool = False  # whether its forward is given what to compute a loss with
+    frozen: bool = False  # whether it holds, itself, parameters that need no gradient
 
 
 class Ownership(NamedTuple):

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gradviz.analysis.infer_layers import ELEMENTWISE, VIEWS
+from gradviz.analysis.infer_layers import ELEMENTWISE, PARAMETRIZED, VIEWS
 from gradviz.graph import Graph
 from gradviz.registered import Ownership, Registered
 
 _RESHAPING = ELEMENTWISE | frozenset(
     ("Sqrt", "Log", "Softplus", "Softmax", "LinalgVectorNorm", "Norm", "WeightNormInterface", "Cat", "Repeat")
 )
+_LAYERS = frozenset(("Convolution", "ThnnConv2D", "Embedding", "EmbeddingBag"))
+_PRODUCTS = frozenset(("Addmm", "Mm"))
 _NEVER_CALLED = "NonDynamicallyQuantizableLinear"
 
 
@@ -28,7 +30,7 @@ def find_anchors(graph: Graph, ownership: Ownership) -> Anchors:
     With parameters of several modules, an operation belongs to the innermost module around all of them. A parameter that several
     modules hold is taken for the one that fits the operation and its neighbours.
     """
-    uses = _uses(graph, ownership)
+    uses, made = _uses(graph, ownership)
     module: list[int | None] = [None] * len(graph.nodes)
     shared: list[int] = []
     for i, leaves in enumerate(uses):
@@ -37,9 +39,10 @@ def find_anchors(graph: Graph, ownership: Ownership) -> Anchors:
         elif leaves:
             shared.append(i)
     _place_shared(graph, ownership, uses, module, shared)
+    turned = _turned_weights(graph, uses)
     for i, at in enumerate(module):
-        while at is not None and ownership.modules[at].base == _NEVER_CALLED:
-            at = module[i] = ownership.modules[at].parent
+        if at is not None:
+            module[i] = _caller(ownership.modules, at, graph.nodes[i].op, made[i] and i not in turned)
     return Anchors(module, uses)
 
 
@@ -57,19 +60,54 @@ def common(modules: Sequence[Registered], some: Sequence[int]) -> int | None:
     return next((one for one in around(modules, first) if all(one in chain for chain in outer)), None)
 
 
-def _uses(graph: Graph, ownership: Ownership) -> list[tuple[int, ...]]:
-    """The leaves that each operation works with."""
+def _caller(modules: Sequence[Registered], owner: int, op: str, is_weight: bool) -> int | None:
+    """The module that ran an operation on parameters of `owner`, which another one may have read.
+
+    A list of parametrizations makes weights, and the module around it works with them. An embedding only looks up.
+    """
+    at: int | None = owner
+    while at is not None and (
+        modules[at].base == _NEVER_CALLED
+        or (modules[at].base == PARAMETRIZED and not is_weight)
+        or (modules[at].base == "Embedding" and not is_weight and not op.startswith("Embedding"))
+    ):
+        at = modules[at].parent
+    return at
+
+
+def _turned_weights(graph: Graph, uses: Sequence[tuple[int, ...]]) -> set[int]:
+    """Transpositions right before a product of matrices, which a linear layer makes of any weight, parametrized or not."""
+    return {
+        edge.producer
+        for i, leaves in enumerate(uses)
+        if leaves and graph.nodes[i].op.partition("Backward")[0] in _PRODUCTS
+        for edge in graph.inputs(i)
+        if graph.nodes[edge.producer].op.startswith("TBackward")
+    }
+
+
+def _uses(graph: Graph, ownership: Ownership) -> tuple[list[tuple[int, ...]], list[bool]]:
+    """The leaves that each operation works with, and whether what it makes is a parameter again."""
     origin: list[tuple[int, ...]] = [()] * len(graph.nodes)  # of what is computed from parameters alone
     uses: list[tuple[int, ...]] = [()] * len(graph.nodes)
+    parametrized = {
+        leaf
+        for leaf, owners in ownership.owners.items()
+        if all(ownership.modules[one].base == PARAMETRIZED for one in owners)
+    }
     for i in reversed(graph.order):
         if i in ownership.owners:
             origin[i] = (i,)
         inputs = graph.inputs(i)
         used = tuple(dict.fromkeys(leaf for edge in inputs for leaf in origin[edge.producer]))
-        if used and _is_number(graph, i):
+        if not used:
+            continue
+        alone = all(origin[edge.producer] for edge in inputs)
+        in_list = alone and parametrized.issuperset(used) and not _is_layer(graph, i)
+        if _is_number(graph, i) and not in_list:
             continue  # a penalty on weights is no layer
         uses[i] = used
-        if used and _reshapes(graph, i) and all(origin[edge.producer] for edge in inputs):
+        if in_list or (alone and _reshapes(graph, i)):
             origin[i] = used
     reaches = bytearray(len(graph.nodes))  # whether something else is computed with it
     for i in graph.order:
@@ -78,7 +116,14 @@ def _uses(graph: Graph, ownership: Ownership) -> list[tuple[int, ...]]:
         for edge in graph.inputs(i):
             if reaches[i] and origin[edge.producer]:
                 reaches[edge.producer] = 1
-    return [used if reaches[i] else () for i, used in enumerate(uses)]
+    return [used if reaches[i] else () for i, used in enumerate(uses)], [bool(made) for made in origin]
+
+
+def _is_layer(graph: Graph, node: int) -> bool:
+    """Whether an operation works with a finished weight: a convolution, a look-up, a product with what was turned for it."""
+    stem = graph.nodes[node].op.partition("Backward")[0]
+    turned = any(graph.nodes[edge.producer].op.startswith("TBackward") for edge in graph.inputs(node))
+    return stem in _LAYERS or (stem in _PRODUCTS and turned and graph.nodes[node].none_inputs > 0)
 
 
 def _reshapes(graph: Graph, node: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
+from gradviz.analysis.infer_adapters import adapter_ends
 from gradviz.analysis.infer_calls import Call
 from gradviz.analysis.infer_layers import ELEMENTWISE, VIEWS, composes, makes, silent_inside
 from gradviz.analysis.infer_order import Order
@@ -42,6 +43,7 @@ class Extents:
         for position in anchored:
             self._taken[position] = 1
         self._used: dict[int, dict[int, int]] = {}  # by call, how often each module without parameters was
+        self._adapters: set[int] = set()
         self.made_by: dict[int, tuple[Call, int]] = {}
         """Call and module by position, for what modules without parameters made."""
 
@@ -243,11 +245,23 @@ class Extents:
         outermost = [call for call in group if call.parent is None]
         rest = [call for call in group if call.parent is not None]
         if rest and later:
-            self._widen_later(rest)
-        elif rest:
+            if not self._with_frozen(rest):
+                self._widen_later(rest)
+        elif rest and id(rest[0]) not in self._adapters:
             self._widen_earlier(rest)
         if outermost and later:
             self._to_the_loss(outermost)
+
+    def _with_frozen(self, group: list[Call]) -> bool:
+        """Widen adapters, which hold frozen weights of their own; says whether these calls are some."""
+        if not all(self._modules[call.module].frozen for call in group):
+            return False
+        ends = adapter_ends(self._order, group, [*map(self._before, group)], [*map(self._after, group)])
+        for call, (earlier, later) in zip(group, ends):
+            self._take(call, later)
+            self._take(call, earlier)
+            self._adapters.add(id(call))
+        return bool(ends)
 
     def _widen_later(self, group: list[Call]) -> None:
         gaps = [self._after(call) for call in group]
@@ -297,6 +311,8 @@ class Extents:
         count = ties[0]
         if later:
             count = max(count, self._with_known(group[0], gaps[0][:most], total, len(group) > 1))
+            if own_end:
+                count = max(count, self._with_loss(gaps[0], most))
         if len(group) > 1 and (numbered or own_end):
             count = max(count, ties[-1])
         elif later and (count or own_end):
@@ -332,6 +348,12 @@ class Extents:
             elif not several and self._order.stems[position] != "Add":
                 break
         return found
+
+    def _with_loss(self, gap: range, most: int) -> int:
+        """How long a call must be to hold a loss of its own: a number made before the next module runs."""
+        if gap.stop == len(self._order):
+            return 0  # the loss of the whole model
+        return max((i + 1 for i, position in enumerate(gap[:most]) if self._order.shapes[position] == ()), default=0)
 
     def _wraps(self, call: Call) -> bool:
         """Whether a module is there to put something around a single other one."""

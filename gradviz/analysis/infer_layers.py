@@ -17,6 +17,8 @@ VIEWS = frozenset(_VIEW_NAMES)
 ELEMENTWISE = frozenset(
     ("Mul", "Add", "Sub", "Rsub", "Div", "Pow", "Tanh", "Sigmoid", "Erf", "Exp", "Relu", "Clamp", "Neg", "Gelu", "Silu")
 )
+PARAMETRIZED = "ParametrizationList"
+"""The class that holds what a weight is computed from. It calls the parametrizations inside it, and computes nothing itself."""
 MASKED = "masked Mul"
 """A multiplication by a tensor without gradient."""
 _MADE = {

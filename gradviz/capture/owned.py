@@ -6,7 +6,7 @@ Gives no scopes. `gradviz.analysis.infer` concludes from who owns what, in which
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Literal
 
@@ -18,6 +18,7 @@ from gradviz.capture.objects import joined, members, parameters
 from gradviz.registered import Ownership, Registered
 
 _HOLDERS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
+_TORCHS = ("torch.nn.modules.", "torch.nn.utils.parametrize")
 _LABELS = {"label", "labels", "targets"}  # arguments of a forward that computes a loss
 
 
@@ -41,31 +42,89 @@ class Owned:
         return Places((), repeat(None, len(found.sequences)), repeat(None), repeat(None))
 
     def _add(self, path: str, root: torch.nn.Module) -> None:
-        stack: list[tuple[str, torch.nn.Module, int | None]] = [(path, root, None)]
-        while stack:
-            path, module, around = stack.pop()
-            if module in self._seen:
-                continue
-            self._seen.add(module)
-            called = around
-            if around is None or not _never_called(type(module)):
-                called = len(self._registered)
-                self._registered.append(_registered(path, module, around))
-            for _, parameter in members(module, "_parameters"):
-                if called is not None:
-                    self._owners.setdefault(id(parameter), []).append(called)
-            children = [(joined(path, name), child, called) for name, child in members(module, "_modules")]
-            stack.extend(reversed(children))
+        found = _under(path, root, self._seen)
+        number: dict[int | None, int] = {}
+        for i in _outer_first(found):
+            one = found[i]
+            if one.called:
+                number[i] = len(self._registered)
+                self._registered.append(_registered(one.path, one.module, number.get(one.around)))
+            elif one.around in number:
+                number[i] = number[one.around]
+            for _, parameter in members(one.module, "_parameters"):
+                if i in number:
+                    self._owners.setdefault(id(parameter), []).append(number[i])
+
+
+class _Under:
+    """A module below a root: under which path it was found first, and the place in the list of the one that calls it."""
+
+    __slots__ = ("around", "called", "module", "path")
+
+    def __init__(self, path: str, module: torch.nn.Module, around: int | None) -> None:
+        self.path, self.module, self.around = path, module, around
+        self.called = around is None or not _never_called(type(module))
+
+
+def _under(path: str, root: torch.nn.Module, seen: set[torch.nn.Module]) -> list[_Under]:
+    """All modules below a root that were not seen yet, each once.
+
+    A sequence calls what it holds. So a module that is an attribute of another one, and in a sequence inside that one, too, is
+    called by the sequence.
+    """
+    found: list[_Under] = []
+    place: dict[torch.nn.Module, int] = {}
+    stack: list[tuple[str, torch.nn.Module, int | None]] = [(path, root, None)]
+    while stack:
+        path, module, around = stack.pop()
+        if module in place and around is not None and _is_sequence(found[around].module):
+            inside = [*_chain(found, around)]
+            if place[module] not in inside and found[place[module]].around in inside:
+                found[place[module]].around = around
+        if module in seen:
+            continue
+        seen.add(module)
+        place[module] = len(found)
+        found.append(_Under(path, module, around))
+        children = [(joined(path, name), child, place[module]) for name, child in members(module, "_modules")]
+        stack.extend(reversed(children))
+    return found
+
+
+def _chain(found: Sequence[_Under], at: int | None) -> Iterator[int]:
+    """A module and those around it, inner first."""
+    while at is not None:
+        yield at
+        at = found[at].around
+
+
+def _outer_first(found: Sequence[_Under]) -> Iterator[int]:
+    """Each module before those inside it, which follow at once."""
+    inside: dict[int | None, list[int]] = {}
+    for i, one in enumerate(found):
+        inside.setdefault(one.around, []).append(i)
+    stack = inside.get(None, [])[::-1]
+    while stack:
+        i = stack.pop()
+        yield i
+        stack.extend(reversed(inside.get(i, [])))
+
+
+def _is_sequence(module: torch.nn.Module) -> bool:
+    return getattr(type(module), "forward", None) is torch.nn.Sequential.forward
 
 
 def _registered(path: str, module: torch.nn.Module, parent: int | None) -> Registered:
     kind = type(module)
     runs = next((one for one in kind.__mro__ if "forward" in vars(one)), torch.nn.Module)
-    is_torchs = runs.__module__.startswith("torch.nn.modules.") and runs is not torch.nn.Module
+    is_torchs = runs.__module__.startswith(_TORCHS) and runs is not torch.nn.Module
     base = runs.__name__ if is_torchs else ""
     if kind.__name__ == "NonDynamicallyQuantizableLinear":  # attention multiplies by its weight and never calls it
         base = kind.__name__
-    return Registered(path, kind.__name__, base, parent, elements(parameters(module)), _takes_labels(runs))
+    frozen = any(
+        issubclass(type(one), torch.Tensor) and not one.requires_grad for _, one in members(module, "_parameters")
+    )
+    return Registered(path, kind.__name__, base, parent, elements(parameters(module)), _takes_labels(runs), frozen)
 
 
 def _never_called(kind: type) -> bool:
