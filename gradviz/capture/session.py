@@ -15,6 +15,7 @@ from types import FrameType
 import torch
 
 import gradviz
+from gradviz import collecting
 from gradviz.capture.calls import LocalTape, Tape
 from gradviz.capture.lines import UserCode
 from gradviz.capture.module_calls import ModuleCalls
@@ -32,7 +33,10 @@ class Session:
     def __init__(self) -> None:
         self.tapes: list[Tape] = []
         self._local = LocalTape()
-        self._older_threads = frozenset(sys._current_frames())
+        with (
+            collecting.paused()
+        ):  # up to Python 3.11 a collection in there may wait for a lock that its own thread holds
+            self._older_threads = frozenset(sys._current_frames())
         self.user = UserCode([*_LIBRARIES, _FUNCTORCH])
         self.calls = ModuleCalls(self._local, self.tape, self.user)
         self._nodes = NodeWatch(self._noticing(), self._around_backward)

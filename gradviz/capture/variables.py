@@ -227,7 +227,7 @@ def namespaces(frame: FrameType | None) -> list[dict[str, object]]:
     """Copies of the local and global variables of a frame, inner first. Leaves nothing behind in the frame."""
     if frame is None:
         return []
-    local = _local_variables(frame)
+    local = local_variables(frame)
     if not frame.f_code.co_flags & _OPTIMIZED and frame.f_locals is frame.f_globals:
         return [local]
     return [local, dict(frame.f_globals)]
@@ -235,10 +235,10 @@ def namespaces(frame: FrameType | None) -> list[dict[str, object]]:
 
 def first_argument(frame: FrameType) -> Any:
     """What the first argument of a running function is now, `self` in a method. Leaves nothing behind in the frame."""
-    return _local_variables(frame).get(frame.f_code.co_varnames[0])
+    return local_variables(frame).get(frame.f_code.co_varnames[0])
 
 
-def _local_variables(frame: FrameType) -> dict[str, object]:
+def local_variables(frame: FrameType) -> dict[str, object]:
     """A copy of the local variables.
 
     Up to Python 3.12 reading `f_locals` of a running function fills a dict that the frame keeps until it ends, so a later

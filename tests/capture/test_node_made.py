@@ -157,3 +157,12 @@ atexit.register(lambda: (torch.ones(1, requires_grad=True) * 2).backward())
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
     assert (run.returncode, run.stdout, re.sub(r".*NumPy.*\n|.*_numpy.*\n", "", run.stderr)) == (0, "7\n", "")
+
+
+def test_nothing_is_collected_while_a_recording_lists_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11 holds a lock while it lists them, and a `threading.local` that is collected meanwhile waits for it forever."""
+    listed, collecting = sys._current_frames, []
+    monkeypatch.setattr(sys, "_current_frames", lambda: collecting.append(gc.isenabled()) or listed())
+    with gradviz.record():
+        pass
+    assert collecting == [False] and gc.isenabled()
