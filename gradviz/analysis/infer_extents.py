@@ -323,8 +323,14 @@ class Extents:
 
     def _total(self, group: list[Call], most: int, *, later: bool) -> list[int]:
         """How many values pass into and out of all these calls when each is 0, 1, ... `most` operations longer."""
-        measure = self._order.costs_after if later else self._order.costs_before
-        return [sum(costs) for costs in zip(*(measure(call.start, call.end, most) for call in group))]
+        if later:
+            costs = [self._order.costs_after(call.start, call.end, most, self._end_around(call)) for call in group]
+        else:
+            costs = [self._order.costs_before(call.start, call.end, most) for call in group]
+        return [sum(one) for one in zip(*costs)]
+
+    def _end_around(self, call: Call) -> int:
+        return call.parent.end if call.parent is not None and call.parent.end > call.end else len(self._order)
 
     def _with_known_before(self, group: list[Call]) -> None:
         """Take what modules made just before whose parameters are without gradient, as beside an adapter."""
@@ -385,7 +391,7 @@ class Extents:
         if len(group) == 1 and self._modules[group[0].module].takes_labels:
             self._take(group[0], gaps[0])
             return
-        costs = self._order.costs_after(group[0].start, group[0].end, most)
+        costs = self._order.costs_after(group[0].start, group[0].end, most, len(self._order))
         count = 0
         while count < most and costs[count + 1] <= costs[count] and not self._is_loss(gaps[0][count]):
             count += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Container, Sequence
 
 from gradviz.analysis.held import forward_order
@@ -39,9 +40,11 @@ class Order:
         ]
         self.last_use = list(range(len(self.nodes)))
         """By position the last one that uses it; beyond the end for what the caller holds."""
+        self._uses: list[list[int]] = [[] for _ in self.nodes]  # positions that use it, first ones first
         for i, producers in enumerate(self.producers):
             for producer in producers:
-                self.last_use[producer] = max(self.last_use[producer], i)
+                self.last_use[producer] = i
+                self._uses[producer].append(i)
         for root in graph.roots:
             if root.node in self.position:
                 self.last_use[self.position[root.node]] = len(self.nodes)
@@ -49,27 +52,35 @@ class Order:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def costs_after(self, start: int, end: int, further: int) -> list[int]:
-        """How many values go into and out of the interval from `start` to `end`, and when it is 1, 2, ... `further` longer."""
+    def costs_after(self, start: int, end: int, further: int, around: int) -> list[int]:
+        """How many values go into and out of the interval from `start` to `end`, and when it is 1, 2, ... `further` longer.
+
+        What is used beyond `around`, the end of the call around it, goes out in any case. It counts on its own, so that a second
+        result, such as the logits of a router for a loss at the end, does not hide where the first one goes.
+        """
         outside: set[int] = set()
         costs, alive, ending = [], 0, [0] * (further + 1)
         for i in range(start, end + further + 1):
             self._note_inputs(outside, i, start)
-            if self.last_use[i] > end:
-                at = self.last_use[i] - end  # from this length on it is used inside only
-                if i <= end:
-                    alive += 1
-                    if at <= further:
-                        ending[at] += 1
             if i > end:
                 alive -= ending[i - end]
-                if self.last_use[i] > i:
-                    alive += 1
-                    if self.last_use[i] - end <= further:
-                        ending[self.last_use[i] - end] += 1
+            last = self.last_use[i]
+            if last > around and i <= end:
+                alive += 1
+                last = self._last_use_until(i, around)
+            at = last - end  # from this length on it is used inside only
+            if last > max(i, end):
+                alive += 1
+                if at <= further:
+                    ending[at] += 1
             if i >= end:
                 costs.append(alive + len(outside))
         return costs
+
+    def _last_use_until(self, i: int, position: int) -> int:
+        """The last use of a value up to a position, or its own position."""
+        before = bisect_right(self._uses[i], position)
+        return self._uses[i][before - 1] if before else i
 
     def costs_before(self, start: int, end: int, further: int) -> list[int]:
         """The same when the interval begins 1, 2, ... `further` positions earlier."""

@@ -109,3 +109,40 @@ def test_a_sequence_calls_what_is_an_attribute_beside_it_too() -> None:
     assert parent is not None and graph.scopes[parent].path == "0.net"
     relu = next(node for node in graph.nodes if node.op == "ReluBackward0")
     assert relu.scope is not None and graph.scopes[relu.scope].path == "0.net.1"
+
+
+class Router(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = F.linear(x, self.weight)
+        return logits, logits.softmax(-1).sqrt()
+
+
+class Routed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.expert = Router(), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits, weights = self.router(x)
+        return logits, self.expert(weights)
+
+
+class RoutedTwice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layers = nn.Linear(4, 4), nn.ModuleList([Routed(), Routed()])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x, logits = self.first(x), []
+        for layer in self.layers:
+            one, x = layer(x)
+            logits.append(one)
+        return x.sum() + torch.cat(logits).logsumexp(-1).mean()
+
+
+def test_a_result_that_is_kept_for_the_loss_does_not_cut_a_call_short() -> None:
+    assert not {found for found in wrong(RoutedTwice(), torch.randn(3, 4)) if "router" in found[1] + found[2]}

@@ -9,5 +9,4 @@ EXPECTED: dict[str, dict[str, str]] = {
     "maml_fomaml_backward": {
         "scopes": "functional_call runs the model with weights that were computed, which belong to no module"
     },
-    "mixtral_experts": {"scopes": "gathering and adding of experts holds no parameter"},
 }
