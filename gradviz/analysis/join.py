@@ -42,8 +42,13 @@ class Family(NamedTuple):
 
 
 def module_title(scope: Scope) -> str:
-    """Path and class of a module; only the class of an outermost one without a name."""
-    return f"{scope.path} {scope.type}".strip()
+    """Path and class of a module; only the path of one that has no name of its own, and is called by its class there."""
+    return titled(scope.path, scope.type)
+
+
+def titled(path: str, type: str) -> str:
+    """`encoder.fc Linear`; `loss.MSELoss` where the path says the class already, which stands in for a missing name."""
+    return path if path.rpartition(".")[2] == type else f"{path} {type}".strip()
 
 
 def join_families(partition: Partition, families: Sequence[Family]) -> None:

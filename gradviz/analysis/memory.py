@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple, get_args
 from gradviz.analysis.display import displayed
 from gradviz.analysis.held import COUNTED, forward_order
 from gradviz.analysis.memory_notes import memory_notes
+from gradviz.analysis.recomputed import is_recomputed
 from gradviz.analysis.script_lines import Lines, op_line, telling_lines
 from gradviz.analysis.sizes import tensor_bytes
 from gradviz.errors import FormatError, did_you_mean
@@ -28,7 +29,6 @@ ONLY_GRAPH: tuple[StorageKind, ...] = ("activation", "number")
 """Kinds of storage that nobody but the graph is known to hold: they are freed when the graph is deleted."""
 
 _WORD_AND_NUMBER = re.compile(r"(\D*)(\d*)")
-_CHECKPOINT = "torch.utils.checkpoint"
 _PART = re.compile(r"\bin storage (\d+)")
 
 
@@ -301,9 +301,9 @@ def _totals(graph: Graph, found: Mapping[int, Holder]) -> Totals:
         packed_slots=states["packed"],
         packed_bytes=_bytes_in(graph, [slot for slot in full if slot.state == "packed"]),
         packed_unknown=sum(
-            slot.state == "packed" and slot.tensor is None and not _is_recomputed(slot) for slot in slots
+            slot.state == "packed" and slot.tensor is None and not is_recomputed(slot) for slot in slots
         ),
-        recomputed_slots=sum(_is_recomputed(slot) for slot in slots),
+        recomputed_slots=sum(is_recomputed(slot) for slot in slots),
         without_storage=sum(_nbytes(graph, slot) is None for slot in full),
         empty_storage=sum(_nbytes(graph, slot) == 0 and bool(slot.nbytes) for slot in full),
     )
@@ -323,10 +323,6 @@ def _unread_leaves(graph: Graph, kind: StorageKind) -> int:
 
 def _bytes_in(graph: Graph, slots: list[SavedTensor]) -> int:
     return sum(graph.storages[i].nbytes or 0 for i in {storage for slot in slots for storage in storages_of(slot)})
-
-
-def _is_recomputed(slot: SavedTensor) -> bool:
-    return slot.state == "packed" and slot.tensor is None and _CHECKPOINT in slot.note
 
 
 def _nbytes(graph: Graph, slot: SavedTensor) -> int | None:

@@ -44,7 +44,7 @@ def _node(graph: Graph, node: Node) -> Iterator[Fact]:
     for i, output in enumerate(node.outputs):
         yield "output" if len(node.outputs) == 1 else f"output {i}", labels.tensor_line(output)
     yield "names", ", ".join(node.names)
-    yield "flags", labels.flags_text(node.flags)
+    yield "flags", ", ".join(labels.flag_words(graph, node).values())
     if node.scope is not None:
         scope = graph.scopes[node.scope]
         yield "module", f"{scope.path} ({scope.type})" + (f", call {scope.call}" if scope.call > 1 else "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gradviz.analysis.join import titled
 from gradviz.analysis.scopes import ScopeTree
 from gradviz.analysis.script_lines import calls_from
 from gradviz.graph import Graph, Scope, SourceLine
@@ -33,6 +34,7 @@ class Frames:
         self._graph = graph
         self._tree = ScopeTree(graph)
         self._calls_from = calls_from(graph)
+        self._repeated = _referred_to(graph)
         self._number: dict[int, int] = {}
         self._frames: list[Frame] = []
 
@@ -48,8 +50,9 @@ class Frames:
                 around = "" if record.parent is None else self._graph.scopes[record.parent].path
                 line = self._calls_from.get(inner)
                 told = record.parent is not None and self._calls_from.get(record.parent) == line
-                title = frame_title(record, around, None if told else line)
-                self._frames.append(Frame(title, parent, inner, frame_title(record, line=line)))
+                first = record.path in self._repeated and around not in self._repeated
+                title = frame_title(record, around, None if told else line, first=first)
+                self._frames.append(Frame(title, parent, inner, frame_title(record, line=line, first=first)))
         return self._number[scope]
 
     def tells_no_line(self, scope: int | None) -> bool:
@@ -65,14 +68,22 @@ class Frames:
         return tuple(self._frames)
 
 
-def frame_title(scope: Scope, around: str = "", line: SourceLine | None = None) -> str:
+def _referred_to(graph: Graph) -> frozenset[str]:
+    """Paths of modules that are called several times, where some box says that its parameters are those of an earlier call."""
+    if not any(node.group is not None and node.group.same_as is not None for node in graph.nodes):
+        return frozenset()
+    return frozenset(scope.path for scope in graph.scopes if scope.call > 1)
+
+
+def frame_title(scope: Scope, around: str = "", line: SourceLine | None = None, *, first: bool = False) -> str:
     """Path, class, which call when it is a later one, parameters and output: `fc Linear, 12 parameters, (3, 4) float32`.
 
-    The path is given relative to the module `around`. `line` is the script's that everything inside comes from.
+    The path is given relative to the module `around`. `line` is the script's that everything inside comes from. `first`: a
+    box refers to the first call, so that is numbered, too.
     """
     path = scope.path.removeprefix(f"{around}.") if around else scope.path
-    words = [labels.one_line(f"{path} {scope.type}".strip())]
-    if scope.call > 1:
+    words = [labels.one_line(titled(path, scope.type))]
+    if scope.call > 1 or first:
         words.append(f"call {labels.count_text(scope.call)}")
     if line is not None:
         words.append(f"from {labels.source_text(line)}")

@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from gradviz.analysis.arrivals import Arrival
+from gradviz.analysis.recomputed import is_checkpointed
 from gradviz.graph import (
     Function,
+    Graph,
     Group,
     Leaf,
     Mark,
@@ -39,6 +41,8 @@ FLAG_WORDS: dict[NodeFlag, str] = {
     "compiled": "compiled: hides what it contains",
     "hidden": "state that Python cannot read",
 }
+ALARMS: tuple[NodeFlag, ...] = ("freed", "modified")  # what backward stumbles over; the others only tell what a node is
+RECOMPUTED = "checkpoint: computed again"
 NOT_FINITE = "gradient not finite"
 
 
@@ -207,9 +211,12 @@ def source_text(source: SourceLine) -> str:
     return f"{package}{one_line(source.file.replace(chr(92), '/').rsplit('/', 1)[-1])}:{source.line}"
 
 
-def flags_text(flags: Iterable[NodeFlag]) -> str:
-    """Flags in words: `freed, custom function`."""
-    return ", ".join(FLAG_WORDS[flag] for flag in flags)
+def flag_words(graph: Graph, node: Node) -> dict[NodeFlag, str]:
+    """Flags of a node in words: `freed`, `custom function`. What only checkpoints packed is said to be theirs."""
+    words = {flag: FLAG_WORDS[flag] for flag in node.flags}
+    if "packed" in words and is_checkpointed(graph, node):
+        words["packed"] = RECOMPUTED
+    return words
 
 
 def mark_words(marks: Iterable[Mark]) -> tuple[str, ...]:

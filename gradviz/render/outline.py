@@ -7,6 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from gradviz.analysis import outline
+from gradviz.analysis.join import titled
 from gradviz.analysis.outline import OutlineRow
 from gradviz.analysis.script_lines import Lines, op_line, telling_lines
 from gradviz.graph import Graph
@@ -103,7 +104,7 @@ def title(graph: Graph, row: OutlineRow) -> str:
         return f"{labels.source_text(row.line)}  {labels.clip(row.line.text.strip(), 60)}".rstrip()
     if not row.type:
         return "outside every module" if not row.made else "no line recorded"
-    name = labels.relative(labels.one_line(f"{row.path} {row.type}".strip()), row.around)
+    name = labels.relative(labels.one_line(titled(row.path, row.type)), row.around)
     return f"{name}, {labels.alike(row.alike)}" if row.alike > 1 else name
 
 

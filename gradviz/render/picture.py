@@ -24,7 +24,7 @@ from gradviz.render.labels import one_line
 from gradviz.render.metrics import text_width
 from gradviz.render.options import Direction, LinkSource, Options
 from gradviz.render.scene import Scene, scene
-from gradviz.render.sizing import FRAME_TITLE, PAD_X, Sized, frame_title, measured_all
+from gradviz.render.sizing import FRAME_LINE, FRAME_TITLE, PAD_X, Sized, Title, frame_title, measured_all
 
 MARGIN = 16.0
 PART_GAP = 12.0  # between title, legend, boxes and footer
@@ -86,6 +86,7 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer, li
     found = curves.with_heads(placement, pointed)
     blocks = Blocks(graph, drawn.boxes, page.sizes, placement.x, placement.y, link)
     labels = (*(link.label for link in drawn.links), *("" for _ in laid.edge))
+    tips = (*(link.tip or link.label for link in drawn.links), *("" for _ in laid.edge))
     frames = _frames(drawn, page.titles, placement, direction, laid.frame)
     return Picture(
         width=page.width,
@@ -99,7 +100,7 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer, li
         curves=found,
         wires=tuple(link.style for link in links),
         wire_ends=tuple((link.source, link.target) for link in links),
-        wire_tips=labels,
+        wire_tips=tips,
         wire_words=(
             *wire_labels.label_words(labels, found, blocks.rects(), page.around, frames),
             *wire_labels.stub_words(found, laid.edge),
@@ -111,7 +112,7 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer, li
 # -- layout ----------------------------------------------------------------------------------------------------------
 
 
-def _drawing(drawn: Scene, sizes: list[Sized], titles: list[tuple[str, float]], direction: Direction) -> Drawing:
+def _drawing(drawn: Scene, sizes: list[Sized], titles: list[Title], direction: Direction) -> Drawing:
     flat = direction in ("left", "right")
     labels = [
         text_width(link.label, wire_labels.SIZE) if flat else wire_labels.SIZE for link in drawn.links if link.label
@@ -123,7 +124,7 @@ def _drawing(drawn: Scene, sizes: list[Sized], titles: list[tuple[str, float]], 
         heights=np.array([size.height for size in sizes], dtype=np.float64) + (room if flat else 0.0),
         edges=np.array([(link.source, link.target) for link in drawn.links], dtype=np.int64).reshape(-1, 2),
         frame_of=np.array([-1 if box.frame is None else box.frame for box in drawn.boxes], dtype=np.int64),
-        frames=tuple(Frame(frame.parent, width + 2 * PAD_X, FRAME_TITLE) for frame, (_, width) in frames),
+        frames=tuple(Frame(frame.parent, title.width + 2 * PAD_X, title.height) for frame, title in frames),
         gap=GAP,
         rank_gap=(SIDE_RANK_GAP if flat else RANK_GAP) + max(labels, default=0.0),
     )
@@ -164,7 +165,7 @@ def _finished(found: Placement, direction: Direction) -> Placement:
 
 def _frames(
     drawn: Scene,
-    titles: list[tuple[str, float]],
+    titles: list[Title],
     placement: Placement,
     direction: Direction,
     more: Sequence[int] = (),
@@ -177,7 +178,7 @@ def _frames(
     for frame in drawn.frames:  # a parent comes before its children
         depths.append(0 if frame.parent is None else depths[frame.parent] + 1)
     made = [
-        FrameBlock(rect, (_frame_words(rect, *title, direction),), one_line(frame.full or frame.title), depth)
+        FrameBlock(rect, _frame_words(rect, title, direction), one_line(frame.full or frame.title), depth)
         for frame, title, rect, depth in zip(drawn.frames, titles, placement.frames, depths)
         if rect.width and rect.height
     ]
@@ -188,11 +189,14 @@ def _frames(
     return tuple(sorted(made, key=lambda frame: frame.depth))
 
 
-def _frame_words(rect: Rect, text: str, width: float, direction: Direction) -> Words:
+def _frame_words(rect: Rect, title: Title, direction: Direction) -> tuple[Words, ...]:
     """The title where the layout left room for it: at the side that data comes from, in its upper or left corner."""
-    x = rect.x + rect.width - PAD_X - width if direction == "left" else rect.x + PAD_X
-    top = rect.y + rect.height - FRAME_TITLE if direction == "up" else rect.y
-    return Words(x, top + FRAME_TITLE - 5.0, text, "dim", width, centred=False)
+    x = rect.x + rect.width - PAD_X - title.width if direction == "left" else rect.x + PAD_X
+    top = rect.y + rect.height - title.height if direction == "up" else rect.y
+    return tuple(
+        Words(x, top + FRAME_TITLE - 5.0 + FRAME_LINE * i, line, "dim", text_width(line, text.NOTE_SIZE), centred=False)
+        for i, line in enumerate(title.lines)
+    )
 
 
 # -- words -----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from gradviz.analysis.heat import STEPS, heat
 from gradviz.analysis.marks import marked
 from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor, column
 from gradviz.render import box_text, labels
+from gradviz.render.bundles import Bundle, bundles, told, without_shared
 from gradviz.render.footer import (
     backward_lines,
     cut_lines,
@@ -68,7 +69,7 @@ class Link(NamedTuple):
 
     Style: "data" has an arrow at `target`; "view" is dotted, from a base to its view; "saved" has no arrow, from a
     saved tensor or leaf to the node that holds it; "same" is dashed, between two saved tensors with one storage. `label`
-    is ready to print and mostly empty. `edges` are drawn as this one.
+    is ready to print and mostly empty. `edges` are drawn as this one; `tip` tells more of them than the label does.
     """
 
     source: int
@@ -76,6 +77,7 @@ class Link(NamedTuple):
     style: LinkStyle = "data"
     label: str = ""
     edges: int = 1
+    tip: str = ""
 
 
 class Legend(NamedTuple):
@@ -86,7 +88,7 @@ class Legend(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """Everything a drawing shows. Parallel links stay apart. `footer` says what was folded, split or left out."""
+    """Everything a drawing shows. Two parallel links stay apart, more are one. `footer` says what was folded, split or left out."""
 
     title: str
     boxes: tuple[Box, ...]
@@ -132,6 +134,7 @@ class _Drafter:
         self.arrivals = arrivals(graph) if asked else None
         self.marked = marked(graph)
         self.owners = {leaf.storage: leaf.node for leaf in graph.leaves if leaf.storage is not None}
+        self.bundles = bundles(graph)
         self.several = {edge.producer for edge in graph.edges if edge.output}  # nodes whose links name the output
 
     def draft(self) -> Scene:
@@ -190,7 +193,7 @@ class _Drafter:
                     around=around,
                     own=self.frames.tells_no_line(node.scope),
                 )
-                lines = self._with_arrival(lines, node.id)
+                lines = self._with_arrival((*lines, *self._told(node)), node.id)
                 kind = self._kind(node)
                 names = tuple(labels.relative(name, around) for name in node.names)
                 self.box_of[node.id] = self._add(kind, lines, node.id, None, self._flags(node), node.scope, names)
@@ -220,15 +223,22 @@ class _Drafter:
         flags = self._flags(self.graph.nodes[leaf.node])
         scope = self.frames.around(users) if leaf.kind == "parameter" else None
         step = self._norm_step(leaf.node)
-        lines = self._with_arrival(box_text.leaf_lines(leaf, uses, self._path(scope)), leaf.node)
+        lines = (*box_text.leaf_lines(leaf, uses, self._path(scope)), *self._told(self.graph.nodes[leaf.node]))
+        lines = self._with_arrival(lines, leaf.node)
         return self._add(HEAT[step - 1] if step else "leaf", lines, leaf.node, leaf, flags, scope)
 
     def _flags(self, node: Node) -> tuple[str, ...]:
         broken = (*self._not_finite(node.id), *labels.mark_words(self.marked.nodes.get(node.id, ())))
         if not node.flags:
             return broken
-        words = (labels.FLAG_WORDS[flag] for flag in node.flags if not (flag == "freed" and self.all_freed))
-        return (*words, *broken)
+        alarms = (flag for flag in node.flags if flag in labels.ALARMS and not (flag == "freed" and self.all_freed))
+        return (*(labels.FLAG_WORDS[flag] for flag in alarms), *broken)
+
+    def _told(self, node: Node) -> tuple[str, ...]:
+        """What the flags tell that is no alarm."""
+        if not node.flags:
+            return ()
+        return tuple(words for flag, words in labels.flag_words(self.graph, node).items() if flag not in labels.ALARMS)
 
     def _not_finite(self, node: int) -> tuple[str, ...]:
         if self.arrivals is None or self.options.color != "grad":
@@ -248,25 +258,43 @@ class _Drafter:
     # -- links -----------------------------------------------------------------------------------------------------
 
     def _link(
-        self, source: int | None, target: int | None, style: LinkStyle = "data", label: str = "", edges: int = 1
+        self,
+        source: int | None,
+        target: int | None,
+        style: LinkStyle = "data",
+        label: str = "",
+        edges: int = 1,
+        tip: str = "",
     ) -> None:
         if source is not None and target is not None and (source != target or style == "data"):
-            self.links.append(Link(source, target, style, label, edges))
+            self.links.append(Link(source, target, style, label, edges, tip))
 
     def _draw_edge(self, edge: Edge) -> None:
-        group = self.graph.nodes[edge.consumer].group
-        if group is not None and group.shared:  # the box says that its parameters are drawn with an earlier call
-            edge = edge._replace(
-                count=edge.count - sum(uses.count for uses in group.shared if uses[:2] == (edge.producer, edge.output))
-            )
-            if not edge.count:
-                return
-        words = [self._which(edge.producer, edge.output)] if edge.producer in self.several else []
-        if edge.count > 1:
-            words.append(labels.again(edge.count))
-        words += labels.mark_words(self.marked.edges.get((edge.consumer, edge.producer), ()))
+        bundle = self.bundles.get((edge.producer, edge.consumer))
+        drawn = without_shared(self.graph, edge)
+        if drawn is None:
+            return
+        edge = drawn
+        if bundle is not None:
+            if edge == bundle.edges[0]:
+                self._draw_bundle(bundle)
+            return
+        words = (self._edge_words(edge), *labels.mark_words(self.marked.edges.get((edge.consumer, edge.producer), ())))
         source = self._source(edge.producer, edge.consumer)
-        self._link(source, self.box_of.get(edge.consumer), "data", " ".join(words), edge.count)
+        self._link(source, self.box_of.get(edge.consumer), "data", " ".join(filter(None, words)), edge.count)
+
+    def _draw_bundle(self, bundle: Bundle) -> None:
+        producer, consumer = bundle.edges[0].producer, bundle.edges[0].consumer
+        words = (bundle.label(), *labels.mark_words(self.marked.edges.get((consumer, producer), ())))
+        tip = told([self._edge_words(edge) for edge in bundle.edges])
+        self._link(
+            self._source(producer, consumer), self.box_of.get(consumer), "data", " ".join(words), bundle.uses, tip
+        )
+
+    def _edge_words(self, edge: Edge) -> str:
+        """Which output an edge comes from, where there are several, and how often it is used."""
+        words = [self._which(edge.producer, edge.output)] if edge.producer in self.several else []
+        return " ".join((*words, labels.again(edge.count)) if edge.count > 1 else words)
 
     def _which(self, node: int, output: int) -> str:
         """Which output of several a link comes from: a folded box lists its kinds of tensors, which have no number of their own."""

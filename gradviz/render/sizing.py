@@ -6,6 +6,7 @@ This module knows the scene's boxes and the font; it knows nothing of layouts or
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -21,9 +22,10 @@ LINE = 15.0
 PAD_X, PAD_Y = 10.0, 5.0
 BASELINE = 11.5  # of a line, below its upper edge
 MAX_CELLS = 48  # longer lines are shortened in the middle; the tooltip has them in full
-FRAME_CELLS = 80  # a module's name, class, parameters and output, as a rule
-FRAME_NAME = 16  # cells that a module's name keeps beside the other facts in its title
-FRAME_TITLE = 18.0
+FRAME_NAME = 44  # cells of one line in a frame's title
+FRAME_TITLE, FRAME_LINE = 18.0, 13.0  # px: height of a frame's title, and of each further line of it
+FRAME_WIDE = 28  # cells: a longer title is broken, so that frames are hardly wider than what they hold
+_FACT = re.compile(r", (?![^(]*\))")  # not the commas of a shape
 
 
 class Sized(NamedTuple):
@@ -84,12 +86,25 @@ def placed(sized: Sized, rect: Rect) -> tuple[Words, ...]:
     return tuple(Words(x, top + LINE * i, text, tone, width) for i, (text, tone, width) in enumerate(sized.lines))
 
 
-def frame_title(title: str) -> tuple[str, float]:
-    """A frame's title as it is drawn, and its width."""
-    name, comma, facts = one_line(title).partition(", ")
-    room = FRAME_CELLS - cells(comma + facts)
-    short = shorten(name, room) + comma + facts if room >= FRAME_NAME else shorten(name + comma + facts, FRAME_CELLS)
-    return short, text_width(short, NOTE_SIZE)
+class Title(NamedTuple):
+    """A frame's title as it is drawn: its lines, and the size of them all."""
+
+    lines: tuple[str, ...]
+    width: float
+    height: float
+
+
+def frame_title(title: str) -> Title:
+    """A frame's title: in one line when it is short, else broken between facts, the name in a line of its own."""
+    name, *facts = (shorten(fact, FRAME_NAME) for fact in _FACT.split(one_line(title)))
+    lines = [", ".join((name, *facts))]
+    if cells(lines[0]) > FRAME_WIDE and facts:
+        lines = [name, facts[0]]
+        for fact in facts[1:]:
+            joined = f"{lines[-1]}, {fact}"
+            lines[-1:] = [joined] if cells(joined) <= FRAME_WIDE else [lines[-1], fact]
+    width = max(text_width(line, NOTE_SIZE) for line in lines)
+    return Title(tuple(lines), width, FRAME_TITLE + FRAME_LINE * (len(lines) - 1))
 
 
 def tooltip(pairs: Sequence[tuple[str, str]]) -> str:

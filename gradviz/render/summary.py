@@ -75,7 +75,7 @@ def _saved(graph: Graph) -> list[str]:
 
 
 def _flags(graph: Graph) -> list[str]:
-    found = Counter(labels.FLAG_WORDS[flag] for node in graph.nodes for flag in node.flags)
+    found = Counter(words for node in graph.nodes for words in labels.flag_words(graph, node).values())
     return [f"{labels.plural(count, 'node')}: {words}" for words, count in found.most_common()]
 
 

@@ -145,7 +145,9 @@ class TreeRows:
             parts += self._op_parts(step.node)
         parts += self._use(step)
         parts += [
-            ("flag", f"[{labels.FLAG_WORDS[flag]}]") for flag in node.flags if not (flag == "freed" and self.all_freed)
+            ("flag", f"[{words}]")
+            for flag, words in labels.flag_words(self.graph, node).items()
+            if not (flag == "freed" and self.all_freed)
         ]
         if step.node in self.shape.referenced:
             parts.append(("id", f"#{step.node}"))

@@ -21,8 +21,8 @@ from gradviz.render.page import NOTE_SIZE as TITLE_SIZE
 SIZE = 9.0
 GAP = 4.0
 AIR = 2.0
-STEP = 6.0  # at most this far apart are the points of a curve that a label keeps off
-MAX_CURVES = 2_000
+STEP = 6.0  # at most this far apart are the points of a curve that a label keeps off, and so large their squares
+MAX_STEPS = 200_000  # of all curves together: beyond, labels keep off boxes and words only
 MAX_PIECES = 60  # of a curve, counted in control points
 CELL = 64.0  # side of the squares of the index of what is taken
 
@@ -66,7 +66,7 @@ def label_words(
     if not any(labels):
         return
     taken = _Taken(chain(boxes, (_room(words) for frame in frames for words in frame.words)))
-    lines = _Taken(chain(_samples(curves), _borders(frames)) if len(labels) <= MAX_CURVES else ())
+    lines = _Taken(chain(_samples(curves), _borders(frames)))
     for i, label in enumerate(labels):
         points = curves.points[curves.starts[i] : curves.starts[i + 1]]
         if label and len(points):
@@ -125,14 +125,18 @@ def _candidates(points: Floats, width: float) -> Iterator[Rect]:
 
 
 def _samples(curves: Curves) -> list[Rect]:
-    """Small squares along every curve, close enough together that no word fits between them."""
-    found: list[Rect] = []
-    for start, end in zip(curves.starts[:-1].tolist(), curves.starts[1:].tolist()):
-        for i in range(start, end - 3, 3):
-            piece = curves.points[i : i + 4]
-            steps = int(np.abs(np.diff(piece, axis=0)).sum() / STEP) + 2
-            found.extend(Rect(x, y, 1.0, 1.0) for x, y in bezier(piece, np.linspace(0.0, 1.0, steps)).tolist())
-    return found
+    """Small squares along every curve, close enough together that no word fits between them; each square once.
+
+    Curves that run side by side share their squares, so a place is compared with few of them however many curves pass it.
+    """
+    pieces = [i for start, end in zip(curves.starts[:-1], curves.starts[1:]) for i in range(start, end - 3, 3)]
+    length = np.abs(np.diff(curves.points, axis=0)).sum(axis=1) / STEP
+    steps = [int(length[i : i + 3].sum()) + 2 for i in pieces]
+    if not pieces or sum(steps) > MAX_STEPS:
+        return []
+    points = [bezier(curves.points[i : i + 4], np.linspace(0.0, 1.0, n)) for i, n in zip(pieces, steps)]
+    squares = np.unique(np.floor(np.concatenate(points) / STEP), axis=0) * STEP
+    return [Rect(x, y, STEP, STEP) for x, y in squares.tolist()]
 
 
 def _borders(frames: Sequence[FrameBlock]) -> Iterator[Rect]:

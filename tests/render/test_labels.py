@@ -14,7 +14,7 @@ from gradviz.graph import Function, Graph, Group, Leaf, Node, NodeFlag, Root, Sa
 from gradviz.graph_json import dump, loads
 from gradviz.render import labels
 from gradviz.render.metrics import shorten
-from gradviz.render.sizing import frame_title
+from gradviz.render.sizing import FRAME_NAME, frame_title
 from gradviz.wording import visible
 
 FLOAT = TensorInfo((3, 4), "float32", "cpu")
@@ -104,7 +104,7 @@ def test_names() -> None:
 
 def test_every_flag_has_words() -> None:
     flags = get_args(NodeFlag)
-    assert labels.flags_text(flags).count(", ") == len(flags) - 1
+    assert list(labels.flag_words(Graph(), Node(0, "ExpBackward0", flags=flags))) == list(flags)
 
 
 def test_saved_slots_say_their_state() -> None:
@@ -189,7 +189,23 @@ def test_shortening_leaves_no_part_of_a_number(text: str, limit: int) -> None:
 
 
 def test_a_frame_shortens_the_name_and_keeps_the_numbers() -> None:
-    title, _ = frame_title(
+    title = frame_title(
         "encoder.layers.0.a_very_long_name_of_a_module_in_a_module LongNameOfAClass, 109,483,778 parameters, (2, 3) float32"
     )
-    assert title.endswith(", 109,483,778 parameters, (2, 3) float32") and "…" in title and len(title) <= 80
+    name, *facts = title.lines
+    assert facts == ["109,483,778 parameters", "(2, 3) float32"]
+    assert "…" in name and name.endswith("LongNameOfAClass") and len(name) <= FRAME_NAME
+
+
+@pytest.mark.parametrize(
+    ("title", "lines"),
+    [
+        ("line 27", ("line 27",)),
+        ("fc Linear, (8, 5) float32", ("fc Linear, (8, 5) float32",)),
+        ("a_module_that_is_named_at_length Linear", ("a_module_that_is_named_at_length Linear",)),
+        ("fc1 Sequential, 55 parameters, (8, 5) float32", ("fc1 Sequential", "55 parameters", "(8, 5) float32")),
+        ("net Net, call 2, from train.py:7, () float32", ("net Net", "call 2, from train.py:7", "() float32")),
+    ],
+)
+def test_a_long_title_of_a_frame_is_broken_between_its_facts(title: str, lines: tuple[str, ...]) -> None:
+    assert frame_title(title).lines == lines

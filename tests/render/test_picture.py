@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from gradviz.graph import Edge, Graph, Group, Node, TensorInfo
+from gradviz.graph import Edge, Graph, Group, Node, Root, Scope, TensorInfo
 from gradviz.layout.model import Drawing, Placement, Rect
 from gradviz.render.curves import Curves
 from gradviz.render.frames import Frame
@@ -19,8 +19,8 @@ from gradviz.render.page import legend_strip, wrap
 from gradviz.render.picture import LEAST_ROOM, compose, picture
 from gradviz.render.scene import Box, Legend, Link, Scene, scene
 from gradviz.render.sizing import MAX_CELLS
-from gradviz.render.wire_labels import label_words
-from tests.builders import GRAPHS, chain, multi_output, views
+from gradviz.render.wire_labels import STEP, _samples, label_words
+from tests.builders import GRAPHS, chain, multi_output, tensor, views
 from tests.render.column import drawn, in_a_column
 from tests.test_scale import recurrent
 
@@ -163,10 +163,34 @@ def test_a_long_name_is_shortened_in_its_middle_and_told_in_the_tooltip() -> Non
 
 
 def test_flags_are_marked_and_said_in_words() -> None:
-    made = drawn(GRAPHS["everything"])
-    marked = [block for block in made.blocks if block.marked]
-    assert len(marked) == 1
-    assert [words.text for words in marked[0].words if words.tone == "warning"] == ["custom function, hooks"]
+    for flags, warning in ((("custom", "modified"), ["modified in place"]), (("custom", "hooks"), [])):
+        made = drawn(Graph((Node(0, "ExpBackward0", flags=flags),)))
+        assert [block.marked for block in made.blocks] == [bool(warning)]
+        words = {words.text: words.tone for words in made.blocks[0].words}
+        assert words["custom function"] == "plain"
+        assert [text for text, tone in words.items() if tone == "warning"] == warning
+
+
+def test_labels_of_many_curves_side_by_side_are_placed_among_few_squares() -> None:
+    """A place for words is compared with the squares around it, not with every curve that passes there."""
+    points = np.tile([(100.0, 0.0), (100.0, 3000.0), (100.0, 6000.0), (100.0, 9000.0)], (100, 1))
+    found = Curves(points, np.arange(0, 401, 4), np.full((100, 3, 2), np.nan))
+    squares = _samples(found)
+    assert 9000 / STEP <= len(squares) <= 2 * 9000 / STEP
+
+
+def test_frames_hug_what_they_hold() -> None:
+    """A long title is broken beside the edge that enters, and boxes stand in the middle below a title that is wider."""
+    scope = Scope("fc1", "Sequential", 1, None, 162_855, tensor(8, 50))
+    nodes = tuple(Node(i, "ReluBackward0", (tensor(8, 50),), 2 - i, scope=0 if i < 2 else None) for i in range(3))
+    edges = (Edge(0, 1, 0, 0), Edge(1, 2, 0, 0))
+    for kept in (3, 2):  # with and without an edge that enters
+        graph = Graph(nodes[:kept], edges[: kept - 1], roots=(Root(0, 0, "y", tensor(8, 50)),), scopes=(scope,))
+        made = picture(graph, Options(layout="layered"))
+        (frame,) = made.frames
+        inside = made.blocks[0].rect
+        left, right = inside.x - frame.rect.x, frame.rect.x + frame.rect.width - inside.x - inside.width
+        assert abs(left - right) < 80 and frame.rect.width < 2 * inside.width
 
 
 def test_names_of_the_user_s_code_stand_out() -> None:

@@ -20,6 +20,7 @@ from tests.builders import (
     everything,
     folded,
     freed,
+    leaf,
     multi_output,
     random_dag,
     shared_leaf,
@@ -34,7 +35,7 @@ def titles(made: Scene, kind: str) -> list[str]:
 
 
 def ends(made: Scene, style: str = "data") -> list[tuple[str, str]]:
-    return [(made.boxes[a].lines[0], made.boxes[b].lines[0]) for a, b, kind, _, _ in made.links if kind == style]
+    return [(made.boxes[a].lines[0], made.boxes[b].lines[0]) for a, b, kind, *_ in made.links if kind == style]
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -77,6 +78,48 @@ def test_a_leaf_and_its_node_are_one_box() -> None:
 
 def test_parallel_edges_stay_apart() -> None:
     assert ends(scene(squared(), Options())) == [("a", "MulBackward0")] * 2 + [("MulBackward0", "y")]
+
+
+def test_more_than_two_parallel_edges_are_one_link_that_counts_them() -> None:
+    for counts, label in (((1, 1, 1), "3 tensors"), ((1, 5, 1), "3 tensors, 7 uses")):
+        made = scene(unbound(counts), Options())
+        (link,) = (link for link in made.links if made.boxes[link.target].lines[0] == "StackBackward0")
+        assert (link.label, link.edges) == (label, sum(counts))
+        assert link.tip == ", ".join(f"output {i}" + (f" ×{n}" if n > 1 else "") for i, n in enumerate(counts))
+
+
+def test_the_tooltip_of_many_parallel_edges_is_bounded() -> None:
+    tips = [link.tip for link in scene(unbound((1,) * 40), Options()).links]
+    assert max(tips, key=len).endswith("output 11, +28 more")
+
+
+def test_two_of_several_outputs_stay_apart() -> None:
+    made = scene(unbound((1, 5)), Options())
+    assert [link.label for link in made.links] == ["output 0", "output 1 ×5", "", ""]
+
+
+def unbound(counts: tuple[int, ...]) -> Graph:
+    """All outputs of an unbind are stacked; output i is used `counts[i]` times."""
+    nodes = (
+        Node(0, "StackBackward0", (tensor(4),), 1),
+        Node(1, "UnbindBackward0", (tensor(4),) * len(counts), 0),
+        accumulate(2),
+    )
+    edges = (*(Edge(0, 1, i, i, count) for i, count in enumerate(counts)), Edge(1, 2, 0, 0))
+    return Graph(nodes, edges, (leaf(2, "x"),), (Root(0, 0, "y", tensor(4)),))
+
+
+@pytest.mark.parametrize(
+    ("notes", "words"),
+    [
+        (("a torch.utils.checkpoint._Holder",) * 2, "checkpoint: computed again"),
+        (("a torch.utils.checkpoint._Holder", "a str"), "packed by a hook"),
+    ],
+)
+def test_what_a_checkpoint_packed_is_said_calmly(notes: tuple[str, ...], words: str) -> None:
+    saved = tuple(SavedTensor("self", None, None, None, "packed", note=note) for note in notes)
+    (box,) = scene(Graph((Node(0, "ExpBackward0", saved=saved, flags=("packed",)),)), Options()).boxes
+    assert words in box.lines and not box.flags
 
 
 def test_links_name_the_output_of_a_node_that_has_several() -> None:
@@ -212,7 +255,7 @@ def test_a_box_shows_where_it_was_made_and_its_attributes_when_asked() -> None:
         "nets: train.py:12",
     )
     assert "alpha: nan" in box.lines and "mode: None" in box.lines
-    assert box.flags == (FLAG_WORDS["custom"], FLAG_WORDS["hooks"])
+    assert box.lines[-2:] == (FLAG_WORDS["custom"], FLAG_WORDS["hooks"]) and not box.flags  # no alarms
 
 
 def test_groups_and_counted_edges() -> None:

@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 
+from gradviz.analysis.recomputed import is_recomputed
 from gradviz.errors import GradientError
 from gradviz.graph import Graph, Node
 
-_HOLDER = "torch.utils.checkpoint."
 _QUEUES = "_DDPSinkBackward"
 
 
 def recomputes(node: Node) -> bool:
     """Whether a saved tensor of this node is one that a checkpoint will recompute."""
-    return "packed" in node.flags and any(one.state == "packed" and _HOLDER in one.note for one in node.saved)
+    return "packed" in node.flags and any(map(is_recomputed, node.saved))
 
 
 def once(graph: Graph, action: Callable[[], None]) -> None:

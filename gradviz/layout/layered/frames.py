@@ -113,7 +113,8 @@ class _Placer:
         entry = np.full(self.page + 1, np.inf)
         ports = members[self.hierarchy.pin[members] == TOP]
         np.minimum.at(entry, home[ports], self.x[ports])
-        left = np.maximum(self.gap, np.where(title > 0, title + TITLE_ROOM - entry[frames], 0.0))
+        beside = np.where(title > 0, title + TITLE_ROOM - entry[frames], 0.0)
+        left = np.maximum(np.maximum(self.gap, beside), (title + self.gap - placed.widths) / 2)
         self.inset_x[frames], self.inset_y[frames] = left, self.title_height[frames] + self.gap / 2
         self.frame_width[frames] = np.maximum(left + placed.widths, title) + self.gap
         self.frame_height[frames] = self.inset_y[frames] + placed.heights + self.gap / 2
