@@ -10,7 +10,7 @@ from dataclasses import replace
 from gradviz.analysis.infer_anchors import around, find_anchors
 from gradviz.analysis.infer_calls import Call, find_calls
 from gradviz.analysis.infer_extents import Extents
-from gradviz.analysis.infer_order import Order
+from gradviz.analysis.infer_order import Order, inputs_of
 from gradviz.graph import Graph, Scope
 from gradviz.registered import Ownership, Registered
 
@@ -35,8 +35,9 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     """
     if graph.attribution == "recorded" or not ownership.owners:
         return graph
-    order = Order(graph, ownership.owners)
-    anchors = find_anchors(graph, ownership)
+    inputs = inputs_of(graph)
+    order = Order(graph, ownership.owners, inputs)
+    anchors = find_anchors(graph, ownership, inputs)
     modules = ownership.modules
     anchored = {i: at for i, node in enumerate(order.nodes) if (at := anchors.module[node]) is not None}
 

@@ -17,6 +17,10 @@ _PRODUCTS = frozenset(("Addmm", "Mm"))
 _NEVER_CALLED = "NonDynamicallyQuantizableLinear"
 
 
+Inputs = Sequence[Sequence[int]]
+"""By node the nodes that it takes its inputs from."""
+
+
 class Anchors(NamedTuple):
     """By node id: the module whose parameters an operation works with, or None; and the leaves that they are."""
 
@@ -24,13 +28,13 @@ class Anchors(NamedTuple):
     uses: list[tuple[int, ...]]
 
 
-def find_anchors(graph: Graph, ownership: Ownership) -> Anchors:
+def find_anchors(graph: Graph, ownership: Ownership, inputs: Inputs) -> Anchors:
     """Operations that consume parameters, directly or through what is computed from parameters alone, as views of them are.
 
     With parameters of several modules, an operation belongs to the innermost module around all of them. A parameter that several
     modules hold is taken for the one that fits the operation and its neighbours.
     """
-    uses, made = _uses(graph, ownership)
+    uses, made = _uses(graph, ownership, inputs)
     module: list[int | None] = [None] * len(graph.nodes)
     shared: list[int] = []
     for i, leaves in enumerate(uses):
@@ -39,7 +43,7 @@ def find_anchors(graph: Graph, ownership: Ownership) -> Anchors:
         elif leaves:
             shared.append(i)
     _place_shared(graph, ownership, uses, module, shared)
-    turned = _turned_weights(graph, uses)
+    turned = _turned_weights(graph, uses, inputs)
     for i, at in enumerate(module):
         if at is not None:
             module[i] = _caller(ownership.modules, at, graph.nodes[i].op, made[i] and i not in turned)
@@ -75,18 +79,18 @@ def _caller(modules: Sequence[Registered], owner: int, op: str, is_weight: bool)
     return at
 
 
-def _turned_weights(graph: Graph, uses: Sequence[tuple[int, ...]]) -> set[int]:
+def _turned_weights(graph: Graph, uses: Sequence[tuple[int, ...]], inputs: Inputs) -> set[int]:
     """Transpositions right before a product of matrices, which a linear layer makes of any weight, parametrized or not."""
     return {
-        edge.producer
+        one
         for i, leaves in enumerate(uses)
         if leaves and graph.nodes[i].op.partition("Backward")[0] in _PRODUCTS
-        for edge in graph.inputs(i)
-        if graph.nodes[edge.producer].op.startswith("TBackward")
+        for one in inputs[i]
+        if graph.nodes[one].op.startswith("TBackward")
     }
 
 
-def _uses(graph: Graph, ownership: Ownership) -> tuple[list[tuple[int, ...]], list[bool]]:
+def _uses(graph: Graph, ownership: Ownership, inputs: Inputs) -> tuple[list[tuple[int, ...]], list[bool]]:
     """The leaves that each operation works with, and whether what it makes is a parameter again."""
     origin: list[tuple[int, ...]] = [()] * len(graph.nodes)  # of what is computed from parameters alone
     uses: list[tuple[int, ...]] = [()] * len(graph.nodes)
@@ -98,12 +102,11 @@ def _uses(graph: Graph, ownership: Ownership) -> tuple[list[tuple[int, ...]], li
     for i in reversed(graph.order):
         if i in ownership.owners:
             origin[i] = (i,)
-        inputs = graph.inputs(i)
-        used = tuple(dict.fromkeys(leaf for edge in inputs for leaf in origin[edge.producer]))
+        used = tuple(dict.fromkeys([leaf for one in inputs[i] for leaf in origin[one]]))
         if not used:
             continue
-        alone = all(origin[edge.producer] for edge in inputs)
-        in_list = alone and parametrized.issuperset(used) and not _is_layer(graph, i)
+        alone = all(origin[one] for one in inputs[i])
+        in_list = alone and parametrized.issuperset(used) and not _is_layer(graph, i, inputs[i])
         if _is_number(graph, i) and not in_list:
             continue  # a penalty on weights is no layer
         uses[i] = used
@@ -113,16 +116,17 @@ def _uses(graph: Graph, ownership: Ownership) -> tuple[list[tuple[int, ...]], li
     for i in graph.order:
         if uses[i] and not origin[i]:
             reaches[i] = 1
-        for edge in graph.inputs(i):
-            if reaches[i] and origin[edge.producer]:
-                reaches[edge.producer] = 1
+        if reaches[i]:
+            for one in inputs[i]:
+                if origin[one]:
+                    reaches[one] = 1
     return [used if reaches[i] else () for i, used in enumerate(uses)], [bool(made) for made in origin]
 
 
-def _is_layer(graph: Graph, node: int) -> bool:
+def _is_layer(graph: Graph, node: int, inputs: Sequence[int]) -> bool:
     """Whether an operation works with a finished weight: a convolution, a look-up, a product with what was turned for it."""
     stem = graph.nodes[node].op.partition("Backward")[0]
-    turned = any(graph.nodes[edge.producer].op.startswith("TBackward") for edge in graph.inputs(node))
+    turned = any(graph.nodes[one].op.startswith("TBackward") for one in inputs)
     return stem in _LAYERS or (stem in _PRODUCTS and turned and graph.nodes[node].none_inputs > 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Container, Sequence
+from functools import cached_property
 
 from gradviz.analysis.held import forward_order
 from gradviz.analysis.infer_layers import MASKED
@@ -12,10 +13,17 @@ from gradviz.graph import Graph, column
 _GATHER = frozenset(("Cat", "Stack"))
 
 
+def inputs_of(graph: Graph) -> list[Sequence[int]]:
+    """By node the ids of the nodes that it takes its inputs from. Makes no edge record, of which large graphs keep none."""
+    producers = column(graph.edges, "producer")
+    places = map(graph.input_places, range(len(graph.nodes)))
+    return [producers[place.start : place.stop] for place in places]
+
+
 class Order:
     """Positions 0, 1, ... of all nodes but leaves. `parameters` are the leaves that a module owns."""
 
-    def __init__(self, graph: Graph, parameters: Container[int]) -> None:
+    def __init__(self, graph: Graph, parameters: Container[int], inputs: Sequence[Sequence[int]]) -> None:
         sequences = column(graph.nodes, "sequence")
         self.nodes = [node for node in forward_order(graph) if sequences[node] is not None]
         """Node id by position."""
@@ -31,23 +39,26 @@ class Order:
         self.shapes = [outputs[node][0].shape if outputs[node] and outputs[node][0] else None for node in self.nodes]
         """Shape of the first output, where known."""
         self._is_first = [
-            not any(edge.producer in self.position or edge.producer in parameters for edge in graph.inputs(node))
-            for node in self.nodes
+            not any(one in self.position or one in parameters for one in inputs[node]) for node in self.nodes
         ]
-        self.producers = [
-            [self.position[edge.producer] for edge in graph.inputs(node) if edge.producer in self.position]
-            for node in self.nodes
-        ]
+        self.producers = [[self.position[one] for one in inputs[node] if one in self.position] for node in self.nodes]
         self.last_use = list(range(len(self.nodes)))
         """By position the last one that uses it; beyond the end for what the caller holds."""
-        self._uses: list[list[int]] = [[] for _ in self.nodes]  # positions that use it, first ones first
         for i, producers in enumerate(self.producers):
             for producer in producers:
                 self.last_use[producer] = i
-                self._uses[producer].append(i)
         for root in graph.roots:
             if root.node in self.position:
                 self.last_use[self.position[root.node]] = len(self.nodes)
+
+    @cached_property
+    def _uses(self) -> list[list[int]]:
+        """By position those that use it, first ones first."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for i, producers in enumerate(self.producers):
+            for producer in producers:
+                found[producer].append(i)
+        return found
 
     def __len__(self) -> int:
         return len(self.nodes)
