@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from gradviz.analysis.heat import heat
-from gradviz.graph import Edge, Graph, Group, Leaf, Node, Root, SavedTensor, Storage
+from gradviz.analysis.join import titled
+from gradviz.graph import Edge, Graph, Group, Leaf, Node, Root, SavedTensor, Scope, Storage
 from gradviz.render.facts import facts
 from gradviz.render.labels import FLAG_WORDS
 from gradviz.render.options import Options
@@ -120,6 +121,32 @@ def test_what_a_checkpoint_packed_is_said_calmly(notes: tuple[str, ...], words: 
     saved = tuple(SavedTensor("self", None, None, None, "packed", note=note) for note in notes)
     (box,) = scene(Graph((Node(0, "ExpBackward0", saved=saved, flags=("packed",)),)), Options()).boxes
     assert words in box.lines and not box.flags
+
+
+@pytest.mark.parametrize(
+    ("same_as", "titles"), [(None, ["net Net", "fc Linear"]), (1, ["net Net, call 1", "fc Linear"])]
+)
+def test_a_frame_says_that_it_is_the_first_call_where_a_box_refers_to_that(
+    same_as: int | None, titles: list[str]
+) -> None:
+    scopes = (Scope("net", "Net", 1, None), Scope("net.fc", "Linear", 1, 0), Scope("net", "Net", 2, None))
+    again = Group("module", "net Net, call 2", (), same_as=same_as)
+    nodes = (Node(0, "net Net, call 2", group=again), Node(1, "MulBackward0", scope=1))
+    made = scene(Graph(nodes, (Edge(0, 1, 0, 0),), scopes=(*scopes, Scope("net.fc", "Linear", 2, 2))), Options())
+    assert [frame.title for frame in made.frames] == titles
+
+
+@pytest.mark.parametrize(
+    ("path", "type", "title"),
+    [
+        ("model.CrossEntropyLoss", "CrossEntropyLoss", "model.CrossEntropyLoss"),
+        ("MSELoss", "MSELoss", "MSELoss"),
+        ("", "Linear", "Linear"),
+        ("net.fc", "Linear", "net.fc Linear"),
+    ],
+)
+def test_a_module_without_a_name_says_its_class_once(path: str, type: str, title: str) -> None:
+    assert titled(path, type) == title
 
 
 def test_links_name_the_output_of_a_node_that_has_several() -> None:
