@@ -97,6 +97,20 @@ def nothing_stays_installed(request: pytest.FixtureRequest) -> Iterator[None]:
     _compare(before, _installed())
 
 
+@pytest.fixture(autouse=True)
+def modules_of_scripts_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a script imported from its own folder is not there for the next script, which may have a file of that name."""
+    before = set(sys.modules)
+    yield
+    folders = (
+        str(tmp_path_factory.getbasetemp()) + os.sep,
+        os.path.join(os.path.dirname(__file__), "real", "programs"),
+    )
+    for name in set(sys.modules) - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(folders):
+            del sys.modules[name]
+
+
 def _compare(before: dict[str, object], after: dict[str, object]) -> None:
     changed = [f"{name}: {before[name]!r} became {after[name]!r}" for name in before if before[name] != after[name]]
     assert not changed, "left behind by this test:\n  " + "\n  ".join(changed)

