@@ -65,6 +65,10 @@ def test_gradients_and_checks_begin_at_a_node_too() -> None:
     assert w.grad is None
 
 
+@pytest.mark.skipif(
+    "GradientEdge" not in str(torch.autograd.backward.__annotations__["tensors"]),
+    reason="this torch runs no backward from a GradientEdge",
+)
 @pytest.mark.parametrize("target", ["script.py:y.grad_fn", "script.py"])
 def test_in_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     monkeypatch.chdir(tmp_path)
