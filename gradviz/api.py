@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gradviz.analysis.infer import infer_scopes
+from gradviz.analysis.inference.scopes import infer_scopes
 from gradviz.capture.frames import callers_variables
 from gradviz.capture.naming import outermost_modules
 from gradviz.capture.owned import Owned
@@ -31,7 +31,7 @@ def walk(
     """The autograd graph behind `outputs`, as a detached `Graph`.
 
     Operations are grouped by the module call that they seem to belong to, judged by who owns their parameters and by the order
-    in which they ran (`gradviz.analysis.infer`). Which module was called, and from which line, only `gradviz.record` knows.
+    in which they ran (`gradviz.analysis.inference`). Which module was called, and from which line, only `gradviz.record` knows.
 
     Args:
         outputs: a tensor, or any nesting of dict, list, tuple, namedtuple, dataclass or model output. A `grad_fn` or a

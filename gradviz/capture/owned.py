@@ -1,6 +1,6 @@
 """Which modules own each leaf, for a graph that was not recorded.
 
-Gives no scopes. `gradviz.analysis.infer` concludes from who owns what, in which module every operation ran.
+Gives no scopes. `gradviz.analysis.inference` concludes from who owns what, in which module every operation ran.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from torch import nn
 import gradviz
 from benchmarks.inference import agreement, both
 from benchmarks.inferred import CASES, hugging_face
-from gradviz.analysis.infer import infer_scopes
+from gradviz.analysis.inference.scopes import infer_scopes
 from gradviz.analysis.partition import cycles
 from gradviz.graph import Edge, Graph, Node, Scope
 from gradviz.registered import Ownership, Registered

@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from functools import cached_property
 
 from gradviz.analysis.held import forward_order
-from gradviz.analysis.infer_layers import MASKED
+from gradviz.analysis.inference.layers import MASKED
 from gradviz.graph import Graph, column
 
 _GATHER = frozenset(("Cat", "Stack"))

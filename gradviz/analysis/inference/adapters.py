@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradviz.analysis.infer_calls import Call
-from gradviz.analysis.infer_layers import VIEWS
-from gradviz.analysis.infer_order import Order
+from gradviz.analysis.inference.calls import Call
+from gradviz.analysis.inference.layers import VIEWS
+from gradviz.analysis.inference.order import Order
 
 _PRODUCTS = frozenset(("Addmm", "Mm", "Convolution"))
 _JOINS = frozenset(("Add", "Sub"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gradviz.analysis.infer_layers import ELEMENTWISE, PARAMETRIZED, VIEWS
+from gradviz.analysis.inference.layers import ELEMENTWISE, PARAMETRIZED, VIEWS
 from gradviz.graph import Graph
 from gradviz.registered import Ownership, Registered
 

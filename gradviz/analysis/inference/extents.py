@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from gradviz.analysis.infer_adapters import adapter_ends
-from gradviz.analysis.infer_calls import Call
-from gradviz.analysis.infer_layers import ELEMENTWISE, VIEWS, composes, makes, silent_inside
-from gradviz.analysis.infer_order import Order
+from gradviz.analysis.inference.adapters import adapter_ends
+from gradviz.analysis.inference.calls import Call
+from gradviz.analysis.inference.layers import ELEMENTWISE, VIEWS, composes, makes, silent_inside
+from gradviz.analysis.inference.order import Order
 from gradviz.registered import Registered
 
 _CELL = frozenset(("Add", "Mul", "Sub", "Rsub", "Sigmoid", "Tanh", "Relu", "Stack", "Cat")) | VIEWS

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradviz.analysis.infer_anchors import around, find_anchors
-from gradviz.analysis.infer_calls import Call, find_calls
-from gradviz.analysis.infer_extents import Extents
-from gradviz.analysis.infer_order import Order, inputs_of
+from gradviz.analysis.inference.anchors import around, find_anchors
+from gradviz.analysis.inference.calls import Call, find_calls
+from gradviz.analysis.inference.extents import Extents
+from gradviz.analysis.inference.order import Order, inputs_of
 from gradviz.graph import Graph, Scope
 from gradviz.registered import Ownership, Registered
 
