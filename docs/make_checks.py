@@ -25,7 +25,7 @@ HEAD = """<!-- Written by docs/make_checks.py. Change the checks' docstrings ins
 `gradviz check script.py` runs a script through three backward calls (`--steps`) and says what is wrong with their graphs,
 where, why, and what to do. `gradviz.check(loss, model=net)` does the same for what you hold. Nothing is
 disturbed: no hook runs, no `.grad` is written, nothing is freed, and without `--values` no number is read
-(but whether a gradient that should have been reset is all zeros).
+(but the loss, and whether a gradient that should have been reset is all zeros).
 
 An *error* makes `backward()` fail, or the gradient useless. A *warning* is a mistake in most cases. A *note* is good to know. The
 exit code is 1 when an error or a warning was found; `--fail-on` says what counts, `--only` and `--ignore` choose checks by id.

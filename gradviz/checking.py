@@ -147,9 +147,16 @@ def _with_other_calls(every: Sequence[Evidence]) -> list[Evidence]:
     def others(names: Sequence[set[str]], i: int) -> frozenset[str]:
         return frozenset().union(*(one for j, one in enumerate(names) if j != i))
 
+    before = [None, *every[:-1]]
     return [
-        replace(evidence, used_later=others(used, i), nonzero_later=others(nonzero, i))
-        for i, evidence in enumerate(every)
+        replace(
+            evidence,
+            used_later=others(used, i),
+            nonzero_later=others(nonzero, i),
+            before=last.graph if last is not None else None,
+            loss_before=last.loss if last is not None else None,
+        )
+        for i, (evidence, last) in enumerate(zip(every, before))
     ]
 
 

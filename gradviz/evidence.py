@@ -246,5 +246,8 @@ class Evidence:
     nonzero_later: frozenset[str] = frozenset()  # names of leaves with a gradient that is not all zero at other calls
     values: Values | None = None
     gradients: Gradients | None = None
+    loss: float | None = None  # what backward begins at, when that is one number
+    before: Graph | None = None  # the graph of the call that was looked at before this one
+    loss_before: float | None = None
     raised: Raised | None = None  # how the script failed; known to its last evidence only
     said: frozenset[str] = frozenset()  # ids of the checks that have found something in this run already

@@ -19,6 +19,7 @@ from gradviz.capture.carried import carried_by_outputs, carried_by_variables
 from gradviz.capture.copies import copies
 from gradviz.capture.description import Walked
 from gradviz.capture.leaf_watch import LeafWatch
+from gradviz.capture.losses import is_broken, loss_of
 from gradviz.capture.naming import outermost_modules, registered
 from gradviz.capture.objects import every_path, parameters
 from gradviz.capture.private import peek_sequence, without_subclasses
@@ -125,6 +126,7 @@ class EvidenceReader:
         self._parameters = live if subject.call is not None else []
         index = {id(tensor): i for i, tensor in enumerate(live)}
         graph = walked.graph
+        loss = loss_of(subject.outputs) if subject.call is not None else None
         return Evidence(
             graph,
             handled=self.leaf_watch.before(walked.variables) if subject.call is not None else {},
@@ -137,7 +139,8 @@ class EvidenceReader:
             optimizers=tuple(self._read_optimizers(walked, subject.variables, leaf_of, index, read)),
             held=tuple(_held(walked, leaf_of, index)),
             copies=tuple(copies(walked)),
-            values=values_of(walked, subject.outputs) if self._values else None,
+            loss=loss,
+            values=values_of(walked, subject.outputs) if self._values or is_broken(loss, subject.variables) else None,
         )
 
     def _models(self, variables: Sequence[Namespace]) -> list[tuple[str, torch.nn.Module]]:

@@ -87,7 +87,7 @@ def command(
     """Say what is wrong, where, why, and what to do.
 
     The script runs through N backward calls, so that what grows from step to step shows. Without --values no number is read, but
-    whether a gradient was zeroed.
+    the loss (and all numbers of a call where it is not finite) and whether a gradient was zeroed.
     Exit code 1 when something was found.
     """
     page = destination(page) if page is not None else None

@@ -37,7 +37,7 @@ RIGHT = {
 }
 WRONG = {
     "an output": (
-        "SumBackward0 makes",  # the result of log itself is not held
+        "LogBackward0 makes",  # although the result of log itself is not held
         """
     import torch
     x = torch.zeros(3, requires_grad=True)

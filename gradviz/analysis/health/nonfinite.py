@@ -1,7 +1,11 @@
-"""The check for NaN and Inf: where they appear first, forward or backward. It reads numbers, and runs with `--values` only."""
+"""The check for NaN and Inf: where they appear first, forward or backward.
+
+It reads all numbers with `--values`, else those of a call whose loss is not finite.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from gradviz.analysis.health.registry import Found, check
@@ -45,8 +49,9 @@ def nonfinite(evidence: Evidence) -> Iterator[Found]:
     In the forward pass it is the earliest node whose result has NaN or Inf, as far as results are still held (saved tensors,
     leaves, outputs). In backward it is the first node whose incoming gradient is finite and whose outgoing one is not: the
     loss may look fine all the same. Minus infinity alone is how masks and sums of probabilities write the logarithm of zero: it
-    counts when it reaches an output or a gradient. Needs `--values`, because numbers are read and gradients are computed;
-    nothing is written.
+    counts when it reaches an output or a gradient. Where a parameter has NaN, the update before made it so: the likeliest operation
+    of the call before is named. Without `--values`, only the loss is read, and all numbers of the first call whose loss is NaN or
+    infinite. With it, the gradients are computed, too; nothing is written.
 
     ```python
     import torch
@@ -57,9 +62,11 @@ def nonfinite(evidence: Evidence) -> Iterator[Found]:
     ```
     """
     graph = evidence.graph
+    if evidence.loss_before is not None and not math.isfinite(evidence.loss_before):
+        return  # what follows from that
     bad = _bad(evidence)
     if bad:
-        yield _forward(evidence, bad)
+        yield from _forward(evidence, bad)
         return  # gradients through such values tell nothing more
     gradients = evidence.gradients
     if gradients is None or not gradients.nonfinite:
@@ -104,7 +111,7 @@ def _at_a_pole(graph: Graph, value: Value) -> bool:
     return value.made_by is not None and graph.nodes[value.made_by].op.startswith(_POLES)
 
 
-def _forward(evidence: Evidence, bad: Sequence[Value]) -> Found:
+def _forward(evidence: Evidence, bad: Sequence[Value]) -> Iterator[Found]:
     graph = evidence.graph
     rank = {node: i for i, node in enumerate(_inputs_first(graph))}
     first = min(bad, key=lambda one: rank.get(one.made_by if one.made_by is not None else one.node or 0, len(rank)))
@@ -112,36 +119,44 @@ def _forward(evidence: Evidence, bad: Sequence[Value]) -> Found:
     at = first.made_by if first.made_by is not None else first.node
     amount = f"{first.nonfinite:,} of {first.elements:,} elements are NaN or Inf"
     if at is None:
-        return Found(
+        yield Found(
             f"{listed(names) or 'an output'} has NaN or Inf",
             names,
             "",
             amount,
             "Look at the data that it is made from.",
         )
+        return
     leaf = graph.leaf_of.get(at)
     if leaf is not None:
         who = listed(leaf.names) or f"an unnamed {leaf.kind}"
+        if leaf.kind == "parameter" and evidence.before is not None:
+            yield from _from_the_update(evidence, evidence.before, [one for one in bad if one.made_by in graph.leaf_of])
+            return
         fix = (
             "An earlier update made it so: look at the gradients of earlier steps, and at the learning rate."
             if leaf.kind == "parameter"
             else "Look at the data: NaN or Inf comes in with it."
         )
-        return Found(f"the {leaf.kind} {who} has NaN or Inf", leaf.names or names, "", amount, fix, (at,))
-    op = graph.nodes[at].op
+        yield Found(f"the {leaf.kind} {who} has NaN or Inf", leaf.names or names, "", amount, fix, (at,))
+        return
     known = evidence.values.finite if evidence.values is not None else frozenset()
+    held, at = at, _born(graph, at, known)
+    op = graph.nodes[at].op
     inputs = [edge.producer for edge in graph.inputs(at)]
     finite = [i for i in inputs if i in known]
     made = first.made_by is not None
     why = (
-        f"{title_and_code(graph, at)} {'made' if made else 'was given'} a tensor in which {amount}; no earlier value that is "
+        f"{title_and_code(graph, held)} {'made' if made else 'was given'} a tensor in which {amount}; no earlier value that is "
         "still held has any"
     )
-    if inputs and len(finite) == len(inputs):
+    if at != held:
+        why += f". Behind it, {title_and_code(graph, at)} is what can make that of finite numbers; its own result is not held"
+    elif inputs and len(finite) == len(inputs):
         why += f", and all that it was computed from is finite ({listed([_called(graph, i) for i in finite])})"
     elif made and inputs:
         why += "; what it was computed from is not all held, so it may have come in from there"
-    return Found(
+    yield Found(
         f"{op} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
         graph.nodes[at].names or names,
         place(graph, at),
@@ -149,6 +164,73 @@ def _forward(evidence: Evidence, bad: Sequence[Value]) -> Found:
         f"{_remedy(op)}.",
         (at,),
     )
+
+
+_BIRTHS = (*(op for op in _POLES if op != "PowBackward"), "Sqrt", "Rsqrt", "Acos", "Asin")
+
+
+def _born(graph: Graph, node: int, finite: frozenset[int]) -> int:
+    """The operation with a pole behind this one, through results that nobody holds any more; else the node itself."""
+    waiting, seen = [node], {node}
+    while waiting:
+        at = waiting.pop(0)
+        if graph.nodes[at].op.startswith(_BIRTHS):
+            return at
+        behind = [edge.producer for edge in graph.inputs(at) if edge.producer not in finite]
+        waiting += [one for one in dict.fromkeys(behind) if one not in seen and one not in graph.leaf_of]
+        seen.update(behind)
+    return node
+
+
+_STEEP = ("Sqrt", "LinalgVectorNorm", "Norm", "Std", "Acos", "Asin", "Pow", "Div", "Log", "Where")
+"""Operations whose gradient can be NaN or infinite although their result is finite, the likeliest first."""
+
+
+def _from_the_update(evidence: Evidence, before: Graph, bad: Sequence[Value]) -> Iterator[Found]:
+    """Parameters that an update has made NaN or infinite: the gradient of the call before was so, or the step was too large."""
+    names = tuple(dict.fromkeys(name for one in bad for name in one.names[:1]))
+    suspect = _suspect(before)
+    loss = f", whose loss was {evidence.loss_before:.4g}" if evidence.loss_before is not None else ""
+    have = "has" if len(names) == 1 else "have"
+    why = f"{listed(names)} {have} NaN or Inf since the update that followed the backward call before{loss}"
+    if suspect is None:
+        yield Found(
+            f"an update has made {plural(len(names), 'parameter')} NaN or infinite",
+            names,
+            "",
+            f"{why}; no operation of that call has a gradient that is infinite somewhere, so the step was too large, or the "
+            "gradient overflowed",
+            "Lower the learning rate, scale the inputs to about 1, or clip gradients with torch.nn.utils.clip_grad_norm_.",
+            tuple(one.made_by for one in bad if one.made_by is not None),
+        )
+        return
+    op = before.nodes[suspect].op
+    masked = op.startswith("Softmax")
+    yield Found(
+        f"backward has made NaN or Inf, most likely in {op}",
+        names,
+        place(before, suspect),
+        f"{why}; in that call {title_and_code(before, suspect)} "
+        + (
+            "had scores that were masked with infinity: a row that is masked completely gives NaN"
+            if masked
+            else "can give a gradient that is not finite from finite values; gradviz check --values computes it and is certain"
+        ),
+        "Leave one element of each row unmasked, mask with torch.finfo(scores.dtype).min instead of float('-inf'), or set such "
+        "rows to zero afterwards with torch.nan_to_num."
+        if masked
+        else f"{_remedy(op)}.",
+    )
+
+
+def _suspect(graph: Graph) -> int | None:
+    """The operation that is likeliest to have given a gradient that is not finite: a softmax of masked scores, or a steep one."""
+    for node in graph.nodes:
+        if node.op.startswith("Softmax") and any(
+            graph.nodes[edge.producer].op.startswith("MaskedFill") for edge in graph.inputs(node.id)
+        ):
+            return node.id
+    return next((node.id for start in _STEEP for node in graph.nodes if node.op.startswith(start)), None)
 
 
 def _inputs_first(graph: Graph) -> list[int]:
@@ -168,5 +250,6 @@ def _remedy(op: str) -> str:
     return (
         known[:1].upper() + known[1:]
         if known
-        else "Look at the inputs of this operation for zeros and very large numbers"
+        else "Look at the inputs of this operation for zeros and very large numbers; if they grow from step to step, lower the "
+        "learning rate, scale the inputs to about 1, or clip gradients"
     )

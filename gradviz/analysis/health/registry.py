@@ -85,12 +85,13 @@ def run(
     found: dict[tuple[object, ...], Finding] = {}
     ran, skipped = [], []
     for one in chosen(only, ignore):
-        if one.needs_values and not values:
+        readable = [about for about in evidence if one.id == "nonfinite" and about.values is not None]
+        if one.needs_values and not values and not readable:
             skipped.append((one.id, "reads numbers: add --values"))
             continue
         ran.append(one.id)
         said = frozenset(finding.id for finding in found.values())
-        for about in evidence:
+        for about in readable or evidence:
             about = replace(about, said=said) if about.raised is not None else about
             for finding in _findings(one, about):
                 found.setdefault((one.id, finding.names, finding.where), finding)
