@@ -22,7 +22,8 @@ LEAST_OPS = 8
 without a function of its own makes each time."""
 LEAST_GRAD = 4
 """Ops that backward made for one `autograd.grad(..., create_graph=True)` to be a group."""
-_GRAD = re.compile(r"\b(grad|backward)\(")
+_GRAD = re.compile(r"\bgrad\(|\bbackward\(.*\bcreate_graph\b")
+"""A line where backward makes ops. `loss = net(x).sum(); loss.backward()` is not one."""
 
 
 class _Run(NamedTuple):

@@ -184,7 +184,7 @@ class Run(Generic[T]):
             self._read_named(variables)
             return
         place = call_place(call.frame, Program.run.__code__)
-        title = f"{self._title}: {call_words(call, variables)} at {place}, call {self._calls}"
+        title = f"{self._title}: {call_words(call, variables, Program.run.__code__)} at {place}, call {self._calls}"
         names: tuple[str, ...] = ()
         if len(call.outputs) > 1:
             names = tuple(name_of(output, variables) or f"output[{i}]" for i, output in enumerate(call.outputs))

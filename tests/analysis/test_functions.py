@@ -99,3 +99,10 @@ def test_what_backward_made_for_one_gradient_is_a_group() -> None:
     assert names(replace(graph, nodes=nodes)) == {"grad() line 7"}
     few = tuple(node._replace(source=source) if node.sequence in range(3, 6) else node for node in graph.nodes)
     assert names(replace(graph, nodes=few)) == set()
+
+
+def test_a_loss_on_the_line_of_its_backward_was_not_made_by_backward() -> None:
+    graph = made([(f"Op{i}Backward0", "learn") for i in range(12)])
+    source = SourceLine("agent.py", 7, "learn", "loss = net(x).sum(); loss.backward()")
+    nodes = tuple(node._replace(source=source) if node.sequence in range(3, 9) else node for node in graph.nodes)
+    assert names(replace(graph, nodes=nodes)) == set()

@@ -217,3 +217,19 @@ def test_training_in_processes_of_its_own_is_said(gradviz: Gradviz, tmp_path: Pa
     )
     said = gradviz("info", path, code=2).stderr
     assert "It started 2 processes" in said and "train in its own process" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("out.loss.backward()", "out.loss.backward()"),
+        ("out.losses[0].backward()", "out.losses[0].backward()"),
+        ("out.loss.mul(2).backward()", "backward()"),
+        ("named = out.loss; out.loss.backward()", "named.backward()"),
+    ],
+)
+def test_the_call_is_named_as_its_line_writes_it(gradviz: Gradviz, tmp_path: Path, line: str, words: str) -> None:
+    made = "import torch, types\nloss = torch.ones(2, requires_grad=True).sum()\n"
+    hold = "out = types.SimpleNamespace(loss=loss, losses=[loss])\ndel loss\n"
+    script(tmp_path, f"{made}{hold}{line}\n", "net.py")
+    assert f"net.py: {words} at net.py:5, call 1" in gradviz("tree", tmp_path / "net.py").stdout
