@@ -95,15 +95,18 @@ class Partition:
             users = {self.box_of[edge.consumer] for edge in self.graph.consumers(leaf.node)}
             known = [box for box in users if box in order]  # boxes on a cycle have no place
             first = min(known, key=order.__getitem__) if len(users) > 1 and known else next(iter(users), -1)
-            others = {box for box in users if box != first and not self._is_drawn_earlier(leaf.node, box)}
+            others = users - {first} - self._later_users(leaf.node)
             part = self.parts.get(first)
             if part is not None and part.owns and (shared or not others):
                 self.box_of[leaf.node] = first  # before all that use it, so that no box waits for itself
 
-    def _is_drawn_earlier(self, leaf: int, box: int) -> bool:
-        """Whether a leaf that a box uses is drawn with an earlier call of the box's module."""
-        earlier = self.earlier.get(box)
-        return earlier is not None and any(edge.consumer in earlier.nodes for edge in self.graph.consumers(leaf))
+    def _later_users(self, leaf: int) -> set[int]:
+        """Boxes that use a leaf which is drawn with an earlier call of their module."""
+        if not self.earlier:
+            return set()
+        consumers = {edge.consumer for edge in self.graph.consumers(leaf)}
+        users = {self.box_of[consumer] for consumer in consumers} & self.earlier.keys()
+        return {box for box in users if not self.earlier[box].nodes.isdisjoint(consumers)}
 
     def _order(self) -> dict[int, int]:
         """The place of each box in one order in which every box comes after those it uses, and else as they ran."""
@@ -180,13 +183,10 @@ class Partition:
         """For each box of later calls, with the first call: what of its edges are uses of parameters drawn with that one."""
         found: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
         for leaf in self.graph.leaves if self.earlier else ():
-            for edge in self.graph.consumers(leaf.node):
+            later = self._later_users(leaf.node) - {self.box_of[leaf.node]} if leaf.kind == "parameter" else set()
+            for edge in self.graph.consumers(leaf.node) if later else ():
                 box = self.box_of[edge.consumer]
-                if (
-                    leaf.kind == "parameter"
-                    and self.box_of[leaf.node] != box
-                    and self._is_drawn_earlier(leaf.node, box)
-                ):
+                if box in later:
                     uses = found.setdefault((box, self.earlier[box].call), Counter())
                     uses[new[leaf.node], left.place(leaf.node, 0)] += edge.count
         return {key: tuple(Uses(*end, count) for end, count in sorted(uses.items())) for key, uses in found.items()}
