@@ -37,12 +37,12 @@ class CodeLines(dict[int, "Place | None"]):
     Holds the code object, so that its identity stays its own: hashing one would read all of it.
     """
 
-    __slots__ = ("_by_number", "_code", "library")
+    __slots__ = ("_by_number", "_code", "is_library")
 
     def __init__(self, code: CodeType) -> None:
         self._code = code
         self._by_number: dict[int, Place] = {}
-        self.library = bool(code_line(code, 0).package)
+        self.is_library = bool(code_line(code, 0).package)
 
     def at(self, frame: FrameType) -> Place | None:
         """The place of a frame that runs this function; None where Python does not tell the line."""
@@ -103,7 +103,7 @@ class UserCode:
                     place = lines[frame.f_lasti]
                 except KeyError:
                     place = lines.at(frame)
-                if not lines.library:
+                if not lines.is_library:
                     return place if inner is None else self._behind(inner, place)
                 if inner is None:
                     if place is None:
