@@ -26,7 +26,7 @@ from gradviz.capture.selection import Chosen, FirstBackward, FirstIf, InARow, Se
 from gradviz.capture.target_name import Target
 from gradviz.capture.variables import Namespace, name_of
 from gradviz.errors import GradvizError, NoGraphError, TargetError
-from gradviz.ranks import rank
+from gradviz.ranks.here import rank
 
 T = TypeVar("T")
 

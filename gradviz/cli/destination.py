@@ -7,7 +7,7 @@ import os
 import click
 
 from gradviz.errors import OutputError
-from gradviz.ranks import rank
+from gradviz.ranks.here import rank
 from gradviz.render.output import refuse_unwritable
 
 _PLACE = "gradviz.destination"  # of a command's context: where it writes, and what stood there before

@@ -12,7 +12,7 @@ from gradviz.cli.report import write_table
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import NotATensorError
-from gradviz.ranks import rank
+from gradviz.ranks.here import rank
 
 if TYPE_CHECKING:
     from gradviz.capture.inventory import TensorFacts
