@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gradviz.errors import GradvizError as GradvizError
     from gradviz.graph import Graph as Graph
     from gradviz.graph_json import load as load
+    from gradviz.graph_networkx import to_networkx as to_networkx
     from gradviz.page.show import show as show
     from gradviz.torchviz import make_dot as make_dot
 
@@ -36,6 +37,7 @@ _HOME = {
     "record": "gradviz.capture.recorder",
     "Recording": "gradviz.capture.recorder",
     "load": "gradviz.graph_json",
+    "to_networkx": "gradviz.graph_networkx",
     "saved": "gradviz.analysis.memory",
     "flow": "gradviz.api",
     "diff": "gradviz.analysis.diff",

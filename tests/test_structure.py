@@ -117,7 +117,7 @@ def test_importing_gradviz_loads_nothing_else() -> None:
     assert {name for name in _loaded_by("import gradviz") if name.startswith("gradviz")} == {"gradviz"}
 
 
-HEAVY = {"torch", "numpy", "graphviz", "pygraphviz", "rich", "click", "IPython"}
+HEAVY = {"torch", "numpy", "graphviz", "pygraphviz", "rich", "click", "IPython", "networkx"}
 
 
 def test_importing_gradviz_loads_nothing_heavy() -> None:

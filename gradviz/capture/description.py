@@ -84,7 +84,7 @@ class Describer:
             storages=_kept(self._reader.storages) if self._reader is not None else (),
             title=title or ", ".join(root.name for root in roots[:3]) + (", ..." if len(roots) > 3 else ""),
             scopes=self._places.scopes,
-            torch=torch.__version__,
+            torch=str(torch.__version__),
             attribution=self._attribution,
             notes=(*private.missing(), *self._places.notes),
         )

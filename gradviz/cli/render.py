@@ -39,7 +39,7 @@ _TO_STDOUT = "-"
 def command(
     source: Source, output: str | None, format: str | None, check: bool, run_custom: bool, **options: Any
 ) -> None:
-    """Draw the graph: svg, png, pdf, html, dot, txt, md or json.
+    """Draw the graph: svg, png, pdf, html, dot, txt, md, graphml or json.
 
     html is one offline file in which the graph opens, md is Mermaid. Without -o it writes a file named after the script into the
     current folder. The path written is printed.

@@ -54,6 +54,9 @@ _ROWS = (
     ),
     Format("txt", (".txt",), "tree in plain text", False, "gradviz.render.tree:render_text", False),
     Format("md", (".md",), "Mermaid flowchart in Markdown", False, "gradviz.render.mermaid:render", True),
+    Format(
+        "graphml", (".graphml",), "nodes and edges for other graph tools", False, "gradviz.render.graphml:render", False
+    ),
     Format("json", (".json",), "the whole graph, to load again", False, "gradviz.render.json:render", False),
 )
 FORMATS: dict[str, Format] = {row.name: row for row in _ROWS}

@@ -9,7 +9,7 @@ from gradviz.render.registry import FORMATS, format_of, get_format
 
 
 def test_the_formats() -> None:
-    assert list(FORMATS) == ["svg", "png", "pdf", "dot", "html", "txt", "md", "json"]
+    assert list(FORMATS) == ["svg", "png", "pdf", "dot", "html", "txt", "md", "graphml", "json"]
     assert {name for name, row in FORMATS.items() if row.binary} == {"png", "pdf"}
 
 
