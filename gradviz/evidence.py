@@ -250,4 +250,3 @@ class Evidence:
     before: Graph | None = None  # the graph of the call that was looked at before this one
     loss_before: float | None = None
     raised: Raised | None = None  # how the script failed; known to its last evidence only
-    said: frozenset[str] = frozenset()  # ids of the checks that have found something in this run already

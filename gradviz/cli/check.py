@@ -75,12 +75,14 @@ def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
 @click.option(
     "--html", "page", metavar="FILE.html", help="Write a page, too: the graph with numbered findings that open."
 )
+@click.option("--verbose", is_flag=True, help="List all names, and the checks that ran.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @target_argument
 def command(
     source: Source,
     fail_on: str,
     as_json: bool,
+    verbose: bool,
     page: str | None,
     **options: Any,
 ) -> None:
@@ -101,7 +103,7 @@ def command(
         else:
             from gradviz.render.findings import FindingsTable
 
-            write_table(stream, FindingsTable(found), str(rank() or ""))
+            write_table(stream, FindingsTable(found, verbose), str(rank() or ""))
     if fail_on != "never" and found.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:
             error = captured.failure.error

@@ -2,81 +2,129 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from gradviz.analysis.health.excerpt import Excerpt
 from gradviz.analysis.health.finding import SEVERITIES, Finding, Findings, Severity
 from gradviz.analysis.health.registry import Check
+from gradviz.analysis.health.words import CODE, short_path
 from gradviz.render import labels
 
-WIDTH = 100
+WIDTH = 80
+INDENT = 10
+SHOWN = 3
+"""Names that a finding lists before it counts the others, unless all are asked for."""
 COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
 class FindingsTable:
-    """The report for rich, as wide as the terminal, at most `WIDTH`."""
+    """The report for rich, as wide as the terminal, at most `WIDTH`. `verbose`: with all names, and the checks that ran."""
 
-    def __init__(self, found: Findings) -> None:
-        self._found = found
+    def __init__(self, found: Findings, verbose: bool = False) -> None:
+        self._found, self._verbose = found, verbose
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line, style in report(self._found, min(WIDTH, options.max_width)):
+        for line, style in report(self._found, min(WIDTH, options.max_width), self._verbose):
             yield Text(line, f"bold {COLORS[style]}" if style in COLORS else style, overflow="fold")
 
 
-def report(found: Findings, width: int = WIDTH) -> Iterator[tuple[str, str]]:
+def report(found: Findings, width: int = WIDTH, verbose: bool = False) -> Iterator[tuple[str, str]]:
     """The report line by line, each with the style it should have: a severity, "bold", "dim" or ""."""
     for i, finding in enumerate(found):
         if i:
             yield "", ""
-        yield from _finding(finding, i + 1, width)
+        yield from _finding(finding, i + 1, width, verbose)
     if len(found):
         yield "", ""
-    yield from ((line, "dim") for line in _wrapped(_checked(found), width))
+    yield from ((line, "dim") for line in _wrapped(_checked(found, verbose), width))
     yield totals(found), "bold"
 
 
-def _finding(finding: Finding, number: int, width: int) -> Iterator[tuple[str, str]]:
+def _finding(finding: Finding, number: int, width: int, verbose: bool) -> Iterator[tuple[str, str]]:
     head = f"{number}. {finding.severity}: {labels.one_line(finding.summary)}  [{finding.id}]"
-    yield head, finding.severity
-    rows = [("where", finding.where), ("why", finding.why), ("do", finding.fix)]
-    if finding.call is not None and finding.call > 1:
-        rows.insert(1, ("when", f"backward call {finding.call}"))
+    for i, line in enumerate(_wrapped(head, width - 3)):
+        yield f"{'   ' if i else ''}{line}", finding.severity
     if len(finding.names) > 1 or (finding.names and finding.names[0] not in finding.summary):
-        rows.insert(
-            0,
-            (
-                "names",
-                ", ".join(finding.names[:20])
-                + (f", {labels.more(len(finding.names) - 20)}" if len(finding.names) > 20 else ""),
-            ),
-        )
-    for word, what in rows:
-        if what:
-            indent = " " * 10
-            wrapped = _wrapped(labels.one_line(what), width - len(indent))
-            yield f"   {word + ':':<6} {wrapped[0]}", ""
-            yield from ((indent + line, "") for line in wrapped[1:])
+        yield from _row("names", _names(finding.names, verbose), width)
+    yield from _row("where", finding.where, width)
+    if finding.code is not None:
+        yield from ((f"{'':{INDENT}}{line}", "") for line in code_lines(finding.code, width - INDENT))
+    if finding.call is not None and finding.call > 1:
+        yield from _row("when", f"backward call {finding.call}", width)
+    yield from _row("why", _shorter(finding.why, finding.code), width)
+    for one in finding.consequences:
+        at = f", {one.where}" if one.code is not None and one.code != finding.code else ""
+        yield from _row("so", f"{_shorter(one.summary + at, finding.code)}  [{one.id}]", width)
+    yield from _row("do", _shorter(finding.fix, finding.code), width)
+
+
+def _row(word: str, what: str, width: int) -> Iterator[tuple[str, str]]:
+    for i, line in enumerate(_wrapped(labels.one_line(what), width - INDENT) if what else []):
+        yield f"{'' if i else f'   {word}:':<{INDENT}}{line}", ""
+
+
+def _names(names: Sequence[str], verbose: bool) -> str:
+    shown = names if verbose else names[:SHOWN]
+    more = f", {labels.more(len(names) - len(shown))}" if len(names) > len(shown) else ""
+    return ", ".join(shown) + more
+
+
+def _shorter(text: str, code: Excerpt | None) -> str:
+    """The same without the code of the line that is shown above it, and with `line 12` for lines of the file that `where` names."""
+    if code is None:
+        return text
+    shown = f":{code.line} (`{labels.clip(code.text.strip(), CODE)}`)"
+    file = re.escape(labels.one_line(short_path(code.file)))
+    return re.sub(rf"(?<![\w/.]){file}:(?=\d)", "line ", text.replace(shown, f":{code.line}"))
+
+
+def code_lines(code: Excerpt, width: int) -> Iterator[str]:
+    """The line as compilers show it: its number, its code without the indentation, and carets under what matters.
+
+    >>> print(*code_lines(Excerpt("train.py", 12, "    y = x.detach() * 2", 9, 19), 40), sep="\\n")
+    12 | y = x.detach() * 2
+       |     ^^^^^^^^^^
+    """
+    number = str(code.line)
+    room = max(20, width - len(number) - 3)
+    indent = len(code.text) - len(code.text.lstrip())
+    before = labels.one_line(code.text[indent : code.column - 1].expandtabs(1))
+    part = labels.one_line(code.part.expandtabs(1))
+    after = labels.one_line(code.text[code.end_column - 1 :].expandtabs(1))
+    if cell_len(before + part + after) > room:  # what matters, and what is before it as far as it fits
+        after = ""
+        part = part if cell_len(part) <= room - 1 else f"{part[: room - 2]}…"
+        left = room - cell_len(part) - 1
+        before = before if cell_len(before) <= left else f"…{before[-left + 1 :]}" if left > 1 else ""
+    yield f"{number} | {before}{part}{after}".rstrip()
+    yield f"{'':{len(number)}} | {'':{cell_len(before)}}{'^' * cell_len(part)}"
 
 
 def _wrapped(line: str, width: int) -> list[str]:
     return textwrap.wrap(line, max(20, width), break_long_words=False, break_on_hyphens=False) or [""]
 
 
-def _checked(found: Findings) -> str:
+def _checked(found: Findings, verbose: bool) -> str:
     graphs = [graph for graph in found.graphs if graph.nodes]
     nodes = sum(len(graph.nodes) for graph in graphs)
     what = f"{labels.plural(len(graphs), 'graph')} of {labels.plural(nodes, 'node')}" if graphs else "no graph"
-    every = f": {', '.join(found.checked)}" if not len(found) and not found.failed else ""
+    every = f": {', '.join(found.checked)}" if verbose else ""
     line = f"Ran {labels.plural(len(found.checked), 'check')} on {what}{every}."
     reasons: dict[str, list[str]] = {}
     for id, reason in found.skipped:
         reasons.setdefault(reason, []).append(id)
     if reasons:
-        line += " Not run: " + "; ".join(f"{', '.join(ids)} ({reason})" for reason, ids in reasons.items()) + "."
+        ids_or_count = [
+            (ids if verbose or len(ids) == 1 else [labels.plural(len(ids), "check")], reason)
+            for reason, ids in reasons.items()
+        ]
+        line += " Not run: " + "; ".join(f"{', '.join(ids)} ({reason})" for ids, reason in ids_or_count) + "."
     return line
 
 

@@ -44,7 +44,7 @@ def test_the_example_triggers_the_check(one: Check, tmp_path: Path) -> None:
     found, code = check(written(tmp_path, example(one)), *values(one))
     mine = [finding for finding in found if finding["id"] == one.id]
     assert mine and mine[0]["severity"] == one.severity
-    assert all(tuple(finding) == KEYS for finding in found)
+    assert all(tuple(finding)[: len(KEYS)] == KEYS for finding in found)
     assert mine[0]["summary"] and mine[0]["why"] and mine[0]["fix"]
     assert code == (0 if one.severity == "note" else 1)
 
@@ -58,7 +58,7 @@ def test_the_nearest_script_does_not(one: Check, tmp_path: Path) -> None:
 
 NOTES: dict[str, set[str]] = {
     "checkpoint.py": {"hooks-present"},
-    "double_backward.py": {"unused-parameter", "none-grad", "requires-grad-input", "double-backward"},
+    "double_backward.py": {"unused-parameter", "requires-grad-input", "double-backward"},
     "gpt.py": {"tied-parameter"},
     "grad_modes.py": {"unused-parameter"},
     "save_on_cpu.py": {"hooks-present"},

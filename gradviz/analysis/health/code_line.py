@@ -52,22 +52,34 @@ def changed_in_place(source: SourceLine | None) -> tuple[str, ...]:
     >>> changed_in_place(SourceLine("a.py", 1, "f", "torch.relu_(h)"))
     ('h',)
     """
-    found: list[str] = []
+    return tuple(dict.fromkeys(name for _, one in _in_place(source) for name in _targets(_without_index(one))))
+
+
+def in_place_part(source: SourceLine | None) -> str:
+    """The code in a line that changes something in place, "" when its text does not show any.
+
+    >>> [in_place_part(SourceLine("a.py", 1, "f", text)) for text in ("h += 1", "h[0] = f(h)", "y = self.h.add_(1) * 2")]
+    ['h += 1', 'h[0]', 'self.h.add_(1)']
+    """
+    return next((ast.unparse(one) for one, _ in _in_place(source)), "")
+
+
+def _in_place(source: SourceLine | None) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """The pieces of a line that change something in place, each with what it changes."""
     for statement in _parsed(source):
-        given = statement.targets if isinstance(statement, ast.Assign) else []
-        changed: list[ast.expr] = [target for target in given if isinstance(target, ast.Subscript)]
+        for target in statement.targets if isinstance(statement, ast.Assign) else []:
+            if isinstance(target, ast.Subscript):
+                yield target, target
         if isinstance(statement, ast.AugAssign):
-            changed.append(statement.target)
+            yield statement, statement.target
         for call in ast.walk(statement):
             if (
                 isinstance(call, ast.Call)
                 and isinstance(call.func, ast.Attribute)
                 and _IN_PLACE.fullmatch(call.func.attr)
             ):
-                called_on = ast.unparse(call.func.value)
-                changed += call.args[:1] if called_on.rpartition(".")[2] in _FUNCTIONS else [call.func.value]
-        found += [name for one in changed for name in _targets(_without_index(one))]
-    return tuple(dict.fromkeys(found))
+                function = ast.unparse(call.func.value).rpartition(".")[2] in _FUNCTIONS
+                yield from ((call, one) for one in (call.args[:1] if function else [call.func.value]))
 
 
 def _without_index(target: ast.expr) -> ast.expr:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, overload
 
 from gradviz.analysis.display import displayed
+from gradviz.analysis.health.excerpt import Excerpt
 from gradviz.graph import Graph, Mark
 from gradviz.wording import plural
 
@@ -15,7 +16,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 """From the worst down. An error makes backward fail or trains nothing; a warning is mostly a mistake; a note is good to know."""
 
 KEYS = ("id", "severity", "summary", "names", "where", "why", "fix")
-"""What JSON has of a finding."""
+"""What JSON has of a finding, before the place in the code, the backward call and the consequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class Finding:
     """One thing that is wrong or worth knowing.
 
     `names` are those of the tensors, parameters or modules concerned; `where` is module and `file:line`, "" when unknown; `why`
-    is the evidence; `fix` what to do. `nodes` and `edges` (consumer, position) are what a picture marks.
+    is the evidence; `fix` what to do. `nodes` and `edges` (consumer, position) are what a picture marks. `code` is the line of
+    the user's to look at first. `consequences` are findings that this one explains: they go when it is mended.
     """
 
     id: str
@@ -36,10 +38,19 @@ class Finding:
     nodes: tuple[int, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
     call: int | None = None  # the backward call that the node ids belong to
+    code: Excerpt | None = None
+    consequences: tuple[Finding, ...] = ()
 
     def as_data(self) -> dict[str, Any]:
-        """For JSON."""
-        return {key: list(self.names) if key == "names" else getattr(self, key) for key in KEYS}
+        """For JSON. What is unknown is None."""
+        data = {key: list(self.names) if key == "names" else getattr(self, key) for key in KEYS}
+        for key in Excerpt._fields:
+            data["code" if key == "text" else key] = getattr(self.code, key, None)
+        data["call"] = self.call
+        data["consequences"] = [
+            {key: getattr(one, key) for key in ("id", "severity", "summary")} for one in self.consequences
+        ]
+        return data
 
 
 @displayed("findings.FindingsTable")

@@ -9,6 +9,7 @@ from gradviz.analysis.health.old_tensors import OldTensors, old_tensors
 from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.words import code, line, listed, title, verb
 from gradviz.analysis.health.words import where as place
+from gradviz.analysis.script_lines import own_line
 from gradviz.evidence import Carried, Earlier, Evidence
 from gradviz.graph import Edge, Graph, SavedTensor, SourceLine
 from gradviz.wording import bytes_text, one_line, plural
@@ -57,6 +58,7 @@ def freed_graph(evidence: Evidence) -> Iterator[Found]:
         _freed_fix(old),
         tuple(freed),
         tuple((edge.consumer, edge.position) for edge in joints),
+        source=own_line(graph.nodes[first]),
     )
 
 
@@ -248,6 +250,7 @@ def _growing(evidence: Evidence, one: Carried, last: Carried, previous: int) -> 
         _growing_fix(graph, name, one, joints, old),
         tuple(dict.fromkeys(edge.producer for edge in joints)),
         edges,
+        source=source,
     )
 
 

@@ -58,6 +58,7 @@ def unused_parameter(evidence: Evidence) -> Iterator[Found]:
             verdict.why,
             verdict.fix,
             severity=None if verdict.alarming and not evidence.guessed else "note",
+            source=verdict.source,
         )
 
 
@@ -69,7 +70,12 @@ def _in_words(verdict: Verdict, members: Sequence[Parameter]) -> str:
 # -- none-grad ---------------------------------------------------------------------------------------------------------
 
 
-@check("none-grad", "warning", "backward() has run, and .grad is still None where one would expect a gradient")
+@check(
+    "none-grad",
+    "warning",
+    "backward() has run, and .grad is still None where one would expect a gradient",
+    follows=("unused-parameter",),
+)
 def none_grad(evidence: Evidence) -> Iterator[Found]:
     """After `backward()`, a parameter that requires grad and whose `.grad` is None; or a `.grad` read where there never is one.
 
@@ -97,14 +103,9 @@ def none_grad(evidence: Evidence) -> Iterator[Found]:
         why = "they are in the graph, so a backward function on the way gave None for them, or .grad was reset since"
         fix = "Look at the backward() of the custom Functions on the way, and for zero_grad() after backward()."
         yield _without_grad(evidence, inside, why, fix)
-    outside = grouped(evidence, [one for one in missing if one.node is None])
-    for alarming in (True, False):
-        chosen = [(verdict, members) for verdict, members in outside if verdict.alarming == alarming]
-        members = [one for _, group in chosen for one in group]
-        if members:
-            why = "; ".join(dict.fromkeys(verdict.why for verdict, _ in chosen))
-            found = _without_grad(evidence, members, why, " ".join(dict.fromkeys(verdict.fix for verdict, _ in chosen)))
-            yield found if alarming else found._replace(severity="note")
+    for verdict, members in grouped(evidence, [one for one in missing if one.node is None]):
+        found = _without_grad(evidence, members, verdict.why, verdict.fix)
+        yield found._replace(severity=None if verdict.alarming else "note", source=verdict.source)
 
 
 def _without_grad(evidence: Evidence, members: Sequence[Parameter], why: str, fix: str) -> Found:
@@ -132,6 +133,8 @@ def _not_retained(evidence: Evidence) -> Iterator[Found]:
             f"{code(one.grad_read)} reads it, but {name} is {made}, and only leaves keep their gradient",
             f"Call {name}.retain_grad() before backward(), or use torch.autograd.grad(loss, {name}).",
             nodes=(one.node,) if one.node is not None else (),
+            source=one.grad_read,
+            part=f"{name}.grad",
         )
 
 

@@ -202,8 +202,7 @@ def raised_exception(evidence: Evidence) -> Iterator[Found]:
     for known in _KNOWN:
         match = re.search(known.pattern, raised.text, re.DOTALL)
         if match is not None:
-            if known.said_by not in evidence.said:
-                yield _explained(known, raised, match.groupdict(""))
+            yield _explained(known, raised, match.groupdict(""))
             return
 
 
@@ -219,6 +218,8 @@ def _explained(known: _Known, raised: Raised, parts: dict[str, str]) -> Found:
         line(source),
         f"{code(raised.source)} raised {_message(raised)}; {known.why.format(**words)}",
         known.fix.format(**words),
+        source=source,
+        follows=(known.said_by,) if known.said_by else (),
     )
 
 
@@ -238,6 +239,8 @@ def _without_gradient(raised: Raised) -> Found | None:
         f"Call backward() before this line. If {name} is the result of an operation, make it a leaf, or call {name}.retain_grad() "
         "before backward(); if the output need not depend on it, leave out what has no gradient: if "
         f"{name}.grad is not None.",
+        source=raised.source,
+        part=read[0],
     )
 
 

@@ -9,19 +9,28 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
+from gradviz.analysis.health.causes import Explained, joined
+from gradviz.analysis.health.excerpt import excerpt
 from gradviz.analysis.health.finding import SEVERITIES, Finding, Findings, Severity
+from gradviz.analysis.health.words import line
+from gradviz.analysis.script_lines import own_line
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.evidence import Evidence
+from gradviz.graph import SourceLine
 
 FAMILIES = ("roots", "parameters", "saved", "history", "steps", "nonfinite", "numbers", "memory", "facts", "raised")
 """Modules of this package that hold checks, in the order in which checks are listed."""
 
 
 class Found(NamedTuple):
-    """What a check yields. `severity` only where it differs from the check's own."""
+    """What a check yields. `severity` only where it differs from the check's own.
+
+    `source` is the line of the user's that has to change, and `part` the code in it that matters; without a `source` it is the
+    line of the first node, if `where` names that. `follows` are ids of checks: where one of them has found something in the
+    same run, this is told as its consequence.
+    """
 
     summary: str
     names: tuple[str, ...]
@@ -31,31 +40,40 @@ class Found(NamedTuple):
     nodes: tuple[int, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
     severity: Severity | None = None
+    source: SourceLine | None = None
+    part: str = ""
+    follows: tuple[str, ...] = ()
 
 
 Function = Callable[[Evidence], Iterator[Found]]
 
 
 class Check(NamedTuple):
-    """One registered check. `needs_values` when it reads numbers, and so runs only when asked to."""
+    """One registered check. `needs_values` when it reads numbers, and so runs only when asked to.
+
+    `follows` are ids of checks: what one of them says of the same names, or of more, explains what this check says.
+    """
 
     id: str
     severity: Severity
     summary: str
     function: Function
     needs_values: bool = False
+    follows: tuple[str, ...] = ()
 
 
 _CHECKS: dict[str, Check] = {}
 
 
-def check(id: str, severity: Severity, summary: str, *, needs_values: bool = False) -> Callable[[Function], Function]:
+def check(
+    id: str, severity: Severity, summary: str, *, needs_values: bool = False, follows: tuple[str, ...] = ()
+) -> Callable[[Function], Function]:
     """Registers the function below as the check `id`."""
 
     def register(function: Function) -> Function:
         if id in _CHECKS and _CHECKS[id].function.__module__ != function.__module__:
             raise ValueError(f"there are two checks {id!r}")
-        _CHECKS[id] = Check(id, severity, summary, function, needs_values)
+        _CHECKS[id] = Check(id, severity, summary, function, needs_values, follows)
         return function
 
     return register
@@ -82,7 +100,7 @@ def run(
     evidence: Sequence[Evidence], *, only: Iterable[str] = (), ignore: Iterable[str] = (), values: bool = False
 ) -> Findings:
     """Run the chosen checks on each graph of one run of the user's code. What several graphs show is said once."""
-    found: dict[tuple[object, ...], Finding] = {}
+    found: dict[tuple[object, ...], Explained] = {}
     ran, skipped = [], []
     for one in chosen(only, ignore):
         readable = [about for about in evidence if one.id == "nonfinite" and about.values is not None]
@@ -90,20 +108,30 @@ def run(
             skipped.append((one.id, "reads numbers: add --values"))
             continue
         ran.append(one.id)
-        said = frozenset(finding.id for finding in found.values())
         for about in readable or evidence:
-            about = replace(about, said=said) if about.raised is not None else about
-            for finding in _findings(one, about):
-                found.setdefault((one.id, finding.names, finding.where), finding)
-    ranked = sorted(found.values(), key=lambda finding: SEVERITIES.index(finding.severity))
+            for item in one.function(about):
+                explained = Explained(_finding(one, item, about), item.follows, one.follows)
+                found.setdefault((one.id, item.names, item.where), explained)
+    told = joined(list(found.values()))
+    ranked = sorted(told, key=lambda finding: SEVERITIES.index(finding.severity))
     graphs, calls = tuple(about.graph for about in evidence), tuple(about.call for about in evidence)
     return Findings(tuple(ranked), tuple(ran), graphs, calls, tuple(skipped))
 
 
-def _findings(one: Check, evidence: Evidence) -> Iterator[Finding]:
-    for item in one.function(evidence):
-        made = Finding(one.id, item.severity or one.severity, *item[:5], item.nodes, item.edges)
-        yield replace(made, call=evidence.call)
+def _finding(one: Check, item: Found, evidence: Evidence) -> Finding:
+    node = evidence.graph.nodes[item.nodes[0]] if item.nodes else None
+    made = own_line(node) if node is not None else None
+    named = made is not None and line(made) in item.where
+    source = item.source or (made if named else None)
+    return Finding(
+        one.id,
+        item.severity or one.severity,
+        *item[:5],
+        nodes=item.nodes,
+        edges=item.edges,
+        call=evidence.call,
+        code=excerpt(source, item.part, node if source == made else None),
+    )
 
 
 def example(one: Check) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gradviz.analysis.health.finding import Severity
 from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.words import code, line, listed, verb
 from gradviz.evidence import Cut, CutKind, Evidence, Trail
@@ -30,6 +31,7 @@ MEND: dict[CutKind, str] = {
     "no_grad": "move the line out of torch.no_grad()",
     "inference": "move the line out of torch.inference_mode()",
 }
+_SPELLED: dict[CutKind, str] = {"detach": ".detach()", "data": ".data", "number": ".item()"}
 BARE = (
     "{line} runs {what} in a reentrant checkpoint (use_reentrant=True), and no input of that requires grad: such a "
     "checkpoint records nothing then, whatever the parameters inside require, and backward() never gets to compute it again"
@@ -83,14 +85,22 @@ def no_graph(evidence: Evidence) -> Iterator[Found]:
             yield Found(
                 f"{one_line(root.name)} has no graph", (root.name,), line(bare[1]),
                 f"{one_line(root.name)} has no grad_fn; {BARE.format(line=code(bare[1]), what=bare[0])}",
-                bare_fix(bare[1]), severity="note" if some else None,
+                bare_fix(bare[1]), severity="note" if some else None, source=bare[1],
             )  # fmt: skip
             continue
         places = sorted(trail.cuts, key=lambda cut: not cut.alive)  # where the chain broke for certain comes first
         where = listed(dict.fromkeys(line(cut.source) for cut in places[:3])) or line(trail.made)
         why, fix = _why(evidence, root, trail), _fix(evidence, root, trail)
         name = one_line(root.name)
-        yield Found(f"{name} has no graph", (root.name,), where, why, fix, severity="note" if some else None)
+        severity: Severity | None = "note" if some else None
+        source, part = (places[0].source, _expression(places[0])) if places else (trail.made, "")
+        summary = f"{name} has no graph"
+        yield Found(summary, (root.name,), where, why, fix, severity=severity, source=source, part=part)
+
+
+def _expression(cut: Cut) -> str:
+    """The code that drops the graph, as far as the kind of cut tells it; else what loses it."""
+    return f"{cut.of}{_SPELLED.get(cut.kind, '')}"
 
 
 def _bare_checkpoint(evidence: Evidence) -> tuple[str, SourceLine] | None:

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gradviz.analysis.health.code_line import changed_in_place
+from gradviz.analysis.health.code_line import changed_in_place, in_place_part
 from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.words import code, line, listed, title_and_code, verb
 from gradviz.analysis.health.words import where as place
+from gradviz.analysis.script_lines import own_line
 from gradviz.evidence import Change, Evidence, Held
 from gradviz.graph import Graph, SavedTensor, SourceLine
-from gradviz.wording import one_line, tensor_line
+from gradviz.wording import one_line, plural, tensor_line
 
 
-class _Stale(NamedTuple):
+class _Slot(NamedTuple):
     """One slot whose tensor was modified, and the node that saved it."""
 
     node: int
     slot: SavedTensor
+
+
+class _Stale(NamedTuple):
+    """A modified tensor: the slots that hold it, its names, whether it is a parameter, and the lines that may have changed it."""
+
+    slots: list[_Slot]
+    names: tuple[str, ...]
+    parameter: bool
+    changed: tuple[SourceLine, ...]
+
+    @property
+    def whose(self) -> str:
+        return one_line(self.names[0]) if self.names else f"a tensor {tensor_line(self.slots[0].slot.tensor)}"
 
 
 @check("stale-saved", "error", "a tensor that was saved for backward has been modified in place: backward() will fail")
@@ -39,61 +54,86 @@ def stale_saved(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    groups: dict[object, list[_Stale]] = {}
+    slots: dict[object, list[_Slot]] = {}
     for node in evidence.graph.nodes:
         if "modified" in node.flags:
             for slot in node.saved:
                 if slot.state == "modified":
                     key = slot.storage if slot.storage is not None else (node.id, slot.slot)
-                    groups.setdefault(key, []).append(_Stale(node.id, slot))
-    for members in groups.values():
-        yield _finding(evidence, members)
+                    slots.setdefault(key, []).append(_Slot(node.id, slot))
+    causes: dict[object, list[_Stale]] = {}
+    for i, members in enumerate(slots.values()):
+        one = _stale(evidence, members)
+        causes.setdefault((one.parameter, one.changed) if one.changed else i, []).append(one)
+    for stale in causes.values():
+        yield _finding(evidence.graph, stale)
 
 
-def _finding(evidence: Evidence, members: list[_Stale]) -> Found:
-    graph, first = evidence.graph, members[0]
+def _stale(evidence: Evidence, members: list[_Slot]) -> _Stale:
+    first = members[0]
     owners = _owners(evidence, first.slot)
     names = tuple(dict.fromkeys(name for names, _ in owners for name in names))
-    whose = one_line(names[0]) if names else f"a tensor {tensor_line(first.slot.tensor)}"
-    savers = [f"{title_and_code(graph, one.node)} saved it as {one_line(one.slot.slot)!r}" for one in members[:4]]
-    if len(members) > 4:
-        savers.append(f"{len(members) - 4:,} more slots hold it")
-    now = f"it is at version {first.slot.version} now, and was at another when it was saved"
-    saved_at = graph.nodes[first.node].source
-    changed = _changes(evidence, names, saved_at, owners) or _recorded_changes(graph, first.node)
-    why = "; ".join([*savers, now])
+    saved_at = evidence.graph.nodes[first.node].source
+    changed = _changes(evidence, names, saved_at, owners) or _recorded_changes(evidence.graph, first.node)
+    parameter = first.slot.leaf is not None or any(kind == "parameter" for _, kind in owners)
+    return _Stale(members, names, parameter, tuple(changed))
+
+
+def _finding(graph: Graph, stale: Sequence[_Stale]) -> Found:
+    """What one line of code, or several, did to these tensors."""
+    whose, first = listed(dict.fromkeys(one.whose for one in stale)), stale[0]
+    saver = first.slots[0].node
+    changed, source = first.changed, first.changed[0] if first.changed else own_line(graph.nodes[saver])
+    return Found(
+        f"{whose} {verb(stale, 'was', 'were')} modified in place after {verb(stale, 'it was', 'they were')} saved for backward",
+        tuple(dict.fromkeys(name for one in stale for name in one.names)),
+        ", ".join(filter(None, (place(graph, saver), f"changed in {line(changed[0])}" if changed else ""))),
+        _why(graph, stale),
+        _fix(first),
+        tuple(one.node for each in stale for one in each.slots),
+        source=source,
+        part=in_place_part(source) if changed else "",
+    )
+
+
+def _why(graph: Graph, stale: Sequence[_Stale]) -> str:
+    """Who saved what, and which lines may have changed it; what one line saved several times is told once."""
+    savers: Counter[str] = Counter()
+    for each in stale:
+        it = "it" if len(stale) == 1 else each.whose
+        for one in each.slots:
+            savers[f"{title_and_code(graph, one.node)} saved {it} as {one_line(one.slot.slot)!r}"] += 1
+    parts = [f"{words} {plural(count, 'time')}" if count > 1 else words for words, count in savers.items()][:3]
+    if len(savers) > 3:
+        parts.append(f"{len(savers) - 3:,} more nodes saved {'it' if len(stale) == 1 else 'one of them'}")
+    versions = sorted({one.slots[0].slot.version for one in stale if one.slots[0].slot.version is not None})
+    if len(stale) == 1 and versions:
+        parts.append(f"it is at version {versions[0]} now, and was at another when it was saved")
+    changed = stale[0].changed
     if changed:
-        why += (
-            f"; {verb(changed, 'the change is', 'the changes that the code shows are')} in "
-            f"{listed(code(one) for one in changed)}"
-        )
+        is_in = verb(changed, "the change is", "the changes that the code shows are")
+        parts.append(f"{is_in} in {listed(code(one) for one in changed)}")
     else:
-        why += "; the code around the call does not show where it was changed"
-    if first.slot.leaf is not None or any(storage_kind == "parameter" for _, storage_kind in owners):
-        fix = (
+        parts.append("the code around the call does not show where it was changed")
+    return "; ".join(parts)
+
+
+def _fix(stale: _Stale) -> str:
+    if stale.parameter:
+        return (
             "Call backward() before the parameter is updated (optimizer.step(), an in-place update), or compute "
             "the loss again after it."
         )
-    elif names or (changed and changed_in_place(changed[0])):
-        it = whose if names else changed_in_place(changed[0])[0]
-        fix = (
+    spelled = changed_in_place(stale.changed[0]) if stale.changed else ()
+    if stale.names or spelled:
+        it = stale.whose if stale.names else spelled[0]
+        return (
             f"Make a new tensor instead of changing this one: {it} = {it} + ... rather than {it}.add_(...) or +=; or change a "
             f"copy, {it} = {it}.clone() before it."
         )
-    else:
-        fix = (
-            "Make a new tensor instead of changing this one, x = x + ... rather than x.add_(...) or x += ...; or change a "
-            "copy, x.clone()."
-        )
-    modified = f", changed in {line(changed[0])}" if changed else ""
-    where = (place(graph, first.node) or "") + modified
-    return Found(
-        f"{whose} was modified in place after it was saved for backward",
-        names,
-        where.lstrip(", "),
-        why,
-        fix,
-        tuple(one.node for one in members),
+    return (
+        "Make a new tensor instead of changing this one, x = x + ... rather than x.add_(...) or x += ...; or change a "
+        "copy, x.clone()."
     )
 
 

@@ -45,6 +45,7 @@ def gradient_not_reset(evidence: Evidence) -> Iterator[Found]:
         ".grad: backward() adds to what is there, so every update repeats the gradients of all earlier steps",
         _reset_fix(evidence, found),
         tuple(leaf.node for leaf in found),
+        source=evidence.backward,
     )
 
 
@@ -83,6 +84,7 @@ def no_update(evidence: Evidence) -> Iterator[Found]:
             "more: what backward() had filled in was reset first",
             f"Call {name}.step() after backward(), and {name}.zero_grad() only after that, or before backward().",
             tuple(leaf.node for leaf in found),
+            source=evidence.backward,
         )
 
 

@@ -9,8 +9,10 @@ from gradviz.analysis.script_lines import own_line
 from gradviz.graph import Graph, SavedTensor, SourceLine
 from gradviz.wording import clip, one_line
 
-SHOWN = 6
+SHOWN = 3
 """Names that a sentence lists before it counts the others."""
+CODE = 70
+"""Characters of a line of code that a sentence quotes."""
 
 
 def line(source: SourceLine | None) -> str:
@@ -19,10 +21,10 @@ def line(source: SourceLine | None) -> str:
         return ""
     if source.package:  # whose `linear.py` it is says more than the folder that it is installed in
         return f"{one_line(source.package)}: {one_line(os.path.basename(source.file))}:{source.line}"
-    return f"{one_line(_short_path(source.file))}:{source.line}"
+    return f"{one_line(short_path(source.file))}:{source.line}"
 
 
-def _short_path(file: str) -> str:
+def short_path(file: str) -> str:
     """The path as the user would type it: relative when the file is below the current folder."""
     try:
         relative = os.path.relpath(file)
@@ -35,7 +37,7 @@ def code(source: SourceLine | None) -> str:
     """``train.py:12 (`loss = net(x)`)``, as much of it as is known."""
     if source is None:
         return "an unknown line"
-    return f"{line(source)} (`{clip(source.text, 70)}`)" if source.text else line(source)
+    return f"{line(source)} (`{clip(source.text, CODE)}`)" if source.text else line(source)
 
 
 def where(graph: Graph, node: int) -> str:
@@ -58,7 +60,7 @@ def title_and_code(graph: Graph, node: int) -> str:
     source = own_line(record)
     if source is None or not source.text:
         return title(graph, node)
-    return f"{record.op} ({line(source)}: `{clip(source.text, 70)}`)"
+    return f"{record.op} ({line(source)}: `{clip(source.text, CODE)}`)"
 
 
 def listed(names: Iterable[str], shown: int = SHOWN) -> str:
