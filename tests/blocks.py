@@ -1,0 +1,53 @@
+"""The fenced blocks of the Markdown pages, read for the tests that run them.
+
+`<!-- not run: WHY -->` above a block says why the tests leave it out. `<!-- code` to `-->` holds Python that a reader can do
+without: it runs with the page's other blocks and gives them what they speak of.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+MADE = ("docs/checks.md",)  # written whole by a program; a test compares it with what that writes
+PAGES = sorted(
+    path
+    for path in (
+        *ROOT.glob("*.md"),
+        *ROOT.glob("samples/*.md"),
+        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.rglob("docs/**/*.md"),
+    )
+    if path.relative_to(ROOT).as_posix() not in MADE
+)
+_BLOCK = re.compile(
+    r"(?:^<!-- not run: (?P<why>[^\n]+) -->\n)?^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```$"
+    r"|^<!-- code\n(?P<hidden>.*?)^-->$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+class Block(NamedTuple):
+    """One block. `language` is "" where the page names none; `line` is that of its first line of text."""
+
+    language: str
+    text: str
+    line: int
+    why_not: str  # the reason not to run it
+
+
+def blocks(page: str) -> list[Block]:
+    """All blocks of a page, hidden ones too.
+
+    >>> blocks("Type:\\n<!-- not run: it installs -->\\n```bash\\npip install x\\n```\\n")
+    [Block(language='bash', text='pip install x\\n', line=4, why_not='it installs')]
+    """
+    found = []
+    for match in _BLOCK.finditer(page):
+        hidden = match["hidden"]
+        text = match["text"] if hidden is None else hidden
+        line = page.count("\n", 0, match.start("text" if hidden is None else "hidden")) + 1
+        found.append(Block("python" if hidden is not None else match["language"], text, line, match["why"] or ""))
+    return found

@@ -1,0 +1,63 @@
+"""The pages: the outputs they show are those of their commands, their pictures and links exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.blocks import PAGES, ROOT
+
+GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_outputs", ROOT / "docs" / "make_outputs.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MAKER = load()
+WITH_OUTPUTS = [path for path in PAGES if MAKER.OUTPUT.search(path.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("path", WITH_OUTPUTS, ids=lambda path: path.stem)
+def test_outputs_are_those_of_the_commands(path: Path) -> None:
+    page = path.read_text(encoding="utf-8")
+    assert MAKER.filled(page) == page, "run: python docs/make_outputs.py"
+
+
+def test_an_output_that_changed_is_written_anew_and_a_part_that_is_gone_is_told() -> None:
+    page = (ROOT / "docs" / "guide" / "1-graph.md").read_text(encoding="utf-8")
+    assert "├─ a" in page and MAKER.filled(page.replace("├─ a", "├─ z")) == page
+    with pytest.raises(ValueError, match="no longer prints"):
+        MAKER.filled("```\n$ gradviz tree samples/add.py\nadd.py: c\n...\n├─ z\n```\n")
+
+
+def test_a_command_that_fails_fills_in_its_error() -> None:
+    assert MAKER.run("gradviz tree samples/nowhere.py").startswith("Error: ")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_and_samples_are_there(path: Path) -> None:
+    page = path.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page) if not link.startswith("https://")]
+    assert [link for link in links if not (path.parent / link).exists()] == []
+    assert [name for name in re.findall(r"samples/[\w/]+\.py", page) if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("path", GUIDE, ids=lambda path: path.stem)
+def test_the_guide_shows_the_pictures_that_it_draws(path: Path) -> None:
+    page = path.read_text(encoding="utf-8")
+    drawn = [ROOT / command.split(" -o ")[1] for command in MAKER.PICTURE.findall(page)]
+    assert drawn == [path.parent / link for link in re.findall(r"\]\(([^)#]+\.svg)\)", page)]
+
+
+def test_every_picture_is_shown() -> None:
+    shown = "".join(path.read_text(encoding="utf-8") for path in GUIDE)
+    assert all(f"(pictures/{picture.name})" in shown for picture in (ROOT / "docs" / "guide" / "pictures").iterdir())
