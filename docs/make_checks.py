@@ -14,7 +14,8 @@ from pathlib import Path
 import torch
 from click.testing import CliRunner
 
-from gradviz.analysis.health.registry import Check, checks, description, example
+from gradviz.analysis.health.pages import SECTIONS, page
+from gradviz.analysis.health.registry import Check, checks
 from gradviz.cli.main import cli
 
 PAGE = Path(__file__).parent / "checks.md"
@@ -29,6 +30,7 @@ disturbed: no hook runs, no `.grad` is written, nothing is freed, and without `-
 
 An *error* makes `backward()` fail, or the gradient useless. A *warning* is a mistake in most cases. A *note* is good to know. The
 exit code is 1 when an error or a warning was found; `--fail-on` says what counts, `--only` and `--ignore` choose checks by id.
+`gradviz check --explain ID` prints a section of this page.
 
 What the findings rest on:
 
@@ -42,7 +44,7 @@ What the findings rest on:
 """
 
 
-def page() -> str:
+def document() -> str:
     """The whole page."""
     every = checks()
     rows = [
@@ -56,10 +58,11 @@ def page() -> str:
 def _section(one: Check) -> str:
     options = ["--only", one.id, *(["--values"] if one.needs_values else [])]
     command = f"gradviz check script.py {' '.join(options)}"
-    text = description(one)
+    text = page(one)
+    rest = "\n\n".join(f"**{title}.** {getattr(text, key)}" for key, title in SECTIONS.items())
     return (
-        f"## `{one.id}`\n\n{one.severity.capitalize()}. {text}\n\n```python\n{example(one)}```\n\n"
-        f"```console\n$ {command}\n{output(example(one), options)}```\n"
+        f"## `{one.id}`\n\n{one.severity.capitalize()}. {text.meaning}\n\n```python\n{text.example}```\n\n"
+        f"```console\n$ {command}\n{output(text.example, options)}```\n\n{rest}\n"
     )
 
 
@@ -85,4 +88,4 @@ def _empty_folder() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PAGE.write_text(document())

@@ -33,6 +33,17 @@ def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
         ctx.exit()
 
 
+def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> None:
+    if id is not None and not ctx.resilient_parsing:
+        from gradviz.analysis.health.pages import page
+        from gradviz.analysis.health.registry import chosen
+        from gradviz.render.check_page import page_lines
+
+        (one,) = chosen([id])
+        click.echo("\n".join(page_lines(page(one))))
+        ctx.exit()
+
+
 @click.command("check", cls=TargetCommand)
 @click.option(
     "--fail-on",
@@ -45,6 +56,14 @@ def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
 @click.option("--ignore", multiple=True, metavar="ID", help="Leave this check out; may be repeated.")
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List every check and stop."
+)
+@click.option(
+    "--explain",
+    metavar="ID",
+    is_eager=True,
+    expose_value=False,
+    callback=_explain,
+    help="Print the page of a check and stop: what it means, an example, what to do, when to ignore it.",
 )
 @click.option(
     "--steps",

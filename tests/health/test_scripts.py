@@ -13,7 +13,8 @@ import torch
 from click.testing import CliRunner
 
 from gradviz.analysis.health.finding import KEYS
-from gradviz.analysis.health.registry import Check, checks, example
+from gradviz.analysis.health.pages import page
+from gradviz.analysis.health.registry import Check, checks
 from gradviz.cli.main import cli
 from tests.health.near_misses import NEAR
 
@@ -41,7 +42,7 @@ def values(one: Check) -> list[str]:
 
 @pytest.mark.parametrize("one", EVERY.values(), ids=list(EVERY))
 def test_the_example_triggers_the_check(one: Check, tmp_path: Path) -> None:
-    found, code = check(written(tmp_path, example(one)), *values(one))
+    found, code = check(written(tmp_path, page(one).example), *values(one))
     mine = [finding for finding in found if finding["id"] == one.id]
     assert mine and mine[0]["severity"] == one.severity
     assert all(tuple(finding)[: len(KEYS)] == KEYS for finding in found)
@@ -117,6 +118,6 @@ def test_unused_parameters_are_grouped_with_a_verdict_each() -> None:
 
 
 def test_a_script_run_twice_in_one_process_is_the_same(tmp_path: Path) -> None:
-    path = written(tmp_path, example(EVERY["unused-parameter"]))
+    path = written(tmp_path, page(EVERY["unused-parameter"]).example)
     assert check(path) == check(path)
     assert "__main__" in sys.modules

@@ -25,6 +25,12 @@ def requires_grad_input(evidence: Evidence) -> Iterator[Found]:
     Backward then computes a gradient for it at every step, and keeps it in `.grad`. That is right for adversarial examples,
     saliency maps and gradient penalties, and a waste otherwise.
 
+    How it is found: Leaves of the graph that are no parameters of a module are listed.
+
+    What to do: Leave out `requires_grad=True` for data. If the tensor is to be trained, make it a `torch.nn.Parameter`.
+
+    When to ignore it: When its gradient is wanted: adversarial examples, saliency maps, gradient penalties.
+
     ```python
     import torch
 
@@ -56,6 +62,12 @@ def tied_parameter(evidence: Evidence) -> Iterator[Found]:
 
     That is how tied embeddings work. It matters when parameters are counted, saved, sharded or given to optimizers in groups.
 
+    How it is found: The names of each parameter are collected from the models.
+
+    What to do: Nothing, when they are tied on purpose. Else give each module a tensor of its own: `copy.deepcopy(module)`.
+
+    When to ignore it: When they are tied on purpose.
+
     ```python
     import torch
 
@@ -85,6 +97,12 @@ def hooks_present(evidence: Evidence) -> Iterator[Found]:
     Listed are hooks on leaves and on other tensors that a variable holds, full backward hooks of modules, and saved tensors
     that are packed by hooks. Hooks on nodes, and those that C++ code such as `DistributedDataParallel` registers, cannot be
     seen from Python.
+
+    How it is found: Leaves, nodes and saved tensors are asked whether they have hooks; none is run.
+
+    What to do: Call `remove()` on the handle of a hook that is not wanted any more.
+
+    When to ignore it: When the hooks are wanted.
 
     ```python
     import torch
@@ -150,6 +168,12 @@ def double_backward(evidence: Evidence) -> Iterator[Found]:
     That is how gradient penalties and Hessians are computed. It keeps the first graph alive and costs a second one; when
     `backward(create_graph=True)` made it, `.grad` and the graph hold each other alive until `.grad` is reset.
 
+    How it is found: The names of the backward functions tell: `ThresholdBackwardBackward0` is the derivative of a derivative.
+
+    What to do: Leave out `create_graph=True` where no gradient of a gradient is needed.
+
+    When to ignore it: When gradients of gradients are wanted.
+
     ```python
     import torch
 
@@ -179,6 +203,12 @@ def deep_graph(evidence: Evidence) -> Iterator[Found]:
 
     Backward handles that. Gradients over so many steps mostly vanish or explode, every step keeps what it saved, and tools that
     follow the graph recursively fail on it. Truncated backpropagation cuts it with `state = state.detach()`.
+
+    How it is found: The longest way from an output to a leaf is counted.
+
+    What to do: Cut the recurrence now and then: `state = state.detach()`.
+
+    When to ignore it: When gradients over the whole length are wanted, and the memory suffices.
 
     ```python
     import torch

@@ -27,6 +27,14 @@ def freed_graph(evidence: Evidence) -> Iterator[Found]:
     backward call that freed them as far as this run saw it, and the edges where the new graph is joined to the old. A graph that is
     freed as a whole, looked at after its own `backward()`, is a note only.
 
+    How it is found: Nodes whose saved tensors are freed are looked for. Edges from newer nodes to those show which tensor
+    carried the old graph along.
+
+    What to do: Detach what is carried from step to step, `state = state.detach()`, or compute in every step what is used in
+    every step. `retain_graph=True` is right only when two backward calls share one forward pass.
+
+    When to ignore it: When the graph is looked at after its `backward()` and not used again: that is a note.
+
     ```python
     import torch
 
@@ -176,6 +184,15 @@ def growing_graph(evidence: Evidence) -> Iterator[Found]:
     were made in an earlier step, and of which there are more each time. Backward calls with no update between them belong to
     one step: several losses of one forward pass share its graph. The graph merely being larger, as with a longer sequence, is
     no sign and not reported.
+
+    How it is found: At each step, the nodes are counted that are older than the step before and still held, by the outputs and
+    by each variable. From the third step on, growth shows.
+
+    What to do: Add `loss.item()` or `loss.detach()` to running totals, cut states with `.detach()`, and update under
+    `torch.no_grad()`.
+
+    When to ignore it: When a few steps are accumulated on purpose and then let go, as in truncated backpropagation over several
+    chunks.
 
     ```python
     import torch

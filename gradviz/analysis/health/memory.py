@@ -23,6 +23,13 @@ def large_saved(evidence: Evidence) -> Iterator[Found]:
     `gradviz saved` lists all of them. Checkpointing that part, a smaller dtype (autocast), or a fused operation that does not keep
     the intermediate result saves it.
 
+    How it is found: The sizes of all storages that saved tensors hold are compared.
+
+    What to do: Run that part under `torch.utils.checkpoint`, in a smaller dtype, or with a fused operation. `gradviz saved
+    --budget` says what is enough.
+
+    When to ignore it: When the memory suffices.
+
     ```python
     import torch
 
@@ -58,6 +65,12 @@ def duplicate_saved(evidence: Evidence) -> Iterator[Found]:
     copy in both places, saves one of them. What is reported is found from the graph: a copying node whose input and output
     are both saved.
 
+    How it is found: A node that copies, and whose input and output are both saved, is looked for in the graph.
+
+    What to do: Make the copy before the first use, or use the copy in both places.
+
+    When to ignore it: When the memory suffices.
+
     ```python
     import torch
 
@@ -77,6 +90,12 @@ def saved_cast(evidence: Evidence) -> Iterator[Found]:
 
     Mixed precision does that wherever an operation that runs in float32 meets one that runs in half precision. Parameters
     exist anyway and are not counted: only their casts take extra memory.
+
+    How it is found: A node that casts, and whose input and output are both saved, is looked for in the graph.
+
+    What to do: Let both operations run in one dtype, where the precision allows it.
+
+    When to ignore it: When the memory suffices: mixed precision does this everywhere.
 
     ```python
     import torch

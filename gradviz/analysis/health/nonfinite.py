@@ -53,6 +53,15 @@ def nonfinite(evidence: Evidence) -> Iterator[Found]:
     of the call before is named. Without `--values`, only the loss is read, and all numbers of the first call whose loss is NaN or
     infinite. With it, the gradients are computed, too; nothing is written.
 
+    How it is found: The loss is read at each call. When it is NaN or infinite, or with `--values`, all tensors that the graph
+    holds are read, in the order of the forward pass, and with `--values` the gradients too.
+
+    What to do: Mend the operation that is named: keep the input of a logarithm, a square root or a division away from zero,
+    mask before the operation that cannot bear it, leave one element of each row unmasked. When an update did it, lower the
+    learning rate or clip gradients.
+
+    When to ignore it: When mixed precision scales the loss: `GradScaler` skips steps whose gradients overflow, and adapts.
+
     ```python
     import torch
 

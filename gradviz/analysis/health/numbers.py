@@ -39,6 +39,14 @@ def vanishing_gradient(evidence: Evidence) -> Iterator[Found]:
     Compared are root mean squares over the parameters of each module, along the depth of the graph. Such modules learn next to
     nothing. Needs `--values`. `--vanishing` sets another threshold.
 
+    How it is found: The gradients are computed without writing `.grad`; root mean squares are compared module by module, from
+    the output backwards.
+
+    What to do: Use activations that do not saturate, normalisation, residual connections, or an initialisation made for the
+    activation.
+
+    When to ignore it: When these modules are meant to hardly move, or begin at zero.
+
     ```python
     import torch
 
@@ -80,6 +88,13 @@ def exploding_gradient(evidence: Evidence) -> Iterator[Found]:
     Compared are root mean squares over the parameters of each module, along the depth of the graph. One step of the optimizer then
     throws these modules far away. Needs `--values`. `--exploding` sets another ratio.
 
+    How it is found: The gradients are computed without writing `.grad`; root mean squares are compared module by module, from
+    the output backwards.
+
+    What to do: Normalise, initialise with smaller weights, or clip with `torch.nn.utils.clip_grad_norm_`.
+
+    When to ignore it: When the loss is scaled by a large factor that is divided out before the update.
+
     ```python
     import torch
 
@@ -120,6 +135,13 @@ def zero_gradient(evidence: Evidence) -> Iterator[Found]:
     Dead ReLUs do that, a mask or a multiplication with zero, and rounding; without any of those on the way it is a note. With a
     layer that begins at zero (LoRA, zero-initialised residuals) it is expected at the first step: a parameter that gets a
     gradient at another of the backward calls is not reported. Needs `--values`.
+
+    How it is found: The gradients are computed without writing `.grad`, and their elements counted that are exactly zero.
+
+    What to do: Look for ReLUs whose inputs are all negative, for masks, for factors of zero, and for two layers in a row that
+    both begin at zero.
+
+    When to ignore it: When a layer begins at zero and the gradient comes with the second step.
 
     ```python
     import torch

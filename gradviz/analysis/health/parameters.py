@@ -26,6 +26,15 @@ def unused_parameter(evidence: Evidence) -> Iterator[Found]:
     at all (unless it is the one given as `model=`), are notes. Only a recording knows what ran: the command line always records,
     `gradviz.check` takes `recording=`.
 
+    How it is found: The parameters of the models among the variables are compared with the leaves of the graph. What a module
+    did is known from the recording.
+
+    What to do: Call the module in `forward()` and use its result in the loss, or remove it. Where the finding names a line that
+    drops the graph, mend that line. Freeze with `requires_grad_(False)` what is not to be trained.
+
+    When to ignore it: When a branch of the model takes turns with another, or the parameter is kept for a later stage of the
+    training.
+
     ```python
     import torch
 
@@ -82,6 +91,14 @@ def none_grad(evidence: Evidence) -> Iterator[Found]:
     For a parameter the reasons are those of `unused-parameter`; one that is in the graph all the same got None from a backward
     function on the way. A tensor that is not a leaf gets a `.grad` only after `retain_grad()`: the finding names the line that
     reads it. Nothing is said when no parameter of a model has a gradient, because `zero_grad()` may have run.
+
+    How it is found: `.grad` of every parameter is read after `backward()`; reads of `.grad` are found in the text of the code
+    around the call.
+
+    What to do: Call `retain_grad()` before `backward()` to read the gradient of a result, or ask `torch.autograd.grad` for it.
+    For a parameter, do what `unused-parameter` says.
+
+    When to ignore it: When the code expects None there and goes on without it.
 
     ```python
     import torch
@@ -149,6 +166,14 @@ def nonleaf_parameter(evidence: Evidence) -> Iterator[Found]:
     the graph of all earlier steps hangs on it. An optimizer keeps the tensors that it was given when it was made; a parameter
     that was replaced since, or a model that was copied, is not among them, and what the optimizer updates then is no part of
     the loss. Nor are parameters that no module lists: layers in a plain Python list, and parameters made in `forward()`.
+
+    How it is found: Leaves of earlier graphs are compared with what their names hold now; tensors of the optimizers with those
+    of the graph, the models and the variables.
+
+    What to do: Update in place under `torch.no_grad()`, or with an optimizer. Make the optimizer after the model is complete.
+    Keep layers in `torch.nn.ModuleList` or `ModuleDict` and tensors in `torch.nn.Parameter`, as attributes set in `__init__()`.
+
+    When to ignore it: When the update is meant to be differentiated, as in an inner loop of meta-learning.
 
     ```python
     import torch

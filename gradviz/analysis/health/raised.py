@@ -184,6 +184,13 @@ def raised_exception(evidence: Evidence) -> Iterator[Found]:
     tensors made in inference mode, and copies of tensors with a graph. The traceback's line is named, or that of the custom
     Function. What another check says more exactly (`no-graph`, `stale-saved`, `freed-graph`) is not said twice.
 
+    How it is found: The message of the exception is compared with those that autograd, optimizers and tensors are known to
+    raise; names and shapes come from the frames of the traceback.
+
+    What to do: What the finding says: the cure differs from message to message.
+
+    When to ignore it: Never: the script has failed.
+
     ```python
     import torch
 

@@ -1,13 +1,12 @@
 """The registry of health checks, and running them.
 
-A check is one function: it takes `Evidence` and yields what it found. Its docstring, with the example in it, is its page in
-the documentation. Adding a check is writing one function with `@check(...)` in one of the family modules.
+A check is one function: it takes `Evidence` and yields what it found. Its docstring is its page (see `pages`). Adding a check
+is writing one function with `@check(...)` in one of the family modules.
 """
 
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -80,10 +79,9 @@ def check(
 
 
 def checks() -> tuple[Check, ...]:
-    """Every check, in the order they are listed."""
-    for family in FAMILIES:
-        importlib.import_module(f"gradviz.analysis.health.{family}")
-    return tuple(_CHECKS.values())
+    """Every check, in the order they are listed, whichever module was imported first."""
+    modules = [importlib.import_module(f"gradviz.analysis.health.{family}").__name__ for family in FAMILIES]
+    return tuple(sorted(_CHECKS.values(), key=lambda one: modules.index(one.function.__module__)))
 
 
 def chosen(only: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Check, ...]:
@@ -132,18 +130,3 @@ def _finding(one: Check, item: Found, evidence: Evidence) -> Finding:
         call=evidence.call,
         code=excerpt(source, item.part, node if source == made else None),
     )
-
-
-def example(one: Check) -> str:
-    """The script in a check's docstring, which triggers it.
-
-    >>> "backward()" in example(checks()[0])
-    True
-    """
-    text = inspect.getdoc(one.function) or ""
-    return text.partition("```python\n")[2].partition("```")[0]
-
-
-def description(one: Check) -> str:
-    """A check's docstring without the example."""
-    return (inspect.getdoc(one.function) or "").partition("```python")[0].strip()

@@ -64,6 +64,15 @@ def no_graph(evidence: Evidence) -> Iterator[Found]:
     output is a leaf, and `backward()` fills nothing but its own `.grad`. A reentrant checkpoint of which no input requires grad, as
     behind a frozen embedding, drops the graph of the parameters inside: the finding says so.
 
+    How it is found: The output has no `grad_fn`. The text of the code around the call is followed upwards from it to the lines
+    that drop a graph; a variable there that still has its graph proves the place.
+
+    What to do: Mend the line that is named: leave out `.detach()`, use torch functions in place of NumPy and Python numbers,
+    `torch.stack` in place of `torch.tensor([...])`, logits in place of argmax, or move the line out of `no_grad()`.
+    `requires_grad_()` on the output, on targets or on data silences the error, and nothing is trained.
+
+    When to ignore it: When the output is a measure that nobody differentiates, beside a loss that has a graph.
+
     ```python
     import torch
 

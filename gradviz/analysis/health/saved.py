@@ -44,6 +44,14 @@ def stale_saved(evidence: Evidence) -> Iterator[Found]:
     at saving and refuses. All such tensors are reported at once: who saved them where, whose they are, and the lines that may
     have changed them. PyTorch does not tell the count at saving, only that it was another one.
 
+    How it is found: The version of each saved tensor is compared with that of the tensor now, as `backward()` does. Lines that
+    changed it come from the nodes that were recorded later, and from the text of the code around the call.
+
+    What to do: Write `x = x + 1` in place of `x += 1`, or `x.add_(1)`. Call every `backward()` before the `optimizer.step()`
+    that changes the weights it needs, or compute the loss again after it.
+
+    When to ignore it: Never: `backward()` will raise. Only a graph through which `backward()` is not called again may stay so.
+
     ```python
     import torch
 

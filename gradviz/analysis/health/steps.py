@@ -22,6 +22,14 @@ def gradient_not_reset(evidence: Evidence) -> Iterator[Found]:
     then nor in between (three calls are needed, see `--steps`). Adding up the gradients of several calls before one update is no
     sign. Whether the gradient of an updated leaf is all zeros is the one thing that is read without `--values`.
 
+    How it is found: Between the backward calls, it is noted which leaves an optimizer or an in-place change has updated, and
+    whether their `.grad` was emptied, replaced or zeroed.
+
+    What to do: Call `optimizer.zero_grad()` once in every step, before `backward()` or after the update. Without an optimizer,
+    set `.grad` to None.
+
+    When to ignore it: When the sum over all steps is meant, as in a hand-made momentum.
+
     ```python
     import torch
 
@@ -56,6 +64,13 @@ def no_update(evidence: Evidence) -> Iterator[Found]:
     Mostly `zero_grad()` stands between `backward()` and `step()`. Reported when this happened to all tensors of an optimizer that
     the last three backward calls reached (see `--steps`), both times. Gradients that are reset with no step at all are no sign:
     code may look at them only, as attacks and saliency maps do.
+
+    How it is found: For each optimizer that takes a step, it is noted whether the tensors it holds have a gradient at that
+    moment.
+
+    What to do: Order the calls: `zero_grad()`, `backward()`, `step()`.
+
+    When to ignore it: When the steps are taken without gradients on purpose.
 
     ```python
     import torch
