@@ -26,6 +26,7 @@ from gradviz.capture.variables import namespaces
 from gradviz.errors import GradvizError, reason_of
 from gradviz.evidence import Evidence, Gradients, LeafGradient
 from gradviz.graph import Graph
+from gradviz.ranks.here import rank
 from gradviz.wording import one_line
 
 
@@ -75,7 +76,7 @@ def check(
         evidence = _with_gradients(
             evidence, subject, model, Gradients(vanishing=vanishing, exploding=exploding), run_custom
         )
-    return _skipped([evidence], run([evidence], only=only, ignore=ignore, values=values))
+    return _completed([evidence], run([evidence], only=only, ignore=ignore, values=values))
 
 
 def check_target(
@@ -131,7 +132,7 @@ def check_target(
         if failure is not None:
             every[-1] = replace(every[-1], raised=raised(failure.error))
         findings = run(every, only=only, ignore=ignore, values=values)
-    findings = _skipped(every, findings)
+    findings = _completed(every, findings)
     if captured.unread:
         findings = replace(findings, skipped=(*findings.skipped, ("later calls", one_line(captured.unread))))
     if failure is not None:
@@ -202,10 +203,12 @@ def _packed(graph: Graph) -> str:
     return ""
 
 
-def _skipped(every: Sequence[Evidence], findings: Findings) -> Findings:
-    """The findings with the reasons why gradients could not be computed."""
+def _completed(every: Sequence[Evidence], findings: Findings) -> Findings:
+    """The findings with the reasons why gradients could not be computed, and the process that found them."""
     problems = dict.fromkeys(
         one.gradients.problem for one in every if one.gradients is not None and one.gradients.problem
     )
     reasons = tuple(("gradients", one_line(problem)) for problem in problems)
-    return replace(findings, skipped=(*findings.skipped, *reasons))
+    here = rank()
+    found = tuple(replace(one, rank=here.number) for one in findings) if here is not None else findings.found
+    return replace(findings, found=found, skipped=(*findings.skipped, *reasons))

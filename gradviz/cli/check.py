@@ -95,12 +95,20 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
     "--html", "page", metavar="FILE.html", help="Write a page, too: the graph with numbered findings that open."
 )
 @click.option("--verbose", is_flag=True, help="List all names, and the checks that ran.")
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "sarif"]),
+    default="text",
+    show_default=True,
+    help="What to print: a report, JSON, or SARIF 2.1.0, which editors and CI show at the lines.",
+)
+@click.option("--json", "form", flag_value="json", help="The same as --format json.")
 @target_argument
 def command(
     source: Source,
     fail_on: str,
-    as_json: bool,
+    form: str,
     verbose: bool,
     page: str | None,
     **options: Any,
@@ -117,18 +125,26 @@ def command(
         found = captured.result
         if page is not None:
             _write_page(found, page)
-        if as_json:
-            stream.write(json.dumps(found.as_data(), indent=2) + "\n")
-        else:
+        if form == "text":
             from gradviz.render.findings import FindingsTable
 
             write_table(stream, FindingsTable(found, verbose), str(rank() or ""))
+        else:
+            stream.write(json.dumps(_data(found, form), indent=2) + "\n")
     if fail_on != "never" and found.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:
             error = captured.failure.error
             click.echo(f"The script then failed: {type(error).__name__}: {text_of(error)}", err=True)
         sys.exit(FOUND)
     captured.raise_failure()
+
+
+def _data(found: Findings, form: str) -> dict[str, Any]:
+    if form == "json":
+        return found.as_data()
+    from gradviz.render.sarif import sarif
+
+    return sarif(found)
 
 
 def _write_page(found: Findings, path: str) -> None:

@@ -47,7 +47,8 @@ def report(found: Findings, width: int = WIDTH, verbose: bool = False) -> Iterat
 
 
 def _finding(finding: Finding, number: int, width: int, verbose: bool) -> Iterator[tuple[str, str]]:
-    head = f"{number}. {finding.severity}: {labels.one_line(finding.summary)}  [{finding.id}]"
+    where = f" on rank {finding.rank}" if finding.rank is not None else ""
+    head = f"{number}. {finding.severity}{where}: {labels.one_line(finding.summary)}  [{finding.id}]"
     for i, line in enumerate(_wrapped(head, width - 3)):
         yield f"{'   ' if i else ''}{line}", finding.severity
     if len(finding.names) > 1 or (finding.names and finding.names[0] not in finding.summary):

@@ -40,13 +40,14 @@ class Finding:
     call: int | None = None  # the backward call that the node ids belong to
     code: Excerpt | None = None
     consequences: tuple[Finding, ...] = ()
+    rank: int | None = None  # the process that found it, where a launcher started several
 
     def as_data(self) -> dict[str, Any]:
         """For JSON. What is unknown is None."""
         data = {key: list(self.names) if key == "names" else getattr(self, key) for key in KEYS}
         for key in Excerpt._fields:
             data["code" if key == "text" else key] = getattr(self.code, key, None)
-        data["call"] = self.call
+        data |= {"call": self.call, "rank": self.rank}
         data["consequences"] = [
             {key: getattr(one, key) for key in ("id", "severity", "summary")} for one in self.consequences
         ]
