@@ -1,0 +1,99 @@
+"""The API reference is made of the docstrings without a warning, and what docstrings and pages refer to is there."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gradviz
+from tests.blocks import PAGES, ROOT
+
+SOURCES = sorted((ROOT / "gradviz").rglob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def maker() -> dict[str, Any]:
+    pytest.importorskip("pdoc", reason="pip install '.[docs]' brings pdoc")
+    return runpy.run_path(str(ROOT / "docs" / "make_reference.py"))
+
+
+def test_the_reference_is_made_without_a_warning(maker: dict[str, Any], tmp_path: Path) -> None:
+    names = [name for name in gradviz.__all__ if name in vars(gradviz)]  # what making it adds is taken away again
+    try:
+        pages = maker["write"](tmp_path)
+    finally:
+        for name in set(gradviz.__all__) - {*names, "__version__"}:
+            vars(gradviz).pop(name, None)
+    assert len(pages) == len(maker["MODULES"]) + 1
+    front = (tmp_path / "gradviz.html").read_text(encoding="utf-8")
+    assert all(f'id="{name}"' in front for name in gradviz.__all__)
+
+
+UNDOCUMENTED = '''"""A module."""
+def told(a, b):
+    """Do.
+
+    Args:
+        a, c: numbers
+    """
+def untold(): ...
+class Told:
+    """A class."""
+    def method(self): ...
+    def _private(self): ...
+'''
+
+
+def test_what_a_reader_would_miss_is_named(
+    maker: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pdoc.doc
+
+    (tmp_path / "undocumented.py").write_text(UNDOCUMENTED)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert sorted(maker["missing"](pdoc.doc.Module(importlib.import_module("undocumented")))) == [
+        "undocumented.Told.method has no docstring",
+        "undocumented.told has no parameter c, which its docstring describes",
+        "undocumented.untold has no docstring",
+    ]
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name leads to something, through modules and then attributes.
+
+    >>> resolves("gradviz.graph.Graph.save"), resolves("gradviz.graph.Graph.safe")
+    (True, False)
+    """
+    words = name.split(".")
+    for end in range(len(words), 0, -1):
+        try:
+            found = importlib.import_module(".".join(words[:end]))
+        except ImportError:
+            continue
+        for word in words[end:]:
+            if not hasattr(found, word) and word not in getattr(found, "__annotations__", {}):
+                return False
+            found = getattr(found, word, None)
+        return True
+    return False
+
+
+def docstrings(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield ast.get_docstring(node) or ""
+
+
+def test_names_in_docstrings_and_pages_lead_somewhere() -> None:
+    texts = {path: "\n".join(docstrings(path)) for path in SOURCES}
+    texts |= {path: path.read_text(encoding="utf-8") for path in PAGES if path.name != "CHANGELOG.md"}
+    named = {(name, path.name) for path, text in texts.items() for name in re.findall(r"`(gradviz(?:\.\w+)+)", text)}
+    assert len(named) > 50
+    assert [f"{name} in {file}" for name, file in sorted(named) if not resolves(name)] == []
