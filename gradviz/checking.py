@@ -27,6 +27,7 @@ from gradviz.errors import GradvizError, reason_of
 from gradviz.evidence import Evidence, Gradients, LeafGradient
 from gradviz.graph import Graph
 from gradviz.ranks.here import rank
+from gradviz.ranks.reading import with_process
 from gradviz.wording import one_line
 
 
@@ -94,10 +95,11 @@ def check_target(
     ignore: Iterable[str] = (),
     run_custom: bool = False,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
+    seen: Callable[[Graph], None] | None = None,
 ) -> Captured[Findings]:
     """The same for a TARGET of the command line, over `steps` backward calls in a row. Raises what `run_target` raises.
 
-    `around` makes a context for whatever is not the user's code.
+    `around` makes a context for whatever is not the user's code. `seen` is given each graph before the script goes on.
     """
     chosen(only, ignore)
     reader = EvidenceReader(values=values)
@@ -111,6 +113,10 @@ def check_target(
         )
         guessed = live.call is None and not target.name
         evidence = replace(reader.read(subject), guessed=guessed, unfinished=guessed and bool(live.notes))
+        if rank() is not None:
+            evidence = replace(evidence, graph=with_process(evidence.graph, live))
+        if seen is not None:
+            seen(evidence.graph)
         return _with_gradients(evidence, subject, None, limits, run_custom) if values else evidence
 
     with reader.leaf_watch.optimizers_watched():

@@ -35,6 +35,9 @@ into a 0-dim tensor."""
 SavedState = Literal["live", "freed", "packed", "modified", "unknown"]
 """State of one saved slot. `packed`: a saved-tensor hook has it. A slot that holds nothing is an attribute that is None."""
 
+MarkKind = Literal["finding", "added", "changed"]
+"""Whether a mark is a finding, or what some of several graphs have alone, or have otherwise."""
+
 GroupKind = Literal["module", "repeat", "alike", "loop", "chain", "more"]
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
@@ -194,6 +197,41 @@ class BackwardStep(NamedTuple):
     measured: bool = True
 
 
+class Call(NamedTuple):
+    """One call of `torch.distributed` that a process made. Not `ended`: the process was still in it when it was last heard of.
+
+    `peer` is the rank that it names: the source of a broadcast, who a message goes to or comes from.
+    """
+
+    op: str  # "all_reduce"
+    source: SourceLine | None = None
+    tensor: TensorInfo | None = None
+    group: tuple[int, ...] = ()  # ranks of the process group; empty for that of all
+    peer: int | None = None
+    ended: bool = True
+
+
+class RankMemory(NamedTuple):
+    """Bytes that one process holds, as sharded there; None where nothing was read."""
+
+    saved: int | None = None  # for backward, each storage once, without parameters and buffers
+    parameters: int | None = None
+    gradients: int | None = None
+    optimizer: int | None = None
+
+
+class Process(NamedTuple):
+    """The process that recorded a graph, when it was one of several."""
+
+    rank: int
+    world: int
+    host: str = ""
+    memory: RankMemory = RankMemory()
+    calls: tuple[Call, ...] = ()
+    parameters: tuple[str, ...] = ()  # names of those that its models hold, in the graph or not
+    wrapped: str = ""  # what shares the work: "DistributedDataParallel", "FSDP2", ...
+
+
 class Mark(NamedTuple):
     """A finding to be drawn: boxes and edges with the number, and a line of words under the picture."""
 
@@ -203,6 +241,7 @@ class Mark(NamedTuple):
     nodes: tuple[int, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()  # consumer and position
     outputs: tuple[str, ...] = ()  # names of outputs that have no node
+    kind: MarkKind = "finding"
 
 
 @dataclass(frozen=True)
@@ -230,6 +269,7 @@ class Graph:
     attribution: Literal["", "recorded", "inferred"] = ""  # where scopes come from
     notes: tuple[str, ...] = ()  # what a reader must know: anything cut, ambiguous or unreadable
     backward: tuple[BackwardStep, ...] = ()  # in the order of execution; empty when nobody measured gradients
+    process: Process | None = None  # which of several processes recorded it
     marks: tuple[Mark, ...] = field(default=(), compare=False, repr=False)  # findings to draw; a graph file keeps none
     original: Graph | None = field(default=None, compare=False, repr=False)  # what a folded graph was folded from
 

@@ -33,6 +33,7 @@ _LISTS: tuple[tuple[str, Record], ...] = (
 )
 _TABLES: tuple[tuple[str, Record], ...] = (("tensors", schema.TENSOR_ROW), ("sources", schema.SOURCE_ROW))
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_PROCESS = ("process", schema.PROCESS)
 _MAY_BE_MISSING = ("backward",)
 _HEAD: dict[str, Codec] = {
     "title": schema.TEXT,
@@ -67,6 +68,8 @@ def dump(graph: Graph) -> Iterator[str]:
     lists = [one for one in lists if one[2] or one[0] not in _MAY_BE_MISSING]
     tables = [(key, record, context.written[key]) for key, record in _TABLES]  # filled by then, so they come last
     for key, record, items in (*lists, *tables):
+        if key == _TABLES[0][0] and graph.process is not None:  # may add to the tables, and nodes come first in them
+            yield f',\n"{_PROCESS[0]}":{encode(_PROCESS[1].write(graph.process, context))}'
         yield f',\n"{key}":['
         before = "\n"
         with Stage("write", key, total=len(items)) as writing:
@@ -146,6 +149,8 @@ def _graph(data: dict[str, Any]) -> Graph:
     found: dict[str, Any] = {key: tuple(_records(key, record, data[key], context)) for key, record in _LISTS}
     for key, codec in _HEAD.items():
         found[key] = _head(key, codec, data, context)
+    if _PROCESS[0] in data:
+        found[_PROCESS[0]] = _head(*_PROCESS, data, context)
     _check_edges(found["edges"])
     _check_leaves(found["leaves"])
     _check_scopes(found["scopes"])

@@ -119,3 +119,29 @@ ROOT = Record(
         "why": TEXT,
     },
 )
+CALL = Record(
+    model.Call,
+    {
+        "op": TEXT,
+        "source": Optional(SOURCE),
+        "tensor": Optional(TENSOR),
+        "group": Many(WHOLE),
+        "peer": Optional(WHOLE),
+        "ended": BOOL,
+    },
+)
+RANK_MEMORY = Record(
+    model.RankMemory, {name: Optional(WHOLE) for name in ("saved", "parameters", "gradients", "optimizer")}
+)
+PROCESS = Record(
+    model.Process,
+    {
+        "rank": WHOLE,
+        "world": WHOLE,
+        "host": TEXT,
+        "memory": RANK_MEMORY,
+        "calls": Many(CALL),
+        "parameters": NAMES,
+        "wrapped": TEXT,
+    },
+)

@@ -20,7 +20,8 @@ MODULES = {
 }
 
 # A package may import from those on lower levels and from itself.
-_LEVELS = {"capture": 1, "analysis": 1, "layout": 1, "render": 2, "page": 3, "cli": 3}
+_LEVELS = {"capture": 1, "analysis": 1, "layout": 1, "render": 2, "page": 3, "cli": 3, "ranks": 3}
+_BELOW = {"gradviz.ranks.here": 0}  # what others ask before there is anything to show
 _TOP = {"api": 3, "checking": 3, "torchviz": 3, "notebook": 3, "__main__": 3}
 _READS_LIVE_OBJECTS = (
     "gradviz.capture",
@@ -42,7 +43,7 @@ def part(module: str) -> str:
 
 
 def level(module: str) -> int:
-    return {**_LEVELS, **_TOP}.get(part(module), 0)
+    return _BELOW.get(module, {**_LEVELS, **_TOP}.get(part(module), 0))
 
 
 def imports(path: Path) -> Iterator[Import]:

@@ -10,7 +10,7 @@ T = TypeVar("T", bound=type)
 
 
 def displayed(table: str) -> Callable[[T], T]:
-    """A class decorator. `table` is what makes the rich table of a result, in `gradviz.render`.
+    """A class decorator. `table` is what makes the rich table of a result: in `gradviz.render`, or with its whole name.
 
     >>> @displayed("saved_table.saved_table")
     ... class Found: ...
@@ -18,9 +18,10 @@ def displayed(table: str) -> Callable[[T], T]:
     True
     """
     module, _, name = table.rpartition(".")
+    module = module if module.startswith("gradviz.") else f"gradviz.render.{module}"
 
     def made(self: Any) -> Any:
-        return getattr(import_module(f"gradviz.render.{module}"), name)(self)
+        return getattr(import_module(module), name)(self)
 
     def text(self: Any) -> str:
         from gradviz.render.plain import plain

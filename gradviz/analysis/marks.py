@@ -45,8 +45,9 @@ def marked(graph: Graph) -> Marked:
         boxes = dict.fromkeys(box_of[i] for i in mark.nodes)
         ends = [
             (box_of[edge.consumer], box_of[edge.producer])
-            for edge in whole.edges
-            if (edge.consumer, edge.position) in set(mark.edges)
+            for consumer, position in mark.edges
+            for edge in whole.inputs(consumer)
+            if edge.position == position
         ]
         for box in boxes:
             nodes[box] = (*nodes.get(box, ()), mark)

@@ -32,7 +32,12 @@ _RUNNING = [
     "target",
     "when_imported",
 ]
-_OURS = frozenset(os.path.join(_HERE, f"{name}.py") for name in _RUNNING)
+_OURS = frozenset(
+    [
+        *(os.path.join(_HERE, f"{name}.py") for name in _RUNNING),
+        os.path.join(os.path.dirname(_HERE), "ranks", "calls.py"),
+    ]
+)
 _IMPORTING = "<frozen importlib"
 
 

@@ -8,6 +8,7 @@ import click
 
 from gradviz.errors import OutputError
 from gradviz.ranks.here import rank
+from gradviz.ranks.part import MERGED, Part
 from gradviz.render.output import refuse_unwritable
 
 _PLACE = "gradviz.destination"  # of a command's context: where it writes, and what stood there before
@@ -16,13 +17,15 @@ _PLACE = "gradviz.destination"  # of a command's context: where it writes, and w
 def destination(path: str, *, asked: bool = True) -> str:
     """The path to write to. Raises OutputError when nothing can be written there.
 
-    Of several ranks each gets its own, which is said where the user `asked` for another.
+    Of several ranks each gets its own, which is said where the user `asked` for another, unless they write one together.
     """
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         raise OutputError(f"cannot write {path!r}: there is no folder {folder!r}. Create it first, or choose another.")
     place, plain = rank(), not os.path.exists(path) or os.path.isfile(path)
-    if place is not None and plain:  # a pipe or a device is everybody's
+    part = click.get_current_context().obj
+    together = isinstance(part, Part) and part.command in MERGED  # then one file is written, for all
+    if place is not None and plain and not together:  # a pipe or a device is everybody's
         own = place.file(path)
         if asked:
             click.echo(f"This is {place}, so it writes {own} and not {path}.", err=True)

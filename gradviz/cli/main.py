@@ -22,6 +22,7 @@ COMMANDS = {
     "flow": "gradviz.cli.flow",
     "paths": "gradviz.cli.paths",
     "diff": "gradviz.cli.diff",
+    "merge": "gradviz.cli.merge",
     "check": "gradviz.cli.check",
     "info": "gradviz.cli.info",
 }

@@ -13,18 +13,35 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from gradviz.errors import OutputError
 
 _STDOUT, _STDERR = 1, 2
 NO_ROOM = {errno.ENOSPC, errno.EIO, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _redirected = False
+_elsewhere: io.TextIOWrapper | None = None  # where results go instead
+
+
+@contextmanager
+def captured_result(buffer: BinaryIO) -> Iterator[None]:
+    """Have what `result_stream` gives in this block written to `buffer`, as UTF-8."""
+    global _elsewhere
+    before, _elsewhere = _elsewhere, io.TextIOWrapper(buffer, "utf-8", newline="\n", write_through=True)
+    try:
+        yield
+    finally:
+        _elsewhere.detach()
+        _elsewhere = before
 
 
 @contextmanager
 def result_stream() -> Iterator[TextIO]:
     """Standard output for gradviz's result alone; until the end of the block everybody else's goes to standard error."""
+    if _elsewhere is not None:
+        with _moved() if sys.stdout is not None and _is_descriptor(sys.stdout) else _replaced():
+            yield _elsewhere
+        return
     if sys.stdout is None:
         raise OutputError("standard output is closed, so there is nowhere to write the result. Give a file with -o.")
     if not _is_descriptor(sys.stdout):

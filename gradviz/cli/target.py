@@ -17,6 +17,9 @@ from gradviz.capture.target_name import Target, parse_module, parse_target
 from gradviz.cli.backward import with_backward
 from gradviz.cli.progress import progress
 from gradviz.errors import TargetError
+from gradviz.ranks.here import rank
+from gradviz.ranks.meeting import meeting
+from gradviz.ranks.part import Given, Part
 
 if TYPE_CHECKING:
     from gradviz.analysis.health.finding import Findings
@@ -30,7 +33,11 @@ ARGUMENTS = "gradviz.arguments"
 
 
 class TargetCommand(click.Command):
-    """A command whose line may end in `-- ARGUMENTS OF THE SCRIPT`, which click must not read."""
+    """A command whose line may end in `-- ARGUMENTS OF THE SCRIPT`, which click must not read, and that several ranks may run."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.params += _rank_options()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ours = args
@@ -39,8 +46,38 @@ class TargetCommand(click.Command):
             ours, ctx.meta[ARGUMENTS] = args[:end], tuple(args[end + 1 :])
         return super().parse_args(ctx, ours)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Where a launcher started several processes of it, they report together unless told otherwise."""
+        ranks, wait = ctx.params.pop("ranks"), ctx.params.pop("ranks_wait")
+        place = meeting() if ranks == "merged" else None
+        if place is None:
+            return super().invoke(ctx)
+        from gradviz.ranks.taking_part import take_part
+
+        return ctx.exit(take_part(place, ctx, super().invoke, wait))
+
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SCRIPT]"]
+
+
+def _rank_options() -> list[click.Option]:
+    return [
+        click.Option(
+            ["--ranks"],
+            type=click.Choice(["merged", "each"]),
+            default="merged",
+            show_default=True,
+            help="Under torchrun: one report for all ranks of this machine, or one for each.",
+        ),
+        click.Option(
+            ["--ranks-wait"],
+            type=click.FloatRange(min=0),
+            default=10.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="Under torchrun: how long a rank may wait in a call of torch.distributed that no other will join.",
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +96,21 @@ class Source:
 
         With `backward` the graph knows its gradients and the order of backward, unless it was saved without them.
         """
+        given = _object()
+        if isinstance(given, Given):
+            return given.captured(self.target)
         if self.target.kind != "graph":
             from gradviz.capture.target import read_graph
 
-            return self.read(partial(with_backward, run_custom=self.run_custom) if backward else read_graph)
+            read = partial(with_backward, run_custom=self.run_custom) if backward else read_graph
+            if rank() is not None:
+                from gradviz.ranks.reading import in_process
+
+                read = partial(in_process, read)
+            captured = self.read(read)
+            if isinstance(given, Part):
+                given.graph(captured)
+            return captured
         from gradviz.capture.target import Captured
 
         self._refuse_script_options()
@@ -91,21 +139,28 @@ class Source:
 
     def findings(self, **options: Any) -> Captured[Findings]:
         """Run the script and check its graphs. Options: `gradviz.checking.check_target`."""
+        given = _object()
+        if isinstance(given, Given):
+            return given.checked(self.target)
         from gradviz.checking import check_target
 
         if self.target.kind == "graph":
             raise TargetError(
                 f"{self.target.place!r} is a saved graph, and checks read live tensors, models and optimizers: give the script."
             )
-        return check_target(
+        captured = check_target(
             self.target,
             self.arguments,
             at=self.at,
             keep_going=self.keep_going,
             record=self.record,
             around=reading,
+            seen=given.seen if isinstance(given, Part) else None,
             **options,
         )
+        if isinstance(given, Part):
+            given.findings(captured)
+        return captured
 
     def _refuse_script_options(self) -> None:
         for given, what in (
@@ -115,6 +170,13 @@ class Source:
         ):
             if given:
                 raise TargetError(f"{self.target.place!r} is a saved graph, which runs no script: leave out {what}.")
+
+
+def _object() -> Part | Given | None:
+    """What the command takes part in, or shows, where several ranks run it."""
+    context = click.get_current_context(silent=True)
+    found: Part | Given | None = context.obj if context is not None else None
+    return found
 
 
 def reading() -> AbstractContextManager[object]:

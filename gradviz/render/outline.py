@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
 from gradviz.analysis import outline
 from gradviz.analysis.join import titled
+from gradviz.analysis.marks import marked
 from gradviz.analysis.outline import OutlineRow
 from gradviz.analysis.script_lines import Lines, op_line, telling_lines
-from gradviz.graph import Graph
+from gradviz.graph import Graph, Mark
 from gradviz.render import labels
 from gradviz.render.metrics import cells, shorten
 from gradviz.render.options import Options
@@ -68,7 +69,11 @@ def table(graph: Graph, options: Options, limit: int = 0) -> Table:
     columns = [COLUMNS[name] for name in options.columns or (FOR_LINES if by_line else FOR_MODULES)]
     kept = list(islice(found, limit or None))
     left = sum(1 for _ in found)
-    rows = [(("  " * row.depth) + title(graph, row), *(column.text(row) for column in columns)) for row in kept]
+    badges = marked(graph).nodes
+    rows = [
+        (("  " * row.depth) + title(graph, row) + _badge(row, badges), *(column.text(row) for column in columns))
+        for row in kept
+    ]
     notes = [f"{labels.more(left)} rows (max_rows=0 shows all)"] if left else []
     if lines.note:
         notes.append(lines.note)
@@ -84,6 +89,12 @@ def table(graph: Graph, options: Options, limit: int = 0) -> Table:
         tuple(notes),
         tuple(row.node is None for row in kept),
     )
+
+
+def _badge(row: OutlineRow, badges: Mapping[int, tuple[Mark, ...]]) -> str:
+    """What marks a backward function, in brackets."""
+    words = labels.mark_words(badges.get(row.node.id, ())) if row.node is not None else ()
+    return "".join(f"  [{word}]" for word in words)
 
 
 def outline_by(graph: Graph, options: Options) -> str:

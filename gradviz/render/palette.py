@@ -37,6 +37,8 @@ MEANING: dict[BoxKind, str] = {
     "stale": "saved tensor that backward() can no longer use",
     "output": "output",
     "base": "base of a view, on a dotted line",
+    "added": "only some ranks have it",
+    "changed": "differs by rank",
 }
 """What the legend says, in the order it says it."""
 

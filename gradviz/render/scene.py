@@ -207,7 +207,12 @@ class _Drafter:
 
     def _kind(self, node: Node) -> BoxKind:
         step = self.heat.step(node.id) if self.heat is not None else self._norm_step(node.id)
-        return HEAT[step - 1] if step else "group" if node.group else "op"
+        return HEAT[step - 1] if step else self._unlike(node.id) or ("group" if node.group else "op")
+
+    def _unlike(self, node: int) -> BoxKind | None:
+        """How a node differs between the graphs that were merged into this one."""
+        kinds = {mark.kind for mark in self.marked.nodes.get(node, ())}
+        return "added" if "added" in kinds else "changed" if "changed" in kinds else None
 
     def _norm_step(self, node: int) -> int:
         return self.arrivals.step(node) if self.arrivals is not None and self.options.color == "grad" else 0
@@ -225,7 +230,8 @@ class _Drafter:
         step = self._norm_step(leaf.node)
         lines = (*box_text.leaf_lines(leaf, uses, self._path(scope)), *self._told(self.graph.nodes[leaf.node]))
         lines = self._with_arrival(lines, leaf.node)
-        return self._add(HEAT[step - 1] if step else "leaf", lines, leaf.node, leaf, flags, scope)
+        kind: BoxKind = HEAT[step - 1] if step else self._unlike(leaf.node) or "leaf"
+        return self._add(kind, lines, leaf.node, leaf, flags, scope)
 
     def _flags(self, node: Node) -> tuple[str, ...]:
         broken = (*self._not_finite(node.id), *labels.mark_words(self.marked.nodes.get(node.id, ())))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from gradviz.analysis.heat import heat
+from gradviz.analysis.marks import marked
 from gradviz.graph import Graph, Node, Root
 from gradviz.render import box_text, labels
 from gradviz.render.footer import is_all_freed
@@ -57,6 +58,7 @@ class TreeRows:
         self.shape = TreeShape(graph, leaves=options.leaves != "hidden")
         self.several = {edge.producer for edge in graph.edges if edge.output}
         self.all_freed = is_all_freed(graph)
+        self.marked = marked(graph)
         self.held = heat(graph).nbytes if options.color == "memory" else ()
 
     def __iter__(self) -> Iterator[Row]:
@@ -149,6 +151,7 @@ class TreeRows:
             for flag, words in labels.flag_words(self.graph, node).items()
             if not (flag == "freed" and self.all_freed)
         ]
+        parts += [("flag", f"[{words}]") for words in labels.mark_words(self.marked.nodes.get(step.node, ()))]
         if step.node in self.shape.referenced:
             parts.append(("id", f"#{step.node}"))
         return tuple(parts)

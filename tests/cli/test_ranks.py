@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Gradviz
-from tests.cli.scripts import TRAINING, python, script
+from tests.cli.scripts import TRAINING, script
 
 
 @pytest.fixture
@@ -52,31 +51,3 @@ def test_a_process_that_is_alone(
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", world)
     assert gradviz("render", script(tmp_path, TRAINING)).stdout == "script.svg\n"
-
-
-@pytest.mark.slow
-def test_two_ranks_of_torchrun(tmp_path: Path) -> None:
-    """A script with a process group cannot run twice in one process either, so `diff` reads both calls in one run."""
-    script(
-        tmp_path,
-        """
-        import torch
-        import torch.distributed as distributed
-
-        def main():
-            distributed.init_process_group("gloo")
-            net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
-            for step in range(2):
-                loss = net(torch.ones(3, 4)).pow(2).mean()
-                loss.backward()
-            distributed.destroy_process_group()
-
-        if __name__ == "__main__":
-            main()
-        """,
-    )
-    start = ("-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-addr", "127.0.0.1", "--standalone")
-    done = python(*start, "-m", "gradviz", "diff", "script.py", "--at", 1, "--at", 2, "-o", "net.svg", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert {path.name for path in tmp_path.glob("*.svg")} == {"net.rank0.svg", "net.rank1.svg"}
-    assert sorted(re.findall(r"before: script\.py, rank (\d) of 2: loss\.backward\(\)", done.stdout)) == ["0", "1"]

@@ -1,0 +1,181 @@
+"""Notes every call of `torch.distributed` that a process makes, and where it stands while it is in one.
+
+The notes go to a file at once, so that they tell where a process was that hangs or was killed. Starts no communication and
+changes none; everything replaced is put back.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+from gradviz.capture.when_imported import when_imported
+
+MOST = 20_000  # calls noted of one process; what comes later is counted
+_NAMES = """all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_gather_single all_reduce
+all_reduce_coalesced all_to_all all_to_all_single barrier batch_isend_irecv broadcast broadcast_object_list
+destroy_process_group gather gather_object init_process_group irecv isend monitored_barrier new_group recv
+recv_object_list reduce reduce_scatter reduce_scatter_single reduce_scatter_tensor scatter scatter_object_list send
+send_object_list"""
+_FUNCTIONAL = """all_gather_tensor all_gather_tensor_autograd all_reduce all_reduce_coalesced all_to_all_single
+all_to_all_single_autograd broadcast reduce_scatter_tensor reduce_scatter_tensor_autograd"""
+_HOMES = (
+    ("torch", ("torch.distributed", "torch.distributed.distributed_c10d"), _NAMES),
+    (
+        "torch.distributed._functional_collectives",
+        ("torch.distributed._functional_collectives",),
+        _FUNCTIONAL,
+    ),
+    ("torch", ("torch.autograd", "torch.autograd.graph"), "_engine_run_backward"),
+)
+_WORDS = {"_engine_run_backward": "backward"}
+_TENSORS = ("tensor", "input_tensor", "input", "output_tensor", "self", "output", "tensor_list", "input_list")
+_PEERS = ("src", "dst", "group_src", "group_dst")
+
+
+@contextmanager
+def recorded_calls(path: str) -> Iterator[None]:
+    """Note the calls of the block in a file, one record a line: one where a call begins, one where it ends."""
+    notes = _Notes(path)
+    undo: list[Callable[[], None]] = []
+    with ExitStack() as stack:
+        stack.callback(notes.close)
+        stack.callback(lambda: [action() for action in reversed(undo)])
+        for module, homes, names in _HOMES:
+            replace = functools.partial(_replace, notes, homes, names, undo)
+            stack.enter_context(when_imported(module, replace))
+        yield
+
+
+def _replace(notes: _Notes, homes: tuple[str, ...], names: str, undo: list[Callable[[], None]]) -> None:
+    """Put a function that notes in the place of each of these. What this torch lacks is left out."""
+    for name in names.split():
+        places = [sys.modules[home] for home in homes if hasattr(sys.modules.get(home), name)]
+        if places:
+            original = getattr(places[-1], name)
+            noting = _noting(notes, _WORDS.get(name, name), original)
+            for place in places:
+                if getattr(place, name) is original:
+                    setattr(place, name, noting)
+                    undo.append(functools.partial(setattr, place, name, original))
+
+
+def _noting(notes: _Notes, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def noting(*arguments: Any, **options: Any) -> Any:
+        if sys.modules["torch"].compiler.is_compiling() or not notes.begin(name, sys._getframe(1), arguments, options):
+            return original(*arguments, **options)
+        try:
+            return original(*arguments, **options)
+        finally:
+            notes.end()
+
+    return noting
+
+
+class _Notes:
+    """The file. Calls that one of these functions makes of another are a part of it and not noted."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_TRUNC, 0o600)
+        self._process = os.getpid()
+        self._inside = threading.local()
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def begin(self, name: str, frame: FrameType, arguments: Any, options: Any) -> bool:
+        """Note that a call begins. False when it is part of another, or of a process that was forked off."""
+        if getattr(self._inside, "call", 0) or self._file < 0 or os.getpid() != self._process:
+            return False
+        with self._lock:
+            self._count += 1
+            number = self._count
+        self._inside.call = number
+        told: dict[str, Any] = {"begin": number, "op": name}
+        if number <= MOST:
+            with suppress(Exception):  # a note is never worth an error in the user's program
+                told |= _facts(name, frame, arguments, options)
+        self._write(told)
+        return True
+
+    def end(self) -> None:
+        """Note that the call of this thread has ended."""
+        number, self._inside.call = self._inside.call, 0
+        self._write({"end": number})
+
+    def close(self) -> None:
+        """Note nothing more."""
+        file, self._file = self._file, -1
+        os.close(file)
+
+    def _write(self, told: dict[str, Any]) -> None:
+        with suppress(OSError):
+            os.write(self._file, (json.dumps(told, separators=(",", ":")) + "\n").encode())
+
+
+def _facts(name: str, frame: FrameType, arguments: Any, options: Any) -> dict[str, Any]:
+    """The line of the user's that led here, the first tensor, the group and the rank that it names."""
+    import torch
+
+    told: dict[str, Any] = {}
+    line = _users_line(frame)
+    if line is not None:
+        told["source"] = line
+    if name == "backward":
+        return told
+    values = [*arguments, *(options[key] for key in _TENSORS if key in options)]
+    tensor = next((one for one in map(_tensor, values) if one is not None), None)
+    if tensor is not None:
+        told["tensor"] = [list(tensor.shape), str(tensor.dtype).removeprefix("torch."), str(tensor.device)]
+    group = options.get("group")
+    group = group if group is not None else next((one for one in arguments if _is_group(one)), None)
+    if group is not None and _is_group(group):
+        ranks = torch.distributed.get_process_group_ranks(group)
+        told["group"] = ranks if len(ranks) < torch.distributed.get_world_size() else []
+    told |= _peer(name, arguments, options)
+    return told
+
+
+def _tensor(value: Any) -> Any:
+    import torch
+
+    while isinstance(value, (list, tuple)) and value:
+        value = value[0]
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def _is_group(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.distributed.ProcessGroup)
+
+
+def _peer(name: str, arguments: Any, options: Any) -> dict[str, int]:
+    for key in _PEERS:
+        if isinstance(options.get(key), int):
+            return {"peer": options[key]}
+    if name in ("broadcast", "reduce", "send", "recv", "isend", "irecv") and len(arguments) > 1:
+        return {"peer": arguments[1]} if isinstance(arguments[1], int) else {}
+    return {}
+
+
+def _users_line(frame: FrameType | None) -> list[Any] | None:
+    from gradviz.capture.frames import is_library
+    from gradviz.capture.packages import code_line, package_of, with_text
+
+    nearest = None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not is_library(file):
+            if not package_of(file):
+                return list(with_text(code_line(frame.f_code, frame.f_lineno)))
+            nearest = nearest or list(with_text(code_line(frame.f_code, frame.f_lineno)))
+        frame = frame.f_back
+    return nearest

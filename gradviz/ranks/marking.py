@@ -1,0 +1,81 @@
+"""Marks what only some ranks have in the merged graph, so that every renderer draws it. Knows no renderer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gradviz.graph import Edge, Graph, Mark, MarkKind
+from gradviz.ranks.rank_diff import Varying
+from gradviz.ranks.words import named
+from gradviz.wording import one_line, plural
+
+MOST = 40  # marks; what is left is in the last one
+
+
+def place_of(graph: Graph, node: int) -> str:
+    """Module and line of a node, "" where nothing was recorded."""
+    record = graph.nodes[node]
+    line = record.script_line or record.source
+    path = graph.scopes[record.scope].path if record.scope is not None else ""
+    words = [path, f"{line.file.replace(chr(92), '/').rpartition('/')[2]}:{line.line}" if line is not None else ""]
+    return one_line(", ".join(filter(None, words)))
+
+
+def title_of(graph: Graph, node: int) -> str:
+    """A leaf's name, else the op."""
+    leaf = graph.leaf_of.get(node)
+    return one_line(leaf.names[0] if leaf is not None and leaf.names else graph.nodes[node].op)
+
+
+def marks(
+    graph: Graph,
+    having: Sequence[tuple[int, ...]],
+    varying: Iterable[Varying],
+    some_edges: Iterable[tuple[Edge, tuple[int, ...]]],
+    ranks: tuple[int, ...],
+) -> tuple[Mark, ...]:
+    """One mark for all that the same ranks have alone at one place, then one for each place that differs."""
+    alone: dict[tuple[tuple[int, ...], str], list[int]] = {}
+    for node, own in enumerate(having):
+        if len(own) < len(ranks):
+            alone.setdefault((own, "" if node in graph.leaf_of else place_of(graph, node)), []).append(node)
+    links: dict[tuple[int, ...], list[Edge]] = {}
+    for edge, own in some_edges:
+        links.setdefault(own, []).append(edge)
+    differing: dict[tuple[tuple[tuple[int, ...], ...], str], list[Varying]] = {}
+    for one in varying:
+        key = tuple(own for own, _ in one.ways), "" if one.node in graph.leaf_of else place_of(graph, one.node)
+        differing.setdefault(key, []).append(one)
+    found = [
+        *(_alone(graph, own, where, nodes, links.pop(own, ())) for (own, where), nodes in alone.items()),
+        *(_mark("added", f"{named(own)} only", _edges(edges), (), edges) for own, edges in links.items()),
+        *(_differing(graph, where, items) for (_, where), items in differing.items()),
+    ]
+    if len(found) > MOST:
+        rest = found[MOST - 1 :]
+        nodes = tuple(node for mark in rest for node in mark.nodes)
+        found[MOST - 1 :] = [Mark(0, "by rank", f"{plural(len(rest), 'place')} more", nodes, kind="changed")]
+    return tuple(mark._replace(number=number) for number, mark in enumerate(found, 1))
+
+
+def _alone(graph: Graph, own: tuple[int, ...], where: str, nodes: Sequence[int], edges: Sequence[Edge]) -> Mark:
+    names = list(dict.fromkeys(title_of(graph, node) for node in nodes))
+    what = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    words = f"{named(own)}: {where}: {what}" if where else f"{named(own)}: {what}"
+    return _mark("added", f"{named(own)} only", words, nodes, edges)
+
+
+def _differing(graph: Graph, where: str, items: Sequence[Varying]) -> Mark:
+    first = items[0]
+    ways = "; ".join(f"{named(own)}: {', '.join(words)}" for own, words in first.ways)
+    more = f", and {plural(len(items) - 1, 'node')} more there" if len(items) > 1 else ""
+    words = f"{where + ': ' if where else ''}{title_of(graph, first.node)}: {ways}{more}"
+    return _mark("changed", "differs by rank", words, [one.node for one in items], ())
+
+
+def _edges(edges: Sequence[Edge]) -> str:
+    return f"{plural(len(edges), 'edge')} between functions that others have, too"
+
+
+def _mark(kind: MarkKind, id: str, words: str, nodes: Sequence[int], edges: Iterable[Edge]) -> Mark:
+    return Mark(0, id, words, tuple(nodes), tuple((edge.consumer, edge.position) for edge in edges), kind=kind)

@@ -1,0 +1,289 @@
+"""Merges the graphs of several ranks into one, a rank at a time: time grows with the nodes of all, memory with those that differ.
+
+Ops are matched in the order of the forward pass by where they stand, leaves by name. Knows nothing of torch and of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+
+from gradviz.analysis.alignment import align
+from gradviz.errors import GraphFileError
+from gradviz.graph import Edge, Graph, Scope
+from gradviz.ranks.marking import marks
+from gradviz.ranks.rank_diff import RankDiff, Varying
+from gradviz.ranks.view import Ends, View, in_words, of_graph
+from gradviz.ranks.words import named
+
+
+def merge(graphs: Iterable[Graph] | Mapping[int, Graph]) -> RankDiff:
+    """What the graphs of several ranks have in common, and what some have alone.
+
+    The rank is the key of a mapping, else the one that the graph knows of itself (`Graph.process`), else its place. Raises
+    GraphFileError for two graphs of one rank, and for none at all.
+
+    >>> from gradviz.graph import Edge, Graph, Node
+    >>> both = (Node(0, "SumBackward0"), Node(1, "ExpBackward0"))
+    >>> found = merge([Graph(both, (Edge(0, 1, 0, 0),)), Graph(both[:1])])
+    >>> found.shared, dict(found.only), found.groups
+    ((0,), {0: (1,), 1: ()}, ((0,), (1,)))
+    """
+    items = graphs.items() if isinstance(graphs, Mapping) else ((None, graph) for graph in graphs)
+    merging = Merging()
+    for place, (key, graph) in enumerate(items):
+        own = graph.process.rank if graph.process is not None else place
+        merging.add(own if key is None else key, of_graph(graph))
+    return merging.result()
+
+
+class Merging:
+    """The merged graph while ranks are added to it.
+
+    Ranks known to be equal are one class, and a set of classes is a number with a bit for each, so that sets cost nothing. Nodes
+    of the first graph keep their ids.
+    """
+
+    def __init__(self) -> None:
+        self._classes: list[list[int]] = []
+        self._views: dict[int, View] = {}  # first view of each class of which a node was taken, by its bit
+        self._origin: list[tuple[int, int]] = []  # class and node
+        self._having: list[int] = []
+        self._place: list[Hashable] = []
+        self._facts: list[Hashable] = []
+        self._other: dict[int, dict[Hashable, int]] = {}  # node -> facts unlike those of the first, and who has them
+        self._order: list[int] = []  # ops in the order of the forward pass
+        self._leaf_named: dict[str, int] = {}
+        self._leaf_unnamed: dict[Hashable, list[int]] = {}
+        self._edges: dict[Ends, int] = {}
+        self._entered: dict[int, View] = {}
+
+    def add(self, rank: int, view: View) -> None:
+        """One rank more. Raises GraphFileError when it is there already."""
+        self._enter(rank, view)
+        self._classes.append([rank])
+        number = len(self._classes) - 1
+        merged: Mapping[int, int] = self._begin(view) if number == 0 else self._match(number, view)
+        bit = 1 << number
+        for consumer, producer, output, position in view.edges:
+            ends = merged[consumer], merged[producer], output, position
+            self._edges[ends] = self._edges.get(ends, 0) | bit
+
+    def add_equal(self, rank: int, like: int, view: View) -> None:
+        """One rank more, whose graph is known to equal that of rank `like`: of its view nodes and edges are not read."""
+        self._enter(rank, view)
+        next(ranks for ranks in self._classes if like in ranks).append(rank)
+
+    def _enter(self, rank: int, view: View) -> None:
+        if rank in self._entered:
+            raise GraphFileError(f"there are two graphs of rank {rank}: give each rank's file once.")
+        self._entered[rank] = view.without_nodes()
+
+    # -- matching ------------------------------------------------------------------------------------------------------
+
+    def _match(self, number: int, view: View) -> dict[int, int]:
+        merged = self._ops(number, view)
+        self._leaves(number, view, merged)
+        return merged
+
+    def _begin(self, view: View) -> dict[int, int]:
+        count = len(view.ops) + len(view.leaves)
+        self._views[0] = view
+        self._origin = [(0, node) for node in range(count)]
+        self._having = [1] * count
+        self._place, self._facts = [None] * count, [None] * count
+        for node in view.ops:
+            self._place[node], self._facts[node] = view.place[node], view.facts[node]
+        self._order = list(view.ops)
+        for leaf in view.leaves:
+            self._name_leaf(leaf.node, leaf.names, leaf.facts)
+        return {node: node for node in range(count)}
+
+    def _ops(self, number: int, view: View) -> dict[int, int]:
+        """The merged node of every op of a view. What is new takes its place among the others."""
+        before, after = self._order, view.ops
+        places = [self._place[node] for node in before], [view.place[node] for node in after]
+        pairs: Sequence[tuple[int, int]]
+        if places[0] == places[1]:
+            pairs = [(i, i) for i in range(len(before))]
+        else:
+            pairs = align(*([side, [_without_line(place) for place in side]] for side in places))
+        merged: dict[int, int] = {}
+        order: list[int] = []
+        i = j = 0
+        for to_i, to_j in [*pairs, (len(before), len(after))]:
+            order += before[i:to_i]
+            for node in after[j:to_j]:
+                merged[node] = self._new(number, view, node, view.place[node], view.facts[node])
+                order.append(merged[node])
+            i, j = to_i + 1, to_j + 1
+            if to_i < len(before):
+                order.append(before[to_i])
+                merged[after[to_j]] = before[to_i]
+                self._met(number, before[to_i], view.facts[after[to_j]])
+        self._order = order
+        return merged
+
+    def _leaves(self, number: int, view: View, merged: dict[int, int]) -> None:
+        used: dict[Hashable, int] = {}
+        taken: set[int] = set()
+        for leaf in view.leaves:
+            known = next((self._leaf_named[name] for name in leaf.names if name in self._leaf_named), None)
+            if not leaf.names:
+                alike = self._leaf_unnamed.get(leaf.facts, [])
+                place = used[leaf.facts] = used.get(leaf.facts, -1) + 1
+                known = alike[place] if place < len(alike) else None
+            if known is None or known in taken:
+                known = self._new(number, view, leaf.node, None, leaf.facts)
+                self._name_leaf(known, leaf.names, leaf.facts)
+            else:
+                self._met(number, known, leaf.facts)
+            taken.add(known)
+            merged[leaf.node] = known
+
+    def _name_leaf(self, node: int, names: tuple[str, ...], facts: Hashable) -> None:
+        self._facts[node] = facts
+        for name in names:
+            self._leaf_named.setdefault(name, node)
+        if not names:
+            self._leaf_unnamed.setdefault(facts, []).append(node)
+
+    def _new(self, number: int, view: View, node: int, place: Hashable, facts: Hashable) -> int:
+        self._views.setdefault(number, view)
+        self._origin.append((number, node))
+        self._having.append(1 << number)
+        self._place.append(place)
+        self._facts.append(facts)
+        return len(self._origin) - 1
+
+    def _met(self, number: int, node: int, facts: Hashable) -> None:
+        self._having[node] |= 1 << number
+        if facts != self._facts[node]:
+            ways = self._other.setdefault(node, {})
+            ways[facts] = ways.get(facts, 0) | 1 << number
+
+    # -- the result ----------------------------------------------------------------------------------------------------
+
+    def result(self) -> RankDiff:
+        """Everything that was added. Raises GraphFileError when that was nothing."""
+        if not self._classes:
+            raise GraphFileError("there is no graph to merge: give the graph files of the ranks.")
+
+        @cache
+        def ranks(bits: int) -> tuple[int, ...]:
+            return tuple(sorted(rank for i, some in enumerate(self._classes) if bits >> i & 1 for rank in some))
+
+        everyone = (1 << len(self._classes)) - 1
+        edges, places = self._numbered_edges()
+        some = tuple(
+            (Edge(ends[0], ends[1], ends[2], places[ends]), ranks(bits))
+            for ends, bits in self._edges.items()
+            if bits != self._having[ends[0]] & self._having[ends[1]]
+        )
+        varying = tuple(self._varying(node, ways, ranks) for node, ways in sorted(self._other.items()))
+        having = [ranks(bits) for bits in self._having]
+        graph = self._graph(edges, ranks(everyone))
+        processes = {rank: view.process for rank, view in sorted(self._entered.items()) if view.process is not None}
+        graph = replace(graph, marks=marks(graph, having, varying, some, ranks(everyone)))
+        return RankDiff(
+            graph,
+            ranks(everyone),
+            having,
+            self._groups(everyone),
+            varying,
+            some,
+            {rank: view.saved for rank, view in sorted(self._entered.items())},
+            processes,
+            max((one.world for one in processes.values()), default=0),
+        )
+
+    def _varying(self, node: int, others: Mapping[Hashable, int], ranks: Callable[[int], tuple[int, ...]]) -> Varying:
+        first = self._having[node]
+        for bits in others.values():
+            first &= ~bits
+        ways = [(self._facts[node], first), *others.items()]
+        words = in_words([facts for facts, _ in ways])
+        return Varying(node, tuple((ranks(bits), said) for (_, bits), said in zip(ways, words)))
+
+    def _groups(self, everyone: int) -> tuple[tuple[int, ...], ...]:
+        """Classes that no node, fact or edge tells apart are one group."""
+        sets = {*self._having, *self._edges.values()}
+        for ways in self._other.values():
+            sets.update(ways.values())
+        telling = sorted(sets - {everyone})
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for i, ranks in enumerate(self._classes):
+            groups.setdefault(tuple(bits >> i & 1 for bits in telling), []).extend(ranks)
+        return tuple(sorted(tuple(sorted(group)) for group in groups.values()))
+
+    def _numbered_edges(self) -> tuple[tuple[Edge, ...], dict[Ends, int]]:
+        """Edges by consumer and position. Where ranks disagree on a position, the later ones get one behind all others."""
+        taken: dict[int, set[int]] = {}
+        clash: list[Ends] = []
+        places: dict[Ends, int] = {}
+        for ends in self._edges:
+            used = taken.setdefault(ends[0], set())
+            if ends[3] in used:
+                clash.append(ends)
+            else:
+                used.add(ends[3])
+                places[ends] = ends[3]
+        for ends in clash:
+            places[ends] = max(taken[ends[0]]) + 1
+            taken[ends[0]].add(places[ends])
+        edges = [Edge(ends[0], ends[1], ends[2], place) for ends, place in places.items()]
+        return tuple(sorted(edges, key=lambda edge: (edge.consumer, edge.position))), places
+
+    def _graph(self, edges: tuple[Edge, ...], ranks: tuple[int, ...]) -> Graph:
+        """One graph of all nodes. What is not the first rank's has no saved tensors: its storages are of another graph."""
+        graphs = {number: view.graph() for number, view in self._views.items()}
+        first = graphs[0]
+        scopes = list(first.scopes)
+        known = {(scope.path, scope.call): i for i, scope in reversed(list(enumerate(scopes)))}
+        nodes, leaves = list(first.nodes), list(first.leaves)
+        for new, (number, node) in enumerate(self._origin[len(first.nodes) :], len(first.nodes)):
+            graph = graphs[number]
+            record = graph.nodes[node]
+            scope = None if record.scope is None else _scope(graph.scopes, record.scope, scopes, known)
+            nodes.append(record._replace(id=new, scope=scope, saved=()))
+            leaf = graph.leaf_of.get(node)
+            if leaf is not None:
+                leaves.append(leaf._replace(node=new, storage=None, base=None))
+        return replace(
+            first,
+            nodes=tuple(nodes),
+            edges=edges,
+            leaves=tuple(leaves),
+            scopes=tuple(scopes),
+            title=_title(first, ranks),
+            backward=(),
+            process=None,
+        )
+
+
+def _without_line(place: Hashable) -> Hashable:
+    return place[:2] if isinstance(place, tuple) else place
+
+
+def _scope(theirs: Sequence[Scope], scope: int, ours: list[Scope], known: dict[tuple[str, int], int]) -> int:
+    """The number of another graph's scope among ours, where it and those around it are added if they are new."""
+    path: list[Scope] = []
+    here: int | None = scope
+    while here is not None and (theirs[here].path, theirs[here].call) not in known:
+        path.append(theirs[here])
+        here = theirs[here].parent
+    parent = None if here is None else known[theirs[here].path, theirs[here].call]
+    for one in reversed(path):
+        ours.append(one._replace(parent=parent))
+        parent = known[one.path, one.call] = len(ours) - 1
+    assert parent is not None
+    return parent
+
+
+def _title(first: Graph, ranks: tuple[int, ...]) -> str:
+    """The first graph's title, said of all ranks."""
+    own = first.process
+    if own is None:
+        return f"{first.title or 'graph'}, {named(ranks)}"
+    return first.title.replace(f"rank {own.rank} of {own.world}", f"{named(ranks)} of {own.world}")

@@ -1,0 +1,94 @@
+"""What the context of a command carries where several ranks run it: this rank's part, or what to show for all.
+
+Knows no process and no waiting: see `taking_part`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gradviz.capture.target_name import Target
+from gradviz.ranks.meeting import Meeting, write
+
+if TYPE_CHECKING:
+    from gradviz.analysis.health.finding import Findings
+    from gradviz.capture.live import Captured
+    from gradviz.graph import Graph
+    from gradviz.ranks.rank_diff import RankDiff
+
+MERGED = {"render": "graph", "tree": "graph", "check": "findings"}
+"""Commands that show one graph, or one list of findings, for all ranks; by what the ranks must have left."""
+
+
+GRAPH = "graph.json"
+"""What the file with a rank's graph is called in the meeting's folder."""
+
+
+class HandedIn(BaseException):
+    """Ends a command in one rank: what it would show is shown for all ranks together."""
+
+
+@dataclass(slots=True)
+class Part:
+    """This rank's part in a command. `files` are what it has left, by what they are."""
+
+    meeting: Meeting
+    command: str
+    files: dict[str, str] = field(default_factory=dict)
+
+    def seen(self, graph: Graph) -> None:
+        """Leave a graph for the others, at once: this rank may hang or die in what comes next. The first one counts."""
+        from gradviz.render.output import save
+
+        if "graph" not in self.files:
+            self.files["graph"] = save(graph, self.meeting.path(GRAPH))
+
+    def graph(self, captured: Captured[Graph]) -> None:
+        """The graph of this rank is complete. Raises HandedIn when there is nothing more to do in it."""
+        self.seen(captured.result)
+        self._end("graph", captured)
+
+    def findings(self, captured: Captured[Findings]) -> None:
+        """Leave what `check` found. Raises HandedIn."""
+        found = captured.result
+        self.files["findings"] = self.meeting.path("findings")
+        write(
+            self.files["findings"],
+            {
+                **found.as_data(),
+                "nodes": [[list(one.nodes) if one.call == found.calls[0] else [], one.call] for one in found],
+                "sizes": [len(graph.nodes) for graph in found.graphs],
+                "checked": found.checked,
+                "skipped": found.skipped,
+                "failed": found.failed,
+            },
+        )
+        self._end("findings", captured)
+
+    def _end(self, what: str, captured: Captured[Graph] | Captured[Findings]) -> None:
+        if MERGED.get(self.command) == what:
+            captured.raise_failure()
+            raise HandedIn
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a command is to show in place of what a script would give it."""
+
+    diff: RankDiff | None
+    findings: Findings | None = None
+
+    def captured(self, target: Target) -> Captured[Graph]:
+        """The merged graph."""
+        from gradviz.capture.live import Captured
+        from gradviz.graph import Graph
+
+        return Captured(self.diff.graph if self.diff is not None else Graph(), target)
+
+    def checked(self, target: Target) -> Captured[Findings]:
+        """The findings of all ranks."""
+        from gradviz.capture.live import Captured
+
+        assert self.findings is not None
+        return Captured(self.findings, target)

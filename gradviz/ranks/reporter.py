@@ -1,0 +1,127 @@
+"""The process that waits for the ranks of one machine and reports for all: started by one of them, and outliving it.
+
+Reads files only. A rank that hangs, or died, is waited for no longer than it can take to tell.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from gradviz.ranks.meeting import alive, file_of, read, write
+from gradviz.ranks.outcome import Outcome, State
+from gradviz.ranks.part import GRAPH
+
+_POLL = 0.05  # seconds
+_START = 60.0  # seconds in which every rank must have begun
+_LONGEST = 600.0  # seconds that a rank may compute on when another has ended
+_GOING = 5.0  # seconds in which ranks leave once the report is written
+_INCOMPLETE = 3
+
+
+def main() -> None:
+    """Wait, report, and end with the command's exit code. What to do is in the last argument, as JSON."""
+    told = json.loads(sys.argv.pop())
+    folder, ranks, wait = told["folder"], tuple(told["ranks"]), told["wait"]
+    code = _INCOMPLETE
+    outcomes: list[Outcome] = []
+    try:
+        outcomes = settled(folder, ranks, wait)
+        from gradviz.ranks.reporting import report
+
+        code = report(outcomes, told["arguments"])
+    finally:
+        incomplete = not outcomes or any(one.state != "ended" or one.failed for one in outcomes)
+        if incomplete and code == 0:
+            code = _INCOMPLETE
+        write(os.path.join(folder, "done"), {"others": _INCOMPLETE if incomplete else 0})
+        _leave(folder, ranks, outcomes)
+    sys.exit(code)
+
+
+def settled(folder: str, ranks: Sequence[int], wait: float) -> list[Outcome]:
+    """How every rank ended, once that is known: it left its result, it is gone, or it waits for one that will not come."""
+    began = time.monotonic()
+    first_end: float | None = None
+    quiet = _Quiet()
+    while True:
+        outcomes = [outcome(folder, rank) for rank in ranks]
+        now = time.monotonic()
+        waiting = [one for one in outcomes if one.state in ("running", "absent")]
+        if not waiting:
+            return outcomes
+        if len(waiting) < len(outcomes):
+            first_end = now if first_end is None else first_end
+        absent = [one for one in waiting if one.state == "absent"]
+        if absent and now - began > _START:
+            return outcomes
+        stuck = [one for one in waiting if one.call is not None and quiet.seconds(one, now) > wait]
+        if len(stuck) == len(waiting) or (first_end is not None and now - first_end > _LONGEST):
+            return [one._replace(state="stuck") if one.state == "running" else one for one in outcomes]
+        time.sleep(_POLL)
+
+
+class _Quiet:
+    """How long each rank has been in the call in which it is."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, tuple[object, float]] = {}
+
+    def seconds(self, one: Outcome, now: float) -> float:
+        call, since = self._since.get(one.rank, (None, now))
+        if call != one.calls:
+            self._since[one.rank] = one.calls, now
+            return 0.0
+        return now - since
+
+
+def outcome(folder: str, rank: int) -> Outcome:
+    """What is known of one rank right now."""
+    start, end = read(file_of(folder, "start", rank)), read(file_of(folder, "end", rank))
+    if start is None:
+        return Outcome(rank, "absent")
+    count, open_call = _last_call(file_of(folder, "calls", rank))
+    state: State = "ended" if end is not None else "running" if alive(start["pid"]) else "died"
+    if state == "died":  # it may have ended between the two looks
+        end = read(file_of(folder, "end", rank))
+        state = "ended" if end is not None else state
+    graph, notes = file_of(folder, GRAPH, rank), file_of(folder, "calls", rank)
+    graph = graph if os.path.exists(graph) else ""
+    return Outcome(rank, state, start["pid"], start["world"], start["host"], end or {}, open_call, count, graph, notes)
+
+
+def _last_call(path: str) -> tuple[int, dict[str, Any] | None]:
+    """Bytes of the notes, and the call that has begun last if it has not ended."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 8192))
+            lines = file.read().splitlines()
+    except OSError:
+        return 0, None
+    records = []
+    for line in lines:
+        with suppress(ValueError):
+            records.append(json.loads(line))
+    ended = {one.get("end") for one in records}
+    return size, next((one for one in reversed(records) if "begin" in one and one["begin"] not in ended), None)
+
+
+def _leave(folder: str, ranks: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+    """End the ranks that are stuck, let the others go, and take the folder away."""
+    for one in outcomes:
+        if one.state == "stuck" and one.pid and alive(one.pid):
+            with suppress(OSError):
+                os.kill(one.pid, signal.SIGTERM)
+    until = time.monotonic() + _GOING
+    others = [one.pid for one in outcomes if one.pid and one.pid != os.getppid()]
+    while time.monotonic() < until and any(alive(process) for process in others):
+        time.sleep(_POLL)
+    shutil.rmtree(folder, ignore_errors=True)

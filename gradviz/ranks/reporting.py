@@ -1,0 +1,125 @@
+"""One report of what the ranks of one machine left: merged where graphs can be, else each text once with the ranks that say it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gradviz.ranks.outcome import Outcome
+from gradviz.ranks.part import MERGED, Given
+from gradviz.ranks.words import grouped, named
+
+
+def report(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
+    """Write the report to standard output, and what is missing to standard error. Returns the command's exit code."""
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    wanted = MERGED.get(command)
+    if wanted is not None and any(one.graph or wanted in one.end for one in outcomes):
+        code = _merged(wanted, outcomes, arguments)
+    else:
+        code = _texts(outcomes, as_json="--json" in arguments)
+    for line in problems(outcomes):
+        sys.stderr.write(f"{line}\n")
+    return max(code, *(2 if one.end.get("problem") and not one.failed else 0 for one in outcomes))
+
+
+def _merged(wanted: str, outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
+    from gradviz.cli.main import cli
+    from gradviz.ranks.files import merge_files
+
+    files = {one.rank: one.graph for one in outcomes if one.graph}
+    diff = merge_files(files) if files else None
+    findings = None
+    if wanted == "findings":
+        from gradviz.ranks.checking import merged_findings
+
+        findings = merged_findings(outcomes, diff)
+    try:
+        cli(list(arguments), prog_name="gradviz", obj=Given(diff, findings))
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
+
+
+# -- each text once ----------------------------------------------------------------------------------------------------
+
+
+def _texts(outcomes: Sequence[Outcome], *, as_json: bool) -> int:
+    said: dict[str, list[Outcome]] = {}
+    for one in outcomes:
+        text = one.end.get("text", "")
+        if text:
+            said.setdefault(_without_rank(text, one), []).append(one)
+    groups = [tuple(one.rank for one in same) for same in said.values()]
+    if as_json and said:
+        reports = [{"ranks": list(ranks), "report": _data(text)} for text, ranks in zip(said, groups)]
+        sys.stdout.write(json.dumps({"ranks": reports}, indent=2) + "\n")
+    else:
+        for i, (text, same) in enumerate(said.items()):
+            ranks = tuple(one.rank for one in same)
+            words = f"{named(ranks)} of {same[0].world}" + (", alike" if len(ranks) > 1 else "")
+            sys.stdout.write(("\n" if i else "") + (f"== {named(ranks)} ==\n" if len(said) > 1 else ""))
+            sys.stdout.write(text.replace(_PLACE, words))
+        if len(said) > 1:
+            sys.stdout.write(f"\nReports of the ranks: {grouped(groups)}.\n")
+    sys.stdout.flush()
+    return max((one.code for one in outcomes if one.end), default=0)
+
+
+_PLACE = "\0rank\0"
+
+
+def _without_rank(text: str, one: Outcome) -> str:
+    """The text without what says its rank and names its files."""
+    text = text.replace(f"rank {one.rank} of {one.world}", _PLACE)
+    return re.sub(rf"\.rank{one.rank}(?=\.\w+)", ".rankN", text)
+
+
+def _data(text: str) -> Any:
+    try:
+        return json.loads(text.replace(_PLACE, "all ranks alike"))
+    except ValueError:
+        return text
+
+
+# -- what is missing ---------------------------------------------------------------------------------------------------
+
+
+def problems(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """A line for each way in which ranks failed to give a result, equal ones together."""
+    said: dict[str, list[int]] = {}
+    for one in outcomes:
+        words = problem_of(one)
+        if words:
+            said.setdefault(words, []).append(one.rank)
+    for words, ranks in said.items():
+        yield f"{named(ranks).capitalize()}: {words}"
+
+
+def problem_of(one: Outcome) -> str:
+    """What became of a rank that left no whole result, "" for one that did."""
+    if one.state == "ended":
+        if one.failed:
+            line = one.end.get("line")
+            return f"the script failed{f' at {line}' if line else ''}: {one.end['failed']}"
+        return str(one.end.get("problem") or "")
+    where = call_words(one)
+    if one.state == "absent":
+        return "the process never began."
+    if one.state == "died":
+        return f"the process died{f' in {where}' if where else ' outside torch.distributed'}."
+    if one.state == "stuck":
+        return f"it waits in {where} for a rank that does not come." if where else "it has not ended in time."
+    return "it still runs."
+
+
+def call_words(one: Outcome) -> str:
+    """The call in which a rank is, or was last: `all_reduce at train.py:14`."""
+    if one.call is None:
+        return ""
+    source = one.call.get("source")
+    name = str(one.call.get("op"))
+    return f"{name} at {source[0].replace(chr(92), '/').rpartition('/')[2]}:{source[1]}" if source else name

@@ -1,0 +1,103 @@
+"""What one rank does when several run one command: it reads as always, leaves the result in the meeting's folder, and waits.
+
+Local rank 0 starts the process that reports for all; should it be gone, another one does. Knows no graph.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from gradviz.cli.streams import captured_result
+from gradviz.errors import GradvizError, reason_of
+from gradviz.ranks.meeting import LAUNCH, Meeting, alive, read
+from gradviz.ranks.part import HandedIn, Part
+
+_POLL = 0.05  # seconds
+_NOBODY = 10.0  # seconds after which another rank begins to report, if nobody does
+_START = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from gradviz.ranks.reporter import main; main()"
+
+
+def take_part(meeting: Meeting, context: click.Context, run: Callable[[click.Context], Any], wait: float) -> int:
+    """Run the command for this rank and leave what it says. Returns the exit code of the report, when that is written."""
+    from gradviz.ranks.calls import recorded_calls
+
+    meeting.open()
+    reporter = _start(meeting, wait) if meeting.local == 0 else None
+    part = context.obj = Part(meeting, context.info_name or "")
+    text = io.BytesIO()
+    end: dict[str, Any] = {"code": 0, "problem": ""}
+    try:
+        with captured_result(text), recorded_calls(meeting.path("calls")):
+            run(context)
+    except HandedIn:
+        pass
+    except click.exceptions.Exit as error:
+        end["code"] = error.exit_code
+    except SystemExit as error:
+        end["code"] = error.code if isinstance(error.code, int) else 1
+    except GradvizError as error:
+        end |= {"code": error.exit_code, **_failure(error)}
+    except Exception as error:
+        end |= {"code": 1, "problem": reason_of(error)}
+        meeting.write("end", end)
+        _wait(meeting, reporter, wait)
+        raise
+    end |= {"text": text.getvalue().decode("utf-8", "replace"), **part.files}
+    meeting.write("end", end)
+    return _wait(meeting, reporter, wait)
+
+
+def _failure(error: GradvizError) -> dict[str, str]:
+    """What went wrong: our own words, or the script's exception and its line."""
+    cause = error.__cause__
+    if cause is None or isinstance(cause, GradvizError):
+        return {"problem": str(error)}
+    from gradviz.capture.failed_line import raised
+
+    told = raised(cause)
+    line = f"{os.path.basename(told.source.file)}:{told.source.line}" if told.source is not None else ""
+    return {"problem": str(error) or reason_of(cause), "failed": f"{reason_of(cause)}", "line": line}
+
+
+def _start(meeting: Meeting, wait: float) -> subprocess.Popen[bytes] | None:
+    """Start the process that reports, unless another rank has. It outlives this one, whatever becomes of it."""
+    lock = os.path.join(meeting.folder, "reporter")
+    try:
+        os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return None
+    environment = {name: value for name, value in os.environ.items() if name not in LAUNCH}
+    told = json.dumps({"ranks": meeting.ranks, "wait": wait, "arguments": sys.argv[1:], "folder": meeting.folder})
+    return subprocess.Popen(
+        [sys.executable, "-c", _START, json.dumps(sys.path), told],
+        stdin=subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def _wait(meeting: Meeting, reporter: subprocess.Popen[bytes] | None, wait: float) -> int:
+    """Wait until the report is written, and return the exit code that this rank should have."""
+    began = time.monotonic()
+    done = os.path.join(meeting.folder, "done")
+    while True:
+        if reporter is not None and reporter.poll() is not None:
+            return reporter.returncode
+        told = read(done)
+        if reporter is None and (told is not None or not os.path.isdir(meeting.folder)):
+            return int(told["others"]) if told is not None else 0
+        if reporter is None and time.monotonic() - began > _NOBODY:
+            first = read(meeting.path("start", meeting.ranks[0]))
+            if first is None or not alive(first["pid"]):
+                reporter = _start(meeting, wait)
+            began = time.monotonic()
+        time.sleep(_POLL)

@@ -1,0 +1,118 @@
+"""What merging needs to know of one rank's graph: ops in the order of the forward pass, leaves by name, edges, bytes.
+
+Knows nothing of torch and of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from gradviz.analysis.held import COUNTED, forward_order
+from gradviz.graph import Graph, Process, TensorInfo, column
+from gradviz.wording import bytes_text, clip, tensor_line
+
+Ends = tuple[int, int, int, int]
+"""Consumer, producer, output of the producer, position."""
+
+
+class LeafView(NamedTuple):
+    """A leaf of one rank. `facts` are its kind and tensor."""
+
+    node: int
+    names: tuple[str, ...]
+    facts: Hashable
+
+
+class Facts(NamedTuple):
+    """What a node computed. Devices are told apart by type only: that rank 3 computes on cuda:3 is no difference."""
+
+    outputs: tuple[TensorInfo | None, ...]
+    saved: tuple[tuple[str, int], ...]  # slot and bytes
+    state: tuple[str, ...]
+    attributes: str
+
+
+@dataclass(frozen=True)
+class View:
+    """One rank's graph. `place` says where an op belongs, whatever it computed there; `facts` what it computed."""
+
+    graph: Callable[[], Graph]  # all of it, read when something is wanted that only this rank has
+    process: Process | None
+    saved: int  # bytes held for backward
+    ops: Sequence[int] = ()  # ids of nodes in the order of the forward pass, leaves left out
+    place: Mapping[int, Hashable] = field(default_factory=dict, repr=False)
+    facts: Mapping[int, Facts] = field(default_factory=dict, repr=False)
+    leaves: Sequence[LeafView] = ()
+    edges: Sequence[Ends] = field(default=(), repr=False)
+
+    def without_nodes(self) -> View:
+        """What is kept of a rank whose nodes others have, too."""
+        return replace(self, graph=Graph, ops=(), place={}, facts={}, leaves=(), edges=())
+
+
+def of_graph(graph: Graph) -> View:
+    """The view of a graph in memory."""
+    plain = Plain()
+    places = [(scope.path, scope.type, scope.call) for scope in graph.scopes]
+    leaf_of = graph.leaf_of
+    place: dict[int, Hashable] = {}
+    facts: dict[int, Facts] = {}
+    for node in graph.nodes:
+        if node.id in leaf_of:
+            continue
+        line = node.script_line or node.source
+        scope = places[node.scope] if node.scope is not None else None
+        place[node.id] = node.op, scope, (line.file, line.line) if line is not None else None
+        saved = tuple([(slot.slot, slot.nbytes or 0) for slot in node.saved])
+        outputs = tuple([plain[one] for one in node.outputs])
+        facts[node.id] = Facts(outputs, saved, node.flags, attributes_text(node.attributes))
+    return View(
+        lambda: graph,
+        graph.process,
+        _saved(graph),
+        [node for node in forward_order(graph) if node not in leaf_of],
+        place,
+        facts,
+        [LeafView(leaf.node, leaf.names, (leaf.kind, plain[leaf.tensor])) for leaf in graph.leaves],
+        list(zip(*(column(graph.edges, name) for name in ("consumer", "producer", "output", "position")))),
+    )
+
+
+class Plain(dict["TensorInfo | None", "TensorInfo | None"]):
+    """Tensors without the number of their device; equal ones are one object."""
+
+    def __missing__(self, tensor: TensorInfo | None) -> TensorInfo | None:
+        self[tensor] = tensor._replace(device=tensor.device.partition(":")[0]) if tensor is not None else None
+        return self[tensor]
+
+
+def attributes_text(attributes: Mapping[str, Any]) -> str:
+    """What a node keeps besides tensors, for comparing."""
+    return str(dict(attributes)) if attributes else ""
+
+
+def _saved(graph: Graph) -> int:
+    kept = {slot.storage for saved in column(graph.nodes, "saved") for slot in saved if slot.storage is not None}
+    sizes, kinds = column(graph.storages, "nbytes"), column(graph.storages, "kind")
+    return sum(sizes[one] or 0 for one in kept if kinds[one] in COUNTED)
+
+
+def in_words(ways: Sequence[Hashable]) -> list[tuple[str, ...]]:
+    """What each of several facts about one node says that not all of them say."""
+    said = [_words(one) for one in ways]
+    return [tuple(word for part, word in one.items() if any(other.get(part) != word for other in said)) for one in said]
+
+
+def _words(facts: Hashable) -> dict[str, str]:
+    if not isinstance(facts, Facts):
+        assert isinstance(facts, tuple)
+        kind, tensor = facts
+        return {"kind": str(kind), "tensor": tensor_line(tensor)}
+    words = {f"output {i}": tensor_line(one) for i, one in enumerate(facts.outputs)}
+    words["saved"] = f"saves {bytes_text(sum(nbytes for _, nbytes in facts.saved))}"
+    words["slots"] = f"saves {', '.join(slot for slot, _ in facts.saved) or 'nothing'}"
+    words["state"] = ", ".join(facts.state) or "no flag"
+    words["attributes"] = clip(facts.attributes) or "no attribute"
+    return words
