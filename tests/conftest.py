@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # the tests share the cores: threads of torch that wait for one another cost most
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew instead of comparing")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 import weakref
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,32 +17,32 @@ from gradviz.capture.keepalive import BAND, KEY, SMALL, _Keeper, _Queue, must_ke
 from gradviz.capture.private import HAS_RAW_DATA, LAST, wrappers_are_preserved
 from tests.capture.deletion_cases import CASES, IN_MAIN_THREAD
 from tests.capture.graphs import chain, leaf
+from tests.forks import Done, Forks
 
 _SCRIPT = Path(__file__).with_name("deletion_cases.py")
 _CONTROL = "unprotected"
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(_SCRIPT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+Run = Callable[..., Done]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Runs a case in a process of its own."""
+    with Forks(tmp_path_factory.mktemp("runs"), "gradviz.api") as forks:
+        yield lambda *arguments: forks.run(_SCRIPT, *arguments)
 
 
 @pytest.mark.parametrize("case", [name for name in (*CASES, *IN_MAIN_THREAD) if name != _CONTROL])
-def test_the_process_survives(case: str) -> None:
+def test_the_process_survives(case: str, run: Run) -> None:
     if case == "views_written_in_place" and not wrappers_are_preserved():
         pytest.skip("an older torch crashes here by itself, also when nobody walked the graph")
     done = run(case)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
 
 
-@pytest.mark.slow
-def test_a_million_nodes() -> None:
-    done = run("deep_chain", "1000000")
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
-
-
 @pytest.mark.skipif(not wrappers_are_preserved(), reason="this torch lets go of wrappers, so nothing crashes")
-def test_without_keepers_the_process_dies() -> None:
+def test_without_keepers_the_process_dies(run: Run) -> None:
     assert run(_CONTROL).returncode not in (0, 1)  # 1 would be an ordinary exception
 
 

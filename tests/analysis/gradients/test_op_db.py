@@ -39,9 +39,7 @@ def samples() -> Iterator[tuple[str, list[Tensor]]]:
 def _samples_of(op: Any) -> list[Any]:
     torch.manual_seed(0)
     try:
-        return [
-            sample for sample, _ in zip(op.sample_inputs("cpu", torch.float32, requires_grad=True), range(PER_OPERATOR))
-        ]
+        return [sample for sample, _ in zip(op.sample_inputs_func(op, "cpu", torch.float32, True), range(PER_OPERATOR))]
     except Exception:  # some samples need packages that are not installed
         return []
 
