@@ -8,15 +8,15 @@ leaves no reference behind.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count, groupby
 
 import torch
 
 from gradviz.capture.objects import Table, every_path, joined, members, submodules
 from gradviz.capture.private import Node, without_subclasses
 from gradviz.capture.tensors import base_of, grad_fn_of, storage_of
-from gradviz.capture.variables import Held, Namespace, scan
+from gradviz.capture.variables import ITSELF, Held, Namespace, scan
 from gradviz.errors import NotATensorError
 from gradviz.graph import StorageKind
 
@@ -181,9 +181,19 @@ def outermost(held: Sequence[Held], known: Sequence[tuple[str, torch.nn.Module]]
     inside = {id(module) for _, outer in known for _, module in submodules(outer)}
     for one, parts in modules:
         if id(one.value) not in inside:
-            kept.append((one.name, one.value))
+            kept.append((_called(one, (name for name, _ in kept)), one.value))
             inside.update(id(module) for _, module in parts)
     return kept
+
+
+def _called(one: Held, taken: Iterable[str]) -> str:
+    """What a module is called. In its own method it is `self`, and so is every other one in its own: the class tells more."""
+    return distinct(type(one.value).__name__, set(taken)) if one.name in ITSELF else one.name
+
+
+def distinct(name: str, taken: Container[str]) -> str:
+    """`name`, or with a number behind it where it is taken."""
+    return next(one for one in chain([name], (f"{name}_{i}" for i in count(2))) if one not in taken)
 
 
 def outermost_modules(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> _Named:

@@ -14,6 +14,7 @@ import torch
 
 from gradviz.capture.attribution import Found, Places
 from gradviz.capture.calls import Call, SeenModule, Tape, Tree, elements, joined
+from gradviz.capture.naming import distinct
 from gradviz.capture.objects import parameters
 from gradviz.capture.packages import with_text
 from gradviz.capture.private import LAST
@@ -161,7 +162,7 @@ class Recorded:
         for tree in trees:
             path = known[tree]
             if path is None:
-                path = "" if len(trees) == 1 else _distinct(tree.seen.type, taken)
+                path = "" if len(trees) == 1 else distinct(tree.seen.type, taken)
                 taken.add(path)
             prefixes[tree] = path
         return prefixes
@@ -202,15 +203,6 @@ def _kept(calls: Sequence[Call | None]) -> dict[Call, int]:
             reached.add(call)
             call = call.parent
     return {call: i for i, call in enumerate(sorted(reached, key=lambda call: call.number))}
-
-
-def _distinct(name: str, taken: set[str]) -> str:
-    """`name`, or with a number behind it where it is taken."""
-    count, candidate = 1, name
-    while candidate in taken:
-        count += 1
-        candidate = f"{name}_{count}"
-    return candidate
 
 
 def _output(call: Call) -> TensorInfo | None:

@@ -28,7 +28,7 @@ _MOST = 100_000  # values that are looked into or named
 _SELF_COMES = 2  # the level at which the object is entered whose method runs: shorter names for it are better
 _LONGEST_KEY = 80
 _NAMING_KEYS = (str, int, float, bool, type(None))  # others have a `repr` of unknown length and effect
-_ITSELF = ("self", "cls")
+ITSELF = ("self", "cls")
 _NOBODYS = re.compile(r"__.*|_\d*|_i+\d*|In|Out")  # Python's own, and IPython's history
 _OPTIMIZED = 0x1  # CO_OPTIMIZED: a function's frame, whose locals live in fast slots
 
@@ -106,7 +106,7 @@ class _Scanner:
         for space, namespace in enumerate(namespaces):
             for name, value in list(namespace.items()):
                 if type(name) is str and name.isidentifier() and not _NOBODYS.fullmatch(name):
-                    level = _SELF_COMES if name in _ITSELF else 0
+                    level = _SELF_COMES if name in ITSELF else 0
                     self._wait(name, value, level, space, name.startswith("_"))
         self._run()
         later, self._later = self._later or [], None

@@ -298,3 +298,22 @@ def test_a_variable_that_only_ages_does_not_grow(tmp_path: Path) -> None:
     """
     found, code = check(written(tmp_path, text), "--steps", "9")
     assert "growing-graph" not in {one["id"] for one in found} and code == 0
+
+
+SELF = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.head = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+    def fit(self):
+        for step in range(2):
+            self.used(torch.ones(2, 3)).sum().backward()
+Net().fit()
+"""
+
+
+def test_a_model_in_its_own_method_is_called_by_its_class(tmp_path: Path) -> None:
+    found, _ = check(written(tmp_path, SELF))
+    assert [one["names"] for one in found] == [["Net.head.weight", "Net.head.bias"]]
+    assert found[0]["where"].startswith("Net.head (Linear)")
