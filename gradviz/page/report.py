@@ -8,9 +8,13 @@ from typing import Any
 from gradviz.analysis.health.finding import Finding, Findings
 from gradviz.page.html import compose
 from gradviz.page.pack import Pack
+from gradviz.render.findings import code_lines
 from gradviz.render.first_page import folded
 from gradviz.render.labels import one_line
 from gradviz.render.options import Options
+
+_CODE = 60
+"""Characters of a line of code in the list."""
 
 
 def render(found: Findings, options: Options) -> Iterator[str]:
@@ -32,5 +36,7 @@ def _row(number: int, finding: Finding) -> list[Any]:
         finding.where,
         finding.why,
         finding.fix,
+        "; ".join(f"{one.summary} [{one.id}]" for one in finding.consequences),
     )
-    return [number, *map(one_line, words)]
+    code = "\n".join(code_lines(finding.code, _CODE)) if finding.code is not None else ""
+    return [number, *map(one_line, words), code]

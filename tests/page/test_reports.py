@@ -12,6 +12,7 @@ import pytest
 
 import gradviz
 from gradviz.analysis.diff import diff
+from gradviz.analysis.health.excerpt import Excerpt
 from gradviz.analysis.health.finding import Finding, Findings
 from gradviz.graph import Edge, Graph
 from gradviz.page import difference, report
@@ -40,6 +41,9 @@ def _found(graph: Graph) -> Findings:
     first = Finding(
         "stale-saved", "error", "<b>it</b> was modified", ("h",), "train.py:3", "version 2", "clone it", nodes
     )
+    code = Excerpt("train.py", 3, "    h.add_(1)  # <b>", 5, 14)
+    after = replace(first, id="after", summary="it cannot be known")
+    first = replace(first, code=code, consequences=(after,))
     return Findings((first, replace(first, id="other", severity="note", nodes=())), ("stale-saved",), (graph,), (None,))
 
 
@@ -52,6 +56,8 @@ def test_findings_are_listed_and_jump_to_their_box(read: Callable[[str], Any]) -
     assert "it</b> was modified" in page.inner_text("#panel")
     page.locator(".why summary").first.click()
     assert "clone it" in page.inner_text("#findings")
+    assert page.inner_text(".why .code") == "3 | h.add_(1)  # <b>\n  | ^^^^^^^^^"
+    assert "it cannot be known [after]" in page.inner_text("#findings")
     marked = page.evaluate("gradviz.facts.marks.map(mark => mark.number)")
     assert marked == [1, 2]
     page.close()

@@ -27,7 +27,8 @@ export function setUpFindings(app) {
 function reasons(facts, number) {
   const row = (facts.head.findings || []).find((/** @type {any[]} */ one) => one[0] === number);
   if (!row) return null;
-  const [, , , , names, where, why, fix] = row, list = el("dl");
-  for (const [word, text] of [["names", names], ["where", where], ["why", why], ["do", fix]]) if (text) list.append(el("dt", { text: word }), el("dd", { text }));
+  const [, , , , names, where, why, fix, so, code] = row, list = el("dl");
+  for (const [word, text] of [["names", names], ["where", where], ["code", code], ["why", why], ["so", so], ["do", fix]])
+    if (text) list.append(el("dt", { text: word }), el("dd", { class: word === "code" ? "code" : "", text }));
   return el("details", { class: "why" }, el("summary", { text: "why, and what to do" }), list);
 }
