@@ -94,7 +94,7 @@ def _walk_there(live: Live, model: torch.nn.Module | None) -> Graph:
 def _largest_model(graph: Graph, live: Live) -> torch.nn.Module | None:
     """The module that a person would pass as `model=`: the outermost one with most of the graph's parameters.
 
-    Found among all objects, so that it does not depend on what gradviz finds.
+    Found among all objects that the program made, so that it does not depend on what gradviz finds.
     """
     from gradviz.capture.outputs import flatten
 
@@ -137,8 +137,10 @@ def _fresh_process() -> Iterator[None]:
         torch.manual_seed(0)
         random.seed(0)
         numpy.random.seed(0)
+        gc.freeze()  # what is there already is none of the program's objects: nobody has to look through it
         try:
             yield
         finally:
+            gc.unfreeze()
             logging.root.handlers[:], logging.root.level = handlers, level
             torch.set_default_dtype(default)
