@@ -26,7 +26,8 @@ HEAD = """<!-- Written by docs/make_checks.py. Change the checks' docstrings ins
 `gradviz check script.py` runs a script through three backward calls (`--steps`) and says what is wrong with their graphs,
 where, why, and what to do. `gradviz.check(loss, model=net)` does the same for what you hold. Nothing is
 disturbed: no hook runs, no `.grad` is written, nothing is freed, and without `--values` no number is read
-(but the loss, and whether a gradient that should have been reset is all zeros).
+(but the loss, whether a gradient that should have been reset is all zeros, and a few elements of leaves that nothing seems to
+update, of weights that are zero and of weights that look tied).
 
 An *error* makes `backward()` fail, or the gradient useless. A *warning* is a mistake in most cases. A *note* is good to know. The
 exit code is 1 when an error or a warning was found; `--fail-on` says what counts, `--only` and `--ignore` choose checks by id.
@@ -36,6 +37,8 @@ What the findings rest on:
 
 - The graph itself, with names from your variables and models, and module and line of every operation, as recorded.
 - Models and optimizers among the script's variables, one attribute deep (`trainer.model`).
+- Who updates what, over the whole run: optimizers as they are made and as they step, which parameters they hold, which
+  parameters got a gradient, and which moved.
 - Which modules ran, under which mode, and whether their results had a graph.
 - The text of the function that calls `backward()`, followed upwards from the output: it is how a finding can name the line with a
   `.detach()`. A variable on that line that still has its graph proves the place; without one, the finding only says what the

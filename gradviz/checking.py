@@ -119,7 +119,7 @@ def check_target(
             seen(evidence.graph)
         return _with_gradients(evidence, subject, None, limits, run_custom) if values else evidence
 
-    with reader.leaf_watch.optimizers_watched():
+    with reader.leaf_watch.optimizers_watched(), reader.ledger.watching():
         captured = run_target(
             target,
             arguments,
@@ -135,6 +135,7 @@ def check_target(
     failure = captured.failure if captured.failure is not None and captured.failure.exit_code is None else None
     with around():
         every = _with_other_calls([captured.result, *captured.later])
+        every[-1] = replace(every[-1], ledger=reader.ledger.ledger(failure is None and len(every) < steps))
         if failure is not None:
             every[-1] = replace(every[-1], raised=raised(failure.error))
         findings = run(every, only=only, ignore=ignore, values=values)

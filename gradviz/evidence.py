@@ -67,6 +67,7 @@ class Model(NamedTuple):
     name: str
     type: str
     certain: bool = False
+    called: SourceLine | None = None  # the line that called it last
 
 
 class OptimizerTensor(NamedTuple):
@@ -85,6 +86,7 @@ class Optimizer(NamedTuple):
     name: str
     type: str
     tensors: tuple[OptimizerTensor, ...]
+    source: SourceLine | None = None  # where it was made
 
 
 class Cut(NamedTuple):
@@ -218,6 +220,89 @@ class Raised(NamedTuple):
     custom: SourceLine | None = None  # the backward() of the custom Function that the message is about
 
 
+class Trained(NamedTuple):
+    """A leaf that backward calls of a run have reached, and what became of it over the run.
+
+    `model` and `module` are the names of the model and of the module that own it, "" for what no module holds.
+    """
+
+    names: tuple[str, ...]
+    tensor: TensorInfo
+    node: int  # in the graph of the last call that reached it
+    call: int  # that call
+    reached: int = 1  # in how many calls
+    parameter: bool = True  # an nn.Parameter that a module lists
+    model: str = ""
+    module: str = ""
+    type: str = ""  # class of that module
+    holders: tuple[str, ...] = ()  # names of the optimizers that hold it
+    updates: int = 0  # steps of these that found a gradient in it
+    moved: bool | None = None  # whether it changed between the calls; None where that was not looked at
+    source: SourceLine | None = None  # where a module's own code makes it
+    zero: int = 0  # calls at which all its elements were 0, and all of its gradient afterwards
+
+
+class Tie(NamedTuple):
+    """Two parameters of a model that began with the same numbers, an embedding's and a linear layer's, or that share memory."""
+
+    names: tuple[str, str]
+    shared: bool  # they share memory
+    apart: bool  # their numbers differ by now
+    source: SourceLine | None = None  # where the code assigns the second
+
+
+class Mistyped(NamedTuple):
+    """An attribute that was meant to freeze something and does not: `require_grad` of parameters, `requires_grad` of a module."""
+
+    names: tuple[str, ...]
+    attribute: str
+    module: bool
+    source: SourceLine | None = None
+
+
+class Stepping(NamedTuple):
+    """An optimizer over a run. Names of tensors are those that models and variables give them."""
+
+    name: str
+    type: str
+    source: SourceLine | None = None  # where it was made
+    steps: int = 0  # begun
+    tensors: int = 0
+    fed: int = 0  # tensors that had a gradient when a step began
+    reached: int = 0  # tensors that the graph of a call had
+    idle_rates: int = 0  # steps in which every learning rate was 0
+    frozen: tuple[str, ...] = ()  # that require no gradient and were updated all the same
+    held: tuple[str, ...] = ()  # the names of its tensors
+    emptied: int = 0  # calls before which its gradients had been reset while it had not stepped
+
+
+class Mode(NamedTuple):
+    """A model at the last backward call: which parts were in training mode, and which were frozen."""
+
+    name: str
+    type: str
+    training: bool
+    parameters: int = 0
+    held: int = 0  # parameters that an optimizer holds
+    sleeping: tuple[str, ...] = ()  # dropout and batch normalization in eval() mode
+    norms: tuple[str, ...] = ()  # batch normalization whose parameters are frozen and whose statistics moved
+    sharded: bool = False
+    switched: SourceLine | None = None  # where the code calls train() or eval(), whichever it is in
+
+
+class Ledger(NamedTuple):
+    """Who updates what: what was seen of leaves, optimizers and models over a whole run."""
+
+    calls: int = 0  # backward calls that filled gradients
+    leaves: tuple[Trained, ...] = ()
+    optimizers: tuple[Stepping, ...] = ()
+    models: tuple[Mode, ...] = ()
+    ended: bool = False  # the run ended by itself: nothing follows
+    scaled: bool = False  # a GradScaler decides whether steps are taken
+    ties: tuple[Tie, ...] = ()
+    mistyped: tuple[Mistyped, ...] = ()
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Everything that checks look at. The defaults mean "nothing known", and a check then says nothing or says so."""
@@ -250,3 +335,4 @@ class Evidence:
     before: Graph | None = None  # the graph of the call that was looked at before this one
     loss_before: float | None = None
     raised: Raised | None = None  # how the script failed; known to its last evidence only
+    ledger: Ledger | None = None  # of the whole run; known to its last evidence only

@@ -19,6 +19,7 @@ from gradviz.capture.carried import carried_by_outputs, carried_by_variables
 from gradviz.capture.copies import copies
 from gradviz.capture.description import Walked
 from gradviz.capture.leaf_watch import LeafWatch
+from gradviz.capture.ledger import LedgerKeeper
 from gradviz.capture.losses import is_broken, loss_of
 from gradviz.capture.naming import outermost_modules, registered
 from gradviz.capture.objects import every_path, parameters
@@ -76,6 +77,7 @@ class EvidenceReader:
         self._model, self._optimizer, self._values = model, optimizer, values
         self.recording = recording
         self.leaf_watch = LeafWatch()
+        self.ledger = LedgerKeeper()
         self._earlier: list[Earlier] = []
         self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
 
@@ -110,6 +112,7 @@ class EvidenceReader:
         live, self._parameters = self._parameters, []
         with without_subclasses():
             self.leaf_watch.after(filled)
+            self.ledger.after(filled)
             if not filled:
                 return replace(evidence, handled={})
             parameters = tuple(
@@ -127,14 +130,19 @@ class EvidenceReader:
         index = {id(tensor): i for i, tensor in enumerate(live)}
         graph = walked.graph
         loss = loss_of(subject.outputs) if subject.call is not None else None
+        handled = self.leaf_watch.before(walked.variables) if subject.call is not None else {}
+        if subject.call is not None:
+            with without_subclasses():
+                known, optimizers = list(zip(read, live)), self._optimizers(subject.variables)
+                self.ledger.reached(walked, subject.call, subject.variables, models, known, optimizers, handled)
         return Evidence(
             graph,
-            handled=self.leaf_watch.before(walked.variables) if subject.call is not None else {},
+            handled=handled,
             call=subject.call,
             after=subject.call is None and _has_run(graph),
             recorded=self.recording is not None,
             grad_enabled=torch.is_grad_enabled(),
-            models=tuple(Model(name, type(model).__name__, self._model is not None) for name, model in models),
+            models=tuple(self._model_facts(name, model) for name, model in models),
             parameters=tuple(read),
             optimizers=tuple(self._read_optimizers(walked, subject.variables, leaf_of, index, read)),
             held=tuple(_held(walked, leaf_of, index)),
@@ -153,6 +161,10 @@ class EvidenceReader:
             if not any(name.startswith(f"{other}.") for other, _ in found)
         ]
         return [(name, model) for name, model in listed if parameters(model)]
+
+    def _model_facts(self, name: str, model: torch.nn.Module) -> Model:
+        run = self.recording.run_of(model) if self.recording is not None else None
+        return Model(name, type(model).__name__, self._model is not None, run.source if run is not None else None)
 
     def _read_parameters(
         self, models: Sequence[tuple[str, torch.nn.Module]], leaf_of: dict[int, int]
@@ -212,7 +224,7 @@ class EvidenceReader:
                         names, tensor_info(tensor), leaf_of.get(id(tensor)), number, tensor.grad is not None
                     )
                 )
-            yield Optimizer(name, type(optimizer).__name__, tuple(tensors))
+            yield Optimizer(name, type(optimizer).__name__, tuple(tensors), self.ledger.made(optimizer))
 
     def _optimizers(self, variables: Sequence[Namespace]) -> list[tuple[str, torch.optim.Optimizer]]:
         if self._optimizer is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 
@@ -32,8 +32,9 @@ def is_broken(loss: float | None, variables: Iterable[Namespace]) -> bool:
     """Whether a loss is NaN or infinite. Infinity is no fault where a GradScaler makes it: the step is then left out."""
     if loss is None or math.isfinite(loss):
         return False
-    return math.isnan(loss) or not any(_scales(list(space.values())) for space in variables)
+    return math.isnan(loss) or not is_scaled(variables)
 
 
-def _scales(values: Sequence[object]) -> bool:
-    return any(type(value).__name__ == "GradScaler" for value in values)
+def is_scaled(variables: Iterable[Namespace]) -> bool:
+    """Whether a variable holds a GradScaler, which multiplies the loss and leaves out steps."""
+    return any(type(value).__name__ == "GradScaler" for space in variables for value in list(space.values()))

@@ -63,6 +63,32 @@ def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body | No
     return None
 
 
+def sets_attribute(file: str, *endings: str) -> SourceLine | None:
+    """The first line of a file that assigns to something that ends so, such as "head.weight" for `self.head.weight = ...`."""
+    tree = _tree(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        for target in getattr(node, "targets", ()):
+            if isinstance(target, ast.Attribute) and f".{ast.unparse(target)}".endswith(
+                tuple(f".{one}" for one in endings)
+            ):
+                return with_text(SourceLine(file, target.lineno, package=package_of(file)))
+    return None
+
+
+def calls_method(file: str, method: str) -> Iterator[tuple[str, SourceLine]]:
+    """The lines of a file that call a method of this name without arguments, and what they call it on."""
+    tree = _tree(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == method
+            and not node.args
+        ):
+            line = SourceLine(file, node.func.end_lineno or node.lineno, package=package_of(file))
+            yield ast.unparse(node.func.value), with_text(line)
+
+
 def _tree(file: str) -> ast.Module | None:
     text = "".join(linecache.getlines(file))
     known = _parsed.get(file)

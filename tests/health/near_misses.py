@@ -48,6 +48,100 @@ NEAR: dict[str, str] = {
             with torch.no_grad():
                 w -= 0.1 * slope
     """,
+    "never-updated": """
+        import torch
+
+        body, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(body.parameters(), lr=0.1)
+        for step in range(3):
+            loss = head(body(torch.ones(2, 3))).square().mean()
+            optimizer.zero_grad()
+            head.zero_grad()
+            loss.backward()
+            optimizer.step()
+            for weight in head.parameters():
+                weight.data -= 0.1 * weight.grad
+    """,
+    "idle-optimizer": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        warmup = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 10)
+        for step in range(3):
+            loss = model(torch.ones(2, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            warmup.step()
+    """,
+    "not-frozen": """
+        import torch
+
+        body, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+        for parameter in body.parameters():
+            parameter.requires_grad = False
+        body.requires_check = False
+        optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
+        for step in range(3):
+            loss = head(body(torch.ones(2, 3))).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
+    "moving-statistics": """
+        import torch
+
+        backbone = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).requires_grad_(False).eval()
+        head = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+        for step in range(3):
+            loss = head(backbone(torch.randn(8, 3))).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
+    "eval-while-training": """
+        import torch
+
+        model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            model.eval()
+            with torch.no_grad():
+                model(torch.ones(2, 3))
+            model.train()
+            loss = model(torch.ones(2, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
+    "untied": """
+        import torch
+
+        embedding, head = torch.nn.Embedding(5, 3), torch.nn.Linear(3, 5, bias=False)
+        model = torch.nn.Sequential(embedding, head)
+        head.weight = embedding.weight
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            loss = torch.nn.functional.cross_entropy(model(torch.arange(5)), torch.arange(5).roll(1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
+    "zero-start": """
+        import torch
+
+        A, B = torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.zeros(1, 2))
+        layer = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD([A, B, *layer.parameters()], lr=0.1)
+        for step in range(3):
+            x = torch.ones(2, 3)
+            loss = (layer(x) + x @ A.t() @ B.t() - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
     "stale-saved": """
         import torch
 

@@ -18,7 +18,7 @@ DEEP = 10_000
 _TWICE = re.compile(r"Backward\d*(Backward)\d*$")
 
 
-@check("requires-grad-input", "note", "an input of a model requires grad")
+@check("requires-grad-input", "note", "an input of a model requires grad", follows=("never-updated",))
 def requires_grad_input(evidence: Evidence) -> Iterator[Found]:
     """A tensor that is no parameter requires grad, in a graph that has parameters.
 

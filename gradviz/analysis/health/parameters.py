@@ -255,7 +255,7 @@ def _stray(evidence: Evidence, optimizer: Optimizer) -> Iterator[Found]:
     yield Found(
         f"{one_line(optimizer.name)} updates {plural(len(stray), 'tensor')} that the output does not depend on",
         names or (optimizer.name,),
-        one_line(optimizer.name),
+        ", ".join(filter(None, (one_line(optimizer.name), line(optimizer.source)))),
         why,
         "Make the optimizer after the model is complete: after copying it, replacing layers, or anything that "
         "makes new parameters.",

@@ -19,7 +19,21 @@ from gradviz.errors import FormatError, did_you_mean
 from gradviz.evidence import Evidence
 from gradviz.graph import SourceLine
 
-FAMILIES = ("roots", "parameters", "saved", "history", "steps", "nonfinite", "numbers", "memory", "facts", "raised")
+FAMILIES = (
+    "roots",
+    "parameters",
+    "updates",
+    "frozen",
+    "likeness",
+    "saved",
+    "history",
+    "steps",
+    "nonfinite",
+    "numbers",
+    "memory",
+    "facts",
+    "raised",
+)
 """Modules of this package that hold checks, in the order in which checks are listed."""
 
 
