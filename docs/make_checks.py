@@ -62,10 +62,13 @@ def _section(one: Check) -> str:
     options = ["--only", one.id, *(["--values"] if one.needs_values else [])]
     command = f"gradviz check script.py {' '.join(options)}"
     text = page(one)
+    if one.ranks:
+        command = f"torchrun --nproc-per-node {max(one.ranks, 2)} -m {command}"
+    printed = output(text.example, options) if not one.ranks else ""  # that takes several processes
     rest = "\n\n".join(f"**{title}.** {getattr(text, key)}" for key, title in SECTIONS.items())
     return (
         f"## `{one.id}`\n\n{one.severity.capitalize()}. {text.meaning}\n\n```python\n{text.example}```\n\n"
-        f"```console\n$ {command}\n{output(text.example, options)}```\n\n{rest}\n"
+        f"```console\n$ {command}\n{printed}```\n\n{rest}\n"
     )
 
 

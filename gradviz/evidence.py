@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gradviz.graph import Graph, SourceLine, TensorInfo
+
+if TYPE_CHECKING:
+    from gradviz.ranks.together import Together
 
 CutKind = Literal["detach", "data", "number", "numpy", "new", "integer", "no_grad", "inference"]
 """How a tensor can lose its graph: `.detach()`; `.data`; `.item()` and its like; `.numpy()`; `torch.tensor(...)` of something;
@@ -334,5 +337,6 @@ class Evidence:
     loss: float | None = None  # what backward begins at, when that is one number
     before: Graph | None = None  # the graph of the call that was looked at before this one
     loss_before: float | None = None
+    ranks: Together | None = None  # all ranks of a launch: then `graph` is theirs as one
     raised: Raised | None = None  # how the script failed; known to its last evidence only
     ledger: Ledger | None = None  # of the whole run; known to its last evidence only

@@ -21,7 +21,9 @@ MODULES = {
 
 # A package may import from those on lower levels and from itself.
 _LEVELS = {"capture": 1, "analysis": 1, "layout": 1, "render": 2, "page": 3, "cli": 3, "ranks": 3}
-_BELOW = {"gradviz.ranks.here": 0}  # what others ask before there is anything to show
+_BELOW = {
+    f"gradviz.ranks.{name}": 0 for name in ("here", "words", "together")
+}  # what others ask before there is anything to show
 _TOP = {"api": 3, "checking": 3, "torchviz": 3, "notebook": 3, "__main__": 3}
 _READS_LIVE_OBJECTS = (
     "gradviz.capture",
@@ -29,6 +31,9 @@ _READS_LIVE_OBJECTS = (
     "gradviz.api",
     "gradviz.checking",
     "gradviz.torchviz",
+    "gradviz.ranks.reading",
+    "gradviz.ranks.memory",
+    "gradviz.ranks.sharded",
 )
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import _thread
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -168,3 +168,34 @@ class hide_global_hooks:
         home = torch.nn.modules.module
         if self._original is not None and getattr(home, self._NAME, None) is self._mine:
             setattr(home, self._NAME, self._original)
+
+
+class FsdpParameter(NamedTuple):
+    """A parameter under FSDP2: the shard that this process holds, and the whole one, which is the leaf while it is gathered.
+
+    `name` is its path in the model, None before the first forward pass. `whole` has no memory while it is not gathered.
+    """
+
+    name: str | None
+    shard: torch.Tensor
+    whole: torch.Tensor | None
+
+
+def fsdp_parameters(model: torch.nn.Module) -> Iterator[FsdpParameter]:
+    """Every parameter that FSDP2 shards in a model; none where there is no FSDP2, or a torch that keeps them otherwise."""
+    for module in model.modules():
+        ask = getattr(module, "_get_fsdp_state", None)
+        if ask is None:
+            continue
+        try:
+            state = ask()
+            groups = getattr(state, "_fsdp_param_groups", None)  # torch 2.13; one group before
+            if groups is None:
+                groups = [state._fsdp_param_group]
+            held = [one for group in groups if group is not None for one in group.fsdp_params]
+            found = [
+                FsdpParameter(one._param_fqn, one.sharded_param, getattr(one, "_unsharded_param", None)) for one in held
+            ]
+        except AttributeError:
+            continue
+        yield from found

@@ -25,7 +25,7 @@ DIFFERENT = 1
 @click.option("--json", "as_json", is_flag=True, help="Print it all as JSON.")
 @render_options()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def command(context: click.Context, files: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
+def command(files: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
     """Compare the graphs of several ranks, and their bytes.
 
     Shows what all share and what some have alone. FILES are graphs that the ranks saved, of one machine or of several:
@@ -48,9 +48,16 @@ def command(context: click.Context, files: tuple[str, ...], output: str | None, 
         if as_json:
             stream.write(json.dumps(as_data(found), indent=2) + "\n")
         else:
+            from gradviz.ranks.checking import findings_of
             from gradviz.ranks.table import table
 
             write_table(stream, table(found))
+            wrong = findings_of(found)
+            if len(wrong):
+                from gradviz.render.findings import FindingsTable
+
+                stream.write("\n")
+                write_table(stream, FindingsTable(wrong))
     if not found.empty:
         click.get_current_context().exit(DIFFERENT)
 

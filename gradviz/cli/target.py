@@ -50,8 +50,13 @@ class TargetCommand(click.Command):
         """Run the command. Where a launcher started several processes of it, they report together unless told otherwise."""
         ranks, wait = ctx.params.pop("ranks"), ctx.params.pop("ranks_wait")
         place = meeting() if ranks == "merged" else None
-        if place is None:
+        if rank() is None:
             return super().invoke(ctx)
+        if place is None:
+            from gradviz.ranks.calls import recorded_calls
+
+            with recorded_calls():
+                return super().invoke(ctx)
         from gradviz.ranks.taking_part import take_part
 
         return ctx.exit(take_part(place, ctx, super().invoke, wait))
@@ -141,7 +146,7 @@ class Source:
         """Run the script and check its graphs. Options: `gradviz.checking.check_target`."""
         given = _object()
         if isinstance(given, Given):
-            return given.checked(self.target)
+            return given.checked(self.target, options["only"], options["ignore"])
         from gradviz.checking import check_target
 
         if self.target.kind == "graph":

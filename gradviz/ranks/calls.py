@@ -17,6 +17,8 @@ from types import FrameType
 from typing import Any
 
 from gradviz.capture.when_imported import when_imported
+from gradviz.graph import Call
+from gradviz.ranks.outcome import call_of
 
 MOST = 20_000  # calls noted of one process; what comes later is counted
 _NAMES = """all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_gather_single all_reduce
@@ -40,13 +42,23 @@ _TENSORS = ("tensor", "input_tensor", "input", "output_tensor", "self", "output"
 _PEERS = ("src", "dst", "group_src", "group_dst")
 
 
+_notes: list[_Notes] = []  # those that are being made
+
+
+def noted() -> tuple[Call, ...]:
+    """The calls that were noted so far, where they are being recorded."""
+    return tuple(_notes[-1].calls.values()) if _notes else ()
+
+
 @contextmanager
-def recorded_calls(path: str) -> Iterator[None]:
+def recorded_calls(path: str = os.devnull) -> Iterator[None]:
     """Note the calls of the block in a file, one record a line: one where a call begins, one where it ends."""
     notes = _Notes(path)
+    _notes.append(notes)
     undo: list[Callable[[], None]] = []
     with ExitStack() as stack:
         stack.callback(notes.close)
+        stack.callback(_notes.remove, notes)
         stack.callback(lambda: [action() for action in reversed(undo)])
         for module, homes, names in _HOMES:
             replace = functools.partial(_replace, notes, homes, names, undo)
@@ -89,6 +101,7 @@ class _Notes:
         self._inside = threading.local()
         self._lock = threading.Lock()
         self._count = 0
+        self.calls: dict[int, Call] = {}
 
     def begin(self, name: str, frame: FrameType, arguments: Any, options: Any) -> bool:
         """Note that a call begins. False when it is part of another, or of a process that was forked off."""
@@ -102,12 +115,15 @@ class _Notes:
         if number <= MOST:
             with suppress(Exception):  # a note is never worth an error in the user's program
                 told |= _facts(name, frame, arguments, options)
+                self.calls[number] = call_of(told)
         self._write(told)
         return True
 
     def end(self) -> None:
         """Note that the call of this thread has ended."""
         number, self._inside.call = self._inside.call, 0
+        if number in self.calls:
+            self.calls[number] = self.calls[number]._replace(ended=True)
         self._write({"end": number})
 
     def close(self) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-State = Literal["running", "ended", "died", "stuck", "absent"]
-"""Ended: it left its result. Died: its process is gone and left none. Stuck: it waits in a call for one that will not come.
-Absent: it never began."""
+from gradviz.graph import Call, SourceLine, TensorInfo
+from gradviz.ranks.together import RankEnd, State
 
 
 class Outcome(NamedTuple):
@@ -23,6 +23,7 @@ class Outcome(NamedTuple):
     calls: int = 0  # bytes of its notes
     graph: str = ""  # the file with its graph, once that is there
     notes: str = ""  # the file with its calls
+    gone: float = 0.0  # when it was seen to have died or failed
 
     @property
     def failed(self) -> bool:
@@ -33,3 +34,46 @@ class Outcome(NamedTuple):
     def code(self) -> int:
         """The exit code that the command would have had for this rank alone."""
         return int(self.end.get("code", 3))
+
+
+def end_of(one: Outcome, outcomes: tuple[Outcome, ...]) -> RankEnd:
+    """How a rank ended, for the checks."""
+    order = sorted(other.gone for other in outcomes).index(one.gone)
+    source = one.end.get("source")
+    return RankEnd(one.state, one.end.get("failed", ""), SourceLine(*source) if source else None, order)
+
+
+def calls_of(one: Outcome) -> tuple[Call, ...]:
+    """The calls of torch.distributed that a rank has noted."""
+    begun: dict[int, Call] = {}
+    for record in _records(one.notes):
+        if "end" in record and record["end"] in begun:
+            begun[record["end"]] = begun[record["end"]]._replace(ended=True)
+        elif "begin" in record and "source" in record:
+            begun[record["begin"]] = call_of(record)
+    return tuple(begun.values())
+
+
+def call_of(record: Mapping[str, Any]) -> Call:
+    """One noted call, which has not ended yet."""
+    tensor = record.get("tensor")
+    return Call(
+        record["op"],
+        SourceLine(*record["source"]) if "source" in record else None,
+        TensorInfo(tuple(tensor[0]), tensor[1], tensor[2]) if tensor else None,
+        tuple(record.get("group", ())),
+        record.get("peer"),
+        ended=False,
+    )
+
+
+def _records(path: str) -> Iterator[dict[str, Any]]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            for text in file:
+                try:
+                    yield json.loads(text)
+                except ValueError:  # the process was killed while it wrote
+                    return
+    except OSError:
+        return

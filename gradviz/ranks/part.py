@@ -5,11 +5,14 @@ Knows no process and no waiting: see `taking_part`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gradviz.capture.target_name import Target
-from gradviz.ranks.meeting import Meeting, write
+from gradviz.ranks.meeting import Meeting
+from gradviz.ranks.outcome import Outcome
 
 if TYPE_CHECKING:
     from gradviz.analysis.health.finding import Findings
@@ -53,17 +56,8 @@ class Part:
         """Leave what `check` found. Raises HandedIn."""
         found = captured.result
         self.files["findings"] = self.meeting.path("findings")
-        write(
-            self.files["findings"],
-            {
-                **found.as_data(),
-                "nodes": [[list(one.nodes) if one.call == found.calls[0] else [], one.call] for one in found],
-                "sizes": [len(graph.nodes) for graph in found.graphs],
-                "checked": found.checked,
-                "skipped": found.skipped,
-                "failed": found.failed,
-            },
-        )
+        with open(self.files["findings"], "wb") as file:
+            pickle.dump((replace(found, graphs=()), [len(graph.nodes) for graph in found.graphs]), file)
         self._end("findings", captured)
 
     def _end(self, what: str, captured: Captured[Graph] | Captured[Findings]) -> None:
@@ -77,7 +71,7 @@ class Given:
     """What a command is to show in place of what a script would give it."""
 
     diff: RankDiff | None
-    findings: Findings | None = None
+    outcomes: tuple[Outcome, ...] = ()
 
     def captured(self, target: Target) -> Captured[Graph]:
         """The merged graph."""
@@ -86,9 +80,9 @@ class Given:
 
         return Captured(self.diff.graph if self.diff is not None else Graph(), target)
 
-    def checked(self, target: Target) -> Captured[Findings]:
+    def checked(self, target: Target, only: Sequence[str], ignore: Sequence[str]) -> Captured[Findings]:
         """The findings of all ranks."""
         from gradviz.capture.live import Captured
+        from gradviz.ranks.checking import merged_findings
 
-        assert self.findings is not None
-        return Captured(self.findings, target)
+        return Captured(merged_findings(self.outcomes, self.diff, only, ignore), target)

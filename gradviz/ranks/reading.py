@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import torch
+
 from gradviz.capture.live import Live
+from gradviz.capture.naming import outermost_modules, registered
+from gradviz.capture.objects import submodules
+from gradviz.capture.private import without_subclasses
 from gradviz.graph import Graph, Process
+from gradviz.ranks.calls import noted
 from gradviz.ranks.here import rank
+from gradviz.ranks.memory import memory_of
 
 
 def in_process(read: Callable[[Live], Graph], live: Live) -> Graph:
@@ -21,4 +28,23 @@ def with_process(graph: Graph, live: Live) -> Graph:
     place = rank()
     if place is None:
         return graph
-    return replace(graph, process=Process(place.number, place.world, socket.gethostname()))
+    with without_subclasses():
+        models = outermost_modules(None, live.variables)
+        names = dict.fromkeys(
+            name for prefix, model in models for name, _, kind in registered(prefix, model) if kind == "parameter"
+        )
+        memory = memory_of(graph, [model for _, model in models], live.variables)
+        wrapped = ", ".join(dict.fromkeys(_wrappers([model for _, model in models])))
+    process = Process(place.number, place.world, socket.gethostname(), memory, noted(), tuple(names), wrapped)
+    return replace(graph, process=process)
+
+
+def _wrappers(models: Sequence[torch.nn.Module]) -> Iterator[str]:
+    """What shares the work among ranks, with the options that matter for backward."""
+    for model in models:
+        for _, module in submodules(model):
+            if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+                options = [name for name in ("find_unused_parameters", "static_graph") if getattr(module, name, False)]
+                yield f"DistributedDataParallel({', '.join(f'{name}=True' for name in options)})"
+            elif any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
+                yield "FSDP2"

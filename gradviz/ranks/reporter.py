@@ -6,6 +6,7 @@ Reads files only. A rank that hangs, or died, is waited for no longer than it ca
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -16,8 +17,9 @@ from contextlib import suppress
 from typing import Any
 
 from gradviz.ranks.meeting import alive, file_of, read, write
-from gradviz.ranks.outcome import Outcome, State
+from gradviz.ranks.outcome import Outcome
 from gradviz.ranks.part import GRAPH
+from gradviz.ranks.together import State
 
 _POLL = 0.05  # seconds
 _START = 60.0  # seconds in which every rank must have begun
@@ -51,9 +53,14 @@ def settled(folder: str, ranks: Sequence[int], wait: float) -> list[Outcome]:
     began = time.monotonic()
     first_end: float | None = None
     quiet = _Quiet()
+    gone: dict[int, float] = {}
     while True:
         outcomes = [outcome(folder, rank) for rank in ranks]
         now = time.monotonic()
+        for one in outcomes:
+            if one.state == "died" or one.failed:
+                gone.setdefault(one.rank, now)
+        outcomes = [one._replace(gone=gone.get(one.rank, math.inf)) for one in outcomes]
         waiting = [one for one in outcomes if one.state in ("running", "absent")]
         if not waiting:
             return outcomes

@@ -17,8 +17,9 @@ def report(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
     """Write the report to standard output, and what is missing to standard error. Returns the command's exit code."""
     command = next((word for word in arguments if not word.startswith("-")), "")
     wanted = MERGED.get(command)
-    if wanted is not None and any(one.graph or wanted in one.end for one in outcomes):
-        code = _merged(wanted, outcomes, arguments)
+    usage = all(one.end.get("problem") and not one.failed for one in outcomes)
+    if not usage and (wanted == "findings" or (wanted == "graph" and any(one.graph for one in outcomes))):
+        code = _merged(outcomes, arguments)
     else:
         code = _texts(outcomes, as_json="--json" in arguments)
     for line in problems(outcomes):
@@ -26,19 +27,14 @@ def report(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
     return max(code, *(2 if one.end.get("problem") and not one.failed else 0 for one in outcomes))
 
 
-def _merged(wanted: str, outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
+def _merged(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
     from gradviz.cli.main import cli
     from gradviz.ranks.files import merge_files
 
     files = {one.rank: one.graph for one in outcomes if one.graph}
-    diff = merge_files(files) if files else None
-    findings = None
-    if wanted == "findings":
-        from gradviz.ranks.checking import merged_findings
-
-        findings = merged_findings(outcomes, diff)
     try:
-        cli(list(arguments), prog_name="gradviz", obj=Given(diff, findings))
+        given = Given(merge_files(files) if files else None, tuple(outcomes))
+        cli(list(arguments), prog_name="gradviz", obj=given)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return 0
@@ -103,8 +99,7 @@ def problem_of(one: Outcome) -> str:
     """What became of a rank that left no whole result, "" for one that did."""
     if one.state == "ended":
         if one.failed:
-            line = one.end.get("line")
-            return f"the script failed{f' at {line}' if line else ''}: {one.end['failed']}"
+            return f"the script failed{_at(one.end.get('source'))}: {one.end['failed']}"
         return str(one.end.get("problem") or "")
     where = call_words(one)
     if one.state == "absent":
@@ -120,6 +115,8 @@ def call_words(one: Outcome) -> str:
     """The call in which a rank is, or was last: `all_reduce at train.py:14`."""
     if one.call is None:
         return ""
-    source = one.call.get("source")
-    name = str(one.call.get("op"))
-    return f"{name} at {source[0].replace(chr(92), '/').rpartition('/')[2]}:{source[1]}" if source else name
+    return f"{one.call.get('op')}{_at(one.call.get('source'))}"
+
+
+def _at(source: Sequence[Any] | None) -> str:
+    return f" at {str(source[0]).replace(chr(92), '/').rpartition('/')[2]}:{source[1]}" if source else ""

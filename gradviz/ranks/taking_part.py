@@ -56,7 +56,7 @@ def take_part(meeting: Meeting, context: click.Context, run: Callable[[click.Con
     return _wait(meeting, reporter, wait)
 
 
-def _failure(error: GradvizError) -> dict[str, str]:
+def _failure(error: GradvizError) -> dict[str, Any]:
     """What went wrong: our own words, or the script's exception and its line."""
     cause = error.__cause__
     if cause is None or isinstance(cause, GradvizError):
@@ -64,8 +64,7 @@ def _failure(error: GradvizError) -> dict[str, str]:
     from gradviz.capture.failed_line import raised
 
     told = raised(cause)
-    line = f"{os.path.basename(told.source.file)}:{told.source.line}" if told.source is not None else ""
-    return {"problem": str(error) or reason_of(cause), "failed": f"{reason_of(cause)}", "line": line}
+    return {"problem": str(error) or reason_of(cause), "failed": reason_of(cause), "source": told.source}
 
 
 def _start(meeting: Meeting, wait: float) -> subprocess.Popen[bytes] | None:

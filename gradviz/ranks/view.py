@@ -71,7 +71,7 @@ def of_graph(graph: Graph) -> View:
     return View(
         lambda: graph,
         graph.process,
-        _saved(graph),
+        saved_bytes(graph),
         [node for node in forward_order(graph) if node not in leaf_of],
         place,
         facts,
@@ -93,7 +93,8 @@ def attributes_text(attributes: Mapping[str, Any]) -> str:
     return str(dict(attributes)) if attributes else ""
 
 
-def _saved(graph: Graph) -> int:
+def saved_bytes(graph: Graph) -> int:
+    """Bytes held for backward, each storage once, without parameters and buffers."""
     kept = {slot.storage for saved in column(graph.nodes, "saved") for slot in saved if slot.storage is not None}
     sizes, kinds = column(graph.storages, "nbytes"), column(graph.storages, "kind")
     return sum(sizes[one] or 0 for one in kept if kinds[one] in COUNTED)

@@ -14,6 +14,7 @@ from gradviz.analysis.health.excerpt import Excerpt
 from gradviz.analysis.health.finding import SEVERITIES, Finding, Findings, Severity
 from gradviz.analysis.health.registry import Check
 from gradviz.analysis.health.words import CODE, short_path
+from gradviz.ranks.words import named
 from gradviz.render import labels
 
 WIDTH = 80
@@ -47,7 +48,8 @@ def report(found: Findings, width: int = WIDTH, verbose: bool = False) -> Iterat
 
 
 def _finding(finding: Finding, number: int, width: int, verbose: bool) -> Iterator[tuple[str, str]]:
-    where = f" on rank {finding.rank}" if finding.rank is not None else ""
+    ranks = finding.ranks or (() if finding.rank is None else (finding.rank,))
+    where = f" on {named(ranks)}" if ranks else ""
     head = f"{number}. {finding.severity}{where}: {labels.one_line(finding.summary)}  [{finding.id}]"
     for i, line in enumerate(_wrapped(head, width - 3)):
         yield f"{'   ' if i else ''}{line}", finding.severity

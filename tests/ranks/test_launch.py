@@ -62,8 +62,8 @@ def test_json_says_which_ranks_each_report_is_of(tmp_path: Path) -> None:
 def test_a_rank_that_raises_leaves_the_others_waiting_for_it(tmp_path: Path) -> None:
     done = launch(2, tmp_path, "tree", "train.py", "--ranks-wait", 1, "--", "raise")
     assert done.code != 0 and done.left == ()
-    assert "Rank 0: it waits in all_reduce at train.py:33 for a rank that does not come." in done.stderr
-    assert "Rank 1: the script failed at train.py:31: ValueError: no data for me" in done.stderr
+    assert "Rank 0: it waits in all_reduce at train.py:32 for a rank that does not come." in done.stderr
+    assert "Rank 1: the script failed at train.py:29: ValueError: no data for me" in done.stderr
 
 
 def test_a_rank_that_is_killed(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ class Finding:
     code: Excerpt | None = None
     consequences: tuple[Finding, ...] = ()
     rank: int | None = None  # the process that found it, where a launcher started several
+    ranks: tuple[int, ...] = ()  # the same of the findings of all ranks, of which equal ones are one
 
     def as_data(self) -> dict[str, Any]:
         """For JSON. What is unknown is None."""
@@ -48,6 +49,8 @@ class Finding:
         for key in Excerpt._fields:
             data["code" if key == "text" else key] = getattr(self.code, key, None)
         data |= {"call": self.call, "rank": self.rank}
+        if self.ranks:
+            data["ranks"] = list(self.ranks)
         data["consequences"] = [
             {key: getattr(one, key) for key in ("id", "severity", "summary")} for one in self.consequences
         ]

@@ -33,6 +33,7 @@ FAMILIES = (
     "memory",
     "facts",
     "raised",
+    "ranks",
 )
 """Modules of this package that hold checks, in the order in which checks are listed."""
 
@@ -73,20 +74,27 @@ class Check(NamedTuple):
     function: Function
     needs_values: bool = False
     follows: tuple[str, ...] = ()
+    ranks: int = 0  # processes that its example needs; above 1 it runs on all ranks of a launch together
 
 
 _CHECKS: dict[str, Check] = {}
 
 
 def check(
-    id: str, severity: Severity, summary: str, *, needs_values: bool = False, follows: tuple[str, ...] = ()
+    id: str,
+    severity: Severity,
+    summary: str,
+    *,
+    needs_values: bool = False,
+    follows: tuple[str, ...] = (),
+    ranks: int = 0,
 ) -> Callable[[Function], Function]:
     """Registers the function below as the check `id`."""
 
     def register(function: Function) -> Function:
         if id in _CHECKS and _CHECKS[id].function.__module__ != function.__module__:
             raise ValueError(f"there are two checks {id!r}")
-        _CHECKS[id] = Check(id, severity, summary, function, needs_values, follows)
+        _CHECKS[id] = Check(id, severity, summary, function, needs_values, follows, ranks)
         return function
 
     return register
@@ -111,10 +119,16 @@ def chosen(only: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Check,
 def run(
     evidence: Sequence[Evidence], *, only: Iterable[str] = (), ignore: Iterable[str] = (), values: bool = False
 ) -> Findings:
-    """Run the chosen checks on each graph of one run of the user's code. What several graphs show is said once."""
+    """Run the chosen checks on each graph of one run of the user's code. What several graphs show is said once.
+
+    Checks on several ranks run on evidence of several ranks, and no others.
+    """
     found: dict[tuple[object, ...], Explained] = {}
     ran, skipped = [], []
+    together = any(about.ranks is not None for about in evidence)
     for one in chosen(only, ignore):
+        if (one.ranks > 1) != together:
+            continue
         readable = [about for about in evidence if one.id == "nonfinite" and about.values is not None]
         if one.needs_values and not values and not readable:
             skipped.append((one.id, "reads numbers: add --values"))

@@ -1,0 +1,132 @@
+"""Checks on several ranks: their examples under torchrun, and the rules on facts made by hand."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradviz.analysis.health.pages import page
+from gradviz.analysis.health.registry import checks, run
+from gradviz.evidence import Evidence, Raised
+from gradviz.graph import Call, Graph, Process, SourceLine, TensorInfo
+from gradviz.ranks.merging import merge
+from gradviz.ranks.together import RankEnd, Together
+from tests.ranks.launch import launch
+from tests.ranks.test_merging import chain
+
+ENDED = RankEnd()
+EVERY = [one for one in checks() if one.ranks]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes left in /proc")
+@pytest.mark.parametrize("one", EVERY, ids=lambda one: one.id)
+def test_the_example_triggers_the_check(one: object, tmp_path: Path) -> None:
+    made = page(one)  # type: ignore[arg-type]
+    done = launch(2, tmp_path, "check", "train.py", "--json", "--ranks-wait", 1, text=made.example)
+    assert done.code != 0 and done.left == ()
+    found = {finding["id"]: finding for finding in json.loads(done.stdout)["findings"]}
+    told = {*found, *(part["id"] for finding in found.values() for part in finding["consequences"])}
+    assert made.check.id in told, done.stdout
+    if made.check.id in found:
+        finding = found[made.check.id]
+        assert finding["severity"] == made.check.severity
+        assert "train.py:" in finding["where"], finding["where"]
+
+
+# -- collective-order --------------------------------------------------------------------------------------------------
+
+
+def call(op: str, line: int, *, shape: tuple[int, ...] = (3,), group: tuple[int, ...] = (), ended: bool = True) -> Call:
+    return Call(op, SourceLine("train.py", line), TensorInfo(shape, "float32", "cpu"), group, ended=ended)
+
+
+def order(*calls: list[Call], ends: dict[int, RankEnd] | None = None) -> list[str]:
+    every = dict(enumerate(tuple(one) for one in calls))
+    together = Together(None, every, {rank: (ends or {}).get(rank, ENDED) for rank in every})
+    found = run([Evidence(Graph(), ranks=together)], only=["collective-order"])
+    return [f"{one.summary} | {one.where}" for one in found]
+
+
+def test_the_same_calls_from_other_lines_are_no_fault() -> None:
+    assert order([call("all_reduce", 1)], [call("all_reduce", 9)]) == []
+    assert order([call("send", 1)], [call("recv", 9)]) == []
+    assert order([call("all_gather", 1)], [call("all_gather", 1, shape=(4,))]) == []
+
+
+def test_the_first_call_that_differs_is_named_with_both_lines() -> None:
+    (found,) = order(
+        [call("all_reduce", 1), call("barrier", 2)],
+        [call("all_reduce", 1), call("broadcast", 7)],
+        [call("all_reduce", 1), call("barrier", 2)],
+    )
+    assert "collective 2 is not the same on all ranks" in found
+    assert found.endswith("| ranks 0, 2: train.py:2; rank 1: train.py:7")
+
+
+def test_another_shape_or_no_call_differs() -> None:
+    assert "(4,) float32" in order([call("all_reduce", 1)], [call("all_reduce", 1, shape=(4,))])[0]
+    assert "rank 1 makes no such call" in order([call("all_reduce", 1)], [])[0]
+
+
+def test_groups_are_compared_by_themselves() -> None:
+    pairs = [[call("all_reduce", rank, group=(0, 1) if rank < 2 else (2, 3))] for rank in range(4)]
+    assert order(*pairs) == []
+    assert len(order(*pairs[:3], [call("broadcast", 3, group=(2, 3))])) == 1
+
+
+def test_a_rank_that_failed_did_not_come_so_far() -> None:
+    assert order([call("all_reduce", 1)], [], ends={1: RankEnd(failed="ValueError: x")}) == []
+
+
+# -- missing-rank ------------------------------------------------------------------------------------------------------
+
+
+def test_the_rank_that_went_first_is_named_and_who_waited_where() -> None:
+    calls = {
+        0: (call("all_reduce", 14, ended=False),),
+        1: (call("broadcast", 3),),
+        2: (call("all_reduce", 14, ended=False),),
+    }
+    ends = {0: RankEnd("died", order=1), 1: RankEnd("died", order=0), 2: RankEnd("stuck", order=2)}
+    (found,) = run([Evidence(Graph(), ranks=Together(None, calls, ends))], only=["missing-rank"])
+    assert found.summary == "rank 1 died without a word, and 2 others waited for it"
+    assert found.where == "rank 1: train.py:3"
+    assert "rank 0 was in all_reduce at train.py:14; rank 2 waits in all_reduce at train.py:14" in found.why
+
+
+# -- ranks-differ, unused-on-some-ranks --------------------------------------------------------------------------------
+
+
+def of(graphs: list[Graph]) -> list[str]:
+    together = Together(merge(graphs), {}, {})
+    found = run([Evidence(merge(graphs).graph, ranks=together)])
+    return [f"{one.id}: {one.summary}" for one in found]
+
+
+def test_ranks_that_differ_in_size_alone_are_no_fault() -> None:
+    assert of([chain("AB"), chain("AB", bytes=48)]) == []
+
+
+def test_one_of_eight_takes_another_branch() -> None:
+    (found,) = of([chain("AXC" if rank == 5 else "ABC", rank=rank) for rank in range(8)])
+    assert found == "ranks-differ: rank 5 takes another branch than ranks 0-4, 6-7"
+
+
+def test_stages_of_a_pipeline_are_not_compared() -> None:
+    from dataclasses import replace
+
+    graphs = [chain("AB", rank=0), chain("CD", rank=1)]
+    named = [replace(one, process=Process(rank, 2, parameters=(f"stage{rank}.w",))) for rank, one in enumerate(graphs)]
+    assert of(named) == []
+
+
+def test_ready_twice_is_known_from_what_backward_raised() -> None:
+    text = "Expected to mark a variable ready only once. This error is caused by one of the following reasons"
+    found = run(
+        [Evidence(Graph(), raised=Raised("RuntimeError", text, SourceLine("train.py", 9)))], only=["ready-twice"]
+    )
+    assert [one.where for one in found] == ["train.py:9"]
