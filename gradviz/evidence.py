@@ -36,6 +36,13 @@ class Held(NamedTuple):
     aliases: tuple[str, ...] = ()  # other variables that hold it, such as "state[0]"
 
 
+class Dropped(NamedTuple):
+    """How the result of a line of code is lost: by another value for `name` in line `by`, or because nothing reads it."""
+
+    name: str  # "" when the line gives it no name
+    by: SourceLine | None
+
+
 class ModuleRun(NamedTuple):
     """What a recording saw of one module. The facts other than `calls` are those of its last call with tensors."""
 
@@ -62,6 +69,11 @@ class Parameter(NamedTuple):
     node: int | None = None
     sharded: bool = False  # a DTensor or the like: the graph holds another tensor in its place
     run: ModuleRun | None = None  # None when nothing was recorded
+    made: SourceLine | None = (
+        None  # of an unused one: the line of the user's class that makes it, or the module around it
+    )
+    forward: SourceLine | None = None  # and where the forward() of that class begins
+    dropped: Dropped | None = None  # how what its module made is lost
 
 
 class Model(NamedTuple):

@@ -7,7 +7,7 @@ numbers, runs no hook, writes nothing. What to conclude from the facts is none o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ import gradviz
 from gradviz.capture.carried import carried_by_outputs, carried_by_variables
 from gradviz.capture.copies import copies
 from gradviz.capture.description import Walked
+from gradviz.capture.fate import dropped, forward_of, made_at
 from gradviz.capture.leaf_watch import LeafWatch
 from gradviz.capture.ledger import LedgerKeeper
 from gradviz.capture.losses import is_broken, loss_of
@@ -43,7 +44,7 @@ from gradviz.evidence import (
     Parameter,
     Trail,
 )
-from gradviz.graph import Graph
+from gradviz.graph import Graph, SourceLine
 
 _LIBRARIES = tuple(os.path.dirname(module.__file__ or "") + os.sep for module in (torch, gradviz))
 
@@ -172,6 +173,7 @@ class EvidenceReader:
         """Each parameter once, under all its names, and the live tensors in the same order."""
         found: dict[int, Parameter] = {}
         live: dict[int, torch.Tensor] = {}
+        lines = _ClassLines()
         for i, (prefix, model) in enumerate(models):
             modules = dict(every_path(model))
             for path, tensor, kind in registered("", model):
@@ -184,6 +186,8 @@ class EvidenceReader:
                 owner = path.rpartition(".")[0]
                 module = modules[owner]
                 live[id(tensor)] = tensor
+                node = leaf_of.get(id(tensor))
+                made, forward = lines.of(modules, path) if node is None and tensor.requires_grad else (None, None)
                 found[id(tensor)] = Parameter(
                     names=(name,),
                     module=_joined(prefix, owner),
@@ -192,7 +196,9 @@ class EvidenceReader:
                     tensor=tensor_info(tensor),
                     requires_grad=tensor.requires_grad,
                     has_grad=tensor.grad is not None,
-                    node=leaf_of.get(id(tensor)),
+                    node=node,
+                    made=made,
+                    forward=forward,
                     sharded=type(tensor).__name__ == "DTensor",
                     run=self._run(modules, owner),
                 )
@@ -268,6 +274,27 @@ class EvidenceReader:
         return self._earlier[-1].step + (updated or not (held or self.leaf_watch.saw_updates))
 
 
+class _ClassLines:
+    """Where the nearest class of the user's around a parameter makes it, or the module it is in, and where its forward() begins.
+
+    Of one reading, in which each question is answered once.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], tuple[SourceLine | None, SourceLine | None]] = {}
+
+    def of(self, modules: Mapping[str, torch.nn.Module], path: str) -> tuple[SourceLine | None, SourceLine | None]:
+        while path:
+            path, _, attribute = path.rpartition(".")
+            kind = type(modules[path])
+            if not kind.__module__.startswith("torch."):
+                key = id(kind), attribute
+                if key not in self._known:
+                    self._known[key] = made_at(kind, attribute), forward_of(kind)
+                return self._known[key]
+        return None, None
+
+
 def _named(graph: Graph, names: tuple[str, ...]) -> Graph:
     if not names:
         return graph
@@ -333,5 +360,11 @@ def _with_code(evidence: Evidence, spot: Spot) -> Evidence:
         one._replace(grad_read=next((reads[name] for name in one.names if name in reads), None))
         for one in evidence.held
     )
+    lost = [one for one in evidence.parameters if one.node is None and one.requires_grad and one.run is not None]
+    fates = {source: dropped(source) for source in {one.run.source for one in lost if one.run is not None}}
+    parameters = tuple(
+        one._replace(dropped=fates.get(one.run.source)) if one.run is not None and one.node is None else one
+        for one in evidence.parameters
+    )
     backward = spot.body.line(spot.line) if evidence.call is not None and spot.line is not None else None
-    return replace(evidence, trails=trails, changes=made, held=held, backward=backward)
+    return replace(evidence, trails=trails, changes=made, held=held, backward=backward, parameters=parameters)

@@ -89,6 +89,20 @@ def calls_method(file: str, method: str) -> Iterator[tuple[str, SourceLine]]:
             yield ast.unparse(node.func.value), with_text(line)
 
 
+def body_around(file: str, number: int) -> Body | None:
+    """The body of the innermost function around a line, or of the module's top level."""
+    tree = _tree(file)
+    around = [
+        node
+        for node in (ast.walk(tree) if tree is not None else ())
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.lineno <= number <= (node.end_lineno or 0)
+    ]
+    if not around:
+        return body_at(file)
+    inner = max(around, key=lambda node: node.lineno)
+    return _body(file, inner.name, inner.body, "")
+
+
 def _tree(file: str) -> ast.Module | None:
     text = "".join(linecache.getlines(file))
     known = _parsed.get(file)

@@ -54,9 +54,9 @@ def excerpt(source: SourceLine | None, part: str = "", node: Node | None = None)
     >>> [excerpt(line).part, excerpt(line, "torch.log( x )").part, excerpt(line, node=Node(0, "SumBackward0")).part]
     ['torch.log(x).sum() + 1', 'torch.log(x)', 'torch.log(x).sum()']
     """
-    if source is None or not source.text.strip():
+    lines = _lines(source) if source is not None else []
+    if source is None or not lines or not lines[0].strip():
         return None
-    lines = _lines(source)
     text = lines[0].rstrip()
     indent = len(text) - len(text.lstrip())
     statement = _statement(lines, indent)
@@ -71,7 +71,7 @@ def excerpt(source: SourceLine | None, part: str = "", node: Node | None = None)
 def _lines(source: SourceLine) -> list[str]:
     """The line and those after it from the file, while that still says the same; else what was noted."""
     lines = linecache.getlines(source.file)[source.line - 1 : source.line - 1 + _LONGEST] if source.line > 0 else []
-    return lines if lines and lines[0].strip() == source.text.strip() else [source.text]
+    return lines if lines and (lines[0].strip() == source.text.strip() or not source.text) else [source.text]
 
 
 def _statement(lines: list[str], indent: int) -> ast.stmt | None:

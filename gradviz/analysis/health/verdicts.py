@@ -56,14 +56,14 @@ def _judge(evidence: Evidence) -> Callable[[Parameter], Verdict]:
             return _OTHER_MODEL
         run = one.run
         if run is not None and (not run.calls or run.began < evidence.since):
-            return _NEVER_RAN if not run.calls else _NOT_THIS_TIME
+            return _never_ran(one) if not run.calls else _NOT_THIS_TIME
         if run is None:
             return _NOT_RECORDED
         if not run.recording:
             return _no_grad(run.source)
         if not run.gave_graph:
             return _gave_nothing(one, run.source)
-        return _NOT_USED if one.module in paths else _lost(evidence, run.source)
+        return _not_used(one) if one.module in paths else _lost(evidence, one, run.source)
 
     return judge
 
@@ -89,10 +89,6 @@ _OTHER_MODEL = Verdict(
     "other-model", "{is_} in no output that was checked", "the graph uses no parameter of this model at all",
     "Nothing, if another loss trains it. Else compute the loss from its output.", False,
 )  # fmt: skip
-_NEVER_RAN = Verdict(
-    "never-ran", "{is_} unused: the module never ran", "the module's forward was not called since recording began",
-    "Call the module in forward(), or remove it from the model.", True,
-)  # fmt: skip
 _NOT_THIS_TIME = Verdict(
     "not-this-time", "{is_} unused: the module did not run in this step",
     "the module's forward ran before the previous backward call, and not since",
@@ -104,11 +100,28 @@ _NOT_RECORDED = Verdict(
     "Use the module's result in the loss, or remove the module. To learn whether it ran, run the code inside `with "
     "gradviz.record() as recording:` and give recording=recording, or use gradviz check SCRIPT.", True,
 )  # fmt: skip
-_NOT_USED = Verdict(
-    "not-used", "{is_} unused, although the module's other operations are in the graph",
-    "the module ran and the output depends on what it did, but not on this parameter",
-    "Use the parameter in the module's forward(), or remove it.", True,
-)  # fmt: skip
+
+
+def _never_ran(one: Parameter) -> Verdict:
+    """The module is made, and nothing calls it."""
+    why = "the module's forward was not called since recording began"
+    fix = f"Call the module in {_forward(one)}, or remove it from the model{_made(one)}."
+    return Verdict("never-ran", "{is_} unused: the module never ran", why, fix, True, one.made)
+
+
+def _not_used(one: Parameter) -> Verdict:
+    why = "the module ran and the output depends on what it did, but not on this parameter"
+    fix = f"Use the parameter in {_forward(one)}, or remove it{_made(one)}."
+    summary = "{is_} unused, although the module's other operations are in the graph"
+    return Verdict("not-used", summary, why, fix, True, one.made)
+
+
+def _forward(one: Parameter) -> str:
+    return f"forward(), which begins in {line(one.forward)}" if one.forward is not None else "forward()"
+
+
+def _made(one: Parameter) -> str:
+    return f" ({line(one.made)})" if one.made is not None else ""
 
 
 def _hidden(graph: Graph, node: int) -> Verdict:
@@ -140,7 +153,7 @@ def _gave_nothing(one: Parameter, source: SourceLine | None) -> Verdict:
     return Verdict("gave-nothing", "{is_} unused: the module's result has no graph", why, fix, True, source)
 
 
-def _lost(evidence: Evidence, source: SourceLine | None) -> Verdict:
+def _lost(evidence: Evidence, one: Parameter, source: SourceLine | None) -> Verdict:
     """The module made something with a graph that the output does not depend on. The code may show where it was dropped."""
     cuts = {cut: None for trail in (evidence.trails or {}).values() for cut in trail.cuts}
     why = f"the module ran in {code(source)} and its result has a graph, but no output depends on that result"
@@ -152,6 +165,15 @@ def _lost(evidence: Evidence, source: SourceLine | None) -> Verdict:
             f"If that cut is a mistake, mend it: {line(next(iter(cuts)).source)}. Else use the result, or remove "
             "the module."
         )
+    elif one.dropped is not None:
+        name, by = one_line(one.dropped.name) or "the result", one.dropped.by
+        if by is not None:
+            why += f": {name} is given another value in {code(by)} before anything reads it"
+            fix = f"In {line(by)}, use {name} as well, or give the new value another name; or remove the module."
+        else:
+            why += f": nothing reads {name} afterwards"
+            fix = f"Use {name} in what follows {line(source)}, or remove the module."
+        source = by or source
     else:
         why += ": it was not used, or overwritten"
     return Verdict("lost", "{do} not reach the output", why, fix, True, source)
