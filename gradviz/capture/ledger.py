@@ -20,6 +20,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gradviz.capture.description import Walked
+from gradviz.capture.fate import made_at
 from gradviz.capture.frames import is_library
 from gradviz.capture.likeness import Pair, mistyped, pairs, still_tied, switched_in
 from gradviz.capture.losses import is_scaled
@@ -27,7 +28,6 @@ from gradviz.capture.numbers import why_unreadable
 from gradviz.capture.objects import submodules
 from gradviz.capture.packages import code_line, with_text
 from gradviz.capture.private import without_subclasses
-from gradviz.capture.source import assigned, body_of
 from gradviz.capture.tensors import tensor_info, version_of
 from gradviz.capture.values import is_zero
 from gradviz.capture.variables import Namespace
@@ -202,7 +202,7 @@ class LedgerKeeper:
             if known is not None:
                 owner = next((name for name, _ in models if known.names[0].startswith(f"{name}.")), "")
                 module = _module_at(known.module, models)
-                source = _made(type(module), known.names[0].rpartition(".")[2]) if module is not None else None
+                source = made_at(type(module), known.names[0].rpartition(".")[2]) if module is not None else None
                 facts = facts._replace(model=owner, module=known.module, type=known.type, source=source)
             else:
                 facts = _owned(facts, models)
@@ -333,7 +333,7 @@ def _owned(facts: Trained, models: _Models) -> Trained:
         owner = _module_at(path, models)
         if owner is not None:
             model = next(model for model, _ in models if path == model or path.startswith(f"{model}."))
-            source = _made(type(owner), attribute)
+            source = made_at(type(owner), attribute)
             return facts._replace(names=(name,), model=model, module=path, type=type(owner).__name__, source=source)
     return facts
 
@@ -343,15 +343,4 @@ def _module_at(path: str, models: _Models) -> torch.nn.Module | None:
     for name, model in models:
         if path == name or path.startswith(f"{name}."):
             return dict(submodules(model)).get(path[len(name) + 1 :])
-    return None
-
-
-def _made(kind: type, attribute: str) -> SourceLine | None:
-    """The line of a class's `__init__` that assigns an attribute."""
-    code = getattr(kind.__dict__.get("__init__"), "__code__", None)
-    body = body_of(code) if code is not None else None
-    for statement in body.statements if body is not None else ():
-        if f"self.{attribute}" in assigned(statement.node)[0]:
-            assert body is not None
-            return body.source(statement.node)
     return None
