@@ -68,6 +68,7 @@ class Parameter(NamedTuple):
     has_grad: bool = False
     node: int | None = None
     sharded: bool = False  # a DTensor or the like: the graph holds another tensor in its place
+    gathered: bool = False  # and that other one is known
     run: ModuleRun | None = None  # None when nothing was recorded
     made: SourceLine | None = (
         None  # of an unused one: the line of the user's class that makes it, or the module around it

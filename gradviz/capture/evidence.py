@@ -7,6 +7,7 @@ numbers, runs no hook, writes nothing. What to conclude from the facts is none o
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
@@ -24,7 +25,7 @@ from gradviz.capture.ledger import LedgerKeeper
 from gradviz.capture.losses import is_broken, loss_of
 from gradviz.capture.naming import outermost_modules, registered
 from gradviz.capture.objects import every_path, parameters
-from gradviz.capture.private import peek_sequence, without_subclasses
+from gradviz.capture.private import fsdp_parameters, peek_sequence, without_subclasses
 from gradviz.capture.recorder import Recording
 from gradviz.capture.spot import Spot, additions, changes, grad_reads, spot_at, spot_at_end
 from gradviz.capture.tensors import grad_fn_of, tensor_info
@@ -176,9 +177,13 @@ class EvidenceReader:
         lines = _ClassLines()
         for i, (prefix, model) in enumerate(models):
             modules = dict(every_path(model))
+            gathered = _gathered(model)
             for path, tensor, kind in registered("", model):
                 if kind != "parameter":
                     continue
+                tensor, whole = gathered.get(
+                    id(tensor), (tensor, tensor)
+                )  # the shard has the gradient, the graph the whole
                 name, known = _joined(prefix, path), found.get(id(tensor))
                 if known is not None:
                     found[id(tensor)] = known._replace(names=(*known.names, name))
@@ -186,7 +191,7 @@ class EvidenceReader:
                 owner = path.rpartition(".")[0]
                 module = modules[owner]
                 live[id(tensor)] = tensor
-                node = leaf_of.get(id(tensor))
+                node = leaf_of.get(id(whole))
                 made, forward = lines.of(modules, path) if node is None and tensor.requires_grad else (None, None)
                 found[id(tensor)] = Parameter(
                     names=(name,),
@@ -200,6 +205,7 @@ class EvidenceReader:
                     made=made,
                     forward=forward,
                     sharded=type(tensor).__name__ == "DTensor",
+                    gathered=whole is not tensor,
                     run=self._run(modules, owner),
                 )
         return list(found.values()), list(live.values())
@@ -225,11 +231,8 @@ class EvidenceReader:
             for tensor in (one for group in optimizer.param_groups for one in group["params"]):
                 number = index.get(id(tensor))
                 names = parameters[number].names if number is not None else walked.names.leaf(tensor)
-                tensors.append(
-                    OptimizerTensor(
-                        names, tensor_info(tensor), leaf_of.get(id(tensor)), number, tensor.grad is not None
-                    )
-                )
+                node = parameters[number].node if number is not None else leaf_of.get(id(tensor))
+                tensors.append(OptimizerTensor(names, tensor_info(tensor), node, number, tensor.grad is not None))
             yield Optimizer(name, type(optimizer).__name__, tuple(tensors), self.ledger.made(optimizer))
 
     def _optimizers(self, variables: Sequence[Namespace]) -> list[tuple[str, torch.optim.Optimizer]]:
@@ -274,6 +277,14 @@ class EvidenceReader:
         return self._earlier[-1].step + (updated or not (held or self.leaf_watch.saw_updates))
 
 
+def _gathered(model: torch.nn.Module) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+    """For each parameter that FSDP2 shards: its shard and the whole that the graph holds, by the identity of either."""
+    if "torch.distributed.fsdp" not in sys.modules:
+        return {}
+    pairs = [(one.shard, one.whole) for one in fsdp_parameters(model) if one.whole is not None]
+    return {id(one): pair for pair in pairs for one in pair}
+
+
 class _ClassLines:
     """Where the nearest class of the user's around a parameter makes it, or the module it is in, and where its forward() begins.
 
@@ -286,8 +297,11 @@ class _ClassLines:
     def of(self, modules: Mapping[str, torch.nn.Module], path: str) -> tuple[SourceLine | None, SourceLine | None]:
         while path:
             path, _, attribute = path.rpartition(".")
-            kind = type(modules[path])
-            if not kind.__module__.startswith("torch."):
+            own = (
+                base for base in type(modules[path]).__mro__ if not base.__module__.startswith(("torch.", "builtins"))
+            )
+            kind = next(own, None)
+            if kind is not None:
                 key = id(kind), attribute
                 if key not in self._known:
                     self._known[key] = made_at(kind, attribute), forward_of(kind)

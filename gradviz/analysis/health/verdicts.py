@@ -42,7 +42,7 @@ def _judge(evidence: Evidence) -> Callable[[Parameter], Verdict]:
     def judge(one: Parameter) -> Verdict:
         if not one.requires_grad:
             return _FROZEN
-        if one.sharded:
+        if one.sharded and not one.gathered:
             return _SHARDED
         if evidence.unfinished:
             return _UNFINISHED
