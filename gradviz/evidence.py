@@ -36,6 +36,14 @@ class Held(NamedTuple):
     aliases: tuple[str, ...] = ()  # other variables that hold it, such as "state[0]"
 
 
+class Home(NamedTuple):
+    """Where a module keeps what it does not list: `container` is what would register it, "" when it is a plain attribute."""
+
+    attribute: str
+    container: str
+    line: SourceLine | None  # that makes it
+
+
 class Dropped(NamedTuple):
     """How the result of a line of code is lost: by another value for `name` in line `by`, or because nothing reads it."""
 
@@ -337,6 +345,7 @@ class Evidence:
     parameters: tuple[Parameter, ...] = ()
     optimizers: tuple[Optimizer, ...] = ()
     held: tuple[Held, ...] = ()
+    homes: Mapping[int, Home] = field(default_factory=dict)  # of parameters that no module lists, by node
     trails: Mapping[str, Trail] | None = None  # by name of the output
     changes: tuple[Change, ...] = ()
     copies: tuple[Copy, ...] = ()

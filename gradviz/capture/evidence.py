@@ -20,6 +20,7 @@ from gradviz.capture.carried import carried_by_outputs, carried_by_variables
 from gradviz.capture.copies import copies
 from gradviz.capture.description import Walked
 from gradviz.capture.fate import dropped, forward_of, made_at
+from gradviz.capture.homes import home
 from gradviz.capture.leaf_watch import LeafWatch
 from gradviz.capture.ledger import LedgerKeeper
 from gradviz.capture.losses import is_broken, loss_of
@@ -38,6 +39,7 @@ from gradviz.evidence import (
     Earlier,
     Evidence,
     Held,
+    Home,
     Model,
     ModuleRun,
     Optimizer,
@@ -148,6 +150,7 @@ class EvidenceReader:
             parameters=tuple(read),
             optimizers=tuple(self._read_optimizers(walked, subject.variables, leaf_of, index, read)),
             held=tuple(_held(walked, leaf_of, index)),
+            homes=_homes(graph, read, models),
             copies=tuple(copies(walked)),
             loss=loss,
             values=values_of(walked, subject.outputs) if self._values or is_broken(loss, subject.variables) else None,
@@ -275,6 +278,12 @@ class EvidenceReader:
             return 0
         held = any(one.node is not None for optimizer in evidence.optimizers for one in optimizer.tensors)
         return self._earlier[-1].step + (updated or not (held or self.leaf_watch.saw_updates))
+
+
+def _homes(graph: Graph, listed: Sequence[Parameter], models: Sequence[tuple[str, torch.nn.Module]]) -> dict[int, Home]:
+    known = {one.node for one in listed}
+    lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known]
+    return {leaf.node: found for leaf in lost if (found := home(leaf.names, models)) is not None}
 
 
 def _gathered(model: torch.nn.Module) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:

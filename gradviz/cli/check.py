@@ -94,7 +94,9 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
 @click.option(
     "--html", "page", metavar="FILE.html", help="Write a page, too: the graph with numbered findings that open."
 )
-@click.option("--verbose", is_flag=True, help="List all names, and the checks that ran.")
+@click.option(
+    "--verbose", is_flag=True, help="Say everything: all names, the reasons of notes, and the checks that ran."
+)
 @click.option(
     "--format",
     "form",

@@ -40,14 +40,16 @@ def report(found: Findings, width: int = WIDTH, verbose: bool = False) -> Iterat
     for i, finding in enumerate(found):
         if i:
             yield "", ""
-        yield from _finding(finding, i + 1, width, verbose)
+        short = finding.severity == "note" and found[0].severity != "note" and not verbose
+        yield from _finding(finding, i + 1, width, verbose, short)
     if len(found):
         yield "", ""
     yield from ((line, "dim") for line in _wrapped(_checked(found, verbose), width))
     yield totals(found), "bold"
 
 
-def _finding(finding: Finding, number: int, width: int, verbose: bool) -> Iterator[tuple[str, str]]:
+def _finding(finding: Finding, number: int, width: int, verbose: bool, short: bool) -> Iterator[tuple[str, str]]:
+    """All of a finding; of a `short` one, as a note is below an error, what it is about and where."""
     ranks = finding.ranks or (() if finding.rank is None else (finding.rank,))
     where = f" on {named(ranks)}" if ranks else ""
     head = f"{number}. {finding.severity}{where}: {labels.one_line(finding.summary)}  [{finding.id}]"
@@ -56,15 +58,28 @@ def _finding(finding: Finding, number: int, width: int, verbose: bool) -> Iterat
     if len(finding.names) > 1 or (finding.names and finding.names[0] not in finding.summary):
         yield from _row("names", _names(finding.names, verbose), width)
     yield from _row("where", finding.where, width)
+    if short:
+        return
     if finding.code is not None:
         yield from ((f"{'':{INDENT}}{line}", "") for line in code_lines(finding.code, width - INDENT))
     if finding.call is not None and finding.call > 1:
         yield from _row("when", f"backward call {finding.call}", width)
     yield from _row("why", _shorter(finding.why, finding.code), width)
-    for one in finding.consequences:
-        at = f", {one.where}" if one.code is not None and one.code != finding.code else ""
-        yield from _row("so", f"{_shorter(one.summary + at, finding.code)}  [{one.id}]", width)
+    for words in _consequences(finding):
+        yield from _row("so", words, width)
     yield from _row("do", _shorter(finding.fix, finding.code), width)
+
+
+def _consequences(finding: Finding) -> Iterator[str]:
+    """One line for the findings of each check that follow from this one."""
+    groups: dict[str, list[Finding]] = {}
+    for one in finding.consequences:
+        groups.setdefault(one.id, []).append(one)
+    for id, members in groups.items():
+        one = members[0]
+        at = f", {one.where}" if one.code is not None and one.code != finding.code else ""
+        more = f", {labels.more(len(members) - 1)}" if len(members) > 1 else ""
+        yield f"{_shorter(one.summary + at, finding.code)}{more}  [{id}]"
 
 
 def _row(word: str, what: str, width: int) -> Iterator[tuple[str, str]]:

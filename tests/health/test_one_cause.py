@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from torch import nn
 import gradviz
 from gradviz.analysis.health.causes import Explained, joined
 from gradviz.analysis.health.excerpt import Excerpt, excerpt
-from gradviz.analysis.health.finding import Finding, Severity
+from gradviz.analysis.health.finding import Finding, Findings, Severity
 from gradviz.cli.main import cli
 from gradviz.graph import Node, SourceLine
 from gradviz.render.findings import code_lines, report
@@ -150,3 +151,18 @@ def test_hidden_and_wide_characters_keep_the_carets_in_place() -> None:
     at = text.index("y.detach()") + 1
     line, carets = code_lines(Excerpt("a.py", 7, text, at, at + 10), 80)
     assert "\\u202e" in line and carets.index("^") == line.index("y.detach()") + 1  # the ideograph takes two columns
+
+
+def test_notes_below_an_alarm_are_short_unless_asked_for(tmp_path: Path) -> None:
+    frozen = UNUSED.replace("loss =", 'net["a"].bias.requires_grad_(False)\nloss =')
+    path = written(tmp_path, frozen)
+    plain, verbose = (CliRunner().invoke(cli, ["check", str(path), *more]).stdout for more in ([], ["--verbose"]))
+    assert "2. note:" in plain and "requires_grad is False" not in plain
+    assert "requires_grad is False" in verbose
+
+
+def test_consequences_of_one_check_are_one_line() -> None:
+    effects = tuple(finding("b", names=(name,)) for name in "xyz")
+    found = Findings((replace(finding("a"), consequences=effects),), ("a", "b"))
+    lines = [line.strip() for line, _ in report(found) if "[b]" in line]
+    assert lines == ["so:    b, +2 more  [b]"]

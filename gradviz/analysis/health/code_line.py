@@ -25,6 +25,21 @@ def assigned(source: SourceLine | None) -> tuple[str, ...]:
     return tuple(found)
 
 
+def wrapped(source: SourceLine | None, function: str) -> str:
+    """The line with what it assigns given to a function, "" when it is no assignment that can be read alone.
+
+    >>> [wrapped(SourceLine("a.py", 1, "f", text), "List") for text in ("self.a = []", "self.a = [f(i) for i in x]", "a.b()")]
+    ['self.a = List()', 'self.a = List([f(i) for i in x])', '']
+    """
+    for statement in _parsed(source):
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            value = statement.value
+            empty = not (getattr(value, "elts", None) or getattr(value, "keys", None))
+            inside = "" if isinstance(value, (ast.List, ast.Dict)) and empty else ast.unparse(value)
+            return f"{ast.unparse(statement.targets[0])} = {function}({inside})"
+    return ""
+
+
 def adds_to(source: SourceLine | None, name: str) -> bool | None:
     """Whether a line adds something to a variable, as a running total does. None when the line gives it no value.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gradviz.analysis.health.code_line import wrapped
 from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.verdicts import Verdict, grouped, modules_of
 from gradviz.analysis.health.words import code, line, listed, title, title_and_code, verb
 from gradviz.analysis.health.words import where as place
-from gradviz.evidence import Evidence, Optimizer, OptimizerTensor, Parameter
+from gradviz.evidence import Evidence, Home, Optimizer, OptimizerTensor, Parameter
 from gradviz.graph import Graph
 from gradviz.wording import one_line, plural
 
@@ -257,9 +258,10 @@ def _stray(evidence: Evidence, optimizer: Optimizer) -> Iterator[Found]:
         names or (optimizer.name,),
         ", ".join(filter(None, (one_line(optimizer.name), line(optimizer.source)))),
         why,
-        "Make the optimizer after the model is complete: after copying it, replacing layers, or anything that "
-        "makes new parameters.",
+        f"Make the optimizer {f'of {line(optimizer.source)} ' if optimizer.source is not None else ''}after the model is complete: "
+        "after copying it, replacing layers, or anything that makes new parameters.",
         nodes=tuple(leaf.node for leaf in without),
+        source=optimizer.source,
     )
 
 
@@ -272,16 +274,34 @@ def _unlisted(evidence: Evidence) -> Iterator[Found]:
     if not updated or not lost:
         return
     users = [edge.consumer for leaf in lost for edge in graph.consumers(leaf.node)]
+    homes = list(dict.fromkeys(evidence.homes[leaf.node] for leaf in lost if leaf.node in evidence.homes))
+    made = next((one.line for one in homes if one.line is not None), None)
     yield Found(
         f"{plural(len(lost), 'parameter')} of this graph {verb(lost, 'is', 'are')} in no module and in no optimizer",
         tuple(name for leaf in lost for name in leaf.names[:1]),
-        place(graph, users[0]) if users else "",
+        ", ".join(filter(None, (line(made), f"used in {place(graph, users[0])}" if users else ""))),
         f"backward() computes {verb(lost, 'its gradient', 'their gradients')}, and nothing updates {verb(lost, 'it', 'them')}: "
         "parameters() of a module lists neither layers in a plain Python list or dict nor parameters made in forward()",
-        "Keep layers in torch.nn.ModuleList or ModuleDict, and make parameters as attributes in __init__(), before the optimizer "
-        "is made. Or give them to the optimizer yourself.",
+        _listing(homes),
         nodes=tuple(leaf.node for leaf in lost),
+        source=made,
     )
+
+
+def _listing(homes: Sequence[Home]) -> str:
+    """How a module comes to list what it keeps there."""
+    known = [one for one in homes if one.container]
+    if not known:
+        return (
+            "Keep layers in torch.nn.ModuleList or ModuleDict, and make parameters as attributes in __init__(), before the "
+            "optimizer is made. Or give them to the optimizer yourself."
+        )
+    parts = [
+        f"{f'In {line(one.line)}, make' if one.line is not None else 'Make'} it a {one.container}: "
+        f"{wrapped(one.line, one.container) or f'{one.attribute} = {one.container}(...)'}."
+        for one in known
+    ]
+    return f"{' '.join(parts)} The optimizer has to be made after that."
 
 
 def _is_stray(evidence: Evidence, one: OptimizerTensor) -> bool:

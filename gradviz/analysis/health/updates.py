@@ -62,7 +62,7 @@ def never_updated(evidence: Evidence) -> Iterator[Found]:
             yield found
     if not any("BackwardBackward" in node.op for node in evidence.graph.nodes):  # else an input of an equation
         for one in still:
-            if not one.parameter and one.module:
+            if not one.parameter and one.module and one.node not in evidence.homes:
                 yield _plain(evidence, one)
 
 
