@@ -9,6 +9,7 @@ from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.verdicts import Verdict, grouped, modules_of
 from gradviz.analysis.health.words import code, line, listed, title, title_and_code, verb
 from gradviz.analysis.health.words import where as place
+from gradviz.analysis.script_lines import own_line
 from gradviz.evidence import Evidence, Home, Optimizer, OptimizerTensor, Parameter
 from gradviz.graph import Graph
 from gradviz.wording import one_line, plural
@@ -144,12 +145,14 @@ def _not_retained(evidence: Evidence) -> Iterator[Found]:
             continue
         name = one_line(one.names[0])
         made = f"made by {title(evidence.graph, one.node)}" if one.node is not None else "the result of an operation"
+        maker = own_line(evidence.graph.nodes[one.node]) if one.node is not None else None
+        behind = f"Behind {line(maker)}, call" if maker is not None and maker != evidence.backward else "Call"
         yield Found(
             f"{name}.grad is always None: {name} is not a leaf",
             one.names,
             line(one.grad_read),
             f"{code(one.grad_read)} reads it, but {name} is {made}, and only leaves keep their gradient",
-            f"Call {name}.retain_grad() before backward(), or use torch.autograd.grad(loss, {name}).",
+            f"{behind} {name}.retain_grad(), before backward(); or use torch.autograd.grad(loss, {name}).",
             nodes=(one.node,) if one.node is not None else (),
             source=one.grad_read,
             part=f"{name}.grad",

@@ -97,7 +97,7 @@ def _finding(graph: Graph, stale: Sequence[_Stale]) -> Found:
         tuple(dict.fromkeys(name for one in stale for name in one.names)),
         ", ".join(filter(None, (place(graph, saver), f"changed in {line(changed[0])}" if changed else ""))),
         _why(graph, stale),
-        _fix(first),
+        _fix(graph, first),
         tuple(one.node for each in stale for one in each.slots),
         source=source,
         part=in_place_part(source) if changed else "",
@@ -126,7 +126,14 @@ def _why(graph: Graph, stale: Sequence[_Stale]) -> str:
     return "; ".join(parts)
 
 
-def _fix(stale: _Stale) -> str:
+def _fix(graph: Graph, stale: _Stale) -> str:
+    saver = own_line(graph.nodes[stale.slots[0].node])
+    if stale.parameter and saver is not None and stale.changed:
+        root = listed([root.name for root in graph.roots], 1)
+        return (
+            f"Behind {line(stale.changed[0])}, compute {root} again with the new weights: repeat {line(saver)} and what leads "
+            f"from it to {root}. Or call every backward() before {line(stale.changed[0])}, if one update is to follow all."
+        )
     if stale.parameter:
         return (
             "Call backward() before the parameter is updated (optimizer.step(), an in-place update), or compute "
