@@ -159,9 +159,10 @@ def totals(found: Findings) -> str:
     )
 
 
-def catalogue(every: tuple[Check, ...]) -> Iterator[str]:
-    """One line for each check."""
-    width = max(len(one.id) for one in every)
+def catalogue(every: tuple[Check, ...], width: int = WIDTH) -> Iterator[str]:
+    """What each check says that there is, with its id and severity."""
+    indent = max(len(one.id) for one in every) + 11
     for one in every:
-        values = "  (with --values)" if one.needs_values else ""
-        yield f"{one.id:<{width}}  {one.severity:<7}  {one.summary}{values}"
+        values = " (with --values)" if one.needs_values else ""
+        for i, line in enumerate(_wrapped(one.summary + values, width - indent)):
+            yield f"{'' if i else f'{one.id:<{indent - 9}}{one.severity}':<{indent}}{line}"

@@ -121,3 +121,8 @@ def test_a_script_run_twice_in_one_process_is_the_same(tmp_path: Path) -> None:
     path = written(tmp_path, page(EVERY["unused-parameter"]).example)
     assert check(path) == check(path)
     assert "__main__" in sys.modules
+
+
+def test_a_few_bytes_kept_twice_are_not_worth_a_note(tmp_path: Path) -> None:
+    text = page(EVERY["duplicate-saved"]).example
+    assert check(written(tmp_path, text.replace("64, 64", "8, 8")))[0] == []

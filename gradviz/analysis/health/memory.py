@@ -14,6 +14,8 @@ from gradviz.wording import bytes_text, plural, tensor_line
 
 LARGE_SHARE, LARGE_BYTES = 0.25, 16 * 1024 * 1024
 """`large-saved`: one saved tensor is this part of all that is held for backward, and at least so many bytes."""
+WORTH_TELLING = 1024
+"""Bytes that are kept twice, from which it is said."""
 
 
 @check("large-saved", "note", "one saved tensor is a large part of the memory held for backward")
@@ -122,7 +124,7 @@ def _copies(evidence: Evidence, found: Sequence[Copy]) -> Iterator[Found]:
     """One finding for all of a kind: there are many under mixed precision."""
     graph = evidence.graph
     extra = {one.second: graph.storages[one.second].nbytes or 0 for one in found}
-    if not found or not sum(extra.values()):
+    if sum(extra.values()) < WORTH_TELLING:
         return
     first = max(found, key=lambda one: extra[one.second])
     cast = _casts(graph, first)
