@@ -24,7 +24,7 @@ from gradviz.graph_codecs import (
 )
 
 TEXT, BOOL, WHOLE = Plain(str, "text"), Plain(bool, "true or false"), Whole()
-NAMES = Many(TEXT)
+NAMES, ATTRIBUTES = Many(TEXT), Attributes()
 NODE_ID, SCOPE_ID, STORAGE_ID = Reference("nodes"), Reference("scopes"), Reference("storages")
 TENSOR, SOURCE = Shared("tensors"), Shared("sources")
 STORAGE_KIND = Word(get_args(model.StorageKind))
@@ -83,7 +83,7 @@ NODE = Record(
         "sequence": Optional(WHOLE),
         "scope": Optional(SCOPE_ID),
         "source": Optional(SOURCE),
-        "attributes": Attributes(),
+        "attributes": ATTRIBUTES,
         "saved": Many(SAVED),
         "flags": Many(Word(get_args(model.NodeFlag))),
         "names": NAMES,

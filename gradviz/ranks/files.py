@@ -1,16 +1,28 @@
-"""Merges graph files of several ranks, one at a time. Files that say the same are read once. Knows nothing of torch."""
+"""Merges graph files of several ranks, one at a time, so that there may be many. Knows nothing of torch.
+
+A file that says the same as one before, but for the title, the process and the numbers of devices, is not even parsed.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping
 
+from gradviz.collecting import paused
+from gradviz.graph import Process
+from gradviz.graph_codecs import Bad
 from gradviz.graph_json import load
 from gradviz.ranks.merging import Merging
 from gradviz.ranks.rank_diff import RankDiff
-from gradviz.ranks.view import of_graph
+from gradviz.ranks.raw_view import Alike, of_data, process_of
+from gradviz.ranks.view import View, of_graph
+from gradviz.stages import Stage
 
 _RANK = re.compile(r"rank(\d+)")
+_DEVICE = re.compile(rb'("[a-z]+):\d+"')
+_TITLE, _PROCESS, _TABLES = b',\n"title":', b',\n"process":', b',\n"tensors":['
 
 
 def merge_files(paths: Iterable[str] | Mapping[int, str]) -> RankDiff:
@@ -18,11 +30,62 @@ def merge_files(paths: Iterable[str] | Mapping[int, str]) -> RankDiff:
 
     The rank is the key of a mapping, else what the file says of itself, else `rank3` in its name, else its place.
     """
-    items = paths.items() if isinstance(paths, Mapping) else ((None, path) for path in paths)
-    merging = Merging()
-    for place, (key, path) in enumerate(items):
-        view = of_graph(load(path))
-        named = _RANK.findall(path)
-        own = view.process.rank if view.process is not None else int(named[-1]) if named else place
-        merging.add(own if key is None else key, view)
+    items = list(paths.items() if isinstance(paths, Mapping) else ((None, path) for path in paths))
+    merging, known, alike = Merging(), dict[bytes, int](), Alike()
+    with paused(), Stage("merge", "ranks", total=len(items)) as reading:
+        for place, (key, path) in enumerate(reading.each(items)):
+            file = _File(path)
+            like = known.get(file.digest)
+            view = file.view(alike, first=not known) if like is None else None
+            process = view.process if view is not None else file.process
+            named = _RANK.findall(path)
+            own = process.rank if process is not None else int(named[-1]) if named else place
+            rank = own if key is None else key
+            if view is not None:
+                merging.add(rank, view)
+            elif like is not None:
+                merging.add_equal(rank, like, process)
+            known.setdefault(file.digest, rank)
     return merging.result()
+
+
+class _File:
+    """One graph file. `digest` is the same for files whose graphs are equal but for the numbers of devices."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            with open(path, "rb") as file:
+                self._text = file.read()
+        except OSError:
+            load(path)  # says why
+            raise
+        title, tables = self._text.find(_TITLE), self._text.rfind(_TABLES)
+        after = self._text.find(b",\n", title + len(_TITLE))
+        self._told = self._text.rfind(_PROCESS, 0, tables)
+        end = self._told if self._told >= 0 else tables
+        made = hashlib.blake2b(digest_size=16)
+        if 0 < title < after < end:
+            made.update(memoryview(self._text)[after:end])
+            made.update(_DEVICE.sub(rb'\\1"', self._text[tables:]))
+        else:  # not as gradviz writes it: equal to nothing but itself
+            made.update(self._text)
+        self.digest = made.digest()
+
+    @property
+    def process(self) -> Process | None:
+        """What the file says of its process, read without the rest."""
+        if self._told < 0:
+            return None
+        tables = self._text.rfind(_TABLES)
+        part = self._text[self._told + 2 : tables] + self._text[tables:]
+        return process_of(json.loads(b"{" + part))
+
+    def view(self, alike: Alike, *, first: bool) -> View:
+        """What merging needs. The first file is read as a whole, since the merged graph begins as its graph."""
+        if first:
+            return of_graph(load(self._path), alike)
+        try:
+            return of_data(json.loads(self._text), alike)
+        except (Bad, KeyError, IndexError, TypeError, ValueError, AttributeError):
+            return of_graph(load(self._path), alike)  # which says what is wrong, and where

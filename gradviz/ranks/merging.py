@@ -11,7 +11,7 @@ from functools import cache
 
 from gradviz.analysis.alignment import align
 from gradviz.errors import GraphFileError
-from gradviz.graph import Edge, Graph, Scope
+from gradviz.graph import Edge, Graph, Leaf, Node, Process, Scope
 from gradviz.ranks.marking import marks
 from gradviz.ranks.rank_diff import RankDiff, Varying
 from gradviz.ranks.view import Ends, View, in_words, of_graph
@@ -47,8 +47,10 @@ class Merging:
 
     def __init__(self) -> None:
         self._classes: list[list[int]] = []
-        self._views: dict[int, View] = {}  # first view of each class of which a node was taken, by its bit
-        self._origin: list[tuple[int, int]] = []  # class and node
+        self._first: Graph | None = None
+        self._taken: list[tuple[Node, Leaf | None]] = []  # what the first rank has not, in scopes of `_scopes`
+        self._scopes: list[Scope] = []
+        self._scope_of: dict[tuple[str, int], int] = {}
         self._having: list[int] = []
         self._place: list[Hashable] = []
         self._facts: list[Hashable] = []
@@ -57,11 +59,12 @@ class Merging:
         self._leaf_named: dict[str, int] = {}
         self._leaf_unnamed: dict[Hashable, list[int]] = {}
         self._edges: dict[Ends, int] = {}
-        self._entered: dict[int, View] = {}
+        self._saved: dict[int, int] = {}
+        self._processes: dict[int, Process] = {}
 
     def add(self, rank: int, view: View) -> None:
         """One rank more. Raises GraphFileError when it is there already."""
-        self._enter(rank, view)
+        self._enter(rank, view.saved, view.process)
         self._classes.append([rank])
         number = len(self._classes) - 1
         merged: Mapping[int, int] = self._begin(view) if number == 0 else self._match(number, view)
@@ -70,15 +73,17 @@ class Merging:
             ends = merged[consumer], merged[producer], output, position
             self._edges[ends] = self._edges.get(ends, 0) | bit
 
-    def add_equal(self, rank: int, like: int, view: View) -> None:
-        """One rank more, whose graph is known to equal that of rank `like`: of its view nodes and edges are not read."""
-        self._enter(rank, view)
+    def add_equal(self, rank: int, like: int, process: Process | None) -> None:
+        """One rank more, whose graph is known to equal that of rank `like`."""
+        self._enter(rank, self._saved[like], process)
         next(ranks for ranks in self._classes if like in ranks).append(rank)
 
-    def _enter(self, rank: int, view: View) -> None:
-        if rank in self._entered:
+    def _enter(self, rank: int, saved: int, process: Process | None) -> None:
+        if rank in self._saved:
             raise GraphFileError(f"there are two graphs of rank {rank}: give each rank's file once.")
-        self._entered[rank] = view.without_nodes()
+        self._saved[rank] = saved
+        if process is not None:
+            self._processes[rank] = process
 
     # -- matching ------------------------------------------------------------------------------------------------------
 
@@ -89,8 +94,9 @@ class Merging:
 
     def _begin(self, view: View) -> dict[int, int]:
         count = len(view.ops) + len(view.leaves)
-        self._views[0] = view
-        self._origin = [(0, node) for node in range(count)]
+        self._first = view.graph()
+        self._scopes = list(view.scopes)
+        self._scope_of = {(scope.path, scope.call): i for i, scope in reversed(list(enumerate(self._scopes)))}
         self._having = [1] * count
         self._place, self._facts = [None] * count, [None] * count
         for node in view.ops:
@@ -103,12 +109,7 @@ class Merging:
     def _ops(self, number: int, view: View) -> dict[int, int]:
         """The merged node of every op of a view. What is new takes its place among the others."""
         before, after = self._order, view.ops
-        places = [self._place[node] for node in before], [view.place[node] for node in after]
-        pairs: Sequence[tuple[int, int]]
-        if places[0] == places[1]:
-            pairs = [(i, i) for i in range(len(before))]
-        else:
-            pairs = align(*([side, [_without_line(place) for place in side]] for side in places))
+        pairs = _pairs([self._place[node] for node in before], [view.place[node] for node in after])
         merged: dict[int, int] = {}
         order: list[int] = []
         i = j = 0
@@ -150,12 +151,28 @@ class Merging:
             self._leaf_unnamed.setdefault(facts, []).append(node)
 
     def _new(self, number: int, view: View, node: int, place: Hashable, facts: Hashable) -> int:
-        self._views.setdefault(number, view)
-        self._origin.append((number, node))
+        new, record, leaf = len(self._having), view.node(node), view.leaf(node)
+        scope = None if record.scope is None else self._scope(view.scopes, record.scope)
+        leaf = leaf._replace(node=new, storage=None, base=None) if leaf is not None else None
+        self._taken.append((record._replace(id=new, scope=scope, saved=()), leaf))
         self._having.append(1 << number)
         self._place.append(place)
         self._facts.append(facts)
-        return len(self._origin) - 1
+        return new
+
+    def _scope(self, theirs: Sequence[Scope], scope: int) -> int:
+        """The number of another graph's scope here, where it and those around it are added if they are new."""
+        path: list[Scope] = []
+        here: int | None = scope
+        while here is not None and (theirs[here].path, theirs[here].call) not in self._scope_of:
+            path.append(theirs[here])
+            here = theirs[here].parent
+        parent = None if here is None else self._scope_of[theirs[here].path, theirs[here].call]
+        for one in reversed(path):
+            self._scopes.append(one._replace(parent=parent))
+            parent = self._scope_of[one.path, one.call] = len(self._scopes) - 1
+        assert parent is not None
+        return parent
 
     def _met(self, number: int, node: int, facts: Hashable) -> None:
         self._having[node] |= 1 << number
@@ -184,7 +201,6 @@ class Merging:
         varying = tuple(self._varying(node, ways, ranks) for node, ways in sorted(self._other.items()))
         having = [ranks(bits) for bits in self._having]
         graph = self._graph(edges, ranks(everyone))
-        processes = {rank: view.process for rank, view in sorted(self._entered.items()) if view.process is not None}
         graph = replace(graph, marks=marks(graph, having, varying, some, ranks(everyone)))
         return RankDiff(
             graph,
@@ -193,9 +209,9 @@ class Merging:
             self._groups(everyone),
             varying,
             some,
-            {rank: view.saved for rank, view in sorted(self._entered.items())},
-            processes,
-            max((one.world for one in processes.values()), default=0),
+            dict(sorted(self._saved.items())),
+            dict(sorted(self._processes.items())),
+            max((one.world for one in self._processes.values()), default=0),
         )
 
     def _varying(self, node: int, others: Mapping[Hashable, int], ranks: Callable[[int], tuple[int, ...]]) -> Varying:
@@ -237,48 +253,34 @@ class Merging:
 
     def _graph(self, edges: tuple[Edge, ...], ranks: tuple[int, ...]) -> Graph:
         """One graph of all nodes. What is not the first rank's has no saved tensors: its storages are of another graph."""
-        graphs = {number: view.graph() for number, view in self._views.items()}
-        first = graphs[0]
-        scopes = list(first.scopes)
-        known = {(scope.path, scope.call): i for i, scope in reversed(list(enumerate(scopes)))}
-        nodes, leaves = list(first.nodes), list(first.leaves)
-        for new, (number, node) in enumerate(self._origin[len(first.nodes) :], len(first.nodes)):
-            graph = graphs[number]
-            record = graph.nodes[node]
-            scope = None if record.scope is None else _scope(graph.scopes, record.scope, scopes, known)
-            nodes.append(record._replace(id=new, scope=scope, saved=()))
-            leaf = graph.leaf_of.get(node)
-            if leaf is not None:
-                leaves.append(leaf._replace(node=new, storage=None, base=None))
+        first = self._first
+        assert first is not None
         return replace(
             first,
-            nodes=tuple(nodes),
+            nodes=(*first.nodes, *(node for node, _ in self._taken)),
             edges=edges,
-            leaves=tuple(leaves),
-            scopes=tuple(scopes),
+            leaves=(*first.leaves, *(leaf for _, leaf in self._taken if leaf is not None)),
+            scopes=tuple(self._scopes),
             title=_title(first, ranks),
             backward=(),
             process=None,
         )
 
 
+def _pairs(before: list[Hashable], after: list[Hashable]) -> list[tuple[int, int]]:
+    """Positions of what stands in both. Most is the same, so equal beginnings and ends are taken off before anything else."""
+    most = min(len(before), len(after))
+    head = next((i for i in range(most) if before[i] != after[i]), most)
+    most -= head
+    tail = next((i for i in range(most) if before[-1 - i] != after[-1 - i]), most)
+    sides = before[head : len(before) - tail], after[head : len(after) - tail]
+    inner = align(*([side, [_without_line(place) for place in side]] for side in sides))
+    last = range(len(before) - tail, len(before)), range(len(after) - tail, len(after))
+    return [*((i, i) for i in range(head)), *((head + i, head + j) for i, j in inner), *zip(*last)]
+
+
 def _without_line(place: Hashable) -> Hashable:
     return place[:2] if isinstance(place, tuple) else place
-
-
-def _scope(theirs: Sequence[Scope], scope: int, ours: list[Scope], known: dict[tuple[str, int], int]) -> int:
-    """The number of another graph's scope among ours, where it and those around it are added if they are new."""
-    path: list[Scope] = []
-    here: int | None = scope
-    while here is not None and (theirs[here].path, theirs[here].call) not in known:
-        path.append(theirs[here])
-        here = theirs[here].parent
-    parent = None if here is None else known[theirs[here].path, theirs[here].call]
-    for one in reversed(path):
-        ours.append(one._replace(parent=parent))
-        parent = known[one.path, one.call] = len(ours) - 1
-    assert parent is not None
-    return parent
 
 
 def _title(first: Graph, ranks: tuple[int, ...]) -> str:

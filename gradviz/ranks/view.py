@@ -6,11 +6,11 @@ Knows nothing of torch and of files.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gradviz.analysis.held import COUNTED, forward_order
-from gradviz.graph import Graph, Process, TensorInfo, column
+from gradviz.graph import Graph, Leaf, Node, Process, Scope, TensorInfo, column
 from gradviz.wording import bytes_text, clip, tensor_line
 
 Ends = tuple[int, int, int, int]
@@ -36,25 +36,27 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """One rank's graph. `place` says where an op belongs, whatever it computed there; `facts` what it computed."""
+    """One rank's graph. `place` says where an op belongs, whatever it computed there; `facts` what it computed.
 
-    graph: Callable[[], Graph]  # all of it, read when something is wanted that only this rank has
+    `node` and `leaf` make the record of one node, which is wanted of what no rank before has. `graph` makes all of it.
+    """
+
     process: Process | None
     saved: int  # bytes held for backward
+    graph: Callable[[], Graph]
+    node: Callable[[int], Node]
+    leaf: Callable[[int], Leaf | None]
+    scopes: Sequence[Scope] = ()
     ops: Sequence[int] = ()  # ids of nodes in the order of the forward pass, leaves left out
     place: Mapping[int, Hashable] = field(default_factory=dict, repr=False)
     facts: Mapping[int, Facts] = field(default_factory=dict, repr=False)
     leaves: Sequence[LeafView] = ()
     edges: Sequence[Ends] = field(default=(), repr=False)
 
-    def without_nodes(self) -> View:
-        """What is kept of a rank whose nodes others have, too."""
-        return replace(self, graph=Graph, ops=(), place={}, facts={}, leaves=(), edges=())
 
-
-def of_graph(graph: Graph) -> View:
-    """The view of a graph in memory."""
-    plain = Plain()
+def of_graph(graph: Graph, alike: dict[Hashable, Any] | None = None) -> View:
+    """The view of a graph in memory. In `alike` equal places and facts of several views become one object."""
+    plain, alike = Plain(), {} if alike is None else alike
     places = [(scope.path, scope.type, scope.call) for scope in graph.scopes]
     leaf_of = graph.leaf_of
     place: dict[int, Hashable] = {}
@@ -64,14 +66,19 @@ def of_graph(graph: Graph) -> View:
             continue
         line = node.script_line or node.source
         scope = places[node.scope] if node.scope is not None else None
-        place[node.id] = node.op, scope, (line.file, line.line) if line is not None else None
+        where = node.op, scope, (line.file, line.line) if line is not None else None
+        place[node.id] = alike.setdefault(where, where)
         saved = tuple([(slot.slot, slot.nbytes or 0) for slot in node.saved])
         outputs = tuple([plain[one] for one in node.outputs])
-        facts[node.id] = Facts(outputs, saved, node.flags, attributes_text(node.attributes))
+        made = Facts(outputs, saved, node.flags, attributes_text(node.attributes))
+        facts[node.id] = alike.setdefault(made, made)
     return View(
-        lambda: graph,
         graph.process,
         saved_bytes(graph),
+        lambda: graph,
+        graph.nodes.__getitem__,
+        leaf_of.get,
+        graph.scopes,
         [node for node in forward_order(graph) if node not in leaf_of],
         place,
         facts,
