@@ -7,14 +7,15 @@ leaves no reference behind.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count, groupby
 
 import torch
 
-from gradviz.capture.objects import Table, every_path, joined, members, submodules
-from gradviz.capture.private import Node, without_subclasses
+from gradviz.capture.objects import Table, every_path, joined, members, submodules, unwrapped
+from gradviz.capture.private import Node, fsdp_parameters, without_subclasses
 from gradviz.capture.tensors import base_of, grad_fn_of, storage_of
 from gradviz.capture.variables import ITSELF, Held, Namespace, scan
 from gradviz.errors import NotATensorError
@@ -97,6 +98,9 @@ class Names:
         for name, tensor, kind in registered(prefix, root):
             (self._parameters if kind == "parameter" else self._buffers).add(id(tensor))
             yield name, tensor
+        for name, tensor in gathered(prefix, root):
+            self._parameters.add(id(tensor))
+            yield name, tensor
 
     def _add(self, name: str, tensor: torch.Tensor, rank: int) -> None:
         known = self._tensors.get(id(tensor))
@@ -167,6 +171,18 @@ def registered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.
                 yield joined(prefix, joined(path, name)), tensor, kind
 
 
+def gathered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters that FSDP2 shards, each by its name in the module: the whole one that a graph holds, then the shard."""
+    if "torch.distributed.fsdp" not in sys.modules:
+        return
+    path_of = {id(module): path for path, module in every_path(root)}
+    for one in fsdp_parameters(root):
+        path = path_of.get(id(one.owner))
+        if path is not None:
+            name = joined(prefix, joined(path, one.attribute))
+            yield from ((name, tensor) for tensor in (one.whole, one.shard) if tensor is not None)
+
+
 _Named = list[tuple[str, torch.nn.Module]]
 
 
@@ -180,7 +196,7 @@ def outermost(held: Sequence[Held], known: Sequence[tuple[str, torch.nn.Module]]
     kept = list(known)
     inside = {id(module) for _, outer in known for _, module in submodules(outer)}
     for one, parts in modules:
-        if id(one.value) not in inside:
+        if id(unwrapped(one.value)) not in inside:
             kept.append((_called(one, (name for name, _ in kept)), one.value))
             inside.update(id(module) for _, module in parts)
     return kept

@@ -36,13 +36,19 @@ def own_attributes(value: Any) -> dict[str, Any]:
     return found
 
 
+_WRAPPER = "DistributedDataParallel"
+
+
 def class_attribute(kind: type, name: str) -> Any:
     """What the class or a base of it defines under a name, itself and not bound; None when nobody does."""
     return next((_own(base)[name] for base in _mro(kind) if name in _own(base)), None)
 
 
 def submodules(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """A module ("" is its path) and those inside it, each once, as `named_modules` but for overrides of it."""
+    """A module ("" is its path) and those inside it, each once, as `named_modules` but for overrides of it.
+
+    A wrapper of data parallel is left out: the module in it has its path.
+    """
     seen: set[int] = set()
     for path, inside in every_path(module):
         if id(inside) not in seen:
@@ -57,10 +63,21 @@ def every_path(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]
     while stack and left:
         left -= 1
         path, module, around = stack.pop()
+        module = unwrapped(module)
         yield path, module
         around = (*around, id(module))
         children = [(joined(path, name), child, around) for name, child in members(module, "_modules")]
         stack.extend(child for child in reversed(children) if id(child[1]) not in around)
+
+
+def unwrapped(module: Any) -> Any:
+    """The module in a `DistributedDataParallel`, where nobody thinks of "module" as a part of the path; else the module."""
+    while any(base.__name__ == _WRAPPER and base.__module__.startswith("torch.") for base in _mro(type(module))):
+        inside = dict(members(module, "_modules")).get("module")
+        if inside is None:
+            break
+        module = inside
+    return module
 
 
 def members(module: torch.nn.Module, table: Table) -> list[tuple[str, Any]]:

@@ -14,7 +14,7 @@ import torch
 
 from gradviz.capture.attribution import Found, Places
 from gradviz.capture.calls import elements
-from gradviz.capture.objects import joined, members, parameters
+from gradviz.capture.objects import joined, members, parameters, unwrapped
 from gradviz.registered import Ownership, Registered
 
 _HOLDERS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
@@ -77,6 +77,7 @@ def _under(path: str, root: torch.nn.Module, seen: set[torch.nn.Module]) -> list
     stack: list[tuple[str, torch.nn.Module, int | None]] = [(path, root, None)]
     while stack:
         path, module, around = stack.pop()
+        module = unwrapped(module)
         if module in place and around is not None and _is_sequence(found[around].module):
             inside = [*_chain(found, around)]
             if place[module] not in inside and found[place[module]].around in inside:

@@ -173,10 +173,11 @@ class hide_global_hooks:
 class FsdpParameter(NamedTuple):
     """A parameter under FSDP2: the shard that this process holds, and the whole one, which is the leaf while it is gathered.
 
-    `name` is its path in the model, None before the first forward pass. `whole` has no memory while it is not gathered.
+    `owner` is the module that has it, as `attribute`. `whole` has no memory while it is not gathered.
     """
 
-    name: str | None
+    owner: torch.nn.Module
+    attribute: str
     shard: torch.Tensor
     whole: torch.Tensor | None
 
@@ -194,7 +195,13 @@ def fsdp_parameters(model: torch.nn.Module) -> Iterator[FsdpParameter]:
                 groups = [state._fsdp_param_group]
             held = [one for group in groups if group is not None for one in group.fsdp_params]
             found = [
-                FsdpParameter(one._param_fqn, one.sharded_param, getattr(one, "_unsharded_param", None)) for one in held
+                FsdpParameter(
+                    one._module_info.module,
+                    one._module_info.param_name,
+                    one.sharded_param,
+                    getattr(one, "_unsharded_param", None),
+                )
+                for one in held
             ]
         except AttributeError:
             continue

@@ -112,7 +112,7 @@ class Source:
                 from gradviz.ranks.reading import in_process
 
                 read = partial(in_process, read)
-            captured = self.read(read)
+            captured = self.read(read if not isinstance(given, Part) else partial(given.leaving, read))
             if isinstance(given, Part):
                 given.graph(captured)
             return captured
@@ -131,11 +131,15 @@ class Source:
         """
         from gradviz.capture.target import run_target
 
+        part = _object()
+        together = isinstance(part, Part) and not self.keep_going and (need_graph or self.at is not None)
+        if isinstance(part, Part) and together and (not self.target.name or self.at is not None):
+            part.stops_after(max(self.at) if isinstance(self.at, Sequence) else self.at or 1)
         return run_target(
             self.target,
             self.arguments,
             at=self.at,
-            keep_going=self.keep_going,
+            keep_going=self.keep_going or together,
             record=self.record,
             read=read,
             need_graph=need_graph,
@@ -153,11 +157,14 @@ class Source:
             raise TargetError(
                 f"{self.target.place!r} is a saved graph, and checks read live tensors, models and optimizers: give the script."
             )
+        if isinstance(given, Part) and not self.keep_going and not self.target.name:
+            first = max(self.at) if isinstance(self.at, Sequence) else self.at or 1
+            given.stops_after(first + options["steps"] - 1)
         captured = check_target(
             self.target,
             self.arguments,
             at=self.at,
-            keep_going=self.keep_going,
+            keep_going=self.keep_going or (isinstance(given, Part) and given.left > 0),
             record=self.record,
             around=reading,
             seen=given.seen if isinstance(given, Part) else None,

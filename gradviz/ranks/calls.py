@@ -36,11 +36,14 @@ _HOMES = (
         _FUNCTIONAL,
     ),
     ("torch", ("torch.autograd", "torch.autograd.graph"), "_engine_run_backward"),
+    ("torch", ("torch.distributed.Work",), "wait"),
 )
 _WORDS = {"_engine_run_backward": "backward"}
 _TENSORS = ("tensor", "input_tensor", "input", "output_tensor", "self", "output", "tensor_list", "input_list")
 _PEERS = ("src", "dst", "group_src", "group_dst")
 
+
+Gate = Callable[[bool], None]
 
 _notes: list[_Notes] = []  # those that are being made
 
@@ -51,9 +54,12 @@ def noted() -> tuple[Call, ...]:
 
 
 @contextmanager
-def recorded_calls(path: str = os.devnull) -> Iterator[None]:
-    """Note the calls of the block in a file, one record a line: one where a call begins, one where it ends."""
-    notes = _Notes(path)
+def recorded_calls(path: str = os.devnull, gate: Gate | None = None) -> Iterator[None]:
+    """Note the calls of the block in a file, one record a line: one where a call begins, one where it ends.
+
+    `gate` is called before each, with whether it is a backward call that fills `.grad`; what it raises goes to the user's code.
+    """
+    notes = _Notes(path, gate)
     _notes.append(notes)
     undo: list[Callable[[], None]] = []
     with ExitStack() as stack:
@@ -69,7 +75,7 @@ def recorded_calls(path: str = os.devnull) -> Iterator[None]:
 def _replace(notes: _Notes, homes: tuple[str, ...], names: str, undo: list[Callable[[], None]]) -> None:
     """Put a function that notes in the place of each of these. What this torch lacks is left out."""
     for name in names.split():
-        places = [sys.modules[home] for home in homes if hasattr(sys.modules.get(home), name)]
+        places = [place for place in map(_home, homes) if hasattr(place, name)]
         if places:
             original = getattr(places[-1], name)
             noting = _noting(notes, _WORDS.get(name, name), original)
@@ -77,6 +83,12 @@ def _replace(notes: _Notes, homes: tuple[str, ...], names: str, undo: list[Calla
                 if getattr(place, name) is original:
                     setattr(place, name, noting)
                     undo.append(functools.partial(setattr, place, name, original))
+
+
+def _home(name: str) -> Any:
+    """A module, or a class in one; None where this torch has not got it."""
+    module, _, kind = name.rpartition(".")
+    return sys.modules.get(name) or getattr(sys.modules.get(module), kind, None)
 
 
 def _noting(notes: _Notes, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,7 +107,8 @@ def _noting(notes: _Notes, name: str, original: Callable[..., Any]) -> Callable[
 class _Notes:
     """The file. Calls that one of these functions makes of another are a part of it and not noted."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, gate: Gate | None = None) -> None:
+        self._gate = gate
         self._file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_TRUNC, 0o600)
         self._process = os.getpid()
         self._inside = threading.local()
@@ -107,6 +120,8 @@ class _Notes:
         """Note that a call begins. False when it is part of another, or of a process that was forked off."""
         if getattr(self._inside, "call", 0) or self._file < 0 or os.getpid() != self._process:
             return False
+        if self._gate is not None and threading.current_thread() is threading.main_thread():
+            self._gate(name == "backward" and bool(options.get("accumulate_grad")))
         with self._lock:
             self._count += 1
             number = self._count

@@ -6,17 +6,18 @@ Knows no process and no waiting: see `taking_part`.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gradviz.capture.target_name import Target
 from gradviz.ranks.meeting import Meeting
 from gradviz.ranks.outcome import Outcome
+from gradviz.ranks.stopping import may_stop
 
 if TYPE_CHECKING:
     from gradviz.analysis.health.finding import Findings
-    from gradviz.capture.live import Captured
+    from gradviz.capture.live import Captured, Live
     from gradviz.graph import Graph
     from gradviz.ranks.rank_diff import RankDiff
 
@@ -39,6 +40,34 @@ class Part:
     meeting: Meeting
     command: str
     files: dict[str, str] = field(default_factory=dict)
+    left: int = 0  # backward calls to come that this rank reads; 0 when it does not stop at one
+    ready: bool = False  # it has read them
+
+    def stops_after(self, calls: int) -> None:
+        """Let the script go on after what is read, and stop it when every rank has read as many backward calls.
+
+        A rank that stopped at once would never send the gradient that another one waits for, as in a pipeline.
+        """
+        self.left = calls
+
+    def gate(self, fills: bool) -> None:
+        """Called before each call of backward or `torch.distributed`. Raises Stopped when the script need not go on."""
+        if self.left and fills:
+            self.left -= 1
+            if not self.left:
+                self.meeting.write("ready", {})
+                self.ready = True
+        if self.ready and may_stop(self.meeting):
+            from gradviz.capture.failure import Stopped
+
+            raise Stopped
+
+    def leaving(self, read: Callable[[Live], Graph], live: Live) -> Graph:
+        """What `read` gives, left for the others before the script goes on."""
+        graph = read(live)
+        self.files.pop("graph", None)  # a later call may take the place of an earlier one
+        self.seen(graph)
+        return graph
 
     def seen(self, graph: Graph) -> None:
         """Leave a graph for the others, at once: this rank may hang or die in what comes next. The first one counts."""

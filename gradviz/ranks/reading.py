@@ -10,7 +10,6 @@ import torch
 
 from gradviz.capture.live import Live
 from gradviz.capture.naming import outermost_modules, registered
-from gradviz.capture.objects import submodules
 from gradviz.capture.private import without_subclasses
 from gradviz.graph import Graph, Process
 from gradviz.ranks.calls import noted
@@ -42,7 +41,7 @@ def with_process(graph: Graph, live: Live) -> Graph:
 def _wrappers(models: Sequence[torch.nn.Module]) -> Iterator[str]:
     """What shares the work among ranks, with the options that matter for backward."""
     for model in models:
-        for _, module in submodules(model):
+        for module in model.modules():
             if isinstance(module, torch.nn.parallel.DistributedDataParallel):
                 options = [name for name in ("find_unused_parameters", "static_graph") if getattr(module, name, False)]
                 yield f"DistributedDataParallel({', '.join(f'{name}=True' for name in options)})"

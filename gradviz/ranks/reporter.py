@@ -14,8 +14,8 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
+from gradviz.ranks.last_call import last_call
 from gradviz.ranks.meeting import alive, file_of, read, write
 from gradviz.ranks.outcome import Outcome
 from gradviz.ranks.part import GRAPH
@@ -94,7 +94,7 @@ def outcome(folder: str, rank: int) -> Outcome:
     start, end = read(file_of(folder, "start", rank)), read(file_of(folder, "end", rank))
     if start is None:
         return Outcome(rank, "absent")
-    count, open_call = _last_call(file_of(folder, "calls", rank))
+    count, open_call = last_call(file_of(folder, "calls", rank))
     state: State = "ended" if end is not None else "running" if alive(start["pid"]) else "died"
     if state == "died":  # it may have ended between the two looks
         end = read(file_of(folder, "end", rank))
@@ -102,23 +102,6 @@ def outcome(folder: str, rank: int) -> Outcome:
     graph, notes = file_of(folder, GRAPH, rank), file_of(folder, "calls", rank)
     graph = graph if os.path.exists(graph) else ""
     return Outcome(rank, state, start["pid"], start["world"], start["host"], end or {}, open_call, count, graph, notes)
-
-
-def _last_call(path: str) -> tuple[int, dict[str, Any] | None]:
-    """Bytes of the notes, and the call that has begun last if it has not ended."""
-    try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 8192))
-            lines = file.read().splitlines()
-    except OSError:
-        return 0, None
-    records = []
-    for line in lines:
-        with suppress(ValueError):
-            records.append(json.loads(line))
-    ended = {one.get("end") for one in records}
-    return size, next((one for one in reversed(records) if "begin" in one and one["begin"] not in ended), None)
 
 
 def _leave(folder: str, ranks: Sequence[int], outcomes: Sequence[Outcome]) -> None:

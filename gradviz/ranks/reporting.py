@@ -87,8 +87,11 @@ def _data(text: str) -> Any:
 def problems(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """A line for each way in which ranks failed to give a result, equal ones together."""
     said: dict[str, list[int]] = {}
+    first = min(outcomes, key=lambda one: one.gone, default=None)
     for one in outcomes:
         words = problem_of(one)
+        if first is not None and one.state == "died" and one.gone > first.gone:  # as launchers do when one rank is gone
+            words += f" Rank {first.rank} was gone before."
         if words:
             said.setdefault(words, []).append(one.rank)
     for words, ranks in said.items():

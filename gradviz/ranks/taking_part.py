@@ -36,7 +36,7 @@ def take_part(meeting: Meeting, context: click.Context, run: Callable[[click.Con
     text = io.BytesIO()
     end: dict[str, Any] = {"code": 0, "problem": ""}
     try:
-        with captured_result(text), recorded_calls(meeting.path("calls")):
+        with captured_result(text), recorded_calls(meeting.path("calls"), part.gate):
             run(context)
     except HandedIn:
         pass

@@ -22,7 +22,7 @@ def test_one_tree_of_two_ranks_that_differ(tmp_path: Path) -> None:
     assert (done.code, done.left) == (0, ())
     assert done.stdout.count("train.py, ranks 0-1 of 2") == 1
     assert "MulBackward0  [3. rank 1 only]" in done.stdout
-    assert "3. rank 1: net.module, train.py:18: MulBackward0" in done.stdout
+    assert "3. rank 1: net, train.py:18: MulBackward0" in done.stdout
 
 
 def test_one_picture_of_four_ranks_of_which_one_differs(tmp_path: Path) -> None:
@@ -70,3 +70,38 @@ def test_a_rank_that_is_killed(tmp_path: Path) -> None:
     done = launch(2, tmp_path, "info", "train.py", "--ranks-wait", 1, "--", "die")
     assert done.code != 0 and done.left == ()
     assert "Rank 1: the process died outside torch.distributed." in done.stderr
+
+
+FSDP = """
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+for layer in (net[0], net[2], net):
+    fully_shard(layer)
+optimizer = torch.optim.Adam(net.parameters())
+for step in range(2):
+    loss = net(torch.ones(3, 8)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def test_gathered_parameters_have_their_names_and_shards_are_counted_as_held_here(tmp_path: Path) -> None:
+    done = launch(2, tmp_path, "render", "train.py", "-o", "net.json", "--ranks", "each", "--at", 2, text=FSDP)
+    assert (done.code, done.left) == (0, ()), done.stderr
+    graphs = [gradviz.load(str(tmp_path / f"net.rank{rank}.json")) for rank in (0, 1)]
+    for graph in graphs:
+        assert {name for leaf in graph.leaves for name in leaf.names} == {
+            f"net.{i}.{what}" for i in (0, 2) for what in ("weight", "bias")
+        }
+        assert all(leaf.kind == "parameter" for leaf in graph.leaves)
+    held = [graph.process.memory for graph in graphs if graph.process is not None]
+    assert (
+        sum(one.optimizer or 0 for one in held) >= 2 * 4 * 81
+    )  # two moments of every element, on one rank or the other
+    assert all((one.optimizer or 0) < 2 * 4 * 81 for one in held)
+    assert all(one.gradients for one in held)
