@@ -16,10 +16,12 @@ from gradviz.analysis.gradients.flow import measure
 from gradviz.analysis.gradients.live import stopped_note
 from gradviz.analysis.health.finding import Findings
 from gradviz.analysis.health.registry import chosen, run
+from gradviz.capture.cut_watch import CutWatch
 from gradviz.capture.evidence import EvidenceReader, Subject
 from gradviz.capture.failed_line import raised
 from gradviz.capture.live import Captured, Live
 from gradviz.capture.recorder import Recording
+from gradviz.capture.session import user_code
 from gradviz.capture.target import run_target
 from gradviz.capture.target_name import Target
 from gradviz.capture.variables import namespaces
@@ -105,7 +107,13 @@ def check_target(
     reader = EvidenceReader(values=values)
     limits = Gradients(vanishing=vanishing, exploding=exploding)
 
+    cuts = reader.cuts = CutWatch(user_code().place)
+
     def read(live: Live) -> Evidence:
+        with cuts.paused():
+            return read_quietly(live)
+
+    def read_quietly(live: Live) -> Evidence:
         recording = getattr(live.recording, "recording", live.recording)
         reader.recording = recording if isinstance(recording, Recording) else None
         subject = Subject(
@@ -119,7 +127,7 @@ def check_target(
             seen(evidence.graph)
         return _with_gradients(evidence, subject, None, limits, run_custom) if values else evidence
 
-    with reader.leaf_watch.optimizers_watched(), reader.ledger.watching():
+    with reader.leaf_watch.optimizers_watched(), reader.ledger.watching(), cuts.watching():
         captured = run_target(
             target,
             arguments,

@@ -15,9 +15,12 @@ from gradviz.graph import Graph, SourceLine, TensorInfo
 if TYPE_CHECKING:
     from gradviz.ranks.together import Together
 
-CutKind = Literal["detach", "data", "number", "numpy", "new", "integer", "no_grad", "inference"]
+CutKind = Literal[
+    "detach", "data", "number", "numpy", "new", "integer", "no_grad", "inference", "sample", "parameter", "grad"
+]
 """How a tensor can lose its graph: `.detach()`; `.data`; `.item()` and its like; `.numpy()`; `torch.tensor(...)` of something;
-an integer or boolean result; made under `torch.no_grad()`; made in `torch.inference_mode()`."""
+an integer or boolean result; made under `torch.no_grad()`; made in `torch.inference_mode()`; `.sample()` of a distribution;
+wrapped in `nn.Parameter`; a gradient that `torch.autograd.grad` computed without `create_graph`."""
 
 
 class Held(NamedTuple):
@@ -124,6 +127,16 @@ class Cut(NamedTuple):
     of: str
     alive: bool = False
     inside: str = ""  # the function or module that the line belongs to, when it is not where the output was made
+    operation: str = ""  # the function of torch that was called
+    at: int = 0  # the sequence number that the next node would have got
+    leaf: tuple[str, ...] = ()  # names of the leaf that was cut off, when it was one
+
+
+class Entered(NamedTuple):
+    """A node of the graph that takes in what was cut off elsewhere, as it was seen."""
+
+    node: int
+    cuts: tuple[Cut, ...]
 
 
 class Trail(NamedTuple):
@@ -284,6 +297,14 @@ class Mistyped(NamedTuple):
     source: SourceLine | None = None
 
 
+class Thawed(NamedTuple):
+    """Parameters that one line froze, and that another one made trainable again, with others, before anything was computed."""
+
+    names: tuple[str, ...]
+    frozen: SourceLine
+    thawed: SourceLine
+
+
 class Stepping(NamedTuple):
     """An optimizer over a run. Names of tensors are those that models and variables give them."""
 
@@ -325,6 +346,7 @@ class Ledger(NamedTuple):
     scaled: bool = False  # a GradScaler decides whether steps are taken
     ties: tuple[Tie, ...] = ()
     mistyped: tuple[Mistyped, ...] = ()
+    thawed: tuple[Thawed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -361,4 +383,6 @@ class Evidence:
     loss_before: float | None = None
     ranks: Together | None = None  # all ranks of a launch: then `graph` is theirs as one
     raised: Raised | None = None  # how the script failed; known to its last evidence only
+    entered: tuple[Entered, ...] = ()  # where what was cut off takes part in the graph all the same
+    numbers: tuple[Cut, ...] = ()  # Python numbers that this step made of tensors with a graph
     ledger: Ledger | None = None  # of the whole run; known to its last evidence only

@@ -18,6 +18,8 @@ import torch
 import gradviz
 from gradviz.capture.carried import carried_by_outputs, carried_by_variables
 from gradviz.capture.copies import copies
+from gradviz.capture.cut_places import described
+from gradviz.capture.cut_watch import CutEvent, CutWatch
 from gradviz.capture.description import Walked
 from gradviz.capture.fate import dropped, forward_of, made_at
 from gradviz.capture.homes import home
@@ -26,6 +28,7 @@ from gradviz.capture.ledger import LedgerKeeper
 from gradviz.capture.losses import is_broken, loss_of
 from gradviz.capture.naming import outermost_modules, registered
 from gradviz.capture.objects import every_path, parameters
+from gradviz.capture.outputs import flatten
 from gradviz.capture.private import fsdp_parameters, peek_sequence, without_subclasses
 from gradviz.capture.recorder import Recording
 from gradviz.capture.spot import Spot, additions, changes, grad_reads, spot_at, spot_at_end
@@ -36,7 +39,9 @@ from gradviz.capture.variables import Namespace, scan
 from gradviz.capture.walker import capture
 from gradviz.evidence import (
     Change,
+    Cut,
     Earlier,
+    Entered,
     Evidence,
     Held,
     Home,
@@ -82,6 +87,7 @@ class EvidenceReader:
         self.recording = recording
         self.leaf_watch = LeafWatch()
         self.ledger = LedgerKeeper()
+        self.cuts: CutWatch | None = None
         self._earlier: list[Earlier] = []
         self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
 
@@ -117,6 +123,8 @@ class EvidenceReader:
         with without_subclasses():
             self.leaf_watch.after(filled)
             self.ledger.after(filled)
+            if self.cuts is not None:
+                self.cuts.next_step()
             if not filled:
                 return replace(evidence, handled={})
             parameters = tuple(
@@ -138,6 +146,8 @@ class EvidenceReader:
         if subject.call is not None:
             with without_subclasses():
                 known, optimizers = list(zip(read, live)), self._optimizers(subject.variables)
+                if self.cuts is not None:
+                    self.ledger.switched(self.cuts.switches, known)
                 self.ledger.reached(walked, subject.call, subject.variables, models, known, optimizers, handled)
         return Evidence(
             graph,
@@ -152,6 +162,9 @@ class EvidenceReader:
             held=tuple(_held(walked, leaf_of, index)),
             homes=_homes(graph, read, models),
             copies=tuple(copies(walked)),
+            entered=tuple(self._entered(walked)),
+            numbers=self._described(walked, tuple(self.cuts.numbers.values())) if self.cuts is not None else (),
+            trails={name: Trail(cuts) for name, cuts in self._cut_roots(walked, subject)} or None,
             loss=loss,
             values=values_of(walked, subject.outputs) if self._values or is_broken(loss, subject.variables) else None,
         )
@@ -246,6 +259,30 @@ class EvidenceReader:
             if one.kind == "optimizer":
                 found.setdefault(id(one.value), (one.name, one.value))
         return list(found.values())
+
+    # -- what was cut off -------------------------------------------------------------------------------------------------
+
+    def _entered(self, walked: Walked) -> Iterator[Entered]:
+        """The nodes of the graph that take in what was cut off."""
+        seen = self.cuts.entered if self.cuts is not None else {}
+        for node in walked.graph.nodes if seen else ():
+            cuts = seen.get(node.sequence) if node.sequence is not None else None
+            if cuts:
+                yield Entered(node.id, self._described(walked, cuts))
+
+    def _cut_roots(self, walked: Walked, subject: Subject) -> Iterator[tuple[str, tuple[Cut, ...]]]:
+        """The outputs that were cut off themselves."""
+        names = subject.names or tuple(root.name for root in walked.graph.roots)
+        for name, (_, output) in zip(names, flatten(subject.outputs)):
+            cuts = self.cuts.cuts_of(output) if self.cuts is not None else ()
+            if cuts:
+                yield name, self._described(walked, cuts)
+
+    def _described(self, walked: Walked, cuts: Sequence[CutEvent]) -> tuple[Cut, ...]:
+        leaves = [one.leaf() if one.leaf is not None else None for one in cuts]
+        return tuple(
+            described(one, walked.names.leaf(leaf) if leaf is not None else ()) for one, leaf in zip(cuts, leaves)
+        )
 
     # -- from call to call ----------------------------------------------------------------------------------------------
 
@@ -372,10 +409,12 @@ def _spot(subject: Subject) -> Spot | None:
 def _with_code(evidence: Evidence, spot: Spot) -> Evidence:
     graph = evidence.graph
     unused = any(one.node is None and one.requires_grad for one in evidence.parameters)
-    trails: dict[str, Trail] = {}
+    trails: dict[str, Trail] = dict(evidence.trails or {})
     for root in graph.roots:
         if root.node is None or unused:
-            trails[root.name] = trail(spot, root.name, whole=root.node is not None)
+            read = trail(spot, root.name, whole=root.node is not None)
+            seen = trails.get(root.name)
+            trails[root.name] = read if seen is None else Trail(seen.cuts, read.made)
     stale = any("modified" in node.flags for node in graph.nodes)
     made: tuple[Change, ...] = tuple(changes(spot)) if stale else ()
     reads = grad_reads(spot)

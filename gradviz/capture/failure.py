@@ -19,10 +19,12 @@ from gradviz.errors import ScriptError, text_of
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _RUNNING = [
+    "cut_watch",
     "engine",
     "failure",
     "find",
     "frames",
+    "ledger",
     "live",
     "main_module",
     "node_made",
@@ -39,6 +41,7 @@ _OURS = frozenset(
     ]
 )
 _IMPORTING = "<frozen importlib"
+_HANDING_OVER = "handle_torch_function"
 
 
 class Stopped(BaseException):
@@ -155,6 +158,8 @@ def _users_part(traceback: TracebackType | None) -> TracebackType | None:
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
         if file in _OURS:
+            if kept and kept[-1].tb_frame.f_code.co_name == _HANDING_OVER:  # and the function of torch that asked it
+                del kept[-2:]
             while kept and kept[-1].tb_frame.f_code.co_filename.startswith(_IMPORTING):
                 kept.pop()
         else:

@@ -28,10 +28,11 @@ from gradviz.capture.numbers import why_unreadable
 from gradviz.capture.objects import submodules
 from gradviz.capture.packages import code_line, with_text
 from gradviz.capture.private import without_subclasses
+from gradviz.capture.switches import Switches
 from gradviz.capture.tensors import tensor_info, version_of
 from gradviz.capture.values import is_zero
 from gradviz.capture.variables import Namespace
-from gradviz.evidence import Handled, Ledger, Mistyped, Mode, Parameter, Stepping, Tie, Trained
+from gradviz.evidence import Handled, Ledger, Mistyped, Mode, Parameter, Stepping, Thawed, Tie, Trained
 from gradviz.graph import SourceLine
 
 _ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
@@ -79,6 +80,7 @@ class LedgerKeeper:
         self._pairs: list[tuple[weakref.ref[torch.Tensor], weakref.ref[torch.Tensor], tuple[str, str], bool]] = []
         self._ties: tuple[Tie, ...] = ()
         self._mistyped: tuple[Mistyped, ...] = ()
+        self._thawed: tuple[Thawed, ...] = ()
         self._calls = 0
         self.scaled = False  # whether a GradScaler was among the variables
 
@@ -149,6 +151,11 @@ class LedgerKeeper:
             one.emptied += bool(again) and all(_thrown_away(each) for each in again)
         self._modes = tuple(self._mode(name, model, parameters, variables) for name, model in models)
 
+    def switched(self, switches: Switches, parameters: Sequence[tuple[Parameter, torch.Tensor]]) -> None:
+        """What was switched on and off before the first call."""
+        if not self._calls:
+            self._thawed = tuple(switches.in_vain({id(tensor): facts.names for facts, tensor in parameters}))
+
     def after(self, filled: bool) -> None:
         """The call has run, and filled the gradients of its leaves, or not."""
         self._calls += filled
@@ -208,7 +215,7 @@ class LedgerKeeper:
                 facts = _owned(facts, models)
             leaf = self._leaves[id(tensor)] = _Leaf(tensor, facts)
             self._names.setdefault(id(tensor), names)
-        leaf.zero = tensor.dim() > 1 and leaf.facts.reached < _ZERO_CALLS and _all_zero(tensor)
+        leaf.zero = leaf.facts.reached < _ZERO_CALLS and _all_zero(tensor)
         leaf.facts = leaf.facts._replace(node=node, call=call, reached=leaf.facts.reached + 1)
         if not any(id(tensor) in one.held for one in self._optimizers.values()):
             mark = _mark(tensor)
@@ -272,7 +279,15 @@ class LedgerKeeper:
             leaves.append(leaf.facts._replace(holders=holders, updates=leaf.updates))
         optimizers = [self._stepping(one) for one in every if one.held]
         return Ledger(
-            self._calls, tuple(leaves), tuple(optimizers), self._modes, ended, self.scaled, self._ties, self._mistyped
+            self._calls,
+            tuple(leaves),
+            tuple(optimizers),
+            self._modes,
+            ended,
+            self.scaled,
+            self._ties,
+            self._mistyped,
+            self._thawed,
         )
 
     def _stepping(self, one: _Optimizer) -> Stepping:
@@ -311,19 +326,23 @@ def _users_line(frame: FrameType | None) -> SourceLine | None:
 
 def _mark(tensor: torch.Tensor) -> object:
     """What changes when a leaf does: its version, and a few of its elements, for writing to `.data` leaves that alone."""
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
-        return None
-    if why_unreadable(tensor):
+    if not _readable(tensor):
         return None
     with without_subclasses(), torch.no_grad():
         return version_of(tensor), tuple(map(str, tensor.detach().flatten()[:_ELEMENTS].tolist()))
 
 
+def _readable(tensor: torch.Tensor) -> bool:
+    """Whether a leaf has plain numbers."""
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
+    return plain and not tensor.is_nested and not why_unreadable(tensor)
+
+
 def _all_zero(tensor: torch.Tensor) -> bool:
-    if type(tensor) is not torch.nn.Parameter or tensor.layout != torch.strided or why_unreadable(tensor):
+    if not _readable(tensor):
         return False
     values = tensor.detach()
-    return not bool(values.flatten()[:1].any()) and bool(is_zero(values))
+    return values.dim() > 1 and not bool(values.flatten()[:1].any()) and bool(is_zero(values))
 
 
 def _owned(facts: Trained, models: _Models) -> Trained:

@@ -26,7 +26,12 @@ def pairs(name: str, model: torch.nn.Module) -> Iterator[Pair]:
     linears: list[tuple[str, torch.Tensor]] = []
     for path, module in submodules(model):
         for key, tensor in module._parameters.items():
-            if type(tensor) is not torch.nn.Parameter or why_unreadable(tensor) or tensor.layout != torch.strided:
+            if (
+                type(tensor) is not torch.nn.Parameter
+                or why_unreadable(tensor)
+                or tensor.layout != torch.strided
+                or tensor.is_nested
+            ):
                 continue
             one = joined(joined(name, path), key), tensor
             storage = storage_of(tensor)

@@ -27,6 +27,11 @@ _APPLY = getattr(torch.autograd.Function.apply, "__code__", None)
 _FUNCTORCH = os.path.join(os.path.dirname(_LIBRARIES[0]), "functorch")  # torch's own, installed beside it
 
 
+def user_code() -> UserCode:
+    """Which code is the user's, in this process."""
+    return UserCode([*_LIBRARIES, _FUNCTORCH])
+
+
 class Session:
     """Notes of all threads while at least one recording is open."""
 
@@ -37,7 +42,7 @@ class Session:
             collecting.paused()
         ):  # up to Python 3.11 a collection in there may wait for a lock that its own thread holds
             self._older_threads = frozenset(sys._current_frames())
-        self.user = UserCode([*_LIBRARIES, _FUNCTORCH])
+        self.user = user_code()
         self.calls = ModuleCalls(self._local, self.tape, self.user)
         self._nodes = NodeWatch(self._noticing(), self._around_backward)
         self._custom = False  # whether a custom Function was seen

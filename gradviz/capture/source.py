@@ -75,6 +75,14 @@ def sets_attribute(file: str, *endings: str) -> SourceLine | None:
     return None
 
 
+def expressions_at(file: str, line: int) -> Iterator[ast.expr]:
+    """The expressions of a file that begin on a line, or that go across it."""
+    tree = _tree(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.expr) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            yield node
+
+
 def calls_method(file: str, method: str) -> Iterator[tuple[str, SourceLine]]:
     """The lines of a file that call a method of this name without arguments, and what they call it on."""
     tree = _tree(file)

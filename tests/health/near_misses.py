@@ -48,6 +48,24 @@ NEAR: dict[str, str] = {
             with torch.no_grad():
                 w -= 0.1 * slope
     """,
+    "constant-term": """
+        import torch
+
+        model = torch.nn.Linear(3, 2)
+        scores = model(torch.ones(4, 3))
+        mistakes = (scores.argmax(1) != 1).float().mean()
+        loss = torch.nn.functional.cross_entropy(scores, torch.ones(4).long()) * (1 + mistakes)
+        print(loss.item() + mistakes)
+        loss.backward()
+    """,
+    "zero-derivative": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        y = model(torch.ones(4, 3))
+        loss = (y + (torch.round(y) - y).detach() - 1).abs().mean() + 0.1 * torch.sign(y).mean()
+        loss.backward()
+    """,
     "never-updated": """
         import torch
 

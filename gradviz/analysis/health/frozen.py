@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.verdicts import modules_of
 from gradviz.analysis.health.words import code, line, listed, verb
-from gradviz.evidence import Evidence, Ledger, Mistyped, Parameter, Stepping
+from gradviz.evidence import Evidence, Ledger, Mistyped, Parameter, Stepping, Thawed
 from gradviz.wording import one_line, plural
 
 _ADAPTER = "lora"
@@ -19,7 +19,8 @@ def not_frozen(evidence: Evidence) -> Iterator[Found]:
 
     How it is found: an attribute that freezes nothing (`parameter.require_grad = False`, `module.requires_grad = False`: a module
     has only `requires_grad_()`); LoRA weights beside base weights that an optimizer updates, too; a parameter with
-    `requires_grad=False` in which its optimizer still finds an old gradient, and goes on.
+    `requires_grad=False` in which its optimizer still finds an old gradient, and goes on; or a line that freezes some parameters
+    and a later one that sets `requires_grad=True` for all, before the first step.
 
     What to do: set `requires_grad` of the parameters, call `requires_grad_(False)` of the module, and set `.grad` to None.
 
@@ -44,6 +45,10 @@ def not_frozen(evidence: Evidence) -> Iterator[Found]:
         return
     for one in ledger.mistyped:
         yield _mistyped(one)
+    held = {name for optimizer in ledger.optimizers for name in optimizer.held}
+    for each in ledger.thawed:
+        if held.issuperset(each.names):
+            yield _thawed(each)
     for optimizer in ledger.optimizers:
         if optimizer.frozen:
             yield _old_gradient(optimizer)
@@ -71,6 +76,19 @@ def _mistyped(one: Mistyped) -> Found:
         (f"{code(one.source)}: " if one.source is not None else "") + why,
         fix,
         source=one.source,
+    )
+
+
+def _thawed(one: Thawed) -> Found:
+    return Found(
+        f"{plural(len(one.names), 'parameter')} {verb(one.names, 'was', 'were')} frozen, and made trainable again before the "
+        "training began",
+        one.names,
+        line(one.thawed),
+        f"{code(one.frozen)} switched requires_grad of {listed(one.names, 3)} off, and {code(one.thawed)} switched it on again, "
+        "for these and for others: the first line has no effect",
+        f"Leave out {code(one.thawed)}: parameters require grad from the start. Or freeze after it.",
+        source=one.thawed,
     )
 
 

@@ -288,6 +288,9 @@ def _unlisted(evidence: Evidence) -> Iterator[Found]:
         _listing(homes),
         nodes=tuple(leaf.node for leaf in lost),
         source=made,
+        follows=("unused-parameter",)
+        if any(cut.kind == "parameter" for one in evidence.entered for cut in one.cuts)
+        else (),
     )
 
 

@@ -21,6 +21,7 @@ from gradviz.graph import SourceLine
 
 FAMILIES = (
     "roots",
+    "cuts",
     "parameters",
     "updates",
     "frozen",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gradviz.analysis.health.finding import Severity
 from gradviz.analysis.health.registry import Found, check
@@ -20,6 +20,9 @@ WHAT: dict[CutKind, str] = {
     "integer": "makes integers or booleans of {of}, and these have no gradient",
     "no_grad": "computes {of} while recording is off (torch.no_grad())",
     "inference": "computes {of} in torch.inference_mode(), which records nothing",
+    "sample": "draws from {of} with sample(), which computes without recording",
+    "parameter": "makes an nn.Parameter of {of}: a new leaf, which does not go back to it",
+    "grad": "computes a gradient of {of} without create_graph=True, so that it is a constant",
 }
 MEND: dict[CutKind, str] = {
     "detach": "leave out .detach() where the gradient has to pass",
@@ -30,7 +33,29 @@ MEND: dict[CutKind, str] = {
     "integer": "use a quantity that changes smoothly, such as logits with cross_entropy, instead of argmax or a comparison",
     "no_grad": "move the line out of torch.no_grad()",
     "inference": "move the line out of torch.inference_mode()",
+    "sample": "use rsample(), or multiply log_prob() of the sample with what it earned",
+    "parameter": "use the tensor itself: torch.func.functional_call(module, {'weight': t}, x), or a function such as "
+    "torch.nn.functional.linear(x, t)",
+    "grad": "pass create_graph=True to torch.autograd.grad",
 }
+_INDICES = ("argmax", "argmin", "argsort", "max", "min", "topk", "sort", "median", "mode", "kthvalue")
+_COMPARISONS = ("gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__")
+
+
+def mend(cut: Cut) -> str:
+    """What to do about a cut, as the continuation of "In line, ..."."""
+    if cut.kind == "integer" and cut.operation in _INDICES:
+        return (
+            "use the scores instead of the indices: cross_entropy on them for a loss, scores.softmax(-1) as weights, or "
+            "torch.nn.functional.gumbel_softmax(scores, hard=True) for a choice that lets the gradient pass"
+        )
+    if cut.kind == "integer" and cut.operation in _COMPARISONS:
+        return "use a smooth step instead of the comparison, such as torch.sigmoid(x - threshold)"
+    if cut.kind == "integer" and cut.operation in ("long", "int", "to", "type", "byte", "bool", "short"):
+        return "leave out the cast to integers where the gradient has to pass"
+    return MEND[cut.kind]
+
+
 _SPELLED: dict[CutKind, str] = {"detach": ".detach()", "data": ".data", "number": ".item()"}
 BARE = (
     "{line} runs {what} in a reentrant checkpoint (use_reentrant=True), and no input of that requires grad: such a "
@@ -90,7 +115,7 @@ def no_graph(evidence: Evidence) -> Iterator[Found]:
             continue  # a count or an index beside the loss is nothing to wonder about
         trail = (evidence.trails or {}).get(root.name, Trail())
         bare = _bare_checkpoint(evidence)
-        if bare is not None and not trail.cuts:
+        if bare is not None and all(cut.kind == "no_grad" for cut in trail.cuts):
             yield Found(
                 f"{one_line(root.name)} has no graph", (root.name,), line(bare[1]),
                 f"{one_line(root.name)} has no grad_fn; {BARE.format(line=code(bare[1]), what=bare[0])}",
@@ -128,13 +153,22 @@ def _leaves(evidence: Evidence) -> Iterator[Found]:
         return
     names = tuple(root.name for root in graph.roots)
     whose = verb(names, "its own .grad", "their own .grad")
+    them = verb(names, "it", "them")
+    trails = evidence.trails or {}
+    cuts = [cut for name in names for cut in trails.get(name, Trail()).cuts if cut.operation]
+    why = "; ".join(map(cut_words, cuts)) if cuts else f"no operation leads to {them}"
+    then = f"; {them} {verb(names, 'was', 'were')} told to require grad afterwards, and" if cuts else ", so"
     yield Found(
-        f"{listed(names)} {verb(names, 'is a leaf', 'are leaves')}: no parameter gets a gradient from {verb(names, 'it', 'them')}",
+        f"{listed(names)} {verb(names, 'is a leaf', 'are leaves')}: no parameter gets a gradient from {them}",
         names,
-        "",
-        f"no operation leads to {verb(names, 'it', 'them')}, so backward() fills {whose} and nothing else",
-        "Compute the loss from what the model returned. A new tensor made of numbers, such as torch.tensor(loss.item(), "
+        listed(dict.fromkeys(line(cut.source) for cut in cuts)),
+        f"{why}{then} backward() fills {whose} and nothing else",
+        mend_all(cuts)
+        if cuts
+        else "Compute the loss from what the model returned. A new tensor made of numbers, such as torch.tensor(loss.item(), "
         "requires_grad=True), and requires_grad_() on a tensor without a graph do not bring the history back.",
+        source=cuts[0].source if cuts else None,
+        part=cuts[0].of if cuts else "",
     )
 
 
@@ -145,7 +179,7 @@ def _why(evidence: Evidence, root: Root, trail: Trail) -> str:
         parts.append(
             "recording is off right now: torch.no_grad(), set_grad_enabled(False) or inference_mode is in effect"
         )
-    parts += [_cut(cut) for cut in trail.cuts]
+    parts += [cut_words(cut) for cut in trail.cuts]
     if not trail.cuts and trail.made is not None:
         parts.append(f"it was made in {code(trail.made)}")
     if not trail.cuts and trail.plain:
@@ -159,27 +193,41 @@ def _do(names: tuple[str, ...]) -> str:
     return "does" if len(names) == 1 else "do"
 
 
-def _cut(cut: Cut) -> str:
+def cut_words(cut: Cut) -> str:
     """One place, and how sure it is that the graph ends there."""
     words = WHAT[cut.kind].format(of=one_line(cut.of) or "a tensor")
     inside = f" in {one_line(cut.inside)}" if cut.inside else ""
     text = f"{code(cut.source)}{inside} {words}"
+    if cut.operation:
+        return f"{text}, as was seen while it ran"
     return f"{text}: there the chain broke, because that still has a graph" if cut.alive else text
 
 
+def mend_all(cuts: Sequence[Cut]) -> str:
+    """What to do about cuts, once for all lines where it is the same."""
+    lines: dict[str, dict[str, None]] = {}
+    for cut in cuts:
+        lines.setdefault(mend(cut), {})[line(cut.source)] = None
+    return " ".join(f"In {listed(places)}, {advice}." for advice, places in lines.items())
+
+
 def _fix(evidence: Evidence, root: Root, trail: Trail) -> str:
-    advice = list(dict.fromkeys(f"In {line(cut.source)}, {MEND[cut.kind]}." for cut in trail.cuts))
-    if advice:
-        return " ".join(advice)
+    if trail.cuts:
+        return mend_all(trail.cuts)
     if not evidence.grad_enabled:
         return "Compute the output, and call backward(), outside the block that switches recording off."
     if evidence.parameters and not any(one.requires_grad for one in evidence.parameters):
         return "Unfreeze what should be trained: parameter.requires_grad_(True)."
     if not root.tensor.dtype.startswith(("float", "bfloat", "complex")):
         return f"{MEND['integer'].capitalize()}."
+    if trail.plain and not evidence.parameters:
+        return (
+            f"Make what is to be trained a leaf where it is made, torch.nn.Parameter(...). Data and targets need no gradient "
+            f"({listed(trail.plain)})."
+        )
     if trail.plain:
         return (
-            "If the gradient should reach one of them, call requires_grad_() on it before it is used "
+            f"Compute it from what {listed([one.name for one in evidence.models], 3)} returned, not from data and targets alone "
             f"({listed(trail.plain)})."
         )
     seen = f"Look in what {line(trail.made)} calls." if trail.made is not None else ""

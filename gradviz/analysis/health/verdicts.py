@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from gradviz.analysis.health.roots import BARE, WHAT, bare_fix
+from gradviz.analysis.health.roots import BARE, WHAT, bare_fix, cut_words, mend_all
 from gradviz.analysis.health.words import code, line, title
-from gradviz.evidence import Evidence, Parameter
+from gradviz.evidence import Cut, Evidence, Parameter
 from gradviz.graph import Graph, SourceLine
 from gradviz.wording import one_line
 
@@ -38,6 +38,8 @@ def _judge(evidence: Evidence) -> Callable[[Parameter], Verdict]:
     part = {one.model for one in evidence.parameters if one.node is not None}
     hiding = [node for node in graph.nodes if {"checkpoint", "compiled"}.intersection(node.flags)]
     paths = {scope.path for scope in graph.scopes}
+    cuts = sorted({cut for one in evidence.entered for cut in one.cuts}, key=lambda cut: cut.at)
+    shared = _trained_together(evidence)
 
     def judge(one: Parameter) -> Verdict:
         if not one.requires_grad:
@@ -52,20 +54,59 @@ def _judge(evidence: Evidence) -> Callable[[Parameter], Verdict]:
             return _bare_checkpoint(one.run.checkpoint)
         if hiding:
             return _hidden(graph, hiding[0].id)
-        if one.model not in part and not evidence.models[one.model].certain:
-            return _OTHER_MODEL
         run = one.run
+        cut = _cut_behind(one, evidence.since, cuts)
+        if one.model not in part and not evidence.models[one.model].certain:
+            together = cut is not None and shared.intersection(one.names)
+            return _cut_off(cut) if cut is not None and together else _OTHER_MODEL
+        if cut is not None and cut.leaf:
+            return _cut_off(cut)
         if run is not None and (not run.calls or run.began < evidence.since):
             return _never_ran(one) if not run.calls else _NOT_THIS_TIME
         if run is None:
             return _NOT_RECORDED
         if not run.recording:
             return _no_grad(run.source)
+        if cut is not None:
+            return _cut_off(cut)
         if not run.gave_graph:
             return _gave_nothing(one, run.source)
         return _not_used(one) if one.module in paths else _lost(evidence, one, run.source)
 
     return judge
+
+
+def _trained_together(evidence: Evidence) -> set[str]:
+    """Names of tensors whose optimizer also holds some that this graph has."""
+    return {
+        name
+        for optimizer in evidence.optimizers
+        if any(one.node is not None for one in optimizer.tensors)
+        for one in optimizer.tensors
+        for name in one.names
+    }
+
+
+def _cut_behind(one: Parameter, since: int, cuts: Sequence[Cut]) -> Cut | None:
+    """The first cut behind a parameter's module in this step, of those whose result the outputs are computed from."""
+    own = next((cut for cut in cuts if set(cut.leaf).intersection(one.names)), None)
+    run = one.run
+    if own is not None or run is None or not run.calls or not run.recording or run.began < since:
+        return own
+    return next((cut for cut in cuts if cut.at >= run.began and not cut.leaf), None)
+
+
+def _cut_off(cut: Cut) -> Verdict:
+    why = f"{cut_words(cut)}, and the output is computed from what comes after it"
+    fix = f"{mend_all([cut])} If nothing is to be learned there, freeze it: requires_grad_(False)."
+    return Verdict(
+        f"cut {cut.source} {cut.kind}",
+        "{do} not get a gradient: the graph is cut behind {them}",
+        why,
+        fix,
+        True,
+        cut.source,
+    )
 
 
 _FROZEN = Verdict(
