@@ -117,11 +117,21 @@ def code_lines(code: Excerpt, width: int) -> Iterator[str]:
     after = labels.one_line(code.text[code.end_column - 1 :].expandtabs(1))
     if cell_len(before + part + after) > room:  # what matters, and what is before it as far as it fits
         after = ""
-        part = part if cell_len(part) <= room - 1 else f"{part[: room - 2]}…"
+        part = part if cell_len(part) < room else f"{_fitting(part, room - 2)}…"
         left = room - cell_len(part) - 1
-        before = before if cell_len(before) <= left else f"…{before[-left + 1 :]}" if left > 1 else ""
+        before = before if cell_len(before) <= left else f"…{_fitting(before[::-1], left - 1)[::-1]}"
     yield f"{number} | {before}{part}{after}".rstrip()
     yield f"{'':{len(number)}} | {'':{cell_len(before)}}{'^' * cell_len(part)}"
+
+
+def _fitting(text: str, cells: int) -> str:
+    """As much of the beginning as fits; some letters take two cells."""
+    taken = 0
+    for i, letter in enumerate(text):
+        taken += cell_len(letter)
+        if taken > cells:
+            return text[:i]
+    return text
 
 
 def _wrapped(line: str, width: int) -> list[str]:

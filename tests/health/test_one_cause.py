@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 from torch import nn
 
 import gradviz
@@ -166,3 +169,17 @@ def test_consequences_of_one_check_are_one_line() -> None:
     found = Findings((replace(finding("a"), consequences=effects),), ("a", "b"))
     lines = [line.strip() for line, _ in report(found) if "[b]" in line]
     assert lines == ["so:    b, +2 more  [b]"]
+
+
+@given(
+    text=st.text(st.sampled_from("ab .()=漢\u202e\t#'é"), max_size=90),
+    part=st.sampled_from(["", ".b()", "漢", "a"]),
+    width=st.integers(24, 90),
+)
+def test_any_line_has_columns_inside_it_and_fits_the_width(text: str, part: str, width: int) -> None:
+    shown = excerpt(SourceLine("none.py", 3, "", text), part)
+    if shown is None:
+        return
+    assert 1 <= shown.column < shown.end_column <= len(shown.text) + 1
+    line, carets = code_lines(shown, width)
+    assert cell_len(line) <= width and cell_len(carets) <= width and "^" in carets
