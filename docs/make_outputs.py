@@ -28,7 +28,8 @@ from gradviz.cli.main import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 GUIDE = ROOT / "docs" / "guide"
-PAGES = (ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name != "checks.md"))
+ELSEWHERE = ("checks.md", "adding-a-")  # make_checks.py and worked_examples.py write those
+PAGES = (ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if not p.name.startswith(ELSEWHERE)))
 OUTPUT = re.compile(r"^```(\w*)\n\$ ([^\n]+)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 PICTURE = re.compile(r"<!-- picture: (.+?) -->")
 CUT = "..."

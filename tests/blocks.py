@@ -23,7 +23,8 @@ PAGES = sorted(
     if path.relative_to(ROOT).as_posix() not in MADE
 )
 _BLOCK = re.compile(
-    r"(?:^<!-- not run: (?P<why>[^\n]+) -->\n)?^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```$"
+    r"(?:^<!-- (?P<what>not run:|write|append to|add to) (?P<why>[^\n]+) -->\n)?"
+    r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$"
     r"|^<!-- code\n(?P<hidden>.*?)^-->$",
     re.DOTALL | re.MULTILINE,
 )
@@ -39,13 +40,15 @@ class Block(NamedTuple):
 
 
 def blocks(page: str) -> list[Block]:
-    """All blocks of a page, hidden ones too.
+    """All blocks of a page, hidden ones too, but for those of worked examples (`docs/worked_examples.py`).
 
     >>> blocks("Type:\\n<!-- not run: it installs -->\\n```bash\\npip install x\\n```\\n")
     [Block(language='bash', text='pip install x\\n', line=4, why_not='it installs')]
     """
     found = []
     for match in _BLOCK.finditer(page):
+        if match["what"] not in (None, "not run:"):  # of a worked example
+            continue
         hidden = match["hidden"]
         text = match["text"] if hidden is None else hidden
         line = page.count("\n", 0, match.start("text" if hidden is None else "hidden")) + 1

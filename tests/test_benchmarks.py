@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parent.parent
 BENCHMARKS = REPOSITORY / "benchmarks"
 
 
-@pytest.mark.slow
 def test_every_tool_is_measured_or_named_as_missing(tmp_path: Path) -> None:
     report = tmp_path / "numbers.json"
     done = subprocess.run(

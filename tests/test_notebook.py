@@ -11,6 +11,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = Path(__file__).parent.parent / "samples"
 
 

@@ -23,7 +23,7 @@ def load() -> ModuleType:
 
 
 MAKER = load()
-WITH_OUTPUTS = [path for path in PAGES if MAKER.OUTPUT.search(path.read_text(encoding="utf-8"))]
+WITH_OUTPUTS = [path for path in MAKER.PAGES if MAKER.OUTPUT.search(path.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize("path", WITH_OUTPUTS, ids=lambda path: path.stem)

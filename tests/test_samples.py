@@ -24,6 +24,8 @@ import numpy
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = Path(__file__).parent.parent / "samples"
 SCRIPTS = sorted(str(path.relative_to(SAMPLES)) for path in SAMPLES.rglob("*.py") if path.name != "model.py")
 ELSEWHERE = {"helpers_demo/train.py", "helpers_demo/exits.py", "problems/forward_error.py"}  # need their own process

@@ -23,6 +23,8 @@ from gradviz.render.output import render
 from gradviz.render.picture import picture
 from tests.builders import accumulate, chain, leaf, tensor
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parent.parent
 CHAIN = """
 import torch, gradviz, resource, sys, time

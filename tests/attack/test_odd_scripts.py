@@ -19,6 +19,8 @@ from gradviz.cli.main import cli
 from tests.attack.budget import BOUND, SECONDS, SEED, report
 from tests.cli.scripts import script
 
+pytestmark = pytest.mark.slow
+
 
 def _scripts() -> dict[str, str]:
     text = (Path(__file__).parent / "odd_scripts.txt").read_text(encoding="utf-8").replace("@NUL@", "\0")

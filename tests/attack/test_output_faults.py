@@ -15,6 +15,8 @@ from gradviz.errors import OutputError
 from tests.attack.budget import SEED, report
 from tests.builders import everything, random_dag
 
+pytestmark = pytest.mark.slow
+
 resource = pytest.importorskip("resource")
 FORMATS = ("svg", "dot", "txt", "md", "json", "png")
 

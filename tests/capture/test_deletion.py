@@ -19,6 +19,8 @@ from tests.capture.deletion_cases import CASES, IN_MAIN_THREAD
 from tests.capture.graphs import chain, leaf
 from tests.forks import Done, Forks
 
+pytestmark = pytest.mark.slow
+
 _SCRIPT = Path(__file__).with_name("deletion_cases.py")
 _CONTROL = "unprotected"
 

@@ -22,6 +22,8 @@ from gradviz.graph_json import loads
 from gradviz.render.output import render
 from tests.capture.graphs import executed
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("expecttest")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -11,6 +11,8 @@ from tests.cli.conftest import Gradviz
 from tests.cli.scripts import gradviz as in_a_process
 from tests.cli.scripts import python, script
 
+pytestmark = pytest.mark.slow
+
 FACTS = """
 import json, os, sys, torch
 from .net import width

@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.scripts import gradviz, python, script
 
+pytestmark = pytest.mark.slow
+
 FACTS = """
 import sys
 before_torch = "torch" in sys.modules

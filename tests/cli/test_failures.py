@@ -13,6 +13,8 @@ import pytest
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import TRAINING, environment, script
 
+pytestmark = pytest.mark.slow
+
 FULL = Path("/dev/full")
 LOST = "raise OSError('libtorch_cpu.so: cannot open')\n"
 

@@ -21,7 +21,7 @@ from gradviz.render.output import save
 from tests.builders import chain
 from tests.cli.scripts import environment, script
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals and process groups")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="needs signals and process groups")]
 
 # Forks a process for each line of JSON, which runs the command line and is interrupted in the middle of a stage; answers with
 # its exit code. The modules it is called with are imported only once, and each run is a process with an end of its own.

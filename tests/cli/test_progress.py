@@ -19,6 +19,8 @@ from gradviz.stages import Stage, phase, watched
 from tests.builders import chain
 from tests.cli.scripts import environment, script
 
+pytestmark = pytest.mark.slow
+
 # -- what it says ------------------------------------------------------------------------------------------------------
 
 

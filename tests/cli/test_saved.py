@@ -17,6 +17,8 @@ from tests.cli.conftest import Gradviz
 from tests.cli.scripts import TRAINING, script
 from tests.cli.scripts import gradviz as gradviz_process
 
+pytestmark = pytest.mark.slow
+
 FAKE = """
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode

@@ -13,6 +13,8 @@ import pytest
 
 from tests.cli.scripts import environment, gradviz, script
 
+pytestmark = pytest.mark.slow
+
 NOISY = """
 import atexit, ctypes, os, sys
 import torch

@@ -12,6 +12,8 @@ from tests.cli.conftest import Gradviz
 from tests.cli.scripts import TRAINING, script
 from tests.cli.scripts import gradviz as run_gradviz
 
+pytestmark = pytest.mark.slow
+
 
 def info(gradviz: Gradviz, *arguments: object) -> dict[str, object]:
     found: dict[str, object] = json.loads(gradviz("info", "--json", *arguments).stdout)

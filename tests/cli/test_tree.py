@@ -12,6 +12,8 @@ import pytest
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import TRAINING, environment, script
 
+pytestmark = pytest.mark.slow
+
 ESCAPE = "\x1b["
 
 

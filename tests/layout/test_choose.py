@@ -16,6 +16,8 @@ from gradviz.layout import choose, dot, graphviz, layered
 from tests.layout.drawings import chain, check_boxes, check_frames, check_routes, drawing, random_dag
 from tests.layout.engines import ENGINES, wait_for
 
+pytestmark = pytest.mark.slow
+
 
 def complete(size):
     return drawing(size, [(i, j) for j in range(size) for i in range(j)])

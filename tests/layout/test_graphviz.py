@@ -16,6 +16,8 @@ from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, LayoutTim
 from gradviz.layout import graphviz
 from tests.layout.engines import ENGINES, endless, running, wait_for
 
+pytestmark = pytest.mark.slow
+
 UNIX = pytest.mark.skipif(sys.platform == "win32", reason="signals and ps")
 TEXT = "héllo 😀 日本 <lambda> עברית"
 LABELS = f'digraph {{ a [label="{TEXT}"]; a -> b; subgraph cluster_0 {{ label="frame"; b }} }}'

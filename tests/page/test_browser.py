@@ -12,6 +12,8 @@ from tests.builders import GRAPHS, accumulate, leaf, random_dag, tensor
 from tests.page.conftest import Open
 from tests.page.graphs import PAGES, blocks, hostile
 
+pytestmark = pytest.mark.slow
+
 BOXES = """(() => {
     const found = [];
     const { app } = gradviz, { layout, model } = app;

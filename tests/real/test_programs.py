@@ -35,7 +35,10 @@ FAMILIES = sorted((HERE / "hugging_face").glob("*.py"))
 AGREE = 0.9
 _COUNTED = re.compile(r"sequence number: \d+")  # from the start of the process
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what the programs' libraries say about themselves
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+]  # what the programs' libraries say about themselves
 
 
 def name_of(script: Path) -> str:

@@ -19,6 +19,8 @@ from gradviz.render.scene import scene
 from tests.analysis.test_fold import Program as Builder
 from tests.builders import chain
 
+pytestmark = pytest.mark.slow
+
 Program = Callable[[], Any]
 
 

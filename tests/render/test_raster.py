@@ -21,6 +21,8 @@ from gradviz.render.palette import DARK, LIGHT
 from tests.builders import GRAPHS, chain, odd_names
 from tests.render.column import drawn
 
+pytestmark = pytest.mark.slow
+
 ENGINES = ("system", "bundled")
 
 
