@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from gradviz.analysis.health.registry import Found, check
-from gradviz.analysis.health.roots import cut_words, mend_all
+from gradviz.analysis.health.roots import cut_words, expression, mend_all
 from gradviz.analysis.health.words import code, line, listed, title, verb
 from gradviz.evidence import Evidence
 from gradviz.graph import Graph, Node, SourceLine
@@ -88,7 +88,7 @@ def constant_term(evidence: Evidence) -> Iterator[Found]:
             mend_all(cuts),
             (node,),
             source=cuts[0].source,
-            part=cuts[0].of,
+            part=expression(cuts[0]),
         )
 
 

@@ -68,6 +68,25 @@ def excerpt(source: SourceLine | None, part: str = "", node: Node | None = None)
     return Excerpt(source.file, source.line, text, start + 1, end + 1)
 
 
+def around(source: SourceLine, part: str) -> str:
+    """The call or comparison that a piece of code is an argument of, as the code says it; the piece itself when none is found.
+
+    >>> around(SourceLine("train.py", 7, "", "y = torch.argmax(f(x), 1) * 2"), "f(x)")
+    'torch.argmax(f(x), 1)'
+    """
+    lines = _lines(source)
+    text = lines[0].rstrip() if lines else ""
+    statement = _statement(lines, len(text) - len(text.lstrip())) if text.strip() else None
+    smallest = part
+    for node in ast.walk(statement) if statement is not None else ():  # the outer ones come first
+        inside = [*node.args, node.func] if isinstance(node, ast.Call) else []
+        inside += [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        inside += [node.func.value] if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else []
+        if any(ast.unparse(one) == part for one in inside):
+            smallest = ast.unparse(node)
+    return smallest
+
+
 def _lines(source: SourceLine) -> list[str]:
     """The line and those after it from the file, while that still says the same; else what was noted."""
     lines = linecache.getlines(source.file)[source.line - 1 : source.line - 1 + _LONGEST] if source.line > 0 else []

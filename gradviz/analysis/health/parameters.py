@@ -70,6 +70,7 @@ def unused_parameter(evidence: Evidence) -> Iterator[Found]:
             verdict.fix,
             severity=None if verdict.alarming and not evidence.guessed else "note",
             source=verdict.source,
+            part=verdict.part,
         )
 
 

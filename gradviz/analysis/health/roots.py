@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gradviz.analysis.health.excerpt import around
 from gradviz.analysis.health.finding import Severity
 from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.words import code, line, listed, verb
@@ -127,14 +128,16 @@ def no_graph(evidence: Evidence) -> Iterator[Found]:
         why, fix = _why(evidence, root, trail), _fix(evidence, root, trail)
         name = one_line(root.name)
         severity: Severity | None = "note" if some else None
-        source, part = (places[0].source, _expression(places[0])) if places else (trail.made, "")
+        source, part = (places[0].source, expression(places[0])) if places else (trail.made, "")
         summary = f"{name} has no graph"
         yield Found(summary, (root.name,), where, why, fix, severity=severity, source=source, part=part)
 
 
-def _expression(cut: Cut) -> str:
-    """The code that drops the graph, as far as the kind of cut tells it; else what loses it."""
-    return f"{cut.of}{_SPELLED.get(cut.kind, '')}"
+def expression(cut: Cut) -> str:
+    """The code that drops the graph, as far as the kind of cut tells it; else what loses it, and what that is given to."""
+    if cut.kind in _SPELLED:
+        return f"{cut.of}{_SPELLED[cut.kind]}"
+    return cut.of if cut.kind in ("no_grad", "inference") else around(cut.source, cut.of)
 
 
 def _bare_checkpoint(evidence: Evidence) -> tuple[str, SourceLine] | None:
@@ -168,7 +171,7 @@ def _leaves(evidence: Evidence) -> Iterator[Found]:
         else "Compute the loss from what the model returned. A new tensor made of numbers, such as torch.tensor(loss.item(), "
         "requires_grad=True), and requires_grad_() on a tensor without a graph do not bring the history back.",
         source=cuts[0].source if cuts else None,
-        part=cuts[0].of if cuts else "",
+        part=expression(cuts[0]) if cuts else "",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from gradviz.analysis.health.roots import BARE, WHAT, bare_fix, cut_words, mend_all
+from gradviz.analysis.health.roots import BARE, WHAT, bare_fix, cut_words, expression, mend_all
 from gradviz.analysis.health.words import code, line, title
 from gradviz.evidence import Cut, Evidence, Parameter
 from gradviz.graph import Graph, SourceLine
@@ -21,6 +21,7 @@ class Verdict(NamedTuple):
     fix: str
     alarming: bool
     source: SourceLine | None = None
+    part: str = ""  # of the line, the code that matters
 
 
 def grouped(evidence: Evidence, unused: Sequence[Parameter]) -> list[tuple[Verdict, list[Parameter]]]:
@@ -106,6 +107,7 @@ def _cut_off(cut: Cut) -> Verdict:
         fix,
         True,
         cut.source,
+        expression(cut),
     )
 
 
