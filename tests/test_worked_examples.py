@@ -1,0 +1,55 @@
+"""The worked examples of docs/adding-a-*.md: applied to a copy of the package, they do what their pages say."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.blocks import ROOT
+
+pytestmark = pytest.mark.slow
+MAKER = runpy.run_path(str(ROOT / "docs" / "worked_examples.py"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package with every example in it."""
+    folder: Path = tmp_path_factory.mktemp("copy")
+    MAKER["applied"](folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def outcome(folder: Path) -> Any:
+    return MAKER["run"](folder)
+
+
+def test_their_tests_pass(outcome: Any) -> None:
+    assert outcome.code == 0, outcome.output
+
+
+@pytest.mark.parametrize("page", MAKER["PAGES"], ids=lambda page: page.stem)
+def test_their_commands_print_what_the_page_shows(outcome: Any, page: Path) -> None:
+    shown = page.read_text(encoding="utf-8")
+    assert MAKER["EDIT"].search(shown) and "$ gradviz " in shown
+    assert outcome.pages[page.name] == shown, "run: python docs/worked_examples.py"
+
+
+def test_they_are_in_the_style_of_the_house(folder: Path) -> None:
+    for command in (["check", "--ignore", "I001"], ["format", "--check"]):  # moving a module changes the order
+        tool = [sys.executable, "-m", "ruff", *command, "--config", str(ROOT / "pyproject.toml")]
+        done = subprocess.run([*tool, "gradviz", "tests"], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_line_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "adding-a-thing.md"
+    page.write_text("<!-- add to gradviz/errors.py below: no such line -->\n```python\nx = 1\n```\n")
+    monkeypatch.setitem(MAKER["applied"].__globals__, "PAGES", [page])
+    with pytest.raises(ValueError, match=r"gradviz/errors\.py has 0 lines 'no such line'"):
+        MAKER["applied"](tmp_path / "copy")
