@@ -20,7 +20,7 @@ MODULES = {
 }
 
 # A package may import from those on lower levels and from itself.
-_LEVELS = {"capture": 1, "analysis": 1, "layout": 1, "render": 2, "page": 3, "cli": 3, "ranks": 3}
+_LEVELS = {"capture": 1, "analysis": 1, "compiled": 1, "layout": 1, "render": 2, "page": 3, "cli": 3, "ranks": 3}
 _BELOW = {
     f"gradviz.ranks.{name}": 0 for name in ("here", "words", "together")
 }  # what others ask before there is anything to show
@@ -75,7 +75,11 @@ def allowed(importer: str, imported: Import) -> bool:
     if level(imported.module) < level(importer):
         return True
     if level(imported.module) == level(importer):
-        beside = {("analysis", "capture"): importer.startswith("gradviz.analysis.gradients")}
+        beside = {
+            ("analysis", "capture"): importer.startswith("gradviz.analysis.gradients"),
+            ("capture", "compiled"): True,
+            ("compiled", "analysis"): imported.module == "gradviz.analysis.sizes",
+        }
         return level(importer) in (0, 3) or beside.get((above, below), False)
     # A record that prints, draws or folds itself opens a door upwards, and only when it is asked to.
     return not imported.eager and (importer == "gradviz.graph" or (above, below) == ("analysis", "render"))

@@ -66,8 +66,24 @@ def every_path(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]
         module = unwrapped(module)
         yield path, module
         around = (*around, id(module))
-        children = [(joined(path, name), child, around) for name, child in members(module, "_modules")]
-        stack.extend(child for child in reversed(children) if id(child[1]) not in around)
+        inside = [(at, child, around) for at, child in children(path, module)]
+        stack.extend(child for child in reversed(inside) if id(child[1]) not in around)
+
+
+def children(path: str, module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
+    """The modules directly inside a module at `path`, with their paths.
+
+    What `torch.compile(module)` wraps has the wrapper's own path: code may leave the attribute between them out, too.
+    """
+    found = members(module, "_modules")
+    if is_compiled(module):
+        return [(path, child) for _, child in found]
+    return [(joined(path, name), child) for name, child in found]
+
+
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Whether a module is the wrapper that `torch.compile(module)` puts around another one."""
+    return type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith("torch.")
 
 
 def unwrapped(module: Any) -> Any:

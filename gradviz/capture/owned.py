@@ -14,7 +14,7 @@ import torch
 
 from gradviz.capture.attribution import Found, Places
 from gradviz.capture.calls import elements
-from gradviz.capture.objects import joined, members, parameters, unwrapped
+from gradviz.capture.objects import children, is_compiled, members, parameters, unwrapped
 from gradviz.registered import Ownership, Registered
 
 _HOLDERS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
@@ -78,6 +78,9 @@ def _under(path: str, root: torch.nn.Module, seen: set[torch.nn.Module]) -> list
     while stack:
         path, module, around = stack.pop()
         module = unwrapped(module)
+        if is_compiled(module):
+            stack.extend((at, child, around) for at, child in children(path, module))
+            continue
         if module in place and around is not None and _is_sequence(found[around].module):
             inside = [*_chain(found, around)]
             if place[module] not in inside and found[place[module]].around in inside:
@@ -87,8 +90,7 @@ def _under(path: str, root: torch.nn.Module, seen: set[torch.nn.Module]) -> list
         seen.add(module)
         place[module] = len(found)
         found.append(_Under(path, module, around))
-        children = [(joined(path, name), child, place[module]) for name, child in members(module, "_modules")]
-        stack.extend(reversed(children))
+        stack.extend((at, child, place[module]) for at, child in reversed(children(path, module)))
     return found
 
 

@@ -217,3 +217,49 @@ class FunctionModes:
         self.depth: Any = vars(home)["_len_torch_function_stack"]
         self.pop: Any = vars(home)["_pop_mode"]
         self.push: Any = vars(home)["_push_mode"]
+
+
+# -- torch.compile -----------------------------------------------------------------------------------------------------
+
+_COMPILED = "CompiledFunctionBackward"
+
+
+def is_compiled(kind: type) -> bool:
+    """Whether nodes of this type run the backward of what `torch.compile` compiled."""
+    return kind.__name__ == _COMPILED and hasattr(getattr(kind, "_forward_cls", None), "_lazy_backward_info")
+
+
+def compiled_kinds() -> list[type]:
+    """The types of such nodes that exist: one for each compiled graph that records gradients."""
+    return [kind for kind in BackwardCFunction.__subclasses__() if is_compiled(kind)]
+
+
+def compiled_backward(kind: Any) -> tuple[int, Any, str | None]:
+    """How many sizes the backward takes first, and the backward itself: as a module of torch.fx, or as Python text.
+
+    Text is what the cache on disk keeps. torch would run it to make a module of it; here it is only read.
+    """
+    forward = kind._forward_cls
+    lazy = getattr(forward, "_lazy_backward_info", None)
+    sizes = getattr(forward, "num_symints_saved_for_bw", None) or 0
+    module = getattr(lazy, "bw_module", None)
+    serialized = getattr(getattr(lazy, "bw_module_fn", None), "__self__", None)
+    arguments = getattr(serialized, "args", None)
+    body = arguments[0] if type(arguments) is tuple and arguments else None
+    text = body.get("_code") if isinstance(body, dict) else None
+    return sizes, module if hasattr(module, "graph") else None, text if type(text) is str else None
+
+
+def is_backward_compiled(kind: Any) -> bool | None:
+    """Whether the backward is compiled by now. torch mostly does it when backward() first runs. None: it does not tell."""
+    forward = kind._forward_cls
+    return forward.compiled_bw is not None if hasattr(forward, "compiled_bw") else None
+
+
+def compiled_state(node: Any) -> tuple[int, tuple[int, ...], tuple[bool, ...]]:
+    """Of one such node: how many tensors it saved beside autograd's own list, the sizes it saved, and which inputs need a
+    gradient."""
+    held = vars(node)
+    unwatched = held.get("_tensors_no_vc_check") or ()
+    sizes = tuple([int(size) if type(size) is int else 0 for size in held.get("symints") or ()])
+    return len(unwatched), sizes, tuple(getattr(node, "needs_input_grad", None) or ())

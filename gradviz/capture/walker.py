@@ -14,6 +14,7 @@ import torch
 
 from gradviz.capture import keepalive, private
 from gradviz.capture.attribution import Attribution
+from gradviz.capture.compiled import compiled_regions, named_modules
 from gradviz.capture.description import Describer, Walked
 from gradviz.capture.naming import Names
 from gradviz.capture.outputs import Output, flatten
@@ -21,6 +22,7 @@ from gradviz.capture.private import Node
 from gradviz.capture.roots import FoundRoot, find_root, no_graph, root_name, starts
 from gradviz.capture.traversal import traverse
 from gradviz.capture.variables import Namespace, name_of
+from gradviz.compiled.splice import splice
 from gradviz.errors import NoGraphError
 from gradviz.graph import Graph
 
@@ -36,12 +38,14 @@ def capture(
     need_graph: bool = True,
     attribution: Attribution | None = None,
     inspect: Callable[[Walked], None] | None = None,
+    open_compiled: bool = True,
 ) -> Graph:
     """The graph behind `outputs`, with names from `model`, else `params`, else `variables` (inner namespace first).
 
     `attribution` knows the scopes and source lines of the nodes. With `saved=False` saved tensors and attributes are not
     read. Raises NotATensorError when there is no tensor in `outputs`, and with `need_graph` NoGraphError when none of them
-    has a graph. `inspect` is shown the live nodes behind the graph before they are let go.
+    has a graph. `inspect` is shown the live nodes behind the graph before they are let go. `open_compiled` puts the operations
+    of compiled functions into the graph, behind all other nodes.
     """
     tensors = flatten(outputs)
     names = Names(model, params, variables)
@@ -53,7 +57,9 @@ def capture(
             roots = [find_root(root_name(variable, path, tensor, names), tensor) for path, tensor in tensors]
             if need_graph and all(root.node is None for root in roots):
                 raise NoGraphError(no_graph(roots))
-            return _describe(roots, names, title, saved, attribution, inspect)
+            return _describe(
+                roots, names, title, saved, attribution, inspect, (model, variables) if open_compiled else None
+            )
     finally:
         if collecting:
             gc.enable()
@@ -66,6 +72,7 @@ def _describe(
     saved: bool,
     attribution: Attribution | None,
     inspect: Callable[[Walked], None] | None,
+    opening: tuple[torch.nn.Module | None, Sequence[Namespace]] | None,
 ) -> Graph:
     bases = [root.base for root in roots]
     found = traverse(starts(roots, bases))
@@ -75,8 +82,12 @@ def _describe(
                 keepalive.keep(node, [child for child, _ in node.next_functions if child is not None])
     describer = Describer(found, roots, names, saved, attribution)
     graph = describer.graph(bases, title)
+    regions = compiled_regions(found.nodes) if opening is not None else {}
+    if opening is not None and regions:
+        graph = splice(graph, regions, named_modules(*opening))
     if inspect is not None:
-        inspect(Walked(graph, found.nodes, found.position_of, describer.variables, names, describer.storage_id))
+        nodes = [*found.nodes, *[None] * (len(graph.nodes) - len(found.nodes))]
+        inspect(Walked(graph, nodes, found.position_of, describer.variables, names, describer.storage_id))
     return graph
 
 

@@ -40,6 +40,8 @@ FLAG_WORDS: dict[NodeFlag, str] = {
     "checkpoint": "checkpoint: hides what it recomputes",
     "compiled": "compiled: hides what it contains",
     "hidden": "state that Python cannot read",
+    "in_compiled": "compiled",
+    "recomputed": "computed again in backward",
 }
 ALARMS: tuple[NodeFlag, ...] = ("freed", "modified")  # what backward stumbles over; the others only tell what a node is
 RECOMPUTED = "checkpoint: computed again"
@@ -216,6 +218,8 @@ def flag_words(graph: Graph, node: Node) -> dict[NodeFlag, str]:
     words = {flag: FLAG_WORDS[flag] for flag in node.flags}
     if "packed" in words and is_checkpointed(graph, node):
         words["packed"] = RECOMPUTED
+    if "in_compiled" in words and "custom" not in words:  # said once, at the function that runs them
+        del words["in_compiled"]
     return words
 
 

@@ -177,16 +177,6 @@ def test_symbolic_sizes_become_text() -> None:
     assert len(environment.guards) == guards
 
 
-def test_a_compiled_function_is_one_node() -> None:
-    @torch.compile(backend="aot_eager")
-    def f(x: torch.Tensor) -> torch.Tensor:
-        return (x * 2).tanh().sum()
-
-    x = leaf()
-    node = only(gradviz.walk(f(x)), "CompiledFunctionBackward")
-    assert {"custom", "compiled"} <= set(node.flags)
-
-
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpoints(reentrant: bool) -> None:
     x = leaf()

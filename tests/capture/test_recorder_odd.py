@@ -49,7 +49,7 @@ def test_compiled_code_stays_compiled(compiled: Any, compile_first: bool, whole_
     assert compiled.frame_count <= 2
     if compile_first and torch.__version__ >= "2.8":  # an older torch compiles once more where there is any global hook
         assert compiled.frame_count == 1
-    assert [node.source is not None for node in graph.nodes if node.sequence is not None] == [True]
+    assert all(node.source is not None for node in graph.nodes if node.sequence is not None)
     assert torch.equal(inside[0], after)
 
 

@@ -1,0 +1,106 @@
+"""Scopes for the operations of compiled regions, from the modules that the compiler noted around each of them.
+
+The compiler tells a module by its identity and by an expression in terms of the compiled function's variables. Where the
+caller has a name for the module it is called that; else the expression is read below the module that was compiled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from gradviz.compiled.region import Input, ModuleCall, Operation, Place
+from gradviz.graph import Graph, Scope
+
+_VARIABLE = re.compile(r"([LG])\['(\w+)'\]")
+_WRAPPER = "OptimizedModule"
+
+
+class Known(NamedTuple):
+    """What the caller knows of a module: its path, its class, and how many numbers its parameters hold."""
+
+    path: str
+    type: str
+    parameters: int | None = None
+
+
+class Scoping:
+    """Adds scopes to those of a graph."""
+
+    def __init__(self, graph: Graph, modules: Mapping[int, Known]) -> None:
+        self._scopes = list(graph.scopes)
+        self._modules = modules
+        self._at = {one.path: one for one in reversed([*modules.values()])}
+        self._made: dict[tuple[int | None, str, int], int] = {}
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        return tuple(self._scopes)
+
+    def around(self, scope: int | None, noted: Iterable[Input | Operation]) -> int | None:
+        """The scope of the module that was compiled: the one of the region's node, else one that is made for it.
+
+        torch wraps a compiled module in another one, which is shown as what it wraps.
+        """
+        path = next(filter(None, (self._root(one.place) for one in noted)), None)
+        if scope is not None and self._scopes[scope].type == _WRAPPER:
+            known = self._at.get(self._scopes[scope].path)
+            if known is not None:
+                self._scopes[scope] = self._scopes[scope]._replace(type=known.type, parameters=known.parameters)
+        if scope is not None or path is None:
+            return scope
+        return self._scope(None, path, self._at[path].type, 1, self._at[path].parameters)
+
+    def first(self, path: str) -> int | None:
+        """The first call of the module at `path`."""
+        return next((i for i, scope in enumerate(self._scopes) if scope.path == path and path), None)
+
+    def common(self, scopes: Sequence[int | None]) -> int | None:
+        """The innermost scope that is around all of these."""
+        around = [list(self._around(scope)) for scope in scopes]
+        return next((scope for scope in around[0] if all(scope in others for others in around[1:])), None)
+
+    def _around(self, scope: int | None) -> Iterator[int]:
+        while scope is not None:
+            yield scope
+            scope = self._scopes[scope].parent
+
+    def scope(self, place: Place, outer: int | None) -> int | None:
+        """The innermost scope of an operation; `outer` is that of the whole region."""
+        at = outer
+        for call in place.modules:
+            path, known = self._path(call, outer), self._modules.get(call.identity)
+            if at is not None and self._scopes[at].path == path:
+                continue
+            at = self._scope(at, path, call.type, call.call, known.parameters if known is not None else None)
+        return at
+
+    def _scope(self, parent: int | None, path: str, type: str, call: int, parameters: int | None) -> int:
+        key = parent, path, call
+        if key not in self._made:
+            self._made[key] = len(self._scopes)
+            self._scopes.append(Scope(path, type, call, parent, parameters))
+        return self._made[key]
+
+    def _path(self, call: ModuleCall, outer: int | None) -> str:
+        known = self._modules.get(call.identity)
+        if known is not None:
+            return known.path
+        match = _VARIABLE.match(call.expression)
+        if match is None:
+            return call.expression
+        rest = call.expression[match.end() :].lstrip(".")
+        around = self._scopes[outer].path if outer is not None else ""
+        first = match[2] if match[1] == "G" or not rest else around
+        return ".".join(filter(None, (first, rest)))
+
+    def _root(self, place: Place) -> str | None:
+        """The path of the compiled module, when a module inside it has a name that ends as the compiler's expression does."""
+        for call in place.modules[:1]:
+            known, match = self._modules.get(call.identity), _VARIABLE.match(call.expression)
+            if known is not None and match is not None:
+                path = known.path.removesuffix(call.expression[match.end() :])
+                if path in self._at and (path != known.path or match.end() == len(call.expression)):
+                    return path
+        return None

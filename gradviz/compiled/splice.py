@@ -1,0 +1,343 @@
+"""Puts what compiled regions do into the graph, in place of the single function that torch recorded for each.
+
+The operations of a region become ordinary nodes, in ordinary scopes and with ordinary saved slots, so that whatever reads a
+graph goes inside. Edges run from the consumer to the producer as everywhere: a gradient that goes from one operation to another
+comes from the consumer, and a result that an operation computes again is a producer that no gradient goes to.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from bisect import bisect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from gradviz.analysis.sizes import tensor_bytes
+from gradviz.compiled.region import Place, Region, Use
+from gradviz.compiled.scoping import Known, Scoping
+from gradviz.graph import Edge, Graph, Node, NodeFlag, Root, SavedTensor, SourceLine, TensorInfo
+from gradviz.wording import bytes_text, plural
+
+_SLOT = re.compile(r"(saved_tensors|ctx\._tensors_no_vc_check)\[(\d+)\]")
+
+
+class Found(NamedTuple):
+    """A region of one node, and what is known of this call of it.
+
+    `edges` are the places in what the backward returns that the node's edges stand for, `sizes` the values of its size inputs,
+    `checked` how many of the saved tensors torch watches for changes in place; the others follow them.
+    """
+
+    region: Region
+    edges: tuple[int, ...]
+    sizes: tuple[int, ...]
+    checked: int
+
+
+def splice(graph: Graph, found: Mapping[int, Found], modules: Mapping[int, Known]) -> Graph:
+    """The graph with the operations of these regions, by the id of the node that runs them. Their ids follow all others.
+
+    `modules` are the modules that the caller has names for, by identity. The ids of all other nodes stay what they are.
+    """
+    if not found:
+        return graph
+    made = _Spliced(graph, modules)
+    for node, one in found.items():
+        made.open(node, one)
+    return made.graph()
+
+
+@dataclass
+class _Entry:
+    """Where the gradient of one output of a region's forward comes in: the node, and what it gives it to."""
+
+    node: int
+    edges: list[tuple[int, int]]  # producer, output
+
+
+class _Spliced:
+    def __init__(self, graph: Graph, modules: Mapping[int, Known]) -> None:
+        self._before = graph
+        self._nodes = list(graph.nodes)
+        self._edges: dict[int, list[tuple[int, int, int]]] = {}  # producer, output, position of each opened or new node
+        self._moved: dict[tuple[int, int], tuple[int, int]] = {}  # node and output that are another node's now
+        self._scoping = Scoping(graph, modules)
+        self._notes: list[str] = []
+        self._described = False
+
+    def graph(self) -> Graph:
+        before = self._before
+        edges: list[Edge] = []
+        for edge in before.edges:
+            if edge.consumer not in self._edges:
+                producer, output = self._moved.get((edge.producer, edge.output), (edge.producer, edge.output))
+                edges.append(edge._replace(producer=producer, output=output))
+        for consumer, given in self._edges.items():
+            edges.extend(Edge(consumer, producer, output, position) for producer, output, position in given)
+        edges.sort(key=lambda edge: (edge.consumer, edge.position))
+        roots = [self._root(root) for root in before.roots]
+        if self._described:
+            self._place_leaves()
+        return replace(
+            before,
+            nodes=tuple(self._nodes),
+            edges=tuple(edges),
+            roots=tuple(roots),
+            scopes=self._scoping.scopes,
+            attribution="recorded" if self._described else before.attribution,
+            notes=(*before.notes, *self._notes),
+        )
+
+    def _place_leaves(self) -> None:
+        """Put leaves into the first call of the module that their name tells, where the walk knew of no such call."""
+        for leaf in self._before.leaves:
+            record = self._nodes[leaf.node]
+            known = [self._scoping.first(name.rpartition(".")[0]) for name in leaf.names]
+            if any(scope is not None for scope in known):
+                scope = next(scope for scope in known if scope is not None)
+                self._nodes[leaf.node] = record._replace(scope=scope)
+
+    def _root(self, root: Root) -> Root:
+        if root.node is None:
+            return root
+        node, output = self._moved.get((root.node, root.output), (root.node, root.output))
+        return root._replace(node=node, output=output)
+
+    # -- one region ------------------------------------------------------------------------------------------------
+
+    def open(self, node: int, found: Found) -> None:
+        region, record = found.region, self._nodes[node]
+        first, inputs = len(self._nodes), len(region.inputs)
+        sizes = dict(zip((one.symbol for one in region.inputs if one.kind == "size"), found.sizes))
+        slots, rest = _slots(record, found)
+        self._described = self._described or region.described
+        outer = self._scoping.around(record.scope, [*region.inputs, *region.operations])
+        scopes = [self._scoping.scope(operation.place, outer) for operation in region.operations]
+        self._place_sums(region, scopes, outer)
+        for i, scope in enumerate(scopes):
+            self._nodes.append(_node(first + i, record, region, i, slots, sizes, scope))
+        entries = self._entries(node, region)
+        taken: dict[int, list[Use]] = {}  # the gradients that an operation reads, in the order of its arguments
+        for i, operation in enumerate(region.operations):
+            given = self._edges.setdefault(first + i, [])
+            if region.kind(i) == "gradient":
+                taken[i] = [use for use in operation.uses if region.carries(use.value)]
+            for use in operation.uses:
+                if use.value >= inputs and not region.carries(use.value):
+                    given.append((first + use.value - inputs, use.result, len(given)))
+        for i, uses in taken.items():
+            for output, use in enumerate(uses):
+                self._give(first + i, output, use, inputs, first, entries)
+        self._give_back(node, found, first, entries)
+        for entry in dict.fromkeys(entries.values()):
+            self._edges.setdefault(entry, [])
+        flags: tuple[NodeFlag, ...] = tuple(["in_compiled" if flag == "compiled" else flag for flag in record.flags])
+        if rest == ():
+            flags = tuple([flag for flag in flags if flag not in ("freed", "packed", "modified")])
+        self._nodes[node] = record._replace(flags=flags, saved=rest, none_inputs=0, scope=outer)
+        if not region.described:
+            self._notes.append(_lost(record, region))
+
+    def _place_sums(self, region: Region, scopes: list[int | None], outer: int | None) -> None:
+        """Put sums of gradients that meet, of which no module is noted, into the innermost call that is around both neighbours."""
+        placed = [i for i, one in enumerate(region.operations) if not one.meeting]
+        for i, operation in enumerate(region.operations):
+            if operation.meeting:
+                at = bisect(placed, i)
+                beside = [scopes[one] for one in placed[max(at - 1, 0) : at + 1]]
+                scopes[i] = self._scoping.common(beside) if len(beside) == 2 else outer
+
+    def _give(self, producer: int, output: int, use: Use, inputs: int, first: int, entries: Mapping[int, int]) -> None:
+        """An edge on which a gradient goes from the value `use` to `producer`."""
+        consumer = entries[use.value] if use.value < inputs else first + use.value - inputs
+        given = self._edges.setdefault(consumer, [])
+        given.append((producer, output, len(given)))
+
+    def _give_back(self, node: int, found: Found, first: int, entries: Mapping[int, int]) -> None:
+        """The edges to what the region's forward got its inputs from."""
+        region, none = found.region, []
+        for edge, at in zip(self._before.inputs(node), found.edges):
+            use = region.gradients[at]
+            producer, output = self._moved.get((edge.producer, edge.output), (edge.producer, edge.output))
+            if use is None:
+                none.append(producer)
+            else:
+                self._give(producer, output, use, len(region.inputs), first, entries)
+        if none:
+            names = [" = ".join(self._nodes[i].names) or self._nodes[i].op for i in none]
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            self._notes.append(
+                f"{plural(len(none), 'input')} of a compiled function {'gets' if len(none) == 1 else 'get'} no gradient from it: "
+                f"{', '.join(names[:5])}{more}"
+            )
+
+    def _entries(self, node: int, region: Region) -> dict[int, int]:
+        """The node at which the gradient of each output comes in, by the number of the input that holds it.
+
+        Each has its own where there are several outputs, so that paths from one do not seem to lead through what only the other
+        depends on. The first that is used stays the node itself.
+        """
+        record = self._nodes[node]
+        arriving = [i for i, one in enumerate(region.inputs) if one.kind == "gradient"]
+        outputs = [i for i, one in enumerate(record.outputs) if one is not None]
+        if len(arriving) == 1 or len(outputs) != len(arriving):
+            return dict.fromkeys(arriving, node)
+        used = {edge.output for edge in self._before.consumers(node)}
+        used |= {root.output for root in self._before.roots_of.get(node, ())}
+        own = next((output for output in outputs if output in used), outputs[0])
+        entries: dict[int, int] = {}
+        for number, output in zip(arriving, outputs):
+            entries[number] = node
+            if output != own:
+                entries[number] = len(self._nodes)
+                made = record._replace(id=len(self._nodes), outputs=(record.outputs[output],), saved=(), names=())
+                flags = tuple(["in_compiled" if flag == "compiled" else flag for flag in record.flags])
+                self._nodes.append(made._replace(flags=flags, none_inputs=0))
+                self._moved[node, output] = (made.id, 0)
+        return entries
+
+
+def _node(
+    id: int,
+    record: Node,
+    region: Region,
+    number: int,
+    slots: Mapping[int, SavedTensor],
+    sizes: Mapping[str, int],
+    scope: int | None,
+) -> Node:
+    operation, kind = region.operations[number], region.kind(number)
+    flags: list[NodeFlag] = ["in_compiled"]
+    attributes: dict[str, object] = {"name": operation.name}
+    if kind == "recomputed":
+        flags.append("recomputed")
+        results = [_known(operation.results[i], sizes) for i in region.kept_alive_by.get(number, ())]
+        nbytes = [tensor_bytes(one) for one in results if one is not None]
+        if nbytes and None not in nbytes:
+            attributes["saves"] = bytes_text(sum(one for one in nbytes if one is not None))
+    saved = tuple([slots[use.value] for use in dict.fromkeys(operation.uses) if use.value in slots])
+    flags += [flag for flag in ("freed", "modified", "packed") if any(one.state == flag for one in saved)]
+    source, script_line = _lines(operation.place, record)
+    return Node(
+        id,
+        operation.op,
+        tuple(_outputs(region, number, sizes)),
+        record.sequence,
+        scope,
+        source,
+        attributes,
+        saved,
+        tuple(flags),
+        script_line=script_line,
+    )
+
+
+def _lines(place: Place, record: Node) -> tuple[SourceLine | None, SourceLine | None]:
+    """The line of an operation; where the compiler noted none, the one that called the region."""
+    return (place.source, place.script_line) if place.source is not None else (record.source, record.script_line)
+
+
+def _outputs(region: Region, number: int, sizes: Mapping[str, int]) -> Iterator[TensorInfo | None]:
+    """The tensors that arrive as gradients, as for every backward function; of any other operation, what it makes."""
+    operation = region.operations[number]
+    if region.kind(number) != "gradient":
+        yield from (_known(one, sizes) for one in operation.results)
+        return
+    for use in operation.uses:
+        if region.carries(use.value):
+            yield _known(_result(region, use), sizes)
+
+
+def _result(region: Region, use: Use) -> TensorInfo | None:
+    if use.value < len(region.inputs):
+        return region.inputs[use.value].tensor
+    results = region.operations[use.value - len(region.inputs)].results
+    return results[use.result] if use.result < len(results) else None
+
+
+# -- saved tensors -----------------------------------------------------------------------------------------------------
+
+
+def _slots(record: Node, found: Found) -> tuple[dict[int, SavedTensor], tuple[SavedTensor, ...]]:
+    """The slots of a region's node by the number of the input that they are, and those that are none of its inputs."""
+    region = found.region
+    saved = [i for i, one in enumerate(region.inputs) if one.kind == "saved"]
+    used = {use.value for operation in region.operations for use in operation.uses}
+    slots: dict[int, SavedTensor] = {}
+    rest: list[SavedTensor] = []
+    for one in record.saved:
+        match = _SLOT.fullmatch(one.slot)
+        place = int(match[2]) + (found.checked if match[1] != "saved_tensors" else 0) if match is not None else None
+        if one.slot == "saved_tensors" and one.state == "freed":
+            slots.update((i, one._replace(slot=region.inputs[i].name)) for i in saved if i in used)
+        elif place is None or place >= len(saved) or saved[place] not in used:
+            rest.append(one if place is None or place >= len(saved) else _named(one, region, saved[place]))
+        else:
+            slots[saved[place]] = _named(one, region, saved[place])
+    return slots, tuple(rest)
+
+
+def _named(slot: SavedTensor, region: Region, number: int) -> SavedTensor:
+    """The slot under the name of the input, with the line that made what it holds."""
+    one = region.inputs[number]
+    told = [one.place.modules[-1].type] if one.place.modules else []
+    if one.place.source is not None:
+        told.append(f"{one.place.source.file}:{one.place.source.line}")
+    note = f"made by {' in '.join(told)}" if told else ""
+    return slot._replace(slot=one.name, note="; ".join(filter(None, (slot.note, note))))
+
+
+# -- sizes -------------------------------------------------------------------------------------------------------------
+
+
+def _known(tensor: TensorInfo | None, sizes: Mapping[str, int]) -> TensorInfo | None:
+    """The tensor with numbers for symbolic sizes, where this call's sizes tell them."""
+    if tensor is None or tensor.shape is None or all(isinstance(size, int) for size in tensor.shape):
+        return tensor
+    return tensor._replace(
+        shape=tuple([size if isinstance(size, int) else _size(size, sizes) for size in tensor.shape])
+    )
+
+
+def _size(text: str, sizes: Mapping[str, int]) -> int | str:
+    """The value of a symbolic size such as "s93*8"; the text itself where it is not a sum or product of known ones.
+
+    >>> _size("8*s93 + 1", {"s93": 5}), _size("Mod(s1, 2)", {"s1": 5})
+    (41, 'Mod(s1, 2)')
+    """
+    try:
+        value = _value(ast.parse(text, mode="eval").body, sizes)
+    except (SyntaxError, ValueError, RecursionError, ZeroDivisionError):
+        return text
+    return text if value is None else value
+
+
+def _value(node: ast.expr, sizes: Mapping[str, int]) -> int | None:
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    if isinstance(node, ast.Name):
+        return sizes.get(node.id)
+    if not isinstance(node, ast.BinOp):
+        return None
+    left, right = _value(node.left, sizes), _value(node.right, sizes)
+    if left is None or right is None:
+        return None
+    if isinstance(node.op, ast.Add):
+        return left + right
+    if isinstance(node.op, ast.Sub):
+        return left - right
+    if isinstance(node.op, ast.Mult):
+        return left * right
+    return left // right if isinstance(node.op, ast.FloorDiv) else None
+
+
+def _lost(record: Node, region: Region) -> str:
+    where = f" called in {record.source.file}:{record.source.line}" if record.source is not None else ""
+    return (
+        f"torch has dropped what it knew of the {plural(len(region.operations), 'operation')} of a compiled function{where} (it "
+        "does so when it keeps the function in its cache on disk): their shapes, modules, lines, and which of them compute "
+        "again what the forward had computed. To see these, look before the first backward(), or set "
+        "TORCHINDUCTOR_FORCE_DISABLE_CACHES=1"
+    )
