@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gradviz.graph_json import load as load
     from gradviz.graph_networkx import to_networkx as to_networkx
     from gradviz.page.show import show as show
-    from gradviz.ranks.merging import merge as merge
+    from gradviz.ranks.staged import merge as merge
     from gradviz.torchviz import make_dot as make_dot
 
 __version__ = "0.1.0"
@@ -42,7 +42,7 @@ _HOME = {
     "saved": "gradviz.analysis.memory",
     "flow": "gradviz.api",
     "diff": "gradviz.analysis.diff",
-    "merge": "gradviz.ranks.merging",
+    "merge": "gradviz.ranks.staged",
     "paths": "gradviz.api",
     "show": "gradviz.page.show",
     "make_dot": "gradviz.torchviz",

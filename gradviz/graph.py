@@ -233,6 +233,7 @@ class Process(NamedTuple):
     calls: tuple[Call, ...] = ()
     parameters: tuple[str, ...] = ()  # names of those that its models hold, in the graph or not
     wrapped: str = ""  # what shares the work: "DistributedDataParallel", "FSDP2", ...
+    stage: int | None = None  # of a pipeline
 
 
 class Mark(NamedTuple):

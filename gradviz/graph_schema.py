@@ -143,5 +143,6 @@ PROCESS = Record(
         "calls": Many(CALL),
         "parameters": NAMES,
         "wrapped": TEXT,
+        "stage": Optional(WHOLE),
     },
 )

@@ -47,6 +47,7 @@ def run_sample(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     def run(script: str, *arguments: str) -> Run:
         path = str(SAMPLES / script)
         monkeypatch.setattr(sys, "argv", [path, *arguments])
+        monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # torch.distributed replaces it
         names = runpy.run_path(path, run_name="__main__")
         return Run(names, capsys.readouterr().out)
 
@@ -82,9 +83,8 @@ def test_sample_knows_nothing_of_gradviz_and_says_how_to_try_it(script: str) -> 
     explanation = text.split('"""')[1]
     code = text.split('"""', 2)[2]
     assert "gradviz" not in code
-    command = (
-        r"^    gradviz (render|tree|tensors|saved|check|paths|flow|diff|info) " + r"\S*" + re.escape(Path(script).name)
-    )
+    start = r"^    (?:torchrun --nproc-per-node \d -m )?gradviz (render|tree|tensors|saved|check|paths|flow|diff|info) "
+    command = start + r"\S*" + re.escape(Path(script).name)
     assert re.search(command, explanation, re.MULTILINE)
     assert len(explanation) > 150
 

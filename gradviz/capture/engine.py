@@ -34,6 +34,7 @@ class EngineCall(NamedTuple):
 OnBackward = Callable[[EngineCall], "Afterwards | None"]
 
 _NAME = "_engine_run_backward"
+_LEARNS_SHAPES = ("torch.distributed.pipelining.stage", "_backward_metadata_inference")
 _COMPILERS = ("torch._dynamo.", "torch._functorch._aot_autograd.", "torch._inductor.")
 
 
@@ -94,10 +95,13 @@ def _run_and_tell(afterwards: Afterwards, original: Any, outputs: Sequence[Any],
 
 
 def _compiling(frame: FrameType | None) -> bool:
-    """Whether torch's compiler is what called: its frames lie between the engine and the nearest code outside torch."""
+    """Whether torch's compiler is what called: its frames lie between the engine and the nearest code outside torch.
+
+    Or a pipeline that learns the shapes of gradients, from tensors whose numbers nobody set.
+    """
     name = _module(frame)
     while frame is not None and name.startswith("torch."):
-        if name.startswith(_COMPILERS):
+        if name.startswith(_COMPILERS) or (name, frame.f_code.co_name) == _LEARNS_SHAPES:
             return True
         frame = frame.f_back
         name = _module(frame)

@@ -14,9 +14,9 @@ from gradviz.collecting import paused
 from gradviz.graph import Process
 from gradviz.graph_codecs import Bad
 from gradviz.graph_json import load
-from gradviz.ranks.merging import Merging
 from gradviz.ranks.rank_diff import RankDiff
 from gradviz.ranks.raw_view import Alike, of_data, process_of
+from gradviz.ranks.staged import Staged
 from gradviz.ranks.view import View, of_graph
 from gradviz.stages import Stage
 
@@ -31,22 +31,25 @@ def merge_files(paths: Iterable[str] | Mapping[int, str]) -> RankDiff:
     The rank is the key of a mapping, else what the file says of itself, else `rank3` in its name, else its place.
     """
     items = list(paths.items() if isinstance(paths, Mapping) else ((None, path) for path in paths))
-    merging, known, alike = Merging(), dict[bytes, int](), Alike()
+    staged, known, alike = Staged(), dict[object, int](), Alike()
+    begun: set[int | None] = set()
     with paused(), Stage("merge", "ranks", total=len(items)) as reading:
         for place, (key, path) in enumerate(reading.each(items)):
             file = _File(path)
-            like = known.get(file.digest)
-            view = file.view(alike, first=not known) if like is None else None
-            process = view.process if view is not None else file.process
+            process = file.process
+            stage = process.stage if process is not None else None
+            same = stage, file.digest
+            like = known.get(same)
             named = _RANK.findall(path)
             own = process.rank if process is not None else int(named[-1]) if named else place
             rank = own if key is None else key
-            if view is not None:
-                merging.add(rank, view)
-            elif like is not None:
-                merging.add_equal(rank, like, process)
-            known.setdefault(file.digest, rank)
-    return merging.result()
+            if like is None:
+                staged.of(process).add(rank, file.view(alike, first=stage not in begun))
+            else:
+                staged.of(process).add_equal(rank, like, process)
+            begun.add(stage)
+            known.setdefault(same, rank)
+    return staged.result()
 
 
 class _File:
@@ -77,9 +80,10 @@ class _File:
         """What the file says of its process, read without the rest."""
         if self._told < 0:
             return None
-        tables = self._text.rfind(_TABLES)
-        part = self._text[self._told + 2 : tables] + self._text[tables:]
-        return process_of(json.loads(b"{" + part))
+        try:
+            return process_of(json.loads(b"{" + self._text[self._told + 2 :]))
+        except (Bad, KeyError, TypeError, ValueError, AttributeError):
+            return load(self._path).process  # which says what is wrong, and where
 
     def view(self, alike: Alike, *, first: bool) -> View:
         """What merging needs. The first file is read as a whole, since the merged graph begins as its graph."""

@@ -5,7 +5,7 @@ Ops are matched in the order of the forward pass by where they stand, leaves by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -14,28 +14,8 @@ from gradviz.errors import GraphFileError
 from gradviz.graph import Edge, Graph, Leaf, Node, Process, Scope
 from gradviz.ranks.marking import marks
 from gradviz.ranks.rank_diff import RankDiff, Varying
-from gradviz.ranks.view import Ends, View, in_words, of_graph
+from gradviz.ranks.view import Ends, View, in_words
 from gradviz.ranks.words import named
-
-
-def merge(graphs: Iterable[Graph] | Mapping[int, Graph]) -> RankDiff:
-    """What the graphs of several ranks have in common, and what some have alone.
-
-    The rank is the key of a mapping, else the one that the graph knows of itself (`Graph.process`), else its place. Raises
-    GraphFileError for two graphs of one rank, and for none at all.
-
-    >>> from gradviz.graph import Edge, Graph, Node
-    >>> both = (Node(0, "SumBackward0"), Node(1, "ExpBackward0"))
-    >>> found = merge([Graph(both, (Edge(0, 1, 0, 0),)), Graph(both[:1])])
-    >>> found.shared, dict(found.only), found.groups
-    ((0,), {0: (1,), 1: ()}, ((0,), (1,)))
-    """
-    items = graphs.items() if isinstance(graphs, Mapping) else ((None, graph) for graph in graphs)
-    merging = Merging()
-    for place, (key, graph) in enumerate(items):
-        own = graph.process.rank if graph.process is not None else place
-        merging.add(own if key is None else key, of_graph(graph))
-    return merging.result()
 
 
 class Merging:

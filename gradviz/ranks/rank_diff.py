@@ -41,6 +41,7 @@ class RankDiff:
     bytes_by_rank: Mapping[int, int]  # saved for backward, each storage once, without parameters and buffers
     processes: Mapping[int, Process]  # what the ranks said of themselves
     world: int = 0  # ranks that there should be, 0 when no file says
+    stages: tuple[tuple[int, ...], ...] = ()  # ranks of each stage of a pipeline; empty where all have the same model
 
     @cached_property
     def shared(self) -> tuple[int, ...]:
@@ -64,8 +65,8 @@ class RankDiff:
 
     @property
     def empty(self) -> bool:
-        """Whether all ranks are alike."""
-        return len(self.groups) <= 1
+        """Whether all ranks are alike, in a pipeline those of each stage."""
+        return len(self.groups) <= max(1, len(self.stages))
 
     def __repr__(self) -> str:
         return f"<RankDiff: ranks {grouped(self.groups)}; {plural(len(self.shared), 'node')} shared>"

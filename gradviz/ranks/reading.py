@@ -11,6 +11,7 @@ import torch
 from gradviz.capture.live import Live
 from gradviz.capture.naming import outermost_modules, registered
 from gradviz.capture.private import without_subclasses
+from gradviz.capture.variables import Namespace
 from gradviz.graph import Graph, Process
 from gradviz.ranks.calls import noted
 from gradviz.ranks.here import rank
@@ -34,7 +35,9 @@ def with_process(graph: Graph, live: Live) -> Graph:
         )
         memory = memory_of(graph, [model for _, model in models], live.variables)
         wrapped = ", ".join(dict.fromkeys(_wrappers([model for _, model in models])))
-    process = Process(place.number, place.world, socket.gethostname(), memory, noted(), tuple(names), wrapped)
+    process = Process(
+        place.number, place.world, socket.gethostname(), memory, noted(), tuple(names), wrapped, _stage(live.variables)
+    )
     return replace(graph, process=process)
 
 
@@ -47,3 +50,14 @@ def _wrappers(models: Sequence[torch.nn.Module]) -> Iterator[str]:
                 yield f"DistributedDataParallel({', '.join(f'{name}=True' for name in options)})"
             elif any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
                 yield "FSDP2"
+
+
+def _stage(variables: Sequence[Namespace]) -> int | None:
+    """The stage of a pipeline that a variable holds."""
+    for namespace in variables:
+        for value in list(namespace.values()):
+            bases = {base.__name__ for base in type(value).__mro__ if base.__module__.startswith("torch.distributed.")}
+            number = getattr(value, "stage_index", None) if "_PipelineStageBase" in bases else None
+            if isinstance(number, int):
+                return number
+    return None

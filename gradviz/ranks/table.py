@@ -30,6 +30,8 @@ def table(found: RankDiff) -> RenderableType:
 def head(found: RankDiff) -> Iterator[str]:
     """Who is like whom, and how much all share."""
     yield labels.one_line(found.graph.title or "graph")
+    for i, own in enumerate(found.stages):
+        yield f"stage {i}: {named(own)}"
     noun = "rank" if len(found.ranks) == 1 else "ranks"
     line = f"{noun} {grouped(found.groups)}; {labels.plural(len(found.shared), 'node')} shared"
     alone = len(found.having) - len(found.shared)

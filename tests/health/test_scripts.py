@@ -26,6 +26,8 @@ def check(path: Path, *options: str, arguments: tuple[str, ...] = ()) -> tuple[l
     """The findings of a script, and the exit code. The script runs in this process."""
     with torch.random.fork_rng():
         result = CliRunner().invoke(cli, ["check", str(path), "--json", *options, *arguments])
+    if torch.distributed.is_initialized():  # the script was stopped before it could do so
+        torch.distributed.destroy_process_group()
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return json.loads(result.stdout)["findings"], result.exit_code
 

@@ -12,7 +12,7 @@ from gradviz.analysis.health.pages import page
 from gradviz.analysis.health.registry import checks, run
 from gradviz.evidence import Evidence, Raised
 from gradviz.graph import Call, Graph, Process, SourceLine, TensorInfo
-from gradviz.ranks.merging import merge
+from gradviz.ranks.staged import merge
 from gradviz.ranks.together import RankEnd, Together
 from tests.ranks.launch import launch
 from tests.ranks.test_merging import chain

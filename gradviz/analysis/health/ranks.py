@@ -12,7 +12,7 @@ from gradviz.analysis.script_lines import own_line
 from gradviz.evidence import Evidence
 from gradviz.graph import Call, Graph
 from gradviz.ranks.words import named
-from gradviz.wording import one_line, plural, tensor_line
+from gradviz.wording import clip, one_line, plural, tensor_line
 
 if TYPE_CHECKING:
     from gradviz.ranks.rank_diff import RankDiff
@@ -92,7 +92,7 @@ def ranks_differ(evidence: Evidence) -> Iterator[Found]:
 def _comparable(evidence: Evidence) -> RankDiff | None:
     """The graphs of ranks that compute the same model, None when there are not two of them."""
     diff = evidence.ranks.diff if evidence.ranks is not None else None
-    if diff is None or len(diff.ranks) < 2:
+    if diff is None or len(diff.ranks) < 2 or diff.stages:
         return None
     held = [set(one.parameters) for one in diff.processes.values() if one.parameters]
     return None if len(held) > 1 and not set.intersection(*held) else diff
@@ -151,7 +151,7 @@ def unused_on_some_ranks(evidence: Evidence) -> Iterator[Found]:
     ```
     """
     diff = evidence.ranks.diff if evidence.ranks is not None else None
-    if diff is None:
+    if diff is None or diff.stages:
         return
     unused: dict[tuple[Ranks, Ranks], list[int]] = {}
     for leaf in diff.graph.leaves:
@@ -188,7 +188,10 @@ def unused_on_some_ranks(evidence: Evidence) -> Iterator[Found]:
 
 # -- collective-order --------------------------------------------------------------------------------------------------
 
-_NOT_COMPARED = {"backward", "destroy_process_group", "send", "recv", "isend", "irecv", "batch_isend_irecv"}
+_NOT_COMPARED = {
+    *("backward", "wait", "init_process_group", "destroy_process_group", "send", "recv", "isend", "irecv"),
+    *("batch_isend_irecv", "send_object_list", "recv_object_list"),
+}
 _SAME_SHAPE = {"all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "reduce_scatter_tensor"}
 _SAME_PEER = {
     "broadcast",
@@ -326,12 +329,13 @@ def missing_rank(evidence: Evidence) -> Iterator[Found]:
         return
     together = evidence.ranks
     gone = {rank: end for rank, end in together.ends.items() if end.failed or end.state in ("died", "absent")}
-    if not gone:
-        return
+    same = {end.failed for end in gone.values()}
+    if not gone or (len(gone) == len(together.ends) > 1 and len(same) == 1 and same != {""}):
+        return  # a fault that all ranks have makes none of them missing
     first = min(gone, key=lambda rank: (gone[rank].state != "absent", gone[rank].order, rank))
     end, last = gone[first], _last(together, first)
     what = (
-        f"raised {one_line(end.failed)}"
+        f"raised {clip(end.failed, 120)}"
         if end.failed
         else "never began"
         if end.state == "absent"
@@ -351,7 +355,7 @@ def missing_rank(evidence: Evidence) -> Iterator[Found]:
     )
     followed = [rank for rank in gone if rank != first and gone[rank].failed]
     if followed:
-        waiting.append(f"{named(followed)} then failed: {one_line(gone[followed[0]].failed)[:100]}")
+        waiting.append(f"{named(followed)} then failed: {clip(gone[followed[0]].failed, 100)}")
     yield Found(
         f"rank {first} {what}{inside}" + (f", and {plural(len(waiting), 'other')} waited for it" if waiting else ""),
         (),
