@@ -63,13 +63,14 @@ CASES = {
     ),
     "a gradient that is None": Case(
         "w = torch.ones(3, requires_grad=True) * 2\nloss = (w * x).sum()\nloss.backward()\nstep = 0.1 * w.grad.sum()",
-        "w.grad.sum()", "w.retain_grad() before backward()", ("loss.backward()", "w.retain_grad()\nloss.backward()"),
+        "w = torch.ones", "w = (torch.ones(3) * 2).requires_grad_()",
+        ("torch.ones(3, requires_grad=True) * 2", "(torch.ones(3) * 2).requires_grad_()"),
         "raised|none-grad",
     ),
     "an optimizer of results": Case(
         "w = torch.ones(3, requires_grad=True) * 0.1\noptimizer = torch.optim.SGD([w], lr=0.1)\n(w * x).sum().backward()",
-        "SGD([w]", "numbers.detach().requires_grad_()",
-        ("torch.ones(3, requires_grad=True) * 0.1", "(torch.ones(3) * 0.1).detach().requires_grad_()"),
+        "w = torch.ones", "w = (torch.ones(3) * 0.1).requires_grad_()",
+        ("torch.ones(3, requires_grad=True) * 0.1", "(torch.ones(3) * 0.1).requires_grad_()"),
     ),
     "inference tensors": Case(
         "with torch.inference_mode():\n    features = torch.sin(x)\nmodel(features).sum().backward()",

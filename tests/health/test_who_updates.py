@@ -234,7 +234,7 @@ FAULTS = {
     "batch norm under a frozen backbone": Fault(
         "moving-statistics",
         "model.train()",
-        "model.backbone.1.eval()",
+        "model.backbone[1].eval()",
         "    model.train()",
         "    model.train(); model.backbone[1].eval()",
         """

@@ -79,6 +79,39 @@ def in_place_part(source: SourceLine | None) -> str:
     return next((ast.unparse(one) for one, _ in _in_place(source)), "")
 
 
+def with_copies(source: SourceLine | None) -> str:
+    """A line that sets a part of a tensor from other parts of it, written so that it reads copies; "" for other lines.
+
+    >>> with_copies(SourceLine("a.py", 1, "f", "x[:, t] = cell(x[:, t - 1])"))
+    'x[:, t] = cell(x[:, t - 1].clone())'
+    >>> with_copies(SourceLine("a.py", 1, "f", "x[:, t] = cell(y)"))
+    ''
+    """
+    for statement in _parsed(source):
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        bases = {ast.unparse(_without_index(one)) for one in targets if isinstance(one, ast.Subscript)}
+        copies = _Copies(bases)
+        if bases and isinstance(statement, ast.Assign):
+            statement.value = copies.visit(statement.value)
+            if copies.made:
+                return ast.unparse(statement)
+    return ""
+
+
+class _Copies(ast.NodeTransformer):
+    """Puts `.clone()` behind the parts that are read of some tensors."""
+
+    def __init__(self, bases: set[str]) -> None:
+        self._bases = bases
+        self.made = 0
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        if ast.unparse(_without_index(node)) not in self._bases:
+            return self.generic_visit(node)
+        self.made += 1
+        return ast.Call(ast.Attribute(node, "clone", ast.Load()), [], [])
+
+
 def _in_place(source: SourceLine | None) -> Iterator[tuple[ast.AST, ast.expr]]:
     """The pieces of a line that change something in place, each with what it changes."""
     for statement in _parsed(source):

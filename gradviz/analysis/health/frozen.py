@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.verdicts import modules_of
-from gradviz.analysis.health.words import code, line, listed, verb
+from gradviz.analysis.health.words import as_code, code, line, listed, verb
 from gradviz.evidence import Evidence, Ledger, Mistyped, Parameter, Stepping, Thawed
 from gradviz.wording import one_line, plural
 
@@ -62,9 +62,7 @@ def _mistyped(one: Mistyped) -> Found:
             f"{listed(names, 3)}.{one.attribute} = False" if len(names) == 1 else f".{one.attribute} = False on modules"
         )
         why = "a module has no such switch: this only gives it an attribute that nobody reads"
-        fix = (
-            f"Write {names[0]}.requires_grad_(False): the method, with an underscore, goes through all its parameters."
-        )
+        fix = f"Write {as_code(names[0])}.requires_grad_(False): the method, with an underscore, goes through all its parameters."
     else:
         what = f".{one.attribute} = False"
         why = f"a tensor's switch is requires_grad: this only gives it an attribute named {one.attribute} that nobody reads"
@@ -188,7 +186,7 @@ def moving_statistics(evidence: Evidence) -> Iterator[Found]:
                 f"train() switches that on for all modules inside {one_line(model.name)}, also after an earlier eval()"
                 + (f", as in {code(model.switched)}" if model.switched is not None else ""),
                 f"Switch {verb(model.norms, 'it', 'them')} to eval mode again, after every {one_line(model.name)}.train(): "
-                + "; ".join(f"{one_line(norm)}.eval()" for norm in model.norms[:3])
+                + "; ".join(f"{as_code(norm)}.eval()" for norm in model.norms[:3])
                 + (", and so on for each." if len(model.norms) > 3 else "."),
                 source=model.switched,
             )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gradviz.analysis.health.code_line import adds_to
+from gradviz.analysis.health.leaf_line import as_leaf
 from gradviz.analysis.health.old_tensors import OldTensors, old_tensors
 from gradviz.analysis.health.registry import Found, check
+from gradviz.analysis.health.twice import NotNeeded, not_needed
 from gradviz.analysis.health.words import code, line, listed, title, verb
 from gradviz.analysis.health.words import where as place
 from gradviz.analysis.script_lines import own_line
@@ -58,16 +60,33 @@ def freed_graph(evidence: Evidence) -> Iterator[Found]:
     first = joints[0].producer if joints else freed[0]
     old = old_tensors(evidence, joints)
     names = tuple(dict.fromkeys(name for one in old for name in one.names))
+    made = own_line(graph.nodes[first])
+    spared = not_needed(evidence, joints, names)
     yield Found(
         f"backward() has already run through {plural(len(freed), 'node')} of this graph",
         names,
-        place(graph, first),
+        line(spared.source) if spared is not None else place(graph, first),
         _freed_why(evidence, freed, joints, listed(names) or title(graph, first)),
-        _freed_fix(old),
+        _without_history(spared) if spared is not None else _as_leaf_fix(made, old) or _freed_fix(old),
         tuple(freed),
         tuple((edge.consumer, edge.position) for edge in joints),
-        source=own_line(graph.nodes[first]),
+        source=spared.source if spared is not None else made,
+        part=spared.name if spared is not None else "",
     )
+
+
+def _without_history(spared: NotNeeded) -> str:
+    name = one_line(spared.name)
+    return (
+        f"In {line(spared.source)}, use {name}.detach() instead of {name}: {one_line(spared.optimizer)} updates nothing behind it, "
+        "so that call needs no history of it, and leaves it to the next one."
+    )
+
+
+def _as_leaf_fix(made: SourceLine | None, old: Sequence[OldTensors]) -> str:
+    """What to do where the old part is how a leaf was made: computing that again would make new numbers in every step."""
+    leaf = as_leaf(made)
+    return f"Let the leaf come last: {leaf}." if leaf and not any(one.carried for one in old) else ""
 
 
 def _holds(slot: SavedTensor) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gradviz.analysis.health.registry import Found, check
-from gradviz.analysis.health.words import code, line, listed, verb
+from gradviz.analysis.health.words import as_code, code, line, listed, verb
 from gradviz.evidence import Evidence, Tie, Trained
 from gradviz.wording import one_line, plural
 
@@ -65,7 +65,8 @@ def _tie(tie: Tie) -> Found:
         tie.names,
         ", ".join(filter(None, (second, line(tie.source)))),
         why + (f"; {code(tie.source)}" if tie.source is not None else ""),
-        f"Let both modules hold one parameter, before the optimizer is made: {second} = {first}. If they are to be two, nothing.",
+        f"Let both modules hold one parameter, before the optimizer is made: {as_code(second)} = {as_code(first)}. If they are to "
+        "be two, nothing.",
         source=tie.source,
     )
 

@@ -29,7 +29,8 @@ _POLES = (
 
 _REMEDY = {
     "Sqrt": "add a small number under the root: torch.sqrt(x + 1e-12)",
-    "Log": "keep its input above zero: clamp(min=1e-12), or use log_softmax, logsigmoid or xlogy",
+    "Log": "keep its input above zero: torch.log(x + 1e-8), where clamp(min=1e-8) would leave such elements without a "
+    "gradient; or use log_softmax, logsigmoid or xlogy",
     "Div": "keep the divisor away from zero",
     "Pow": "keep its base away from zero: a power below 1 has an infinite slope there",
     "Exp": "keep its input small: subtract the maximum first, or use logsumexp or softmax",

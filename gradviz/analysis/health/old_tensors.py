@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gradviz.analysis.health.code_line import assigned, read
+from gradviz.analysis.health.words import as_code
 from gradviz.evidence import Evidence
 from gradviz.graph import Edge, SourceLine
-from gradviz.wording import one_line
 
 
 class OldTensors(NamedTuple):
@@ -33,7 +33,7 @@ class OldTensors(NamedTuple):
         >>> OldTensors(("h", "c"), frozenset("c"), frozenset(), True).cut()
         'h = h.detach(); c = tuple(one.detach() for one in c)'
         """
-        return "; ".join(self._cut(one_line(name)) for name in self.names or ("state",))
+        return "; ".join(self._cut(as_code(name)) for name in self.names or ("state",))
 
     def _cut(self, name: str) -> str:
         if name in self.mappings:
@@ -51,10 +51,13 @@ def old_tensors(evidence: Evidence, joints: Sequence[Edge]) -> list[OldTensors]:
     held = [(*one.names, *one.aliases) for one in evidence.held if one.requires_grad and not one.leaf]
     several = {_variable(name) for names in held for name in names if "[" in name}
     mappings = {_variable(name) for names in held for name in names if "['" in name or '["' in name}
+    inside = evidence.backward is not None and "self" in " ".join(read(evidence.backward))
     found: dict[tuple[str, ...], tuple[bool | None, set[tuple[int, int]]]] = {}
     for edge in joints:
         record = graph.nodes[edge.producer]
         names = _names(record.names, record.source, graph.nodes[edge.consumer].source, held)
+        if len(names) == 1 and names[0].startswith("self.") and not inside:
+            names = _from_outside(names[0], held) or names
         carried = record.source in newer if record.source is not None else None
         found.setdefault(names, (carried, set()))[1].add((edge.producer, edge.output))
     single = {name for names in held for name in names if "[" not in name}
@@ -84,6 +87,12 @@ def _names(
     again = [names for names in passed_on if not set(given).isdisjoint(names)]  # given another name after the line
     found = [_variable(name) for names in again or passed_on for name in names]
     return tuple(dict.fromkeys(name for name in found if name in taken)) or given[:1]
+
+
+def _from_outside(name: str, held: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The tensors that a module calls `self.x`, as the code around it calls them: `net.first.x` and `net.second.x`."""
+    ending = name.removeprefix("self")
+    return tuple(names[0] for names in held if names and names[0].endswith(ending) and "[" not in names[0])
 
 
 def _variable(name: str) -> str:

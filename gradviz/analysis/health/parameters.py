@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gradviz.analysis.health.code_line import wrapped
+from gradviz.analysis.health.leaf_line import as_leaf
 from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.verdicts import Verdict, grouped, modules_of
 from gradviz.analysis.health.words import code, line, listed, title, title_and_code, verb
 from gradviz.analysis.health.words import where as place
 from gradviz.analysis.script_lines import own_line
 from gradviz.evidence import Evidence, Home, Optimizer, OptimizerTensor, Parameter
-from gradviz.graph import Graph
+from gradviz.graph import Graph, SourceLine
 from gradviz.wording import one_line, plural
 
 # -- unused-parameter --------------------------------------------------------------------------------------------------
@@ -148,6 +149,19 @@ def _not_retained(evidence: Evidence) -> Iterator[Found]:
         made = f"made by {title(evidence.graph, one.node)}" if one.node is not None else "the result of an operation"
         maker = own_line(evidence.graph.nodes[one.node]) if one.node is not None else None
         behind = f"Behind {line(maker)}, call" if maker is not None and maker != evidence.backward else "Call"
+        leaf = as_leaf(maker)
+        if leaf:
+            yield Found(
+                f"{name}.grad is always None: {name} is not a leaf",
+                one.names,
+                line(maker),
+                f"{code(maker)} computes {name} from a new leaf, so {name} is a result; {code(one.grad_read)} reads its .grad, and "
+                "only leaves keep their gradient",
+                f"Let the leaf come last: {leaf}.",
+                nodes=(one.node,) if one.node is not None else (),
+                source=maker,
+            )
+            continue
         yield Found(
             f"{name}.grad is always None: {name} is not a leaf",
             one.names,
@@ -271,10 +285,25 @@ def _stray(evidence: Evidence, optimizer: Optimizer) -> Iterator[Found]:
 
 def _unlisted(evidence: Evidence) -> Iterator[Found]:
     """Parameters of the graph that no module lists and no optimizer holds, while one updates others."""
+    wrapped = dict(_wrapped_leaves(evidence))
+    for source, nodes in wrapped.items():
+        users = [edge.consumer for node in nodes for edge in evidence.graph.consumers(node)]
+        names = tuple(name for user in users for name in _held_by(evidence, user))
+        yield Found(
+            f"{listed(names, 3) or 'a tensor'} is computed from a parameter, and is none itself",
+            names,
+            line(source),
+            f"{code(source)} makes a parameter and then computes something of it: the result is no leaf, no module lists it, and "
+            "no optimizer updates what it was made of",
+            f"Let the parameter come last: {as_leaf(source)}.",
+            nodes=tuple(nodes),
+            source=source,
+        )
     graph = evidence.graph
     updated = {one.node for optimizer in evidence.optimizers for one in optimizer.tensors} - {None}
     known = updated | {one.node for one in evidence.parameters}
-    lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known]
+    told = {node for nodes in wrapped.values() for node in nodes}
+    lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known | told]
     if not updated or not lost:
         return
     users = [edge.consumer for leaf in lost for edge in graph.consumers(leaf.node)]
@@ -293,6 +322,22 @@ def _unlisted(evidence: Evidence) -> Iterator[Found]:
         if any(cut.kind == "parameter" for one in evidence.entered for cut in one.cuts)
         else (),
     )
+
+
+def _wrapped_leaves(evidence: Evidence) -> Iterator[tuple[SourceLine, list[int]]]:
+    """Lines that make a parameter and compute something of it at once, with the leaves; no name leads to these."""
+    graph = evidence.graph
+    found: dict[SourceLine, list[int]] = {}
+    for leaf in graph.leaves:
+        if leaf.kind == "parameter" and not leaf.names:
+            for source in {own_line(graph.nodes[edge.consumer]) for edge in graph.consumers(leaf.node)} - {None}:
+                if source is not None and as_leaf(source):
+                    found.setdefault(source, []).append(leaf.node)
+    yield from found.items()
+
+
+def _held_by(evidence: Evidence, node: int) -> tuple[str, ...]:
+    return next((one.names[:1] for one in evidence.held if one.node == node), ())
 
 
 def _listing(homes: Sequence[Home]) -> str:

@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from gradviz.analysis.health.leaf_line import as_leaf
 from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.words import code, line, listed
+from gradviz.analysis.script_lines import own_line
 from gradviz.evidence import Evidence, Raised
 from gradviz.wording import clip, one_line
 
@@ -204,6 +206,11 @@ def raised_exception(evidence: Evidence) -> Iterator[Found]:
         return
     found = _without_gradient(raised)
     if found is not None:
+        results = {name for one in evidence.held if not one.leaf for name in one.names}
+        yield found._replace(follows=("none-grad",)) if results.issuperset(found.names) else found
+        return
+    found = _no_leaf(evidence, raised)
+    if found is not None:
         yield found
         return
     for known in _KNOWN:
@@ -249,6 +256,27 @@ def _without_gradient(raised: Raised) -> Found | None:
         source=raised.source,
         part=read[0],
     )
+
+
+def _no_leaf(evidence: Evidence, raised: Raised) -> Found | None:
+    """An optimizer was given a result of which the code shows how it was made of a leaf."""
+    if raised.source is None or "can't optimize a non-leaf" not in raised.text:
+        return None
+    for one in evidence.held:
+        made = own_line(evidence.graph.nodes[one.node]) if one.node is not None and not one.leaf else None
+        name = next(
+            (name for name in one.names if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", raised.source.text)), None
+        )
+        if name is not None and as_leaf(made):
+            return Found(
+                f"{one_line(name)} is the result of an operation, and an optimizer updates leaves only",
+                (name,),
+                line(made),
+                f"{code(made)} computes {one_line(name)} from a new leaf; {code(raised.source)} raised {_message(raised)}",
+                f"Let the leaf come last: {as_leaf(made)}.",
+                source=made,
+            )
+    return None
 
 
 def _message(raised: Raised) -> str:

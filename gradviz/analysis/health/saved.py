@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gradviz.analysis.health.code_line import changed_in_place, in_place_part
+from gradviz.analysis.health.code_line import changed_in_place, in_place_part, with_copies
 from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.words import code, line, listed, title_and_code, verb
 from gradviz.analysis.health.words import where as place
@@ -138,6 +138,12 @@ def _fix(graph: Graph, stale: _Stale) -> str:
         return (
             "Call backward() before the parameter is updated (optimizer.step(), an in-place update), or compute "
             "the loss again after it."
+        )
+    copied = with_copies(stale.changed[0]) if stale.changed else ""
+    if copied:
+        return (
+            f"Read a copy in {line(stale.changed[0])}: {copied}. Or collect the parts in a list, and join them with torch.stack "
+            "behind the loop."
         )
     spelled = changed_in_place(stale.changed[0]) if stale.changed else ()
     if stale.names or spelled:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.verdicts import modules_of
-from gradviz.analysis.health.words import code, line, listed, verb
+from gradviz.analysis.health.words import as_code, code, line, listed, verb
 from gradviz.evidence import Evidence, Ledger, Stepping, Trained
 from gradviz.graph import SourceLine
 from gradviz.wording import one_line, plural
@@ -88,12 +88,12 @@ def _forgotten(evidence: Evidence, ledger: Ledger, model: str, members: Sequence
         f"{verb(members, 'it', 'they')} did not change in between, and {holding} {verb(makers, 'does', 'do')} not hold {them}"
     )
     parts = [one.rpartition(" (")[0] or one for one in modules]
-    one_module = parts[0] if len(parts) == 1 and parts[0].replace(".", "").isidentifier() else ""
+    one_module = as_code(parts[0]) if len(parts) == 1 and "(" not in parts[0] else ""
     first = makers[0].name or "optimizer"
     if whole and twins:
         fix = (
             f"If {one_line(model)} is a target of {one_line(twins[0].name)}, compute its output inside `with torch.no_grad():`. If "
-            f"it is to be trained, give it to an optimizer: {first}.add_param_group({{'params': {model}.parameters()}})."
+            f"it is to be trained, give it to an optimizer: {first}.add_param_group({{'params': {as_code(model)}.parameters()}})."
         )
     else:
         what = f"{one_module}.parameters()" if one_module else f"[{', '.join(sorted(names)[:3])}]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 
 from gradviz.analysis.script_lines import own_line
@@ -75,6 +76,15 @@ def verb(things: Sequence[object] | int, one: str, many: str) -> str:
     """The word for one thing or for several."""
     count = things if isinstance(things, int) else len(things)
     return one if count == 1 else many
+
+
+def as_code(name: str) -> str:
+    """A name as Python takes it: torch calls the parts of a Sequential "net.0".
+
+    >>> as_code("net.layers.0.weight")
+    'net.layers[0].weight'
+    """
+    return re.sub(r"\.(\d+)(?=[.\[]|$)", r"[\1]", one_line(name))
 
 
 def slot_name(saved: SavedTensor) -> str:
