@@ -1,0 +1,54 @@
+"""Writes the table of packages in ARCHITECTURE.md: `python docs/make_architecture.py`, in an environment with gradviz and pytest.
+
+What a package or a module at the top says of itself in the first line of its docstring is what the table says; the order and who
+may import torch are those of tests/test_structure.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "ARCHITECTURE.md"
+TABLE = re.compile(r"(?<=<!-- packages -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+
+def parts() -> dict[str, Path]:
+    """Packages and modules directly below gradviz, by name; a package ends with a slash."""
+    found = {}
+    for path in sorted((ROOT / "gradviz").iterdir()):
+        if (path / "__init__.py").exists():
+            found[f"{path.name}/"] = path / "__init__.py"
+        elif path.suffix == ".py" and path.stem not in ("__init__", "__main__"):
+            found[path.name] = path
+    return found
+
+
+def owns(path: Path) -> str:
+    """What a module says that it owns, up to the first full stop.
+
+    >>> owns(ROOT / "gradviz" / "errors.py")
+    'Every error gradviz raises on purpose'
+    """
+    line = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+    return re.split(r"\.(?: |$)", line)[0]
+
+
+def filled(page: str) -> str:
+    """The page with its table as the code is now."""
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))
+    from tests.test_structure import _READS_LIVE_OBJECTS, level
+
+    known = {name: f"gradviz.{name.rstrip('/').removesuffix('.py')}" for name in parts()}
+    order = sorted(known, key=lambda name: (level(known[name]), name))
+    torch = {name: any(one.startswith(known[name]) for one in _READS_LIVE_OBJECTS) for name in known}
+    rows = [f"| `{name}` | {owns(parts()[name])} | {'yes' if torch[name] else ''} |" for name in order]
+    return TABLE.sub("\n".join(["| in `gradviz/` | owns | torch |", "|---|---|---|", *rows, ""]), page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
