@@ -23,7 +23,7 @@ HEAD = """<!-- Written by docs/make_checks.py. Change the checks' docstrings ins
 
 # Checks
 
-`gradviz check script.py` runs a script through three backward calls (`--steps`) and says what is wrong with their graphs,
+`gradviz check script.py` reads three backward calls of a script (`--steps`), watches it run on, and says what is wrong,
 where, why, and what to do. `gradviz.check(loss, model=net)` does the same for what you hold. Nothing is
 disturbed: no hook runs, no `.grad` is written, nothing is freed, and without `--values` no number is read
 (but the loss, whether a gradient that should have been reset is all zeros, and a few elements of leaves that nothing seems to

@@ -17,20 +17,26 @@ from gradviz.analysis.gradients.live import stopped_note
 from gradviz.analysis.health.finding import Findings
 from gradviz.analysis.health.registry import chosen, run
 from gradviz.capture.cut_watch import CutWatch
+from gradviz.capture.engine import EngineCall
 from gradviz.capture.evidence import EvidenceReader, Subject
 from gradviz.capture.failed_line import raised
 from gradviz.capture.live import Captured, Live
+from gradviz.capture.order import OrderWatch
 from gradviz.capture.recorder import Recording
 from gradviz.capture.session import user_code
 from gradviz.capture.target import run_target
 from gradviz.capture.target_name import Target
 from gradviz.capture.variables import namespaces
+from gradviz.capture.watch import CallWatch
 from gradviz.errors import GradvizError, reason_of
 from gradviz.evidence import Evidence, Gradients, LeafGradient
 from gradviz.graph import Graph
 from gradviz.ranks.here import rank
 from gradviz.ranks.reading import with_process
-from gradviz.wording import one_line
+from gradviz.wording import one_line, plural
+
+STEPS = 3
+"""Backward calls that are read in full unless told otherwise: growth shows from the third on."""
 
 
 def check(
@@ -89,7 +95,7 @@ def check_target(
     at: int | Sequence[int] | None = None,
     keep_going: bool = False,
     record: bool = True,
-    steps: int = 3,
+    steps: int | None = None,
     values: bool = False,
     vanishing: float = Gradients().vanishing,
     exploding: float = Gradients().exploding,
@@ -99,15 +105,23 @@ def check_target(
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
     seen: Callable[[Graph], None] | None = None,
 ) -> Captured[Findings]:
-    """The same for a TARGET of the command line, over `steps` backward calls in a row. Raises what `run_target` raises.
+    """The same for a TARGET of the command line. Raises what `run_target` raises.
 
-    `around` makes a context for whatever is not the user's code. `seen` is given each graph before the script goes on.
+    Reads `steps` backward calls in a row; without that number `STEPS` of them, and then lets the script run on, with a time
+    limit, until it ends, fails or has a loss or gradient that is not finite. `around` makes a context for whatever is not the
+    user's code. `seen` is given each graph before the script goes on.
     """
     chosen(only, ignore)
-    reader = EvidenceReader(values=values)
     limits = Gradients(vanishing=vanishing, exploding=exploding)
+    reader, order = EvidenceReader(values=values, limits=limits), OrderWatch()
+
+    def passed(number: int, call: EngineCall, reading: bool) -> None:
+        order.backward(number, call.frame)
+        reader.passed(number, reading)
 
     cuts = reader.cuts = CutWatch(user_code().place)
+    watch = CallWatch(lambda: order.scaled, passed, cuts.paused)
+    runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
 
     def read(live: Live) -> Evidence:
         with cuts.paused():
@@ -117,17 +131,32 @@ def check_target(
         recording = getattr(live.recording, "recording", live.recording)
         reader.recording = recording if isinstance(recording, Recording) else None
         subject = Subject(
-            live.outputs, live.variables, live.title, live.names, live.frame, live.call, live.create_graph
+            live.outputs,
+            live.variables,
+            live.title,
+            live.names,
+            live.frame,
+            live.call,
+            live.create_graph,
+            live.ran,
+            order.scaled,
         )
         guessed = live.call is None and not target.name
         evidence = replace(reader.read(subject), guessed=guessed, unfinished=guessed and bool(live.notes))
+        evidence = replace(evidence, losses=tuple(watch.losses[:-1]))
         if rank() is not None:
             evidence = replace(evidence, graph=with_process(evidence.graph, live))
         if seen is not None:
             seen(evidence.graph)
-        return _with_gradients(evidence, subject, None, limits, run_custom) if values else evidence
+        told = evidence.values is not None and not live.ran
+        return _with_gradients(evidence, subject, None, limits, run_custom) if values or told else evidence
 
-    with reader.leaf_watch.optimizers_watched(), reader.ledger.watching(), cuts.watching():
+    def afterwards(evidence: Evidence, filled: bool | None) -> Evidence:
+        evidence = reader.afterwards(evidence, filled)
+        watch.seen_enough |= _is_broken(evidence) and not order.scaled
+        return evidence
+
+    with reader.leaf_watch.optimizers_watched(), reader.ledger.watching(), order.watched(), cuts.watching():
         captured = run_target(
             target,
             arguments,
@@ -135,15 +164,18 @@ def check_target(
             keep_going=keep_going,
             read=read,
             record=record,
-            steps=steps,
-            afterwards=reader.afterwards,
+            steps=steps or STEPS,
+            afterwards=afterwards,
             around=around,
             nothing=lambda: Evidence(Graph()),
+            look=watch if runs_on else None,
         )
     failure = captured.failure if captured.failure is not None and captured.failure.exit_code is None else None
     with around():
         every = _with_other_calls([captured.result, *captured.later])
-        every[-1] = replace(every[-1], ledger=reader.ledger.ledger(failure is None and len(every) < steps))
+        stopped = captured.timed_out or watch.seen_enough if runs_on else len(every) >= (steps or STEPS)
+        ledger = reader.ledger.ledger(failure is None and not stopped)
+        every[-1] = replace(every[-1], ledger=ledger, events=tuple(order.events))
         if failure is not None:
             every[-1] = replace(every[-1], raised=raised(failure.error))
         findings = run(every, only=only, ignore=ignore, values=values)
@@ -152,12 +184,28 @@ def check_target(
         findings = replace(findings, skipped=(*findings.skipped, ("later calls", one_line(captured.unread))))
     if failure is not None:
         findings = replace(findings, failed=one_line(reason_of(failure.error)))
+    if runs_on and captured.calls > len(every):
+        note = _watched(captured.calls - len(every), captured, watch.seen_enough)
+        findings = replace(findings, notes=(*findings.notes, note))
     return Captured(findings, captured.target, captured.failure)
+
+
+def _watched(calls: int, captured: Captured[Evidence], seen_enough: bool) -> str:
+    """What the run was like after the calls that were read."""
+    end = "until the script ended"
+    if captured.failure is not None:
+        end = "until the script failed"
+    elif seen_enough:
+        end = "until one was not finite"
+    elif captured.timed_out:
+        end = "until the time limit"
+    return f"Watched {plural(calls, 'more backward call')} {end}."
 
 
 def _with_other_calls(every: Sequence[Evidence]) -> list[Evidence]:
     """Each with the parameters that the other backward calls use, and those that get a gradient there."""
     used = [{name for one in evidence.parameters if one.node is not None for name in one.names} for evidence in every]
+    zero = frozenset(_zero(next((one for one in every if one.gradients is not None), None)))
     nonzero = [set(_nonzero(evidence)) for evidence in every]
 
     def others(names: Sequence[set[str]], i: int) -> frozenset[str]:
@@ -169,6 +217,8 @@ def _with_other_calls(every: Sequence[Evidence]) -> list[Evidence]:
             evidence,
             used_later=others(used, i),
             nonzero_later=others(nonzero, i),
+            zero_at_first=zero,
+            broken_before=any(_is_broken(one) for one in every[:i]),
             before=last.graph if last is not None else None,
             loss_before=last.loss if last is not None else None,
         )
@@ -180,6 +230,18 @@ def _nonzero(evidence: Evidence) -> Iterator[str]:
     """Names of the leaves with a gradient that is not all zero."""
     for one in evidence.gradients.leaves if evidence.gradients else ():
         if one.zeros < 1.0:
+            yield from evidence.graph.leaf_of[one.node].names
+
+
+def _is_broken(evidence: Evidence) -> bool:
+    """Whether a call has left gradients that are not finite."""
+    return evidence.gradients is not None and any(one.nonfinite for one in evidence.gradients.leaves)
+
+
+def _zero(evidence: Evidence | None) -> Iterator[str]:
+    """Names of the leaves with a gradient that is all zero."""
+    for one in evidence.gradients.leaves if evidence is not None and evidence.gradients is not None else ():
+        if one.zeros == 1.0 and evidence is not None:
             yield from evidence.graph.leaf_of[one.node].names
 
 

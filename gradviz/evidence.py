@@ -175,6 +175,7 @@ class Values(NamedTuple):
     read: int  # tensors read
     finite: frozenset[int]  # nodes whose result was read and is finite
     unread: int = 0  # packed, freed or without numbers
+    largest_input: float = 0.0  # the largest number among saved tensors that have no graph and are no parameter
 
 
 class LeafGradient(NamedTuple):
@@ -185,6 +186,7 @@ class LeafGradient(NamedTuple):
     max: float
     zeros: float
     nonfinite: int
+    mixed: bool = False  # earlier calls have added to it: it shows only that this one is not zero
 
 
 class Gradients(NamedTuple):
@@ -243,6 +245,19 @@ class Handled(NamedTuple):
     missed: bool = False  # the same, when its gradient was gone already
     changed: bool = False  # it was changed in place
     reset: bool | None = False  # `.grad` was emptied, replaced or zeroed; None when its numbers cannot be read
+
+
+EventKind = Literal["backward", "zero", "clip", "scale", "unscale", "scaler_step", "update", "step"]
+"""What the order of a training loop consists of."""
+
+
+class Event(NamedTuple):
+    """One of those calls. `tensors` are identities of the parameters that it is about, None where that is not known."""
+
+    kind: EventKind
+    call: int  # backward calls so far, this one included
+    tensors: frozenset[int] | None = None
+    source: SourceLine | None = None
 
 
 class Raised(NamedTuple):
@@ -386,3 +401,11 @@ class Evidence:
     entered: tuple[Entered, ...] = ()  # where what was cut off takes part in the graph all the same
     numbers: tuple[Cut, ...] = ()  # Python numbers that this step made of tensors with a graph
     ledger: Ledger | None = None  # of the whole run; known to its last evidence only
+    scaled: bool = False  # a GradScaler multiplies losses: gradients may overflow, and the step is then left out
+    broken_before: bool = False  # an earlier call has left gradients that are not finite
+    ran: bool = False  # the engine had run, or failed, when this was read: what it has freed was not freed before
+    zero_at_first: frozenset[str] = frozenset()  # leaves with a gradient of zeros at the first call
+    losses: tuple[tuple[int, float], ...] = ()  # the calls and losses before, as far as they were read
+    events: tuple[
+        Event, ...
+    ] = ()  # in which order backward, zero_grad, step, ... came; known to the last evidence only

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from gradviz.capture.when_imported import when_imported
 
-Afterwards = Callable[[bool], None]
-"""Called when the engine has ended, with whether it has filled the `.grad` of all leaves."""
+Afterwards = Callable[["bool | None"], None]
+"""Called when the engine has ended, with whether it has filled the `.grad` of all leaves; None when it raised."""
 
 
 class EngineCall(NamedTuple):
@@ -87,7 +87,7 @@ def _run_and_tell(afterwards: Afterwards, original: Any, outputs: Sequence[Any],
     try:
         result = original(outputs, *arguments, **options)
     except BaseException:
-        afterwards(False)
+        afterwards(None)
         raise
     chosen = arguments[3] if len(arguments) > 3 else options.get("inputs")
     afterwards(bool(options.get("accumulate_grad")) and not chosen)

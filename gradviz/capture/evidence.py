@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import FrameType
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from gradviz.capture.cut_places import described
 from gradviz.capture.cut_watch import CutEvent, CutWatch
 from gradviz.capture.description import Walked
 from gradviz.capture.fate import dropped, forward_of, made_at
+from gradviz.capture.gradients_left import gradients_left
 from gradviz.capture.homes import home
 from gradviz.capture.leaf_watch import LeafWatch
 from gradviz.capture.ledger import LedgerKeeper
@@ -29,6 +31,7 @@ from gradviz.capture.losses import is_broken, loss_of
 from gradviz.capture.naming import outermost_modules, registered
 from gradviz.capture.objects import every_path, parameters
 from gradviz.capture.outputs import flatten
+from gradviz.capture.poles import at_a_pole
 from gradviz.capture.private import fsdp_parameters, peek_sequence, without_subclasses
 from gradviz.capture.recorder import Recording
 from gradviz.capture.spot import Spot, additions, changes, grad_reads, spot_at, spot_at_end
@@ -43,6 +46,8 @@ from gradviz.evidence import (
     Earlier,
     Entered,
     Evidence,
+    Gradients,
+    Handled,
     Held,
     Home,
     Model,
@@ -54,13 +59,17 @@ from gradviz.evidence import (
 )
 from gradviz.graph import Graph, SourceLine
 
+KEPT = 100
+"""Earlier calls that are remembered."""
+
 _LIBRARIES = tuple(os.path.dirname(module.__file__ or "") + os.sep for module in (torch, gradviz))
 
 
 class Subject(NamedTuple):
     """What is to be checked, while it is alive. `frame` is where the user's code is at, None when it has ended.
 
-    `create_graph`: the backward call is itself recorded, so it is a part of a step and does not end one.
+    `create_graph`: the backward call is itself recorded, so it is a part of a step and does not end one. `ran`: the engine has
+    run through it, or failed in it. `scaled`: a GradScaler multiplies losses, so gradients need not be finite.
     """
 
     outputs: object
@@ -70,10 +79,15 @@ class Subject(NamedTuple):
     frame: FrameType | None = None
     call: int | None = None
     create_graph: bool = False
+    ran: bool = False
+    scaled: bool = False
 
 
 class EvidenceReader:
-    """Reads the evidence of one run. `model` and `optimizer` as the user gave them; without, the variables are searched."""
+    """Reads the evidence of one run. `model` and `optimizer` as the user gave them; without, the variables are searched.
+
+    `limits` are the thresholds that gradients which a call leaves are judged by; without them, they are not looked at.
+    """
 
     def __init__(
         self,
@@ -82,14 +96,19 @@ class EvidenceReader:
         recording: Recording | None = None,
         *,
         values: bool = False,
+        limits: Gradients | None = None,
     ) -> None:
         self._model, self._optimizer, self._values = model, optimizer, values
+        self._limits = limits
         self.recording = recording
         self.leaf_watch = LeafWatch()
         self.ledger = LedgerKeeper()
         self.cuts: CutWatch | None = None
         self._earlier: list[Earlier] = []
         self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
+        self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
+        self._fresh: set[int] = set()  # those whose `.grad` will be of that call only
+        self._unread: tuple[int, int] | None = None  # the last call, and the sequence number at it, if it is not read
 
     def read(self, subject: Subject) -> Evidence:
         """Everything that is known right now. Raises NotATensorError."""
@@ -117,12 +136,21 @@ class EvidenceReader:
             evidence = self._with_history(evidence, subject, spot, attribution)
         return evidence
 
-    def afterwards(self, evidence: Evidence, filled: bool) -> Evidence:
+    def passed(self, number: int, reading: bool) -> None:
+        """Call `number` comes, and may not be read. Told of every call, later calls know which ran before them."""
+        if self._unread is not None:
+            call, boundary = self._unread
+            step = self._earlier[-1].step + 1 if self._earlier else 0
+            self._earlier = [*self._earlier[-KEPT:], Earlier(call, "", boundary, 0, (), (), step)]
+        self._unread = None if reading else (number, peek_sequence())
+
+    def afterwards(self, evidence: Evidence, filled: bool | None) -> Evidence:
         """The same evidence when backward has run, with what it left in `.grad`."""
         live, self._parameters = self._parameters, []
+        leaves, self._leaves = self._leaves, {}
         with without_subclasses():
-            self.leaf_watch.after(filled)
-            self.ledger.after(filled)
+            self.leaf_watch.after(bool(filled))
+            self.ledger.after(bool(filled))
             if self.cuts is not None:
                 self.cuts.next_step()
             if not filled:
@@ -130,6 +158,10 @@ class EvidenceReader:
             parameters = tuple(
                 one._replace(has_grad=tensor.grad is not None) for one, tensor in zip(evidence.parameters, live)
             )
+        if self._limits is not None and evidence.gradients is None:
+            with suppress(Exception):  # gradients of the user's own classes may refuse anything
+                left = gradients_left(leaves, self._fresh)
+                evidence = replace(evidence, gradients=self._limits._replace(leaves=left))
         return replace(evidence, after=True, parameters=parameters)
 
     # -- facts about tensors, modules and optimizers --------------------------------------------------------------------
@@ -142,8 +174,11 @@ class EvidenceReader:
         index = {id(tensor): i for i, tensor in enumerate(live)}
         graph = walked.graph
         loss = loss_of(subject.outputs) if subject.call is not None else None
-        handled = self.leaf_watch.before(walked.variables) if subject.call is not None else {}
+        handled = self.leaf_watch.before(walked.variables) if subject.call is not None and self._unread is None else {}
         if subject.call is not None:
+            self._leaves = dict(walked.variables)
+            fresh = (i for i, leaf in walked.variables.items() if subject.ran or _is_empty(leaf, handled.get(i)))
+            self._fresh = set(fresh)
             with without_subclasses():
                 known, optimizers = list(zip(read, live)), self._optimizers(subject.variables)
                 if self.cuts is not None:
@@ -152,6 +187,8 @@ class EvidenceReader:
         return Evidence(
             graph,
             handled=handled,
+            ran=subject.ran,
+            scaled=subject.scaled,
             call=subject.call,
             after=subject.call is None and _has_run(graph),
             recorded=self.recording is not None,
@@ -166,8 +203,14 @@ class EvidenceReader:
             numbers=self._described(walked, tuple(self.cuts.numbers.values())) if self.cuts is not None else (),
             trails={name: Trail(cuts) for name, cuts in self._cut_roots(walked, subject)} or None,
             loss=loss,
-            values=values_of(walked, subject.outputs) if self._values or is_broken(loss, subject.variables) else None,
+            values=values_of(walked, subject.outputs) if self._suspicious(walked, subject, loss) else None,
         )
+
+    def _suspicious(self, walked: Walked, subject: Subject, loss: float | None) -> bool:
+        """Whether to read all numbers: when told to, and where some may not be finite."""
+        if self._values or is_broken(loss, subject.variables, subject.scaled):
+            return True
+        return subject.call is not None and not subject.ran and not subject.scaled and at_a_pole(walked.nodes)
 
     def _models(self, variables: Sequence[Namespace]) -> list[tuple[str, torch.nn.Module]]:
         if self._model is not None:
@@ -289,6 +332,9 @@ class EvidenceReader:
     def _with_history(self, evidence: Evidence, subject: Subject, spot: Spot | None, attribution: Any) -> Evidence:
         """What reaches back behind the last call of the step before; then this call becomes an earlier one."""
         assert subject.call is not None
+        if self._unread is not None:  # calls in between were not read, so what grows cannot be told
+            since = self._earlier[-1].boundary if self._earlier else 0
+            return replace(evidence, earlier=tuple(self._earlier), since=since, step=self._earlier[-1].step + 1)
         earlier = tuple(self._earlier)
         step = self._step(evidence)
         since = max((one.boundary for one in earlier if one.step < step), default=0)
@@ -363,6 +409,11 @@ def _named(graph: Graph, names: tuple[str, ...]) -> Graph:
 
 def _joined(outer: str, inner: str) -> str:
     return f"{outer}.{inner}" if outer and inner else outer or inner
+
+
+def _is_empty(leaf: torch.Tensor, handled: tuple[Handled, ...] | None) -> bool:
+    """Whether nothing is in the `.grad` of a leaf before a call, so that what is there afterwards is of that call."""
+    return (leaf.is_leaf and leaf.grad is None) or bool(handled and handled[-1].reset)
 
 
 def _has_run(graph: Graph) -> bool:

@@ -28,6 +28,7 @@ _RUNNING = [
     "live",
     "main_module",
     "node_made",
+    "order",
     "program",
     "recorder",
     "run",

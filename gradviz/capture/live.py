@@ -27,7 +27,7 @@ class Live:
     holds them all. `recording` knows module calls and source lines; it is None when nothing was recorded. `notes` is what a
     reader of the graph must know about how it was found.
     `frame` is the one that torch called the engine from at backward call `call`; both are None when the script has ended.
-    `create_graph` is that of the call.
+    `create_graph` is that of the call; `ran` is whether the engine has run already.
     """
 
     outputs: Any
@@ -39,6 +39,7 @@ class Live:
     frame: FrameType | None = None
     call: int | None = None
     create_graph: bool = False
+    ran: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class Captured(Generic[T]):
     failure: Failure | None = None
     later: tuple[T, ...] = ()  # what was read at further calls of backward, when more than one was asked for
     unread: str = ""  # why a further call could not be read
+    calls: int = 0  # backward calls that were seen
+    timed_out: bool = False  # whether the script was ended because there was no time left
 
     def raise_failure(self) -> None:
         """Show the user's own traceback and raise ScriptError, when the script failed. Write the result before."""

@@ -28,11 +28,11 @@ def loss_of(outputs: object) -> float | None:
         return None
 
 
-def is_broken(loss: float | None, variables: Iterable[Namespace]) -> bool:
+def is_broken(loss: float | None, variables: Iterable[Namespace] = (), scaled: bool = False) -> bool:
     """Whether a loss is NaN or infinite. Infinity is no fault where a GradScaler makes it: the step is then left out."""
     if loss is None or math.isfinite(loss):
         return False
-    return math.isnan(loss) or not is_scaled(variables)
+    return math.isnan(loss) or not (scaled or is_scaled(variables))
 
 
 def is_scaled(variables: Iterable[Namespace]) -> bool:

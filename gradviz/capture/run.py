@@ -22,7 +22,7 @@ from gradviz.capture.interrupt import stoppable_main
 from gradviz.capture.late_recording import LateRecording
 from gradviz.capture.live import Captured, Live
 from gradviz.capture.program import Program
-from gradviz.capture.selection import Chosen, FirstBackward, FirstIf, InARow, Selection
+from gradviz.capture.selection import Chosen, FirstBackward, FirstIf, InARow, Look, RunOn, Selection
 from gradviz.capture.target_name import Target
 from gradviz.capture.variables import Namespace, name_of
 from gradviz.errors import GradvizError, NoGraphError, TargetError
@@ -44,9 +44,10 @@ class Run(Generic[T]):
         recording: LateRecording | None,
         need_graph: bool = True,
         steps: int | None = None,
-        afterwards: Callable[[T, bool], T] | None = None,
+        afterwards: Callable[[T, bool | None], T] | None = None,
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
         nothing: Callable[[], T] | None = None,
+        look: Look | None = None,
     ) -> None:
         self._target = target
         place = rank()
@@ -57,6 +58,7 @@ class Run(Generic[T]):
         self._read = read
         self._recording = recording
         self._need_graph = need_graph
+        self._look = look
         self._selection = self._select(steps)
         self._afterwards = afterwards
         self._around = around
@@ -75,7 +77,10 @@ class Run(Generic[T]):
     def _select(self, steps: int | None) -> Selection | None:
         """Which calls to read; None when they are not looked at, because a name is read when the script has ended."""
         if steps is not None:
-            return InARow(self._at[0] if self._at else 1, steps)
+            first = self._at[0] if self._at else 1
+            return (
+                InARow(first, steps) if self._look is None else RunOn(first, steps, self._look, self._out_of_patience)
+            )
         if self._at:
             return Chosen(self._at)
         if self._target.name:
@@ -106,7 +111,9 @@ class Run(Generic[T]):
             if self._failure is None:
                 raise NoGraphError(self._too_few_calls())
             self._failure.raise_error(self._target, f" before {self._awaited()}")
-        return Captured(self._results[0], self._target, self._failure, tuple(self._results[1:]), self._unread())
+        timed_out = isinstance(self._selection, RunOn) and self._selection.timed_out
+        later = tuple(self._results[1:])
+        return Captured(self._results[0], self._target, self._failure, later, self._unread(), self._calls, timed_out)
 
     @property
     def _done(self) -> bool:
@@ -150,27 +157,44 @@ class Run(Generic[T]):
             if self._afterwards is not None and len(self._results) > before:
                 return self._after_the_engine
             self._stop_when_done()
+            if isinstance(self._selection, RunOn) and not self._done:
+                return lambda filled: self._after_a_call_not_read(call, filled)
         return None
 
-    def _after_the_engine(self, filled: bool) -> None:
-        def action() -> None:
-            assert self._afterwards is not None
-            self._results[-1] = self._afterwards(self._results[-1], filled)
-
+    def _after_the_engine(self, filled: bool | None) -> None:
         with self._lock:
-            self._guarded(action)
+            self._guarded(lambda: self._put_afterwards(filled))
             self._stop_when_done()
 
+    def _after_a_call_not_read(self, call: EngineCall, filled: bool | None) -> None:
+        def action() -> None:
+            self._read_at_backward(call, ran=True)
+            self._put_afterwards(filled)
+
+        assert isinstance(self._selection, RunOn)
+        with self._lock:
+            if self._selection.ended(call, filled) and not self._done:
+                self._guarded(action)
+                self._selection.took(call)
+            if filled is not None:  # else what the engine raised ends the code
+                self._stop_when_done()
+
+    def _put_afterwards(self, filled: bool | None) -> None:
+        assert self._afterwards is not None
+        self._results[-1] = self._afterwards(self._results[-1], filled)
+
     def _out_of_patience(self) -> None:
-        """No backward() came after a call of `autograd.grad`. An optimizer says so, or a thread of its own."""
+        """No call came for a while. An optimizer says so, or a thread of its own."""
         assert self._selection is not None
         with self._lock:
-            if not self._done:
+            if not self._done or isinstance(self._selection, RunOn):
                 self._selection.settle()
                 self._stop_when_done()
 
     def _stop_when_done(self) -> None:
         if isinstance(self._error, KeyboardInterrupt) or (self._done and not self._keep_going):
+            if self._selection is not None:
+                self._selection.settle()
             self._stop()
 
     def _no_global_tensors(self) -> bool:
@@ -178,7 +202,7 @@ class Run(Generic[T]):
 
         return not inventory([self._program.namespace])
 
-    def _read_at_backward(self, call: EngineCall) -> None:
+    def _read_at_backward(self, call: EngineCall, ran: bool = False) -> None:
         variables = variables_at(call.frame, self._program.namespace, Program.run.__code__)
         if self._target.name:
             self._read_named(variables)
@@ -200,6 +224,7 @@ class Run(Generic[T]):
                 call.frame,
                 self._calls,
                 call.create_graph,
+                ran,
             )
         )
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Protocol
 
 from gradviz.capture.engine import EngineCall
 
@@ -18,11 +18,22 @@ PARTS = 4
 """Of several calls, at most this many for each: a call with `create_graph` is a part of a step, read with the one that ends it."""
 
 SECONDS = (5.0, 60.0)
-"""How long a script runs on after `autograd.grad` to see whether a backward() follows: as long as it took to get there, within
-these bounds."""
+"""How long a script runs on after what was read, to see what follows: as long as it took to get there, within these bounds."""
 
 CALLS = 1000
 """For how many calls of `autograd.grad` at most."""
+
+
+class Look(Protocol):
+    """What follows calls that are not read, at little cost. `seen_enough`: whatever comes now follows from what was read."""
+
+    seen_enough: bool
+
+    def before(self, number: int, call: EngineCall, reading: bool) -> bool:
+        """Whether call `number`, which is about to run, is to be read; `reading` when it is anyway."""
+
+    def after(self, filled: bool | None) -> bool:
+        """The same when it has run. `filled` as in `Afterwards`."""
 
 
 class Selection:
@@ -81,6 +92,50 @@ class InARow(Selection):
         self._steps -= not call.create_graph
         self._calls -= 1
         self.enough = self._steps <= 0 or self._calls <= 0
+
+
+class RunOn(InARow):
+    """So many steps, and after those the calls that `look` asks for, until the time is over (`SECONDS`).
+
+    When it is over, the next call ends the run; `out_of_patience` is called from a thread of its own where none comes.
+    """
+
+    def __init__(self, first: int, steps: int, look: Look, out_of_patience: Callable[[], None]) -> None:
+        super().__init__(first, steps)
+        self._look = look
+        self._watching = False
+        self._out_of_patience = out_of_patience
+        self._began = time.monotonic()
+        self._over = threading.Event()
+        self.timed_out = False
+
+    def wants(self, number: int, call: EngineCall) -> bool:
+        reading = not self._watching and super().wants(number, call)
+        return self._look.before(number, call, reading) and (self._watching or reading)
+
+    def took(self, call: EngineCall) -> None:
+        super().took(call)
+        if self.enough and not self._watching:
+            self._watching = True
+            least, most = SECONDS
+            _thread.start_new_thread(self._wait, (min(max(least, time.monotonic() - self._began), most),))
+        self.enough = self._look.seen_enough or self.timed_out
+
+    def ended(self, call: EngineCall, filled: bool | None) -> bool:
+        """The engine has ended after a call that was not read. Whether to read it now: its tensors are there still."""
+        wanted = self._watching and (self._look.after(filled) or filled is None)
+        self.enough = self.enough or self._look.seen_enough
+        return wanted
+
+    def settle(self) -> None:
+        super().settle()
+        self._over.set()
+
+    def _wait(self, seconds: float) -> None:
+        if not self._over.wait(seconds):
+            self.enough = self.timed_out = True
+            if not self._over.wait(seconds):
+                self._out_of_patience()
 
 
 class FirstIf(Selection):

@@ -13,6 +13,7 @@ from gradviz.capture.late_recording import recording_from_torch_on
 from gradviz.capture.live import Captured, Live, read_graph
 from gradviz.capture.program import Program
 from gradviz.capture.run import Run
+from gradviz.capture.selection import Look
 from gradviz.capture.target_name import Target, parse_module, parse_target
 from gradviz.errors import TargetError
 from gradviz.graph import Graph
@@ -45,9 +46,10 @@ def run_target(
     record: bool = ...,
     need_graph: bool = ...,
     steps: int | None = ...,
-    afterwards: Callable[[T, bool], T] | None = ...,
+    afterwards: Callable[[T, bool | None], T] | None = ...,
     around: Callable[[], AbstractContextManager[object]] = ...,
     nothing: Callable[[], T] | None = ...,
+    look: Look | None = ...,
 ) -> Captured[T]: ...
 
 
@@ -61,9 +63,10 @@ def run_target(
     record: bool = True,
     need_graph: bool = True,
     steps: int | None = None,
-    afterwards: Callable[[Any, bool], Any] | None = None,
+    afterwards: Callable[[Any, bool | None], Any] | None = None,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
     nothing: Callable[[], Any] | None = None,
+    look: Look | None = None,
 ) -> Captured[Any]:
     """Run a script or import a module, and `read` what it leads to.
 
@@ -85,6 +88,8 @@ def run_target(
         afterwards: called when the engine has ended after a call that was read, with that result and whether all leaves got
             their `.grad`; what it returns takes the result's place. The script then is stopped after the engine, not before.
         nothing: makes the result where the script raised before anything was read; without it that raises ScriptError.
+        look: lets the script run on after those steps, and says which later calls to read (`gradviz.capture.selection`). A call
+            at which the engine raises is read, too.
         around: makes a context that is entered while tensors are read, and left while the user's code runs.
 
     Raises:
@@ -102,5 +107,5 @@ def run_target(
         stack.enter_context(program.interpreter(arguments))
         recording = stack.enter_context(recording_from_torch_on()) if record else None
         return Run(
-            parsed, program, numbers, keep_going, read, recording, need_graph, steps, afterwards, around, nothing
+            parsed, program, numbers, keep_going, read, recording, need_graph, steps, afterwards, around, nothing, look
         ).captured()

@@ -29,7 +29,7 @@ def values_of(walked: Walked, outputs: object) -> Values:
     for (_, output), root in zip(flatten(outputs), walked.graph.roots):
         if isinstance(output, torch.Tensor):
             reader.take(output, root.node, None, "", (root.name,))
-    return Values(tuple(reader.bad), reader.read, frozenset(reader.finite), reader.unread)
+    return Values(tuple(reader.bad), reader.read, frozenset(reader.finite), reader.unread, reader.largest)
 
 
 class _Reader:
@@ -39,6 +39,7 @@ class _Reader:
         self.bad: list[Value] = []
         self.finite: set[int] = set()
         self.read = self.unread = 0
+        self.largest = 0.0  # of what comes from outside
 
     def slot(self, node: int, saved: SavedTensor) -> None:
         tensor = tensor_in(self._walked.nodes[node], saved.slot) if saved.state in ("live", "modified") else None
@@ -60,6 +61,8 @@ class _Reader:
             self.bad.append(Value(maker, node, slot, bad, tensor.numel(), names or known, _minus_infinite(tensor)))
         elif maker is not None:
             self.finite.add(maker)
+        elif slot:
+            self.largest = max(self.largest, _largest(tensor))
 
     def _maker(self, node: int, saved: SavedTensor, tensor: torch.Tensor) -> int | None:
         """The node that made a saved tensor: what it says itself, its leaf, or the saving node for its own result."""
@@ -94,6 +97,14 @@ def _minus_infinite(tensor: torch.Tensor) -> int:
         return 0
     with torch.no_grad():
         return int(torch.isneginf(_dense(tensor)).sum())
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    """The largest absolute value of a finite tensor of real numbers."""
+    if not tensor.dtype.is_floating_point or tensor.dim() < 2 or not tensor.numel():
+        return 0.0  # a number, or one for each column
+    with torch.no_grad():
+        return float(_dense(tensor).abs().max())
 
 
 def is_zero(tensor: torch.Tensor) -> bool | None:

@@ -68,19 +68,21 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
+    default=None,
     metavar="N",
-    help="Look at N backward calls in a row, and the create_graph calls between; growth shows from 3 on.",
+    help="Stop after N backward calls, and the create_graph calls between. [default: read 3, then watch until the script "
+    "ends, fails, or has run on for as long again, at least 5 s and at most 60]",
 )
-@click.option("--values", is_flag=True, help="Also read numbers and compute gradients: NaN, Inf, vanishing and more.")
+@click.option(
+    "--values", is_flag=True, help="Read all numbers and compute gradients at each call, before backward runs."
+)
 @click.option(
     "--vanishing",
     type=click.FloatRange(min=0),
     default=1e-5,
     show_default=True,
     metavar="RATIO",
-    help="With --values: report modules whose gradient is below this part of that of modules nearer to the output.",
+    help="Report modules whose gradient is below this part of that of modules nearer to the output.",
 )
 @click.option(
     "--exploding",
@@ -88,7 +90,7 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
     default=1e4,
     show_default=True,
     metavar="RATIO",
-    help="With --values: report modules whose gradient is above this multiple of that nearest to the output.",
+    help="Report modules whose gradient is above this multiple of that nearest to the output.",
 )
 @run_custom_option
 @click.option(
@@ -117,8 +119,8 @@ def command(
 ) -> None:
     """Say what is wrong, where, why, and what to do.
 
-    The script runs through N backward calls, so that what grows from step to step shows. Without --values no number is read, but
-    the loss (and all numbers of a call where it is not finite) and whether a gradient was zeroed.
+    The first backward calls are read, so that what grows from step to step shows; then the script runs on. Without --values no
+    number is read but the loss, the size of the gradients that a call leaves, and all numbers of a call that is not finite.
     Exit code 1 when something was found.
     """
     page = destination(page) if page is not None else None

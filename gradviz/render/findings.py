@@ -153,6 +153,7 @@ def _checked(found: Findings, verbose: bool) -> str:
             for reason, ids in reasons.items()
         ]
         line += " Not run: " + "; ".join(f"{', '.join(ids)} ({reason})" for ids, reason in ids_or_count) + "."
+    line += "".join(f" {note}" for note in found.notes)
     return line
 
 

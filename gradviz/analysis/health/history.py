@@ -50,6 +50,9 @@ def freed_graph(evidence: Evidence) -> Iterator[Found]:
     """
     graph = evidence.graph
     freed = [node.id for node in graph.nodes if "freed" in node.flags]
+    if evidence.ran:  # this call has freed something itself, what was made since the call before among it
+        again = evidence.raised is not None and "second time" in evidence.raised.text
+        freed = [i for i in freed if again and (graph.nodes[i].sequence or 0) < evidence.since]
     if not freed:
         return
     live = any(_holds(slot) for node in graph.nodes for slot in node.saved)
@@ -153,7 +156,8 @@ def _calls(earlier: Sequence[Earlier], graph: Graph, freed: Sequence[int]) -> li
         number = graph.nodes[i].sequence
         for call in earlier:
             if number is not None and number < call.boundary:
-                found[f"{one_line(call.output)} of backward call {call.call}"] = None
+                output = f"{one_line(call.output)} of " if call.output else ""
+                found[f"{output}backward call {call.call}"] = None
                 break
     return list(found)
 

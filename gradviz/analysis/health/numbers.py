@@ -1,10 +1,11 @@
-"""Checks that read the numbers of gradients: those that vanish, explode or are zero. They run with `--values` only."""
+"""Checks that read the numbers of gradients: those that vanish, explode or are zero."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from gradviz.analysis.health.main_path import main_path
 from gradviz.analysis.health.registry import Found, check
 from gradviz.analysis.health.words import listed
 from gradviz.evidence import Evidence, LeafGradient
@@ -32,12 +33,14 @@ class Layer(NamedTuple):
     "warning",
     "gradients shrink to nearly nothing on their way to the first modules",
     needs_values=True,
+    follows=("nonfinite",),
+    once=True,
 )
 def vanishing_gradient(evidence: Evidence) -> Iterator[Found]:
     """The gradient of a module is less than 1e-5 of that of modules nearer to the output.
 
     Compared are root mean squares over the parameters of each module, along the depth of the graph. Such modules learn next to
-    nothing. Needs `--values`. `--vanishing` sets another threshold.
+    nothing. `--vanishing` sets another threshold.
 
     How it is found: The gradients are computed without writing `.grad`; root mean squares are compared module by module, from
     the output backwards.
@@ -61,10 +64,10 @@ def vanishing_gradient(evidence: Evidence) -> Iterator[Found]:
     limit = evidence.gradients.vanishing if evidence.gradients is not None else 0.0
     largest, found = 0.0, []
     for layer in layers:
-        if 0 < layer.rms < limit * largest:
+        if 0 < layer.rms < limit * largest and not evidence.zero_at_first.intersection(layer.names):
             found.append(layer)
         largest = max(largest, layer.rms)
-    if found:
+    if found and main_path(evidence.graph, [layer.nodes for layer in layers], [layer.nodes for layer in found]):
         last = min(found, key=lambda layer: layer.rms)
         yield _flow(
             found,
@@ -81,12 +84,14 @@ def vanishing_gradient(evidence: Evidence) -> Iterator[Found]:
     "warning",
     "gradients grow without bounds on their way to the first modules",
     needs_values=True,
+    follows=("nonfinite",),
+    once=True,
 )
 def exploding_gradient(evidence: Evidence) -> Iterator[Found]:
     """The gradient of a module is more than 1e4 times that of the module nearest to the output, or has a norm above 1e7.
 
     Compared are root mean squares over the parameters of each module, along the depth of the graph. One step of the optimizer then
-    throws these modules far away. Needs `--values`. `--exploding` sets another ratio.
+    throws these modules far away. `--exploding` sets another ratio.
 
     How it is found: The gradients are computed without writing `.grad`; root mean squares are compared module by module, from
     the output backwards.
@@ -128,13 +133,20 @@ def exploding_gradient(evidence: Evidence) -> Iterator[Found]:
         )
 
 
-@check("zero-gradient", "warning", "a parameter gets a gradient of zeros only", needs_values=True)
+@check(
+    "zero-gradient",
+    "warning",
+    "a parameter gets a gradient of zeros only",
+    needs_values=True,
+    follows=("zero-derivative",),
+    once=True,
+)
 def zero_gradient(evidence: Evidence) -> Iterator[Found]:
     """Every element of a parameter's gradient is exactly zero, although the parameter is in the graph.
 
     Dead ReLUs do that, a mask or a multiplication with zero, and rounding; without any of those on the way it is a note. With a
     layer that begins at zero (LoRA, zero-initialised residuals) it is expected at the first step: a parameter that gets a
-    gradient at another of the backward calls is not reported. Needs `--values`.
+    gradient at another of the backward calls is not reported.
 
     How it is found: The gradients are computed without writing `.grad`, and their elements counted that are exactly zero.
 
@@ -156,7 +168,7 @@ def zero_gradient(evidence: Evidence) -> Iterator[Found]:
     zero = [
         one
         for one in (evidence.gradients.leaves if evidence.gradients else ())
-        if one.zeros == 1.0 and not one.nonfinite
+        if one.zeros == 1.0 and not one.nonfinite and not one.mixed
     ]
     zero = [
         one
@@ -207,7 +219,7 @@ def _layers(evidence: Evidence) -> list[Layer]:
     groups: dict[str, list[LeafGradient]] = {}
     for one in evidence.gradients.leaves if evidence.gradients else ():
         leaf = graph.leaf_of[one.node]
-        if leaf.kind == "parameter" and not one.nonfinite:
+        if leaf.kind == "parameter" and not one.nonfinite and not one.mixed:
             name = leaf.names[0] if leaf.names else f"parameter {leaf.node}"
             groups.setdefault(name.rpartition(".")[0] or name, []).append(one)
     layers = []

@@ -67,6 +67,7 @@ class Check(NamedTuple):
     """One registered check. `needs_values` when it reads numbers, and so runs only when asked to.
 
     `follows` are ids of checks: what one of them says of the same names, or of more, explains what this check says.
+    `once`: of several graphs, only the first is told of.
     """
 
     id: str
@@ -76,6 +77,7 @@ class Check(NamedTuple):
     needs_values: bool = False
     follows: tuple[str, ...] = ()
     ranks: int = 0  # processes that its example needs; above 1 it runs on all ranks of a launch together
+    once: bool = False
 
 
 _CHECKS: dict[str, Check] = {}
@@ -89,13 +91,14 @@ def check(
     needs_values: bool = False,
     follows: tuple[str, ...] = (),
     ranks: int = 0,
+    once: bool = False,
 ) -> Callable[[Function], Function]:
     """Registers the function below as the check `id`."""
 
     def register(function: Function) -> Function:
         if id in _CHECKS and _CHECKS[id].function.__module__ != function.__module__:
             raise ValueError(f"there are two checks {id!r}")
-        _CHECKS[id] = Check(id, severity, summary, function, needs_values, follows, ranks)
+        _CHECKS[id] = Check(id, severity, summary, function, needs_values, follows, ranks, once)
         return function
 
     return register
@@ -130,15 +133,17 @@ def run(
     for one in chosen(only, ignore):
         if (one.ranks > 1) != together:
             continue
-        readable = [about for about in evidence if one.id == "nonfinite" and about.values is not None]
+        readable = [about for about in evidence if about.values is not None or about.gradients is not None]
         if one.needs_values and not values and not readable:
             skipped.append((one.id, "reads numbers: add --values"))
             continue
         ran.append(one.id)
-        for about in readable or evidence:
+        for about in (readable or evidence) if one.needs_values else evidence:
             for item in one.function(about):
                 explained = Explained(_finding(one, item, about), item.follows, one.follows)
                 found.setdefault((one.id, item.names, item.where), explained)
+            if one.once and any(key[0] == one.id for key in found):
+                break
     told = joined(list(found.values()))
     ranked = sorted(told, key=lambda finding: SEVERITIES.index(finding.severity))
     graphs, calls = tuple(about.graph for about in evidence), tuple(about.call for about in evidence)

@@ -1,0 +1,65 @@
+"""Which modules stand at the beginning of the way from the inputs to the outputs, where a gradient arrives last.
+
+Between those and the outputs lies the main path. A side branch, such as the queries and keys of an attention or the inside of a
+residual block, may have a small gradient: nothing hangs on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradviz.graph import Graph
+
+Layer = Sequence[int]
+"""The leaves of one module, by node."""
+
+
+def main_path(graph: Graph, layers: Sequence[Layer], found: Sequence[Layer]) -> bool:
+    """Whether all modules at the beginning are among those that were found, so that it is the main path which they lie on."""
+    chosen = {tuple(one) for one in found}
+    rest = [one for one in layers if tuple(one) not in chosen]
+    leaves = {node for one in layers for node in one}
+    return not any(_begins(graph, one, leaves.difference(one)) for one in rest)
+
+
+def _begins(graph: Graph, layer: Layer, others: set[int]) -> bool:
+    """Whether a module takes what no other module has made: there is no leaf of another behind the operation that uses it."""
+    waiting = [edge.consumer for node in layer for edge in graph.consumers(node)]
+    waiting = [_user(graph, node) for node in waiting]
+    first = min(waiting, key=lambda node: graph.nodes[node].sequence or 0, default=None)
+    if first is None:
+        return False
+    frontier, seen = [first], {first}
+    for node in frontier:  # grows while it is read
+        for edge in graph.inputs(node):
+            if edge.producer in others:
+                return False
+            if edge.producer not in seen:
+                seen.add(edge.producer)
+                frontier.append(edge.producer)
+    return True
+
+
+_SHAPES = (
+    "T",
+    "Transpose",
+    "Permute",
+    "View",
+    "UnsafeView",
+    "Reshape",
+    "Expand",
+    "ToCopy",
+    "Unsqueeze",
+    "Slice",
+    "Alias",
+)
+
+
+def _user(graph: Graph, node: int) -> int:
+    """The operation that uses a parameter, behind those that only give it another shape or dtype."""
+    while graph.nodes[node].op.startswith(tuple(f"{name}Backward" for name in _SHAPES)):
+        consumers = graph.consumers(node)
+        if not consumers:
+            break
+        node = consumers[0].consumer
+    return node
