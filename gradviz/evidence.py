@@ -80,6 +80,7 @@ class Parameter(NamedTuple):
     node: int | None = None
     sharded: bool = False  # a DTensor or the like: the graph holds another tensor in its place
     gathered: bool = False  # and that other one is known
+    compiled: int | None = None  # the leaf of one that a compiled function takes and gives no gradient
     run: ModuleRun | None = None  # None when nothing was recorded
     made: SourceLine | None = (
         None  # of an unused one: the line of the user's class that makes it, or the module around it

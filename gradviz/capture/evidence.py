@@ -167,9 +167,13 @@ class EvidenceReader:
     # -- facts about tensors, modules and optimizers --------------------------------------------------------------------
 
     def _collect(self, walked: Walked, subject: Subject) -> Evidence:
-        leaf_of = {id(tensor): node for node, tensor in walked.variables.items()}
+        ignored = _ignored(walked.graph)
+        leaf_of = {id(tensor): node for node, tensor in walked.variables.items() if node not in ignored}
         models = self._models(subject.variables)
         read, live = self._read_parameters(models, leaf_of)
+        if ignored:
+            inside = {id(walked.variables[node]): node for node in ignored}
+            read = [one._replace(compiled=inside.get(id(tensor))) for one, tensor in zip(read, live)]
         self._parameters = live if subject.call is not None else []
         index = {id(tensor): i for i, tensor in enumerate(live)}
         graph = walked.graph
@@ -375,6 +379,14 @@ def _gathered(model: torch.nn.Module) -> dict[int, tuple[torch.Tensor, torch.Ten
         return {}
     pairs = [(one.shard, one.whole) for one in fsdp_parameters(model) if one.whole is not None]
     return {id(one): pair for pair in pairs for one in pair}
+
+
+def _ignored(graph: Graph) -> set[int]:
+    """Leaves that a compiled function takes, and for which its backward gives nothing: no edge of its inside leads there."""
+    if not any("in_compiled" in node.flags for node in graph.nodes):
+        return set()
+    reached = {edge.producer for edge in graph.edges} | {root.node for root in graph.roots}
+    return {leaf.node for leaf in graph.leaves} - reached
 
 
 class _ClassLines:

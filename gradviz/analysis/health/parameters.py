@@ -301,7 +301,7 @@ def _unlisted(evidence: Evidence) -> Iterator[Found]:
         )
     graph = evidence.graph
     updated = {one.node for optimizer in evidence.optimizers for one in optimizer.tensors} - {None}
-    known = updated | {one.node for one in evidence.parameters}
+    known = updated | {node for one in evidence.parameters for node in (one.node, one.compiled)}
     told = {node for nodes in wrapped.values() for node in nodes}
     lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known | told]
     if not updated or not lost:

@@ -51,6 +51,8 @@ def _judge(evidence: Evidence) -> Callable[[Parameter], Verdict]:
             return _UNFINISHED
         if any(name in evidence.used_later for name in one.names):
             return _ELSEWHERE
+        if one.compiled is not None:
+            return _inside_compiled(one)
         if one.run is not None and one.run.checkpoint is not None:
             return _bare_checkpoint(one.run.checkpoint)
         if hiding:
@@ -143,6 +145,16 @@ _NOT_RECORDED = Verdict(
     "Use the module's result in the loss, or remove the module. To learn whether it ran, run the code inside `with "
     "gradviz.record() as recording:` and give recording=recording, or use gradviz check SCRIPT.", True,
 )  # fmt: skip
+
+
+def _inside_compiled(one: Parameter) -> Verdict:
+    """The compiled graph has no way from its outputs to the parameter."""
+    why = "the compiled function takes them, and no operation of its backward leads to them: inside, their result is cut or dropped"
+    fix = (
+        f"Look in {_forward(one)}, for .detach(), .data, argmax, no_grad() and a result that is not used{_made(one)}. The model "
+        "uncompiled tells the line. If nothing is to be learned there, freeze it: requires_grad_(False)."
+    )
+    return Verdict("compiled", "{do} not get a gradient inside the compiled function", why, fix, True, one.forward)
 
 
 def _never_ran(one: Parameter) -> Verdict:
