@@ -13,6 +13,7 @@ from gradviz.capture.attribution import Attribution, Found, Places
 from gradviz.capture.checkpointed import modules_behind
 from gradviz.capture.naming import Names
 from gradviz.capture.node_types import TypeTable
+from gradviz.capture.placements import placements
 from gradviz.capture.private import LAST, Node
 from gradviz.capture.roots import FoundRoot, quiet_grad_fn
 from gradviz.capture.saved import SavedReader
@@ -146,6 +147,9 @@ class Describer:
         else:
             made.read_nothing()
         self._add_what_is_known_by_name(made)
+        edges = zip(found.edges.consumer, found.edges.producer)
+        for i, more in placements(found.nodes, made.column("op"), edges, self._variables).items():
+            made.attributes[i] = {**made.attributes[i], **more}
         return made
 
     def _column(self, values: Iterable[_T]) -> list[_T]:

@@ -34,6 +34,8 @@ def node_lines(
         lines.append(labels.held_text(held))
     if attributes:
         lines.extend(labels.attribute_line(name, value) for name, value in node.attributes.items())
+    else:
+        lines.append(labels.placed_text(node))
     return tuple(line for line in lines if line)
 
 

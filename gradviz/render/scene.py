@@ -228,7 +228,9 @@ class _Drafter:
         flags = self._flags(self.graph.nodes[leaf.node])
         scope = self.frames.around(users) if leaf.kind == "parameter" else None
         step = self._norm_step(leaf.node)
-        lines = (*box_text.leaf_lines(leaf, uses, self._path(scope)), *self._told(self.graph.nodes[leaf.node]))
+        node = self.graph.nodes[leaf.node]
+        placed = filter(None, [labels.placed_text(node)])
+        lines = (*box_text.leaf_lines(leaf, uses, self._path(scope)), *placed, *self._told(node))
         lines = self._with_arrival(lines, leaf.node)
         kind: BoxKind = HEAT[step - 1] if step else self._unlike(leaf.node) or "leaf"
         return self._add(kind, lines, leaf.node, leaf, flags, scope)
@@ -300,6 +302,7 @@ class _Drafter:
     def _edge_words(self, edge: Edge) -> str:
         """Which output an edge comes from, where there are several, and how often it is used."""
         words = [self._which(edge.producer, edge.output)] if edge.producer in self.several else []
+        words += filter(None, [labels.moved_text(self.graph.nodes[edge.consumer])])
         return " ".join((*words, labels.again(edge.count)) if edge.count > 1 else words)
 
     def _which(self, node: int, output: int) -> str:

@@ -146,6 +146,7 @@ class TreeRows:
         else:
             parts += self._op_parts(step.node)
         parts += self._use(step)
+        parts += [("note", words) for words in (labels.placed_text(node), labels.moved_text(node)) if words]
         parts += [
             ("flag", f"[{words}]")
             for flag, words in labels.flag_words(self.graph, node).items()

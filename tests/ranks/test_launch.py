@@ -73,35 +73,69 @@ def test_a_rank_that_is_killed(tmp_path: Path) -> None:
 
 
 FSDP = """
+import json
 import torch
 import torch.distributed as dist
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.fsdp import fully_shard
 
 dist.init_process_group("gloo")
 net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
-for layer in (net[0], net[2], net):
-    fully_shard(layer)
-optimizer = torch.optim.Adam(net.parameters())
-for step in range(2):
-    loss = net(torch.ones(3, 8)).pow(2).mean()
-    loss.backward()
-    optimizer.step()
+fully_shard(net[0])
+fully_shard(net)
+optimizer = torch.optim.Adam(net.parameters(), foreach=False)
+inputs = torch.ones(3, 8)
+tracker = FSDPMemTracker(net, optimizer)
+tracker.track_inputs((inputs,))
+with tracker:
+    for step in range(2):
+        loss = net(inputs).pow(2).mean()
+        told = tracker.get_tracker_snapshot("current").values()
+        with open(f"tracked{dist.get_rank()}.json", "w") as file:
+            json.dump({kind.value: size for one in told for kind, size in one.items() if kind != "Total"}, file)
+        loss.backward()
+        optimizer.step()
+        tracker.reset_mod_stats()
 dist.destroy_process_group()
 """
 
 
-def test_gathered_parameters_have_their_names_and_shards_are_counted_as_held_here(tmp_path: Path) -> None:
+def test_memory_is_what_torch_tracks_and_gathered_parameters_have_names(tmp_path: Path) -> None:
     done = launch(2, tmp_path, "render", "train.py", "-o", "net.json", "--ranks", "each", "--at", 2, text=FSDP)
     assert (done.code, done.left) == (0, ()), done.stderr
-    graphs = [gradviz.load(str(tmp_path / f"net.rank{rank}.json")) for rank in (0, 1)]
-    for graph in graphs:
-        assert {name for leaf in graph.leaves for name in leaf.names} == {
-            f"net.{i}.{what}" for i in (0, 2) for what in ("weight", "bias")
-        }
-        assert all(leaf.kind == "parameter" for leaf in graph.leaves)
-    held = [graph.process.memory for graph in graphs if graph.process is not None]
-    assert (
-        sum(one.optimizer or 0 for one in held) >= 2 * 4 * 81
-    )  # two moments of every element, on one rank or the other
-    assert all((one.optimizer or 0) < 2 * 4 * 81 for one in held)
-    assert all(one.gradients for one in held)
+    for rank in (0, 1):
+        graph = gradviz.load(str(tmp_path / f"net.rank{rank}.json"))
+        names = {name for leaf in graph.leaves for name in leaf.names}
+        assert names == {"net.0.weight", "net.0.bias", "net.2.weight", "net.2.bias"}
+        assert graph.process is not None
+        held, tracked = graph.process.memory, json.loads((tmp_path / f"tracked{rank}.json").read_text())
+        assert held.parameters == tracked["Sharded Param"] + tracked["Unsharded Param"]
+        assert tracked["Unsharded Param"] > 0  # those of the outermost module stay gathered until backward
+        assert held.gradients == tracked["Sharded Grad"]
+        assert held.optimizer == tracked["OptState"]
+        loss = 4  # which the tracker counts, too
+        assert held.saved == tracked["Activation"] + tracked["Inputs"] - loss
+
+
+SHARDED = """
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+parallelize_module(net, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+loss = net(torch.ones(3, 8)).pow(2).mean()
+loss.backward()
+dist.destroy_process_group()
+"""
+
+
+def test_tensor_parallel_shows_placements_and_the_collective_between(tmp_path: Path) -> None:
+    done = launch(2, tmp_path, "tree", "train.py", "--by", "node", text=SHARDED)
+    assert (done.code, done.left) == (0, ())
+    assert "net.0.weight  (16, 8) float32  S(0) on tp=2" in done.stdout
+    assert "from P(sum) on tp=2 to R  all_reduce 48 B" in done.stdout
+    assert done.stdout.count("all_reduce") == 1
