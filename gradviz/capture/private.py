@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.capture.objects import class_attribute, submodules
+
 Node = Any  # a torch.autograd.graph.Node; its private members are not typed
 LAST = 2**64 - 1
 """Sequence number of AccumulateGrad: autograd runs it before everything else that is ready."""
@@ -184,12 +186,12 @@ class FsdpParameter(NamedTuple):
 
 def fsdp_parameters(model: torch.nn.Module) -> Iterator[FsdpParameter]:
     """Every parameter that FSDP2 shards in a model; none where there is no FSDP2, or a torch that keeps them otherwise."""
-    for module in model.modules():
-        ask = getattr(module, "_get_fsdp_state", None)
+    for _, module in submodules(model):
+        ask = class_attribute(type(module), "_get_fsdp_state")
         if ask is None:
             continue
         try:
-            state = ask()
+            state = ask(module)
             groups = getattr(state, "_fsdp_param_groups", None)  # torch 2.13; one group before
             if groups is None:
                 groups = [state._fsdp_param_group]
