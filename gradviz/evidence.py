@@ -67,6 +67,14 @@ class ModuleRun(NamedTuple):
     )
 
 
+class GraphBreak(NamedTuple):
+    """A line at which `torch.compile` gave up on a function and began another one after it, and why."""
+
+    source: SourceLine
+    reason: str
+    hint: str = ""
+
+
 class Parameter(NamedTuple):
     """A parameter of a model. `node` is its AccumulateGrad when the graph has it."""
 
@@ -388,6 +396,7 @@ class Evidence:
     changes: tuple[Change, ...] = ()
     copies: tuple[Copy, ...] = ()
     carried: tuple[Carried, ...] = ()
+    breaks: tuple[GraphBreak, ...] = ()  # of everything that was compiled in this process
     earlier: tuple[Earlier, ...] = ()
     handled: Mapping[int, tuple[Handled, ...]] = field(default_factory=dict)  # by node of the leaf, the last time last
     used_later: frozenset[str] = frozenset()  # names of parameters that other backward calls of the run use

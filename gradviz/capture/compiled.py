@@ -26,9 +26,11 @@ from gradviz.compiled.region import Input, ModuleCall, Operation, Place, Region,
 from gradviz.compiled.scoping import Known
 from gradviz.compiled.source_text import input_kind, region_of
 from gradviz.compiled.splice import Found
+from gradviz.evidence import GraphBreak
 from gradviz.graph import SourceLine, TensorInfo
 
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)')
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")  # what runs on after a break, as part of the function
 _regions: WeakKeyDictionary[type, Region] = WeakKeyDictionary()
 
 
@@ -61,6 +63,24 @@ def region_behind(kind: type) -> Region | None:
     return region
 
 
+def graph_breaks() -> Iterator[GraphBreak]:
+    """Where `torch.compile` broke graphs apart in this process, each line once, in the order in which it met them."""
+    seen: set[tuple[str, int]] = set()
+    for reason, frames in private.break_reasons():
+        lines = [line for frame in frames if (line := _frame_line(frame)).package != "torch"]
+        if lines and (lines[-1].file, lines[-1].line) not in seen:
+            seen.add((lines[-1].file, lines[-1].line))
+            told = [one.strip() for one in reason.splitlines() if one.strip()]
+            hint = next((one.removeprefix("Hint: ") for one in told if one.startswith("Hint: ")), "")
+            yield GraphBreak(with_text(lines[-1]), told[0] if told else "", hint)
+
+
+def _frame_line(frame: Any) -> SourceLine:
+    return SourceLine(
+        frame.filename, frame.lineno or 0, _RESUMED.sub(r"\1", frame.name), "", package_of(frame.filename)
+    )
+
+
 def named_modules(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, Known]:
     """The modules that the caller has a name for, by identity. torch's wrapper around a compiled module is none."""
     found: dict[int, Known] = {}
@@ -82,7 +102,7 @@ def _found(node: Node) -> Found | None:
     if len(there) != len(edges) or any(i >= len(region.gradients) for i in edges):
         return None
     saved = sum(one.kind == "saved" for one in region.inputs)
-    return Found(region, edges, sizes, saved - unwatched)
+    return Found(region, edges, sizes, saved - unwatched, private.is_backward_compiled(type(node)))
 
 
 def _read(kind: type) -> Region | None:
@@ -238,4 +258,4 @@ def _lines(trace: str) -> Iterator[SourceLine]:
     for file, line, function in _FRAME.findall(trace):
         package = package_of(file)
         if package != "torch":
-            yield SourceLine(file, int(line), function, "", package)
+            yield SourceLine(file, int(line), _RESUMED.sub(r"\1", function), "", package)

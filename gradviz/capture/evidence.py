@@ -18,6 +18,7 @@ import torch
 
 import gradviz
 from gradviz.capture.carried import carried_by_outputs, carried_by_variables
+from gradviz.capture.compiled import graph_breaks
 from gradviz.capture.copies import copies
 from gradviz.capture.cut_places import described
 from gradviz.capture.cut_watch import CutEvent, CutWatch
@@ -203,6 +204,7 @@ class EvidenceReader:
             held=tuple(_held(walked, leaf_of, index)),
             homes=_homes(graph, read, models),
             copies=tuple(copies(walked)),
+            breaks=tuple(graph_breaks()),
             entered=tuple(self._entered(walked)),
             numbers=self._described(walked, tuple(self.cuts.numbers.values())) if self.cuts is not None else (),
             trails={name: Trail(cuts) for name, cuts in self._cut_roots(walked, subject)} or None,

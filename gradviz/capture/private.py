@@ -265,3 +265,16 @@ def compiled_state(node: Any) -> tuple[int, tuple[int, ...], tuple[bool, ...]]:
     unwatched = held.get("_tensors_no_vc_check") or ()
     sizes = tuple([int(size) if type(size) is int else 0 for size in held.get("symints") or ()])
     return len(unwatched), sizes, tuple(getattr(node, "needs_input_grad", None) or ())
+
+
+def break_reasons() -> list[tuple[str, Any]]:
+    """Why `torch.compile` broke graphs apart in this process, and the frames of the user's code at that time, outermost first.
+
+    Nothing while nobody has imported what compiles.
+    """
+    kept = getattr(sys.modules.get("torch._dynamo.utils"), "graph_break_reasons", None) or ()
+    return [
+        (str(one.reason), one.user_stack)
+        for one in kept
+        if getattr(one, "graph_break", False) and hasattr(one, "user_stack")
+    ]

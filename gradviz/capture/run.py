@@ -150,6 +150,7 @@ class Run(Generic[T]):
         assert self._selection is not None
         with self._lock:  # another thread's backward waits until this one has been read
             self._calls += 1
+            self._guarded(_remember_regions)
             before = len(self._results)
             if not self._done and self._selection.wants(self._calls, call):
                 self._guarded(lambda: self._read_at_backward(call))
@@ -317,3 +318,10 @@ class Run(Generic[T]):
     def _too_few_calls(self) -> str:
         times = {0: "no backward()", 1: "backward() once"}.get(self._calls, f"backward() {self._calls} times")
         return f"{self._target.short} called {times}, so there is no call {self._at[-1]} to look at"
+
+
+def _remember_regions() -> None:
+    """Backward makes torch drop what it knows of compiled functions."""
+    from gradviz.capture.compiled import remember_regions
+
+    remember_regions()

@@ -17,7 +17,7 @@ from gradviz.errors import GradvizError
 
 if TYPE_CHECKING:
     from gradviz.analysis.overview import Overview
-    from gradviz.graph import Graph, Leaf, Root
+    from gradviz.graph import Graph, Leaf, Node, Root
 
 _ROWS = 12
 Row = tuple[str, str]
@@ -78,6 +78,7 @@ def as_data(graph: Graph, found: Overview) -> dict[str, Any]:
         "flags": dict(found.flags),
         "saved_tensors": found.saved,
         "saved_bytes": found.saved_bytes,
+        "compiled": [_compiled_data(node) for node in _compiled(graph)],
         "roots": [_root_data(graph, root) for root in found.roots],
         "leaves": [_leaf_data(leaf) for leaf in found.largest_leaves],
         "leaf_counts": dict(found.leaves),
@@ -102,6 +103,7 @@ def as_lines(graph: Graph, found: Overview) -> Iterator[str]:
     )
     if found.saved:
         yield f"{labels.plural(found.saved, 'saved tensor')} in {labels.bytes_text(found.saved_bytes)}"
+    yield _compiled_text(graph)
     yield from _section("Outputs", [_root_row(graph, root) for root in found.roots])
     leaves = ", ".join(
         f"{labels.plural(count, kind)} of {labels.plural(found.elements[kind], 'element')}"
@@ -112,6 +114,36 @@ def as_lines(graph: Graph, found: Overview) -> Iterator[str]:
     yield from _section("Special", _counts({labels.FLAG_WORDS[flag]: n for flag, n in found.flags.items()}))
     yield from _section("Notes", [(labels.one_line(note), "") for note in graph.notes])
     yield from _section("Environment", list(environment().items()))
+
+
+def _compiled(graph: Graph) -> list[Node]:
+    """The nodes that run what `torch.compile` compiled."""
+    return [node for node in graph.nodes if "custom" in node.flags and {"compiled", "in_compiled"} & {*node.flags}]
+
+
+def _compiled_text(graph: Graph) -> str:
+    """Whether backward is compiled at all."""
+    from gradviz.render import labels
+
+    found = _compiled(graph)
+    if not found:
+        return "backward is not compiled: autograd runs the functions one by one"
+    inside = sum(node.attributes.get("operations", 0) for node in found)
+    waiting = sum(node.attributes.get("backward_compiled") is False for node in found)
+    text = (
+        f"{labels.plural(len(found), 'compiled function')} with {labels.plural(inside, 'operation')} in their backward"
+    )
+    return f"{text}, compiled when backward first runs" if waiting else text
+
+
+def _compiled_data(node: Node) -> dict[str, Any]:
+    return {
+        "node": node.id,
+        "source": node.source._asdict() if node.source is not None else None,
+        "opened": "in_compiled" in node.flags,
+        "operations": node.attributes.get("operations"),
+        "backward_compiled": node.attributes.get("backward_compiled"),
+    }
 
 
 def _section(title: str, rows: list[Row]) -> Iterator[str]:

@@ -34,6 +34,7 @@ class Found(NamedTuple):
     edges: tuple[int, ...]
     sizes: tuple[int, ...]
     checked: int
+    compiled: bool | None = None  # whether the backward has been compiled by now; None where torch does not tell
 
 
 def splice(graph: Graph, found: Mapping[int, Found], modules: Mapping[int, Known]) -> Graph:
@@ -136,7 +137,9 @@ class _Spliced:
         flags: tuple[NodeFlag, ...] = tuple(["in_compiled" if flag == "compiled" else flag for flag in record.flags])
         if rest == ():
             flags = tuple([flag for flag in flags if flag not in ("freed", "packed", "modified")])
-        self._nodes[node] = record._replace(flags=flags, saved=rest, none_inputs=0, scope=outer)
+        known = {"backward_compiled": found.compiled} if found.compiled is not None else {}
+        attributes = {**record.attributes, **known, "operations": len(region.operations)}
+        self._nodes[node] = record._replace(flags=flags, saved=rest, none_inputs=0, scope=outer, attributes=attributes)
         if not region.described:
             self._notes.append(_lost(record, region))
 

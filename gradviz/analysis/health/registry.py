@@ -33,6 +33,7 @@ FAMILIES = (
     "numbers",
     "memory",
     "facts",
+    "compiled",
     "raised",
     "ranks",
 )

@@ -38,6 +38,7 @@ def _judge(evidence: Evidence) -> Callable[[Parameter], Verdict]:
     graph = evidence.graph
     part = {one.model for one in evidence.parameters if one.node is not None}
     hiding = [node for node in graph.nodes if {"checkpoint", "compiled"}.intersection(node.flags)]
+    compiled = any("in_compiled" in node.flags for node in graph.nodes)  # calls in there are not seen
     paths = {scope.path for scope in graph.scopes}
     cuts = sorted({cut for one in evidence.entered for cut in one.cuts}, key=lambda cut: cut.at)
     shared = _trained_together(evidence)
@@ -64,6 +65,8 @@ def _judge(evidence: Evidence) -> Callable[[Parameter], Verdict]:
             return _cut_off(cut) if cut is not None and together else _OTHER_MODEL
         if cut is not None and cut.leaf:
             return _cut_off(cut)
+        if run is not None and not run.calls and compiled:
+            return _not_used(one) if one.module in paths else _NOT_COMPILED
         if run is not None and (not run.calls or run.began < evidence.since):
             return _never_ran(one) if not run.calls else _NOT_THIS_TIME
         if run is None:
@@ -133,6 +136,11 @@ _ELSEWHERE = Verdict(
 _OTHER_MODEL = Verdict(
     "other-model", "{is_} in no output that was checked", "the graph uses no parameter of this model at all",
     "Nothing, if another loss trains it. Else compute the loss from its output.", False,
+)  # fmt: skip
+_NOT_COMPILED = Verdict(
+    "not-compiled", "{is_} unused: no compiled function takes {them}",
+    "a compiled function takes every parameter that it uses as an input, and none of this graph takes this one",
+    "Use the module in forward(), or remove it from the model.", True,
 )  # fmt: skip
 _NOT_THIS_TIME = Verdict(
     "not-this-time", "{is_} unused: the module did not run in this step",
