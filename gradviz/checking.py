@@ -175,7 +175,7 @@ def check_target(
         every = _with_other_calls([captured.result, *captured.later])
         stopped = captured.timed_out or watch.seen_enough if runs_on else len(every) >= (steps or STEPS)
         ledger = reader.ledger.ledger(failure is None and not stopped)
-        every[-1] = replace(every[-1], ledger=ledger, events=tuple(order.events))
+        every[-1] = replace(every[-1], ledger=ledger, events=order.told())
         if failure is not None:
             every[-1] = replace(every[-1], raised=raised(failure.error))
         findings = run(every, only=only, ignore=ignore, values=values)

@@ -267,6 +267,8 @@ class Event(NamedTuple):
     call: int  # backward calls so far, this one included
     tensors: frozenset[int] | None = None
     source: SourceLine | None = None
+    loops: tuple[int, ...] = ()  # first lines of the loops around the line, the outermost first
+    tests: tuple[str, ...] = ()  # conditions of the `if`s around it
 
 
 class Raised(NamedTuple):
@@ -385,6 +387,7 @@ class Evidence:
     unfinished: bool = False  # the script failed in a forward pass, and this is what it had computed by then
     grad_enabled: bool = True
     backward: SourceLine | None = None  # the line that makes the call
+    reads_grad: bool = False  # whether the function that makes the call reads a `.grad`
     step: int = 0  # of the run, counted from 0: calls between which nothing was updated belong to one step
     since: int = 0  # sequence number at the last backward call of the step before: what ran before has a lower one
     models: tuple[Model, ...] = ()

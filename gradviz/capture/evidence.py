@@ -494,4 +494,5 @@ def _with_code(evidence: Evidence, spot: Spot) -> Evidence:
         for one in evidence.parameters
     )
     backward = spot.body.line(spot.line) if evidence.call is not None and spot.line is not None else None
-    return replace(evidence, trails=trails, changes=made, held=held, backward=backward, parameters=parameters)
+    found = replace(evidence, trails=trails, changes=made, held=held, backward=backward, parameters=parameters)
+    return replace(found, reads_grad=bool(reads))

@@ -7,6 +7,7 @@ Concludes nothing, and changes no argument and no result.
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,7 +18,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradviz.capture.frames import is_library
-from gradviz.capture.packages import code_line
+from gradviz.capture.packages import code_line, with_text
+from gradviz.capture.source import around
 from gradviz.evidence import Event, EventKind
 from gradviz.graph import SourceLine
 
@@ -34,6 +36,18 @@ class OrderWatch:
         self._call = 0
         self._stepping: list[int] = []  # optimizers whose step() runs now: a closure may call backward inside
         self._lines: dict[tuple[CodeType, int], SourceLine] = {}
+
+    def told(self) -> tuple[Event, ...]:
+        """All events, with what stands around their lines."""
+        known = {one: around(one.file, one.line) for one in {event.source for event in self.events} if one is not None}
+        return tuple(
+            event._replace(
+                source=with_text(event.source), loops=known[event.source].loops, tests=known[event.source].tests
+            )
+            if event.source is not None
+            else event
+            for event in self.events
+        )
 
     def backward(self, number: int, frame: FrameType) -> None:
         """The code calls backward for the `number`-th time."""
@@ -72,7 +86,8 @@ class OrderWatch:
                 first = arguments[1] if kind in ("unscale", "scaler_step") and len(arguments) > 1 else None
                 about = first if first is not None else arguments[0] if arguments else None
                 self.scaled = self.scaled or (kind == "scale" and about is not None and about.is_enabled())
-                self._note(kind, _tensors_of(about), sys._getframe(1))
+                if kind != "clip" or not _only_measures(*arguments, **options):
+                    self._note(kind, _tensors_of(about), sys._getframe(1))
             return original(*arguments, **options)
 
         for home in there:
@@ -107,6 +122,11 @@ class OrderWatch:
         if key not in self._lines:
             self._lines[key] = code_line(*key)
         return self._lines[key]
+
+
+def _only_measures(parameters: object = None, max_norm: object = None, *_: object, **__: object) -> bool:
+    """Whether a call of `clip_grad_norm_` with an infinite limit asks for the norm, and clips nothing."""
+    return isinstance(max_norm, float) and math.isinf(max_norm)
 
 
 def _tensors_of(about: object) -> frozenset[int] | None:

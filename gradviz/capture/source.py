@@ -111,6 +111,36 @@ def body_around(file: str, number: int) -> Body | None:
     return _body(file, inner.name, inner.body, "")
 
 
+class Around(NamedTuple):
+    """What a line stands in: the first lines of the loops around it, the outermost first, and the tests of the `if`s there."""
+
+    loops: tuple[int, ...] = ()
+    tests: tuple[str, ...] = ()
+
+
+def around(file: str, line: int) -> Around:
+    """The loops and conditions around a line of a file, within the function that it is in."""
+    tree = _tree(file)
+    loops: list[int] = []
+    tests: list[str] = []
+    inside: Sequence[ast.AST] = tree.body if tree is not None else ()
+    while inside:
+        node = next((one for one in inside if _covers(one, line)), None)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            loops, tests = [], []
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+            loops.append(node.lineno)
+        elif isinstance(node, ast.If) and any(_covers(one, line) for one in node.body):
+            tests.append(ast.unparse(node.test))
+        inside = list(ast.iter_child_nodes(node)) if node is not None else ()
+    return Around(tuple(loops), tuple(tests))
+
+
+def _covers(node: ast.AST, line: int) -> bool:
+    first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
+    return isinstance(node, (ast.stmt, ast.excepthandler)) and first is not None and first <= line <= (last or first)
+
+
 def _tree(file: str) -> ast.Module | None:
     text = "".join(linecache.getlines(file))
     known = _parsed.get(file)

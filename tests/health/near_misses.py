@@ -323,4 +323,44 @@ NEAR: dict[str, str] = {
         except RuntimeError as error:
             print(error)
     """,
+    "clip-order": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            loss = model(torch.ones(2, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            print(torch.nn.utils.clip_grad_norm_(model.parameters(), float("inf")))
+    """,
+    "scaler-order": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+        scaler = torch.amp.GradScaler("cpu")
+        for step in range(3):
+            loss = model(torch.ones(2, 3)).square().mean()
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+    """,
+    "accumulation": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(8):
+            loss = model(torch.ones(2, 3)).square().mean() / 4
+            loss.backward()
+            if (step + 1) % 4 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    """,
 }

@@ -29,6 +29,7 @@ FAMILIES = (
     "saved",
     "history",
     "steps",
+    "order",
     "nonfinite",
     "numbers",
     "memory",
