@@ -36,6 +36,7 @@ def test_round_trip(name: str) -> None:
     assert repr(loads(text_of(graph))) == repr(graph)  # repr, because nan differs from itself
 
 
+@pytest.mark.slow
 @settings(max_examples=70, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs())
 def test_round_trip_of_anything(graph: Graph) -> None:
@@ -78,6 +79,7 @@ def test_save_and_load(tmp_path: Path) -> None:
     assert "\r" not in path.read_bytes().decode()
 
 
+@pytest.mark.slow
 def test_a_deep_chain() -> None:
     assert loads(text_of(chain(100_000))) == chain(100_000)
 

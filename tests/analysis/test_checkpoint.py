@@ -209,6 +209,7 @@ def wrap(module: nn.Module) -> None:
     module.forward = lambda *inputs: checkpoint(forward, *inputs, use_reentrant=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0.9, 0.6, 0.4, 0.25])
 def test_wrapping_frees_what_was_foretold(part: float) -> None:
     torch.manual_seed(0)

@@ -121,6 +121,7 @@ def test_any_assignment_folds_without_cycles_or_loss(graph: Graph, depth: Depth,
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(scattered(), st.sampled_from([1, 2, "all", "auto"]))
 def test_any_assignment_from_a_file_has_a_picture_by_every_layout(graph: Graph, depth: Depth) -> None:

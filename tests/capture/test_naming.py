@@ -283,6 +283,7 @@ def test_a_walk_makes_no_node() -> None:
     assert view._is_view() and other._is_view() and split
 
 
+@pytest.mark.slow
 def test_importing_takes_no_sequence_number_and_does_not_mind_no_grad(tmp_path: Any) -> None:
     import subprocess
 

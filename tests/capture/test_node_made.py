@@ -107,6 +107,7 @@ def test_an_error_shows_no_frame_of_ours_but_around_the_engine() -> None:
     assert files == [__file__]
 
 
+@pytest.mark.slow
 def test_threads_with_custom_functions_never_wait_for_each_other() -> None:
     """The lock of a leaf and that of the interpreter: a run that stands still ends in the limit of time.
 
@@ -148,6 +149,7 @@ def test_a_stack_overflow_is_the_users_own() -> None:
     assert [node.source.text for node in recording.graph(y).nodes if node.source] == ["y = leaf().exp()  # goes on"]
 
 
+@pytest.mark.slow
 def test_a_recording_left_open_at_exit_says_nothing() -> None:
     script = """
 import sys, torch, gradviz

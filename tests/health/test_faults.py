@@ -37,6 +37,7 @@ def test_lines_that_a_fix_changes() -> None:
     assert lines_named({"where": "net, a.py:3", "fix": "In a.py:5, do.", "line": None}) == {3, 5}
 
 
+@pytest.mark.slow
 def test_the_command_counts(tmp_path: Path) -> None:
     head = "import torch\nw = torch.ones(2, requires_grad=True)\n"
     scripts = {

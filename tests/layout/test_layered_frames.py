@@ -83,6 +83,7 @@ def _apart(one: Floats, other: Floats) -> bool:
     return bool((one[2:] <= other[:2] + 1e-6).any() or (other[2:] <= one[:2] + 1e-6).any())
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(framed_drawings())
 def test_random_frames_hold_what_they_should(drawing: Drawing) -> None:

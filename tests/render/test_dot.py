@@ -103,6 +103,7 @@ def test_directions_and_theme() -> None:
     assert 'bgcolor="#ffffff"' in written(diamond()) and 'bgcolor="#16181c"' in written(diamond(), theme="dark")
 
 
+@pytest.mark.slow
 def test_a_long_chain_is_streamed() -> None:
     pieces = render(chain(100_000), Options())
     assert next(pieces) == "digraph gradviz {\n"

@@ -75,6 +75,7 @@ def test_a_module_is_a_subgraph_around_its_boxes() -> None:
     assert sum("subgraph" in line for line in lines) == lines.count("  end") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", [chain(100_000), random_dag(2, 3000)], ids=["chain", "random"])
 def test_what_mermaid_cannot_draw_is_cut_and_said(graph: Graph) -> None:
     drawn = scene(graph, Options())

@@ -47,6 +47,7 @@ def test_golden(name: str, golden: Golden) -> None:
     golden(f"{name}.txt", encode(text))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(max_nodes=14))
 def test_every_node_has_exactly_one_full_row_and_references_lead_to_one(graph: Graph) -> None:

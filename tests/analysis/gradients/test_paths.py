@@ -131,6 +131,7 @@ def test_two_to_the_hundredth_paths_are_counted_and_the_largest_followed() -> No
     assert f"{2**100:,} paths" in text and "others exist" in text and "more steps" in text
 
 
+@pytest.mark.slow
 def test_a_deep_graph_with_one_path_is_followed_to_its_end() -> None:
     x = torch.tensor(1.0, requires_grad=True)
     y = x
