@@ -10,6 +10,60 @@ from tests.health.advice import Fault, shows_and_heals
 
 FAULTS = [
     Fault(
+        "freed-graph",
+        "self.kept.append(",
+        "Empty policy.kept in every step behind script.py:16, so that nothing of the step before is in it: policy.kept.clear()",
+        "    loss.backward()\n",
+        "    loss.backward()\n    policy.kept.clear()\n",
+        """
+        import torch
+        torch.manual_seed(0)
+        class Policy(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net, self.kept = torch.nn.Linear(3, 2), []
+            def act(self, state):
+                chances = self.net(state).softmax(-1)
+                self.kept.append(chances[0])
+        policy = Policy()
+        for episode in range(3):
+            for step in range(2):
+                policy.act(torch.randn(3))
+            loss = -torch.log(torch.stack(policy.kept)).sum()
+            loss.backward()
+        """,
+    ),
+    Fault(
+        "stale-saved",
+        "gate.mul_(2)",
+        "In script.py:6, make a new tensor: gate.mul(2) instead of gate.mul_(2).",
+        "gate.mul_(2)",
+        "gate.mul(2)",
+        """
+        import torch
+        layer = torch.nn.Linear(3, 3)
+        for step in range(3):
+            gate = torch.sigmoid(layer(torch.ones(2, 3)))
+            loss = gate.mul_(2).sum()
+            loss.backward()
+        """,
+    ),
+    Fault(
+        "stale-saved",
+        "gate *= 0.5",
+        "In script.py:6, make a new tensor: gate = gate * 0.5 instead of gate *= 0.5.",
+        "gate *= 0.5",
+        "gate = gate * 0.5",
+        """
+        import torch
+        layer = torch.nn.Linear(3, 3)
+        for step in range(3):
+            gate = torch.sigmoid(layer(torch.ones(2, 3)))
+            gate *= 0.5
+            gate.sum().backward()
+        """,
+    ),
+    Fault(
         "stale-saved",
         "step_critic.step()",
         "script.py:15, compute actor_loss again with the new weights: repeat script.py:11",

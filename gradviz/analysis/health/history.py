@@ -8,6 +8,7 @@ from gradviz.analysis.health.code_line import adds_to
 from gradviz.analysis.health.leaf_line import as_leaf
 from gradviz.analysis.health.old_tensors import OldTensors, old_tensors
 from gradviz.analysis.health.registry import Found, check
+from gradviz.analysis.health.rewrite import filled
 from gradviz.analysis.health.twice import NotNeeded, not_needed
 from gradviz.analysis.health.words import code, line, listed, title, verb
 from gradviz.analysis.health.words import where as place
@@ -70,7 +71,9 @@ def freed_graph(evidence: Evidence) -> Iterator[Found]:
         names,
         line(spared.source) if spared is not None else place(graph, first),
         _freed_why(evidence, freed, joints, listed(names) or title(graph, first)),
-        _without_history(spared) if spared is not None else _as_leaf_fix(made, old) or _freed_fix(old),
+        _without_history(spared)
+        if spared is not None
+        else _as_leaf_fix(made, old) or _freed_fix(evidence, joints, old),
         tuple(freed),
         tuple((edge.consumer, edge.position) for edge in joints),
         source=spared.source if spared is not None else made,
@@ -162,10 +165,18 @@ def _calls(earlier: Sequence[Earlier], graph: Graph, freed: Sequence[int]) -> li
     return list(found)
 
 
-def _freed_fix(old: Sequence[OldTensors]) -> str:
+def _freed_fix(evidence: Evidence, joints: Sequence[Edge], old: Sequence[OldTensors]) -> str:
     if not old:
         return "Compute the output again before the second backward(), or call the first one with retain_graph=True."
     parts = []
+    full = [name for one in old for name in one.names if _is_filled(evidence.graph, joints, name)]
+    if full:
+        behind = f" behind {line(evidence.backward)}" if evidence.backward is not None else ""
+        empty = "; ".join(f"{one_line(name)}.clear()" for name in full)
+        parts.append(
+            f"Empty {listed(full)} in every step{behind}, so that nothing of the step before is in it: {empty}."
+        )
+        old = [one for one in old if not set(one.names).intersection(full)]
     carried = [one for one in old if one.carried]
     constant = [one for one in old if one.carried is False]
     if carried:
@@ -189,6 +200,12 @@ def _freed_fix(old: Sequence[OldTensors]) -> str:
                 "loop, detach it, or call backward(retain_graph=True)."
             )
     return " ".join(parts)
+
+
+def _is_filled(graph: Graph, joints: Sequence[Edge], name: str) -> bool:
+    """Whether the lines that made the old tensors put them into a container of this name, whatever object holds it."""
+    lines = {graph.nodes[edge.producer].source for edge in joints}
+    return any(into.rpartition(".")[2] == name.rpartition(".")[2] for source in lines for into in filled(source))
 
 
 def _cuts(old: Sequence[OldTensors]) -> str:

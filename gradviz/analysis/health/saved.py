@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gradviz.analysis.health.code_line import changed_in_place, in_place_part, with_copies
 from gradviz.analysis.health.registry import Found, check
+from gradviz.analysis.health.rewrite import out_of_place
 from gradviz.analysis.health.words import code, line, listed, title_and_code, verb
 from gradviz.analysis.health.words import where as place
 from gradviz.analysis.script_lines import own_line
@@ -145,6 +146,9 @@ def _fix(graph: Graph, stale: _Stale) -> str:
             f"Read a copy in {line(stale.changed[0])}: {copied}. Or collect the parts in a list, and join them with torch.stack "
             "behind the loop."
         )
+    new = out_of_place(stale.changed[0]) if stale.changed else None
+    if new is not None:
+        return f"In {line(stale.changed[0])}, make a new tensor: {new[1]} instead of {new[0]}."
     spelled = changed_in_place(stale.changed[0]) if stale.changed else ()
     if stale.names or spelled:
         it = stale.whose if stale.names else spelled[0]
