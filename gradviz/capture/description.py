@@ -148,7 +148,7 @@ class Describer:
             made.read_nothing()
         self._add_what_is_known_by_name(made)
         edges = zip(found.edges.consumer, found.edges.producer)
-        for i, more in placements(found.nodes, made.column("op"), edges, self._variables).items():
+        for i, more in placements(found.nodes, made.column("op"), edges, self._variables, self._names.shards).items():
             made.attributes[i] = {**made.attributes[i], **more}
         return made
 

@@ -29,7 +29,7 @@ class Names:
     """Who is called what: `leaf` by the tensor itself, `result` by the node and output that made it.
 
     `owner_of` maps a storage's identity to "parameter", "buffer", "input" or "output" for everything that the caller holds.
-    `results` are the names by node.
+    `results` are the names by node. `shards` has what this process holds of each gathered parameter, by that one's identity.
     Keeps the named tensors referenced, so it must not outlive the walk.
     """
 
@@ -40,6 +40,7 @@ class Names:
         variables: Sequence[Namespace] = (),
     ) -> None:
         self.owner_of: dict[int, str] = {}
+        self.shards: dict[int, torch.Tensor] = {}
         self._tensors: dict[int, tuple[torch.Tensor, tuple[str, ...], int]] = {}
         self._aliases: dict[int, list[str]] = {}
         self.results: dict[Node, list[tuple[int, str]]] = {}
@@ -98,9 +99,10 @@ class Names:
         for name, tensor, kind in registered(prefix, root):
             (self._parameters if kind == "parameter" else self._buffers).add(id(tensor))
             yield name, tensor
-        for name, tensor in gathered(prefix, root):
-            self._parameters.add(id(tensor))
-            yield name, tensor
+        for name, shard, whole in gathered(prefix, root):
+            self._parameters.update((id(whole), id(shard)))
+            self.shards[id(whole)] = shard
+            yield from ((name, one) for one in (whole, shard) if one is not None)
 
     def _add(self, name: str, tensor: torch.Tensor, rank: int) -> None:
         known = self._tensors.get(id(tensor))
@@ -171,16 +173,15 @@ def registered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.
                 yield joined(prefix, joined(path, name)), tensor, kind
 
 
-def gathered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters that FSDP2 shards, each by its name in the module: the whole one that a graph holds, then the shard."""
+def gathered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, torch.Tensor | None]]:
+    """Parameters that FSDP2 shards: the name in the module, the shard, and the whole one that a graph holds, if it was gathered."""
     if "torch.distributed.fsdp" not in sys.modules:
         return
     path_of = {id(module): path for path, module in every_path(root)}
     for one in fsdp_parameters(root):
         path = path_of.get(id(one.owner))
         if path is not None:
-            name = joined(prefix, joined(path, one.attribute))
-            yield from ((name, tensor) for tensor in (one.whole, one.shard) if tensor is not None)
+            yield joined(prefix, joined(path, one.attribute)), one.shard, one.whole
 
 
 _Named = list[tuple[str, torch.nn.Module]]

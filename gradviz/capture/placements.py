@@ -26,16 +26,23 @@ def placements(
     ops: Sequence[str],
     ends: Iterator[tuple[int, int]],
     variables: Mapping[int, torch.Tensor],
+    shards: Mapping[int, torch.Tensor],
 ) -> dict[int, dict[str, Any]]:
-    """Attributes to add, by node. `ends` are consumer and producer of every edge; `variables` the leaves by node."""
+    """Attributes to add, by node. `ends` are consumer and producer of every edge; `variables` the leaves by node.
+
+    `shards` are what this process holds of leaves that were gathered, by their identity.
+    """
     if "torch.distributed.tensor" not in sys.modules:
         return {}
     found: dict[int, dict[str, Any]] = {}
     for i, variable in variables.items():
-        spec = getattr(variable, "_spec", None)
+        shard = shards.get(id(variable))
+        spec = getattr(variable if shard is None else shard, "_spec", None)
         if spec is not None:
             with suppress(AttributeError, TypeError):
                 found[i] = {PLACEMENTS: _words(spec)}
+                if shard is not None:
+                    found[i] |= {COLLECTIVE: "all_gather", BYTES: variable.numel() * variable.itemsize}
     moves = {i for i, op in enumerate(ops) if op == _MOVES}
     if not moves:
         return found

@@ -8,7 +8,7 @@ import click
 
 from gradviz.errors import OutputError
 from gradviz.ranks.here import rank
-from gradviz.ranks.part import MERGED, Part
+from gradviz.ranks.part import MERGED, Given, Part
 from gradviz.render.output import refuse_unwritable
 
 _PLACE = "gradviz.destination"  # of a command's context: where it writes, and what stood there before
@@ -25,6 +25,8 @@ def destination(path: str, *, asked: bool = True) -> str:
     place, plain = rank(), not os.path.exists(path) or os.path.isfile(path)
     part = click.get_current_context().obj
     together = isinstance(part, Part) and part.command in MERGED  # then one file is written, for all
+    if isinstance(part, Given) and plain:
+        path = part.file(path)
     if place is not None and plain and not together:  # a pipe or a device is everybody's
         own = place.file(path)
         if asked:

@@ -151,7 +151,7 @@ class Source:
         given = _object()
         if isinstance(given, Given):
             return given.checked(self.target, options["only"], options["ignore"])
-        from gradviz.checking import check_target
+        from gradviz.checking import STEPS, check_target
 
         if self.target.kind == "graph":
             raise TargetError(
@@ -159,7 +159,7 @@ class Source:
             )
         if isinstance(given, Part) and not self.keep_going and not self.target.name:
             first = max(self.at) if isinstance(self.at, Sequence) else self.at or 1
-            given.stops_after(first + options["steps"] - 1)
+            given.stops_after(first + (options["steps"] or STEPS) - 1)
         captured = check_target(
             self.target,
             self.arguments,

@@ -5,7 +5,6 @@ Files only, no collective: what was written stays readable when a rank hangs or 
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import json
 import os
@@ -60,7 +59,7 @@ def meeting(environment: Mapping[str, str] = os.environ) -> Meeting | None:
     first = own.number - int(local)
     if first < 0:
         return None
-    name = f"gradviz-{getpass.getuser()}-{_launch(environment)}"
+    name = f"gradviz-{os.getuid() if hasattr(os, 'getuid') else 'ranks'}-{_launch(environment)}"
     ranks = tuple(range(first, first + int(count)))
     return Meeting(os.path.join(tempfile.gettempdir(), name), own, int(local), ranks)
 

@@ -15,7 +15,8 @@ from gradviz.graph import Edge, Graph, Leaf, Node, Process, Scope
 from gradviz.ranks.marking import marks
 from gradviz.ranks.rank_diff import RankDiff, Varying
 from gradviz.ranks.view import Ends, View, in_words
-from gradviz.ranks.words import named
+from gradviz.ranks.words import grouped, named
+from gradviz.wording import bytes_text
 
 
 class Merging:
@@ -180,13 +181,14 @@ class Merging:
         )
         varying = tuple(self._varying(node, ways, ranks) for node, ways in sorted(self._other.items()))
         having = [ranks(bits) for bits in self._having]
-        graph = self._graph(edges, ranks(everyone))
+        groups = self._groups(everyone)
+        graph = self._graph(edges, ranks(everyone), summary(groups, self._saved))
         graph = replace(graph, marks=marks(graph, having, varying, some, ranks(everyone)))
         return RankDiff(
             graph,
             ranks(everyone),
             having,
-            self._groups(everyone),
+            groups,
             varying,
             some,
             dict(sorted(self._saved.items())),
@@ -231,7 +233,7 @@ class Merging:
         edges = [Edge(ends[0], ends[1], ends[2], place) for ends, place in places.items()]
         return tuple(sorted(edges, key=lambda edge: (edge.consumer, edge.position))), places
 
-    def _graph(self, edges: tuple[Edge, ...], ranks: tuple[int, ...]) -> Graph:
+    def _graph(self, edges: tuple[Edge, ...], ranks: tuple[int, ...], notes: tuple[str, ...]) -> Graph:
         """One graph of all nodes. What is not the first rank's has no saved tensors: its storages are of another graph."""
         first = self._first
         assert first is not None
@@ -244,7 +246,27 @@ class Merging:
             title=_title(first, ranks),
             backward=(),
             process=None,
+            notes=(*notes, *first.notes),
         )
+
+
+def summary(groups: Sequence[tuple[int, ...]], saved: Mapping[int, int]) -> tuple[str, ...]:
+    """Who is like whom, and what each holds for backward: lines for under a picture.
+
+    >>> summary([(0, 1), (2,)], {0: 8, 1: 8, 2: 16})
+    ('ranks 0-1 alike, 2 differs', 'held for backward: ranks 0-1: 8 B; rank 2: 16 B')
+    """
+    if len(saved) < 2:
+        return ()
+    by_size: dict[int, list[int]] = {}
+    for rank, size in sorted(saved.items()):
+        by_size.setdefault(size, []).append(rank)
+    said = [f"{named(ranks)}: {bytes_text(size)}" for size, ranks in by_size.items()]
+    more = f"; {len(said) - _SIZES} other sizes" if len(said) > _SIZES else ""
+    return f"ranks {grouped(groups)}", f"held for backward: {'; '.join(said[:_SIZES])}{more}"
+
+
+_SIZES = 8  # that a line tells
 
 
 def _pairs(before: list[Hashable], after: list[Hashable]) -> list[tuple[int, int]]:

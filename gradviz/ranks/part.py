@@ -5,6 +5,7 @@ Knows no process and no waiting: see `taking_part`.
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -101,6 +102,14 @@ class Given:
 
     diff: RankDiff | None
     outcomes: tuple[Outcome, ...] = ()
+
+    def file(self, path: str) -> str:
+        """The name that a file gets. That of one machine among several has its ranks: machines may share a disk."""
+        if self.outcomes and self.outcomes[0].world > len(self.outcomes):
+            stem, suffix = os.path.splitext(path)
+            ranks = [one.rank for one in self.outcomes]
+            return f"{stem}.ranks{min(ranks)}-{max(ranks)}{suffix}"
+        return path
 
     def captured(self, target: Target) -> Captured[Graph]:
         """The merged graph."""

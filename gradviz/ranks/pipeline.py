@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from math import prod
 
 from gradviz.graph import Base, Edge, Graph, Leaf, Mark, Node, Root, SavedTensor, Scope, Storage
+from gradviz.ranks.merging import summary
 from gradviz.ranks.rank_diff import RankDiff, Varying
 from gradviz.ranks.words import named
 from gradviz.wording import bytes_text, plural
@@ -42,9 +43,12 @@ class _Joining:
         self._sent: tuple[Root, ...] = ()  # what the stage before gives on
         self._sequence = 0
         self._joined = 0
+        self._notes: dict[str, None] = {}
 
     def add(self, number: int, part: RankDiff) -> None:
         """One stage more."""
+        own = summary(part.groups, part.bytes_by_rank)
+        self._notes |= dict.fromkeys(one for one in part.graph.notes if one not in own)
         graph, first, scope, storage = part.graph, len(self.nodes), len(self.scopes), len(self.storages)
         self.scopes.append(Scope(f"stage{number}", named(part.ranks), 1, None))
         self.scopes += [
@@ -100,6 +104,7 @@ class _Joining:
     def result(self, parts: list[RankDiff]) -> RankDiff:
         """All stages, joined."""
         ranks = tuple(sorted(rank for part in parts for rank in part.ranks))
+        saved = {rank: part.bytes_by_rank[rank] for part in parts for rank in part.ranks}
         first = parts[0].graph
         where = re.sub(r", ranks? [\d, -]+( of \d+)?.*", "", first.title)
         note = f"{plural(len(parts), 'pipeline stage')} joined at {plural(self._joined, 'tensor')} that one sends to the next"
@@ -113,7 +118,7 @@ class _Joining:
             title=f"{where}, {named(ranks)}: {plural(len(parts), 'pipeline stage')}",
             torch=first.torch,
             attribution=first.attribution,
-            notes=(note, *dict.fromkeys(one for part in parts for one in part.graph.notes)),
+            notes=(note, *summary((), saved)[1:], *self._notes),
             marks=tuple(mark._replace(number=i) for i, mark in enumerate(self.marks, 1)),
         )
         return RankDiff(
@@ -123,7 +128,7 @@ class _Joining:
             tuple(sorted(group for part in parts for group in part.groups)),
             tuple(self.varying),
             tuple(self.some_edges),
-            {rank: part.bytes_by_rank[rank] for part in parts for rank in part.ranks},
+            saved,
             {rank: one for part in parts for rank, one in part.processes.items()},
             max(part.world for part in parts),
             tuple(part.ranks for part in parts),

@@ -47,7 +47,8 @@ def _wrappers(models: Sequence[torch.nn.Module]) -> Iterator[str]:
         for module in model.modules():
             if isinstance(module, torch.nn.parallel.DistributedDataParallel):
                 options = [name for name in ("find_unused_parameters", "static_graph") if getattr(module, name, False)]
-                yield f"DistributedDataParallel({', '.join(f'{name}=True' for name in options)})"
+                said = ", ".join(f"{name}=True" for name in options)
+                yield f"DistributedDataParallel({said})" if said else "DistributedDataParallel"
             elif any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
                 yield "FSDP2"
 

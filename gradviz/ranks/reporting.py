@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,9 +13,19 @@ from gradviz.ranks.outcome import Outcome
 from gradviz.ranks.part import MERGED, Given
 from gradviz.ranks.words import grouped, named
 
+_NOBODY_READS = 141  # as a shell reports a process whose reader went away
+
 
 def report(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
     """Write the report to standard output, and what is missing to standard error. Returns the command's exit code."""
+    try:
+        return _report(outcomes, arguments)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would write again while it ends
+        return _NOBODY_READS
+
+
+def _report(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
     command = next((word for word in arguments if not word.startswith("-")), "")
     wanted = MERGED.get(command)
     usage = all(one.end.get("problem") and not one.failed for one in outcomes)

@@ -41,6 +41,8 @@ def grouped(groups: Iterable[tuple[int, ...]]) -> str:
     ('0-1 alike', '0 and 1 differ')
     """
     ordered = sorted(groups, key=lambda group: (-len(group), group))
+    if not ordered:
+        return "none"
     if len(ordered) == 1:
         return f"{spans(ordered[0])} alike" if len(ordered[0]) > 1 else spans(ordered[0])
     if all(len(group) == 1 for group in ordered):

@@ -229,7 +229,7 @@ class _Drafter:
         scope = self.frames.around(users) if leaf.kind == "parameter" else None
         step = self._norm_step(leaf.node)
         node = self.graph.nodes[leaf.node]
-        placed = filter(None, [labels.placed_text(node)])
+        placed = filter(None, [labels.placed_text(node), labels.moved_text(node)])
         lines = (*box_text.leaf_lines(leaf, uses, self._path(scope)), *placed, *self._told(node))
         lines = self._with_arrival(lines, leaf.node)
         kind: BoxKind = HEAT[step - 1] if step else self._unlike(leaf.node) or "leaf"

@@ -98,6 +98,18 @@ def test_the_rank_that_went_first_is_named_and_who_waited_where() -> None:
     assert "rank 0 was in all_reduce at train.py:14; rank 2 waits in all_reduce at train.py:14" in found.why
 
 
+def test_who_lost_a_connection_was_not_the_first() -> None:
+    calls = {0: (call("all_reduce", 14),), 1: (call("all_reduce", 14, ended=False),)}
+    ends = {0: RankEnd(failed="RuntimeError: Connection reset by peer", order=0), 1: RankEnd("died", order=1)}
+    (found,) = run([Evidence(Graph(), ranks=Together(None, calls, ends))], only=["missing-rank"])
+    assert found.summary.startswith("rank 1 died without a word in all_reduce")
+
+
+def test_what_all_ranks_raise_makes_none_of_them_missing() -> None:
+    ends = {rank: RankEnd(failed="RuntimeError: the same", order=rank) for rank in range(2)}
+    assert not run([Evidence(Graph(), ranks=Together(None, {}, ends))], only=["missing-rank"]).found
+
+
 # -- ranks-differ, unused-on-some-ranks --------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from gradviz.wording import clip, one_line, plural, tensor_line
 
 if TYPE_CHECKING:
     from gradviz.ranks.rank_diff import RankDiff
-    from gradviz.ranks.together import Together
+    from gradviz.ranks.together import RankEnd, Together
 
 Ranks = tuple[int, ...]
 
@@ -332,7 +333,7 @@ def missing_rank(evidence: Evidence) -> Iterator[Found]:
     same = {end.failed for end in gone.values()}
     if not gone or (len(gone) == len(together.ends) > 1 and len(same) == 1 and same != {""}):
         return  # a fault that all ranks have makes none of them missing
-    first = min(gone, key=lambda rank: (gone[rank].state != "absent", gone[rank].order, rank))
+    first = min(gone, key=lambda rank: (gone[rank].state != "absent", _lost(gone[rank]), gone[rank].order, rank))
     end, last = gone[first], _last(together, first)
     what = (
         f"raised {clip(end.failed, 120)}"
@@ -367,6 +368,14 @@ def missing_rank(evidence: Evidence) -> Iterator[Found]:
         "killed without a word mostly ran out of memory.",
         source=source,
     )
+
+
+_CONNECTION = re.compile(r"Connection (reset|closed)|Read error|remote worker|connection was|NCCL|Broken pipe")
+
+
+def _lost(end: RankEnd) -> bool:
+    """Whether a rank failed because it lost another one."""
+    return _CONNECTION.search(end.failed) is not None
 
 
 def _last(together: Together, rank: int) -> Call | None:

@@ -1,0 +1,70 @@
+"""`gradviz merge`: files of ranks, of one machine or of several, as a report, as JSON and as a picture."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from gradviz.graph import Call, Graph, Process, RankMemory, SourceLine, TensorInfo
+from gradviz.ranks.files import merge_files
+from gradviz.ranks.staged import merge
+from tests.cli.conftest import Gradviz
+from tests.ranks.test_merging import chain
+
+
+def saved(folder: Path, *graphs: Graph) -> list[str]:
+    return [graph.save(str(folder / f"net.rank{rank}.json")) for rank, graph in enumerate(graphs)]
+
+
+def of_rank(ops: str, rank: int, *, host: str = "", op: str = "all_reduce", world: int = 8) -> Graph:
+    """A graph that a rank wrote, with its memory and one call of torch.distributed."""
+    call = Call(op, SourceLine("/code/train.py", 30 + rank), TensorInfo((3,), "float32", "cpu"))
+    memory = RankMemory(24 * len(ops), 1000 * (rank + 1), 10, 20)
+    return replace(chain(ops, rank=rank), process=Process(rank, world, host, memory, (call,)))
+
+
+def test_equal_ranks(gradviz: Gradviz, tmp_path: Path) -> None:
+    result = gradviz("merge", *saved(tmp_path, of_rank("ABC", 0, world=2), of_rank("ABC", 1, world=2)))
+    assert "ranks 0-1 alike; 4 nodes shared" in result.stdout
+    rows = [line.split() for line in result.stdout.splitlines() if line[:1].isdigit()]
+    assert [row[:1] for row in rows] == [["0"], ["1"]]
+    assert [row[3:5] for row in rows] == [["1000", "B"], ["2.0", "KiB"]]
+    assert len(rows[0][-1]) < len(rows[1][-1])  # the bars
+
+
+def test_ranks_that_differ_of_several_machines(gradviz: Gradviz, tmp_path: Path) -> None:
+    graphs = of_rank("ABC", 0, host="one"), of_rank("ABC", 1, host="one"), of_rank("AXC", 2, host="two", op="barrier")
+    files = saved(tmp_path, *graphs)
+    said = gradviz("merge", *files, "-o", "net.svg", code=1).stdout
+    assert "ranks 0-1 alike, 2 differs" in said
+    assert "no graph of ranks 3-7" in said
+    assert "machine" in said and "two" in said
+    assert "rank 2 takes another branch than ranks 0-1  [ranks-differ]" in said
+    assert "collective 1 is not the same on all ranks" in said and "rank 2: " in said
+    assert "only some ranks have it" in (tmp_path / "net.svg").read_text()
+    data = json.loads(gradviz("merge", *files, "--json", code=1).stdout)
+    assert (data["groups"], data["missing"]) == ([[0, 1], [2]], [3, 4, 5, 6, 7])
+    assert [(one["op"], one["ranks"]) for one in data["only"]] == [("BBackward0", [0, 1]), ("XBackward0", [2])]
+    assert data["bytes_by_rank"] == {"0": 72, "1": 72, "2": 72}
+
+
+def test_a_file_that_is_broken_is_named(gradviz: Gradviz, tmp_path: Path) -> None:
+    files = saved(tmp_path, chain("AB"), chain("AXB"))
+    text = Path(files[1]).read_text()
+    for broken in (text[: len(text) // 2], text.replace('"op"', '"oops"', 1), "{}"):
+        Path(files[1]).write_text(broken)
+        result = gradviz("merge", *files, code=2)
+        assert "net.rank1.json" in result.stderr and "Traceback" not in result.stderr
+    assert "net.rank9.json" in gradviz("merge", str(tmp_path / "net.rank9.json"), code=2).stderr
+
+
+def test_files_are_merged_as_graphs_are(tmp_path: Path) -> None:
+    """Files that are equal are not parsed, others are read in part: what comes out is the same."""
+    words = ["ABCDE", "ABCDE", "AXCDE", "ABDE", "ABCDE", "AXCDE"]
+    graphs = [
+        chain(word, rank=rank, device=f"cuda:{rank}", bytes=48 if rank == 4 else 24) for rank, word in enumerate(words)
+    ]
+    one, other = merge(graphs), merge_files(saved(tmp_path, *graphs))
+    assert one == other
+    assert one.groups == ((0, 1), (2, 5), (3,), (4,))
