@@ -34,7 +34,7 @@ class NodeChange(NamedTuple):
     changes: tuple[Change, ...]
 
 
-@displayed("diff_text.diff_table")
+@displayed("gradviz.render.diff_text.diff_table")
 class GraphDiff(NamedTuple):
     """The difference of two graphs. Ids of `removed` and `removed_edges` are those of `before`, of `added` and `added_edges`
     those of `after`. `matched` maps ids of `before` to ids of `after`. All are in the order of the forward pass.

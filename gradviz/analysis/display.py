@@ -10,15 +10,14 @@ T = TypeVar("T", bound=type)
 
 
 def displayed(table: str) -> Callable[[T], T]:
-    """A class decorator. `table` is what makes the rich table of a result: in `gradviz.render`, or with its whole name.
+    """A class decorator. `table` is the whole name of what makes the rich table of a result.
 
-    >>> @displayed("saved_table.saved_table")
+    >>> @displayed("gradviz.render.saved_table.saved_table")
     ... class Found: ...
     >>> {"__str__", "__rich__", "_repr_html_"} <= set(vars(Found))
     True
     """
     module, _, name = table.rpartition(".")
-    module = module if module.startswith("gradviz.") else f"gradviz.render.{module}"
 
     def made(self: Any) -> Any:
         return getattr(import_module(module), name)(self)

@@ -95,7 +95,7 @@ class Totals(NamedTuple):
     empty_storage: int  # tensors with elements in a storage of 0 bytes
 
 
-@displayed("saved_table.saved_table")
+@displayed("gradviz.render.saved_table.saved_table")
 @dataclass(frozen=True)
 class Saved:
     """What a graph saved for backward, in rows from the largest down."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from gradviz.capture.line_log import LineLog
 from gradviz.capture.lines import Place
 from gradviz.capture.steps import Steps
+from gradviz.capture.tensors import elements
 
 _CALL_NOTES = 1_000_000  # begins and ends of calls that a tape keeps, some 70 MB
 _MOST_HELD = 1000  # entries of a list or dict that is searched for modules which torch does not know
@@ -102,14 +102,6 @@ def _held_as(module: torch.nn.Module | None, caller: torch.nn.Module | None) -> 
 def joined(outer: str, inner: str) -> str:
     """A module path below another; either may be empty."""
     return f"{outer}.{inner}" if outer and inner else outer or inner
-
-
-def elements(parameters: Iterable[torch.Tensor]) -> int | None:
-    """How many numbers these parameters hold; None when one of them has no shape yet."""
-    try:
-        return sum(parameter.numel() for parameter in parameters)
-    except (RuntimeError, ValueError):  # a lazy parameter
-        return None
 
 
 class Call:

@@ -15,12 +15,11 @@ from weakref import WeakKeyDictionary
 import torch
 
 from gradviz.capture import private
-from gradviz.capture.calls import elements
 from gradviz.capture.naming import outermost_modules
 from gradviz.capture.objects import is_compiled, joined, parameters, submodules
 from gradviz.capture.packages import package_of, with_text
 from gradviz.capture.private import Node
-from gradviz.capture.tensors import tensor_info
+from gradviz.capture.tensors import elements, tensor_info
 from gradviz.capture.variables import Namespace
 from gradviz.compiled.region import Input, ModuleCall, Operation, Place, Region, Use
 from gradviz.compiled.scoping import Known

@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 
 from gradviz.capture.attribution import Found, Places
-from gradviz.capture.calls import elements
 from gradviz.capture.objects import children, is_compiled, members, parameters, unwrapped
+from gradviz.capture.tensors import elements
 from gradviz.registered import Ownership, Registered
 
 _HOLDERS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)

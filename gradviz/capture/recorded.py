@@ -13,12 +13,12 @@ from typing import Literal, NamedTuple
 import torch
 
 from gradviz.capture.attribution import Found, Places
-from gradviz.capture.calls import Call, SeenModule, Tape, Tree, elements, joined
+from gradviz.capture.calls import Call, SeenModule, Tape, Tree, joined
 from gradviz.capture.naming import distinct
 from gradviz.capture.objects import parameters
 from gradviz.capture.packages import with_text
 from gradviz.capture.private import LAST
-from gradviz.capture.tensors import device_name, dtype_name, shape_of
+from gradviz.capture.tensors import device_name, dtype_name, elements, shape_of
 from gradviz.graph import Scope, SourceLine, TensorInfo
 
 

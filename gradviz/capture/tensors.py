@@ -6,6 +6,7 @@ Never reads `data_ptr()`, which would materialise a copy-on-write tensor.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
@@ -160,3 +161,11 @@ def why_no_graph(tensor: torch.Tensor) -> str:
         "does not require grad: it was computed under torch.no_grad(), or detached (.detach(), .data, .item(), .numpy()), "
         "or none of its inputs requires grad"
     )
+
+
+def elements(parameters: Iterable[torch.Tensor]) -> int | None:
+    """How many numbers these parameters hold; None when one of them has no shape yet."""
+    try:
+        return sum(parameter.numel() for parameter in parameters)
+    except (RuntimeError, ValueError):  # a lazy parameter
+        return None

@@ -41,7 +41,7 @@ class LeafFlow(NamedTuple):
     nonfinite: int
 
 
-@displayed("flow_table.flow_table")
+@displayed("gradviz.render.flow_table.flow_table")
 class GradientFlow(NamedTuple):
     """Gradients of a whole graph.
 

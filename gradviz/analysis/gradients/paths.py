@@ -55,7 +55,7 @@ class GradientPath(NamedTuple):
     contribution: torch.Tensor
 
 
-@displayed("paths_table.paths_table")
+@displayed("gradviz.render.paths_table.paths_table")
 class Paths(NamedTuple):
     """All paths from an output to the target.
 

@@ -57,7 +57,7 @@ class Finding:
         return data
 
 
-@displayed("findings.FindingsTable")
+@displayed("gradviz.render.findings.FindingsTable")
 @dataclass(frozen=True)
 class Findings(Sequence[Finding]):
     """The findings of one run, the worst first, and what was checked. A sequence of `Finding`; `print` shows a report."""
