@@ -19,8 +19,21 @@ import numpy as np
 
 from gradviz.layout.layered import place
 from gradviz.layout.model import Drawing, Floats, Placement
-from tests.layout.geometry import boxes_cut, count_crossings, edge_length, overlapping_pairs, rectangles
-from tests.layout.networks import densenet, gpt, lstm, mixture_of_experts, resnet, unet
+from tests.layout.geometry import (
+    boxes_cut,
+    count_crossings,
+    edge_length,
+    overlapping_pairs,
+    rectangles,
+)
+from tests.layout.networks import (
+    densenet,
+    gpt,
+    lstm,
+    mixture_of_experts,
+    resnet,
+    unet,
+)
 
 POINTS_PER_INCH = 72.0
 SAMPLES = 8  # points along one piece of a spline

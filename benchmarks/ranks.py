@@ -19,7 +19,19 @@ import tempfile
 import time
 from pathlib import Path
 
-from gradviz.graph import Edge, Graph, Leaf, Node, Process, Root, SavedTensor, Scope, SourceLine, Storage, TensorInfo
+from gradviz.graph import (
+    Edge,
+    Graph,
+    Leaf,
+    Node,
+    Process,
+    Root,
+    SavedTensor,
+    Scope,
+    SourceLine,
+    Storage,
+    TensorInfo,
+)
 
 OPS = ("MulBackward0", "AddmmBackward0", "TBackward0", "GeluBackward0", "NativeLayerNormBackward0")
 KINDS = ("alike", "differ")

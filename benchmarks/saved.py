@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 import gradviz
-from gradviz.analysis.checkpoint import checkpoint_advice
-from tests.analysis.test_checkpoint import GPT
+from gradviz.memory.checkpoint import checkpoint_advice
+from tests.memory.test_checkpoint import GPT
 
 
 def main() -> int:

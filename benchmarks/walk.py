@@ -24,9 +24,9 @@ from typing import Any
 
 import torch
 
-from gradviz.capture.walker import capture
-from gradviz.render.options import Options
-from gradviz.render.output import render
+from gradviz.draw.options import Options
+from gradviz.draw.output import render
+from gradviz.walker.walk import capture
 
 ROUNDS = 3
 MILLION = 1_000_000
@@ -164,7 +164,7 @@ def against_torchviz() -> None:
 _MILLION = """
 import gc, os, sys, time
 from benchmarks.walk import bare, chain, questions
-from gradviz.capture.walker import capture
+from gradviz.walker.walk import capture
 runs = {"bare": bare, "bare, collector off": bare, "questions": questions, "walk": capture}
 runs["saved=False"] = lambda y: capture(y, saved=False)
 capture(chain(100))
@@ -218,7 +218,7 @@ def million() -> None:
 _MEMORY = """
 import gc, resource, sys
 from benchmarks.walk import chain, scaled_chain
-from gradviz.capture.walker import capture
+from gradviz.walker.walk import capture
 make = {"chain": chain, "scaled": scaled_chain}[sys.argv[1]]
 capture(make(100))
 y = make(int(sys.argv[2]))

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from click.testing import CliRunner
 
-from gradviz.analysis.health.pages import SECTIONS, page
-from gradviz.analysis.health.registry import Check, checks
+from gradviz.checks.pages import SECTIONS, page
+from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
 
 PAGE = Path(__file__).parent / "checks.md"

@@ -24,13 +24,13 @@ import gradviz
 MODULES = (
     "gradviz",
     "gradviz.graph",  # what graphs are made of
-    "gradviz.analysis.health.finding",  # and what the functions return
-    "gradviz.analysis.memory",
-    "gradviz.analysis.gradients.flow",
-    "gradviz.analysis.gradients.paths",
-    "gradviz.analysis.diff",
-    "gradviz.capture.recorder",
-    "gradviz.render.options",
+    "gradviz.checks.finding",  # and what the functions return
+    "gradviz.memory.saved",
+    "gradviz.gradients.flow",
+    "gradviz.gradients.paths",
+    "gradviz.comparison.diff",
+    "gradviz.recording.record",
+    "gradviz.draw.options",
     "gradviz.errors",
 )
 

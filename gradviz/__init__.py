@@ -14,34 +14,34 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradviz.analysis.diff import diff as diff
-    from gradviz.analysis.memory import saved as saved
     from gradviz.api import flow as flow
     from gradviz.api import paths as paths
     from gradviz.api import walk as walk
-    from gradviz.capture.recorder import Recording as Recording
-    from gradviz.capture.recorder import record as record
-    from gradviz.checking import check as check
+    from gradviz.checks.check import check as check
+    from gradviz.comparison.diff import diff as diff
     from gradviz.errors import GradvizError as GradvizError
     from gradviz.graph import Graph as Graph
-    from gradviz.graph_json import load as load
-    from gradviz.graph_networkx import to_networkx as to_networkx
+    from gradviz.graph.files import load as load
+    from gradviz.graph.networkx import to_networkx as to_networkx
+    from gradviz.memory.saved import saved as saved
     from gradviz.page.show import show as show
     from gradviz.ranks.staged import merge as merge
+    from gradviz.recording.record import Recording as Recording
+    from gradviz.recording.record import record as record
     from gradviz.torchviz import make_dot as make_dot
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "check": "gradviz.checking",
+    "check": "gradviz.checks.check",
     "walk": "gradviz.api",
-    "record": "gradviz.capture.recorder",
-    "Recording": "gradviz.capture.recorder",
-    "load": "gradviz.graph_json",
-    "to_networkx": "gradviz.graph_networkx",
-    "saved": "gradviz.analysis.memory",
+    "record": "gradviz.recording.record",
+    "Recording": "gradviz.recording.record",
+    "load": "gradviz.graph.files",
+    "to_networkx": "gradviz.graph.networkx",
+    "saved": "gradviz.memory.saved",
     "flow": "gradviz.api",
-    "diff": "gradviz.analysis.diff",
+    "diff": "gradviz.comparison.diff",
     "merge": "gradviz.ranks.staged",
     "paths": "gradviz.api",
     "show": "gradviz.page.show",

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gradviz.analysis.inference.scopes import infer_scopes
-from gradviz.capture.frames import callers_variables
-from gradviz.capture.naming import outermost_modules
-from gradviz.capture.owned import Owned
-from gradviz.capture.walker import capture
 from gradviz.graph import Graph
+from gradviz.inference.scopes import infer_scopes
+from gradviz.recording.ownership import Owned
+from gradviz.source.frames import callers_variables
+from gradviz.walker.names import outermost_modules
+from gradviz.walker.walk import capture
 
 if TYPE_CHECKING:
-    from gradviz.analysis.gradients.flow import GradientFlow
-    from gradviz.analysis.gradients.paths import Paths
-    from gradviz.capture.recorder import Recording
+    from gradviz.gradients.flow import GradientFlow
+    from gradviz.gradients.paths import Paths
+    from gradviz.recording.record import Recording
 
 
 def walk(
@@ -31,7 +31,7 @@ def walk(
     """The autograd graph behind `outputs`, as a detached `Graph`.
 
     Operations are grouped by the module call that they seem to belong to, judged by who owns their parameters and by the order
-    in which they ran (`gradviz.analysis.inference`). Which module was called, and from which line, only `gradviz.record` knows.
+    in which they ran (`gradviz.inference`). Which module was called, and from which line, only `gradviz.record` knows.
 
     Args:
         outputs: a tensor, or any nesting of dict, list, tuple, namedtuple, dataclass or model output. A `grad_fn` or a
@@ -95,7 +95,7 @@ def flow(
 
     Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
     """
-    from gradviz.analysis.gradients.flow import measure
+    from gradviz.gradients.flow import measure
 
     variables = callers_variables(sys._getframe(1))
     attribution = recording.attribution(model, variables) if recording is not None else None
@@ -143,7 +143,7 @@ def paths(
 
     Source: https://docs.pytorch.org/tutorials/beginner/understanding_leaf_vs_nonleaf_tutorial.html
     """
-    from gradviz.analysis.gradients.paths import find_paths
+    from gradviz.gradients.paths import find_paths
 
     variables = callers_variables(sys._getframe(1))
     return find_paths(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import warnings
 
+from gradviz.draw.options import Options
+from gradviz.draw.output import folded
+from gradviz.draw.picture import picture
+from gradviz.draw.svg import write
 from gradviz.graph import Graph
-from gradviz.render.first_page import folded
-from gradviz.render.options import Options
-from gradviz.render.picture import picture
-from gradviz.render.svg import write
 
 MAX_NODES = 3_000  # a larger picture makes the notebook file and the browser slow
 

@@ -12,10 +12,10 @@ from typing import NoReturn
 
 import torch
 
-from gradviz.capture.outputs import flatten
-from gradviz.capture.tensors import base_of
-from gradviz.capture.walker import capture
-from gradviz.render.torchviz import Digraph, torchviz_digraph
+from gradviz.draw.torchviz import Digraph, torchviz_digraph
+from gradviz.walker.outputs import flatten
+from gradviz.walker.tensors import base_of
+from gradviz.walker.walk import capture
 
 
 def make_dot(

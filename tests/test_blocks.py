@@ -24,8 +24,13 @@ from click.testing import CliRunner
 
 import gradviz
 from gradviz.cli.main import cli
-from gradviz.graph_json import loads
-from tests.blocks import PAGES, ROOT, Block, blocks
+from gradviz.graph.files import loads
+from tests.blocks import (
+    PAGES,
+    ROOT,
+    Block,
+    blocks,
+)
 
 BLOCKS = {path.relative_to(ROOT).as_posix(): blocks(path.read_text(encoding="utf-8")) for path in PAGES}
 STAND_IN = Path(__file__).parent / "stand_in.py"

@@ -15,13 +15,24 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.analysis.fold import LIMIT, fold
-from gradviz.graph import Edge, Graph, Node, Root, Scope
-from gradviz.graph_json import load
-from gradviz.render.options import Options
-from gradviz.render.output import render
-from gradviz.render.picture import picture
-from tests.builders import accumulate, chain, leaf, tensor
+from gradviz.draw.options import Options
+from gradviz.draw.output import render
+from gradviz.draw.picture import picture
+from gradviz.fold.fold import LIMIT, fold
+from gradviz.graph import (
+    Edge,
+    Graph,
+    Node,
+    Root,
+    Scope,
+)
+from gradviz.graph.files import load
+from tests.builders import (
+    accumulate,
+    chain,
+    leaf,
+    tensor,
+)
 
 pytestmark = pytest.mark.slow
 

@@ -20,20 +20,36 @@ MODULES = {
 }
 
 # A package may import from those on lower levels and from itself.
-_LEVELS = {"capture": 1, "analysis": 1, "compiled": 1, "layout": 1, "render": 2, "page": 3, "cli": 3, "ranks": 3}
-_BELOW = {
-    f"gradviz.ranks.{name}": 0 for name in ("here", "words", "together")
-}  # what others ask before there is anything to show
-_TOP = {"api": 3, "checking": 3, "torchviz": 3, "notebook": 3, "__main__": 3}
-_READS_LIVE_OBJECTS = (
-    "gradviz.capture",
-    "gradviz.analysis.gradients",
-    "gradviz.api",
-    "gradviz.checking",
-    "gradviz.torchviz",
-    "gradviz.ranks.reading",
-    "gradviz.ranks.memory",
-    "gradviz.ranks.sharded",
+_LEVELS = {
+    **dict.fromkeys(("errors", "wording", "stages"), 0),
+    **dict.fromkeys(("graph", "layout", "report"), 1),
+    "packages": 2,
+    **dict.fromkeys(("variables", "fold", "inference", "memory", "comparison", "compiled"), 3),
+    "walker": 4,
+    "source": 5,
+    "recording": 6,
+    **dict.fromkeys(("tensors", "gradients"), 7),
+    "run": 8,
+    "checks": 9,
+    "draw": 10,
+    **dict.fromkeys(("api", "torchviz", "notebook", "page"), 12),
+    **dict.fromkeys(("cli", "ranks"), 13),
+    "__main__": 14,
+}
+# Some modules of a package lie elsewhere: how a result looks is above drawing, plain facts for the checks are below all readers.
+_ELSEWHERE = {
+    **dict.fromkeys(("memory.table", "gradients.table", "gradients.path_table", "tensors.table"), 11),
+    **dict.fromkeys(("comparison.picture", "comparison.text", "checks.text", "checks.page", "checks.sarif"), 11),
+    **dict.fromkeys(("checks.context", "ranks.together"), 2),
+    **dict.fromkeys(("ranks.here", "ranks.words"), 1),
+    "ranks.reading": 8.5,
+}
+_READS_LIVE_OBJECTS = tuple(
+    f"gradviz.{name}"
+    for name in (
+        *("walker", "variables", "source", "recording", "run", "tensors", "gradients", "checks", "api", "torchviz"),
+        *("ranks.reading", "ranks.memory"),
+    )
 )
 
 
@@ -48,7 +64,7 @@ def part(module: str) -> str:
 
 
 def level(module: str) -> int:
-    return _BELOW.get(module, {**_LEVELS, **_TOP}.get(part(module), 0))
+    return _ELSEWHERE.get(module.removeprefix("gradviz."), _LEVELS.get(part(module), 0))
 
 
 def imports(path: Path) -> Iterator[Import]:
@@ -74,15 +90,10 @@ def allowed(importer: str, imported: Import) -> bool:
         return True
     if level(imported.module) < level(importer):
         return True
-    if level(imported.module) == level(importer):
-        beside = {
-            ("analysis", "capture"): importer.startswith("gradviz.analysis.gradients"),
-            ("capture", "compiled"): True,
-            ("compiled", "analysis"): imported.module == "gradviz.analysis.sizes",
-        }
-        return level(importer) in (0, 3) or beside.get((above, below), False)
-    # A record that prints, draws or folds itself opens a door upwards, and only when it is asked to.
-    return not imported.eager and (importer == "gradviz.graph" or (above, below) == ("analysis", "render"))
+    if {above, below} == {"cli", "ranks"}:
+        return True
+    # A graph that prints, draws or folds itself opens a door upwards, and only when it is asked to.
+    return not imported.eager and importer == "gradviz.graph.model"
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -94,12 +105,13 @@ def test_imports_go_one_way(module: str) -> None:
 @pytest.mark.parametrize(
     ("importer", "imported"),
     [
-        ("gradviz.capture.walker", Import("gradviz.render.svg", False)),
-        ("gradviz.render.svg", Import("gradviz.cli.main", False)),
-        ("gradviz.analysis.fold", Import("gradviz.capture.walker", True)),
-        ("gradviz.analysis.fold", Import("gradviz.render.labels", True)),
-        ("gradviz.graph", Import("gradviz.render.summary", True)),
-        ("gradviz.layout.dot", Import("gradviz.analysis.fold", True)),
+        ("gradviz.walker.walk", Import("gradviz.draw.svg", False)),
+        ("gradviz.draw.svg", Import("gradviz.cli.main", False)),
+        ("gradviz.fold.fold", Import("gradviz.walker.walk", True)),
+        ("gradviz.fold.fold", Import("gradviz.draw.labels", True)),
+        ("gradviz.graph.model", Import("gradviz.draw.summary", True)),
+        ("gradviz.layout.dot", Import("gradviz.fold.fold", True)),
+        ("gradviz.comparison.diff", Import("gradviz.memory.table", False)),
     ],
 )
 def test_the_wrong_way_is_refused(importer: str, imported: Import) -> None:
@@ -143,7 +155,7 @@ def test_after_torch_a_walk_adds_only_gradviz() -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["import gradviz.graph, gradviz.graph_json, gradviz.render.output", "import gradviz.cli.main"]
+    "code", ["import gradviz.graph, gradviz.graph.files, gradviz.draw.output", "import gradviz.cli.main"]
 )
 def test_a_saved_graph_needs_no_torch(code: str) -> None:
     assert "torch" not in _loaded_by(code)

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.backward import run_custom_option
-from gradviz.cli.destination import destination
 from gradviz.cli.progress import progress
-from gradviz.cli.report import write_table
-from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.cli.streams import destination, result_stream
+from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
 from gradviz.errors import text_of
 from gradviz.ranks.here import rank
+from gradviz.report.plain import write_table
 
 if TYPE_CHECKING:
-    from gradviz.analysis.health.finding import Findings
+    from gradviz.checks.finding import Findings
 
 FOUND = 1
 """Exit code when findings reach --fail-on."""
@@ -26,8 +24,8 @@ FOUND = 1
 
 def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from gradviz.analysis.health.registry import checks
-        from gradviz.render.findings import catalogue
+        from gradviz.checks.registry import checks
+        from gradviz.checks.text import catalogue
 
         click.echo("\n".join(catalogue(checks())))
         ctx.exit()
@@ -35,9 +33,9 @@ def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
 
 def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> None:
     if id is not None and not ctx.resilient_parsing:
-        from gradviz.analysis.health.pages import page
-        from gradviz.analysis.health.registry import chosen
-        from gradviz.render.check_page import page_lines
+        from gradviz.checks.page import page_lines
+        from gradviz.checks.pages import page
+        from gradviz.checks.registry import chosen
 
         (one,) = chosen([id])
         click.echo("\n".join(page_lines(page(one))))
@@ -130,7 +128,7 @@ def command(
         if page is not None:
             _write_page(found, page)
         if form == "text":
-            from gradviz.render.findings import FindingsTable
+            from gradviz.checks.text import FindingsTable
 
             write_table(stream, FindingsTable(found, verbose), str(rank() or ""))
         else:
@@ -146,15 +144,15 @@ def command(
 def _data(found: Findings, form: str) -> dict[str, Any]:
     if form == "json":
         return found.as_data()
-    from gradviz.render.sarif import sarif
+    from gradviz.checks.sarif import sarif
 
     return sarif(found)
 
 
 def _write_page(found: Findings, path: str) -> None:
+    from gradviz.draw.options import Options
+    from gradviz.draw.output import encode, write
     from gradviz.page.report import render
-    from gradviz.render.options import Options
-    from gradviz.render.output import encode, write
 
     with progress("drawing the findings"):
         write(path, (encode(piece) for piece in render(found, Options())))

@@ -9,15 +9,14 @@ from typing import Any
 
 import click
 
-from gradviz.analysis.diff import GraphDiff
-from gradviz.capture.target import Captured
-from gradviz.capture.target_name import parse_target
-from gradviz.cli.destination import destination
 from gradviz.cli.progress import progress
-from gradviz.cli.streams import result_stream
+from gradviz.cli.streams import destination, result_stream
 from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
+from gradviz.comparison.diff import GraphDiff
 from gradviz.errors import FormatError
 from gradviz.graph import Graph
+from gradviz.run.target import Captured
+from gradviz.run.target_name import parse_target
 
 DIFFERENT = 1
 
@@ -69,7 +68,7 @@ def command(
     with result_stream() as stream:
         one_run = after is None and len(at) == 2 and "--" not in given
         captured = _of_one_run(before, at, given) if one_run else _both((before, after or before), at, given)
-        from gradviz.analysis.diff import diff
+        from gradviz.comparison.diff import diff
 
         with progress("comparing the graphs"):
             found = diff(captured[0].result, captured[1].result)
@@ -78,7 +77,7 @@ def command(
         if as_json:
             stream.write(json.dumps(as_data(found), indent=2) + "\n")
         else:
-            from gradviz.render.diff_text import TOP, text
+            from gradviz.comparison.text import TOP, text
 
             stream.write(text(found, TOP if top is None else top) + "\n")
     for one in captured:
@@ -113,12 +112,12 @@ def _of_one_run(text: str, at: Sequence[int], given: tuple[str, ...]) -> list[Ca
 
 
 def _draw(found: GraphDiff, path: str) -> None:
+    from gradviz.comparison import picture
+    from gradviz.draw.options import Options
+    from gradviz.draw.output import encode, write
     from gradviz.page import difference
-    from gradviz.render import diff_picture
-    from gradviz.render.options import Options
-    from gradviz.render.output import encode, write
 
-    drawn = difference if path.lower().endswith(".html") else diff_picture
+    drawn = difference if path.lower().endswith(".html") else picture
     with progress("drawing the difference"):
         write(path, (encode(piece) for piece in drawn.render(found, Options())))
 

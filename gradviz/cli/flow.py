@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.backward import measured, run_custom_option
-from gradviz.cli.report import write_table
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.cli.target import Source, TargetCommand, measured, run_custom_option, target_argument
+from gradviz.report.plain import write_table
 
 if TYPE_CHECKING:
-    from gradviz.analysis.gradients.flow import GradientFlow
+    from gradviz.gradients.flow import GradientFlow
 
 BY = ("module", "leaf", "node", "edge")
 
@@ -38,7 +37,7 @@ def command(source: Source, by: Any, top: int | None, run_custom: bool, as_json:
         if as_json:
             stream.write(json.dumps(as_data(flow), indent=2) + "\n")
         else:
-            from gradviz.render.flow_table import TOP, flow_table
+            from gradviz.gradients.table import TOP, flow_table
 
             write_table(stream, flow_table(flow, by, TOP if top is None else top), flow.graph.title)
     captured.raise_failure()
@@ -46,7 +45,7 @@ def command(source: Source, by: Any, top: int | None, run_custom: bool, as_json:
 
 def as_data(flow: GradientFlow) -> dict[str, Any]:
     """Everything that was measured, for `--json`. NaN and infinity, which JSON has no number for, are text."""
-    from gradviz.analysis.gradients.rows import rows, title
+    from gradviz.gradients.rows import rows, title
 
     graph = flow.graph
     step = {node: i for i, node in enumerate(flow.order, 1)}

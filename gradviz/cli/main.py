@@ -6,13 +6,102 @@ Each command lives in its own module, imported only when it is used. Nothing her
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from gradviz.cli.failures import explained
-from gradviz.cli.streams import keep_late_output_away
-from gradviz.errors import did_you_mean
+from gradviz.cli.streams import (
+    NO_ROOM,
+    abandon_stdout,
+    keep_late_output_away,
+    result_began,
+    written,
+)
+from gradviz.errors import GradvizError, did_you_mean
+from gradviz.wording import one_line, visible
+
+# How what goes wrong ends a command: one line on standard error, and an exit code.
+
+_LINE_END = "\n"
+WRONG_INPUT = 2
+INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
+NOBODY_READS = 141  # as a shell reports a process whose reader went away
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turns errors that are no bugs into a message and an exit code. Others keep their traceback."""
+    try:
+        yield
+    except GradvizError as error:
+        if str(error):
+            click.echo(f"Error: {visible(str(error), keep=_LINE_END)}", err=True)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        vars(error)["message"] = visible(error.message, keep=_LINE_END)  # which click types as final
+        raise
+    except (KeyboardInterrupt, RuntimeError) as error:
+        if not _is_interrupt(error):
+            raise
+        click.echo(_interrupted(), err=True)
+        exec("")  # or `python -m` ends by the signal, if it came inside code made from text, as a dataclass is
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        keep_late_output_away()
+        sys.exit(NOBODY_READS)
+    except Exception as error:
+        message = _full(error) or _no_torch(error)
+        if not message:
+            raise
+        click.echo(f"Error: {message}", err=True)
+        sys.exit(WRONG_INPUT)
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether it is Ctrl-C, or what Python up to 3.11 raises for one that comes while a class is made."""
+    return isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt)
+
+
+def _interrupted() -> str:
+    file = written()
+    if file:
+        return f"Interrupted; {file} was written before."
+    return "Interrupted." if result_began() else "Interrupted; nothing was written."
+
+
+def _full(error: Exception) -> str:
+    """What to say when standard output takes nothing more, "" for any other error."""
+    if not isinstance(error, OSError) or error.errno not in NO_ROOM:
+        return ""
+    abandon_stdout()
+    file = written()
+    return f"{f'{file} was written, but ' if file else ''}standard output takes no more: {error.strerror}."
+
+
+def _no_torch(error: Exception) -> str:
+    """What to say when gradviz itself could not import torch, "" for any other error."""
+    if not _while_importing_torch(error):
+        return ""
+    what = one_line(str(error).partition("\n")[0])
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return f"torch is not installed for {sys.executable}. Install it there (https://pytorch.org/get-started)."
+    return f"torch cannot be imported: {type(error).__name__}: {what}. `{sys.executable} -c 'import torch'` shows where it fails."
+
+
+def _while_importing_torch(error: Exception) -> bool:
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return True
+    trace = error.__traceback__
+    while trace is not None:
+        code, name = trace.tb_frame.f_code, str(trace.tb_frame.f_globals.get("__name__", ""))
+        if code.co_name == "<module>" and name.partition(".")[0] == "torch":
+            return True
+        trace = trace.tb_next
+    return False
+
 
 COMMANDS = {
     "render": "gradviz.cli.render",

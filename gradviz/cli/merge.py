@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.destination import destination
 from gradviz.cli.options import render_options
 from gradviz.cli.progress import progress
-from gradviz.cli.report import write_table
-from gradviz.cli.streams import result_stream
-from gradviz.render.registry import format_of
+from gradviz.cli.streams import destination, result_stream
+from gradviz.draw.registry import format_of
+from gradviz.report.plain import write_table
 
 if TYPE_CHECKING:
     from gradviz.ranks.rank_diff import RankDiff
@@ -41,7 +40,7 @@ def command(files: tuple[str, ...], output: str | None, as_json: bool, **options
         with progress("merging the ranks"):
             found = merge_files(files)
         if output is not None:
-            from gradviz.render.output import save
+            from gradviz.draw.output import save
 
             with progress("drawing the graph"):
                 save(found.graph, output, **options)
@@ -54,7 +53,7 @@ def command(files: tuple[str, ...], output: str | None, as_json: bool, **options
             write_table(stream, table(found))
             wrong = findings_of(found)
             if len(wrong):
-                from gradviz.render.findings import FindingsTable
+                from gradviz.checks.text import FindingsTable
 
                 stream.write("\n")
                 write_table(stream, FindingsTable(wrong))

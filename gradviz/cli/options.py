@@ -1,4 +1,4 @@
-"""Turns the fields of `gradviz.render.options.Options` into click options: same names, defaults, help and checks."""
+"""Turns the fields of `gradviz.draw.options.Options` into click options: same names, defaults, help and checks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get
 
 import click
 
+from gradviz.draw.options import Options, option_fields
 from gradviz.errors import FormatError
-from gradviz.render.options import Options, option_fields
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]  # later versions of click have it generic

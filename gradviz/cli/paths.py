@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.backward import run_custom_option
-from gradviz.cli.report import write_table
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
 from gradviz.errors import NotATensorError
+from gradviz.report.plain import write_table
 
 if TYPE_CHECKING:
     import torch
 
-    from gradviz.analysis.gradients.paths import Paths
-    from gradviz.capture.target import Live
+    from gradviz.gradients.paths import Paths
+    from gradviz.run.target import Live
 
 _ELEMENTS = 1000  # of a tensor that JSON lists
 
@@ -48,15 +47,15 @@ def command(source: Source, name: str, top: int | None, limit: int, run_custom: 
         if as_json:
             stream.write(json.dumps(as_data(found, top), indent=2) + "\n")
         else:
-            from gradviz.render.paths_table import TOP, paths_table
+            from gradviz.gradients.path_table import TOP, paths_table
 
             write_table(stream, paths_table(found, TOP if top is None else top), found.graph.title)
     captured.raise_failure()
 
 
 def _find(live: Live, name: str, limit: int, place: str, run_custom: bool) -> Paths:
-    from gradviz.analysis.gradients.paths import find_paths
-    from gradviz.capture.find import lookup
+    from gradviz.gradients.paths import find_paths
+    from gradviz.run.find import lookup
 
     target = _tensor(lookup(name, live.variables, place), name, place)
     attribution = live.recording.attribution(live.variables) if live.recording is not None else None
@@ -86,7 +85,7 @@ def _tensor(value: object, name: str, place: str) -> torch.Tensor:
 
 def as_data(found: Paths, top: int | None = None) -> dict[str, Any]:
     """Everything the command knows, for `--json`. Large tensors are given by their norm only."""
-    from gradviz.analysis.gradients.rows import title
+    from gradviz.gradients.rows import title
 
     graph = found.graph
     shown = found.paths[:top] if top else found.paths
@@ -120,7 +119,7 @@ def as_data(found: Paths, top: int | None = None) -> dict[str, Any]:
 
 
 def _tensor_data(tensor: torch.Tensor) -> dict[str, Any]:
-    from gradviz.analysis.gradients.size import size
+    from gradviz.gradients.size import size
 
     listed = tensor.numel() <= _ELEMENTS and not tensor.is_complex() and not tensor.is_nested
     return {

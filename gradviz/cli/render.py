@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.backward import run_custom_option
-from gradviz.cli.destination import destination
 from gradviz.cli.options import render_options
 from gradviz.cli.progress import progress
-from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.cli.streams import destination, result_stream
+from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
+from gradviz.draw.options import Options
+from gradviz.draw.registry import FORMATS, format_of, get_format
 from gradviz.errors import OutputError
-from gradviz.render.options import Options
-from gradviz.render.registry import FORMATS, format_of, get_format
 from gradviz.wording import visible
 
 if TYPE_CHECKING:
-    from gradviz.capture.target import Captured
     from gradviz.graph import Graph
+    from gradviz.run.target import Captured
 
 _DEFAULT = "svg"
 _TO_STDOUT = "-"
@@ -46,7 +44,7 @@ def command(
     """
     name = format or (_DEFAULT if output in (None, _TO_STDOUT) else format_of(str(output)).name)
     if name == "txt":  # before a script runs for an hour
-        from gradviz.render.tree import refuse_backward
+        from gradviz.draw.tree import refuse_backward
 
         refuse_backward(Options.of(options))
     if check and _needs_backward(options):
@@ -67,7 +65,7 @@ def _read(source: Source, options: dict[str, Any], check: bool) -> Captured[Grap
     """The graph to draw. With `check` it is that of the worst finding, which may be of a later backward call."""
     if not check:
         return source.graph(backward=_needs_backward(options))
-    from gradviz.capture.target import Captured
+    from gradviz.run.target import Captured
 
     found = source.findings()
     return Captured(found.result.graph, found.target, found.failure)
@@ -75,7 +73,7 @@ def _read(source: Source, options: dict[str, Any], check: bool) -> Captured[Grap
 
 def _to_file(source: Source, path: str, format: str | None, options: dict[str, Any], check: bool) -> None:
     captured = _read(source, options, check)
-    from gradviz.render.output import save
+    from gradviz.draw.output import save
 
     with progress("drawing the graph"):
         written = save(captured.result, path, format=format, **options)
@@ -92,7 +90,7 @@ def _to_stdout(source: Source, format: str, options: dict[str, Any], check: bool
         raise OutputError(f"{format} is not text, so it is not written to a terminal. Give a file with -o, or a pipe.")
     with result_stream() as stream:
         captured = _read(source, options, check)
-        from gradviz.render.output import pieces
+        from gradviz.draw.output import pieces
 
         with progress("drawing the graph") as line:
             for piece in pieces(captured.result, format, Options.of(options)):

@@ -3,17 +3,59 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TextIO
+import math
+import re
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from gradviz.analysis.checkpoint import Advice, checkpoint_advice
-from gradviz.analysis.memory import Row, Saved, saved
 from gradviz.cli.progress import progress
-from gradviz.cli.report import write_table
-from gradviz.cli.sizes import Size
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.memory.checkpoint import Advice, checkpoint_advice
+from gradviz.memory.saved import Row, Saved, saved
+from gradviz.report.plain import write_table
+
+# Sizes of memory as people write them on a command line: `40GiB`, `512 MB`, `1e9`.
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[int]  # later versions of click have it generic
+else:
+    _ParamType = click.ParamType
+
+_SIZE = re.compile(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgtp]?)(i?)b?\s*", re.IGNORECASE)
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+
+
+class Size(_ParamType):
+    """A number of bytes, with a unit if wanted. `GiB` is 1024³ bytes, `GB` 1000³."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = parse_size(str(value))
+        if found is None:
+            self.fail(f"{value!r} is no size. Write a number and a unit, such as 40GiB, 512MB or 1e9.", param, ctx)
+        return found
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes of a size in words, None when it is no size or not above 0.
+
+    >>> [parse_size(text) for text in ("40GiB", "512 mb", "1e3", "1.5K", "ten")]
+    [42949672960, 512000000, 1000, 1500, None]
+    """
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        return None
+    try:
+        number = float(found[1]) * (1024 if found[3] else 1000) ** _POWER[found[2].lower()]
+    except (ValueError, OverflowError):
+        return None
+    return int(number) if math.isfinite(number) and number >= 1 else None
+
 
 BY = ("line", "op-line", "module", "op", "node", "dtype")
 
@@ -60,7 +102,7 @@ def _write_saved(stream: TextIO, found: Saved, title: str, top: int | None, as_j
     if as_json:
         _write_json(stream, as_data(found, title, top))
         return
-    from gradviz.render.saved_table import TOP, saved_table
+    from gradviz.memory.table import TOP, saved_table
 
     write_table(stream, saved_table(found, TOP if top is None else top), title)
 
@@ -69,7 +111,7 @@ def _write_advice(stream: TextIO, advice: Advice, title: str, as_json: bool) -> 
     if as_json:
         _write_json(stream, advice_data(advice, title))
         return
-    from gradviz.render.advice_table import advice_table
+    from gradviz.memory.table import advice_table
 
     write_table(stream, advice_table(advice), title)
 

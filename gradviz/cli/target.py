@@ -7,24 +7,52 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gradviz.capture.target_name import Target, parse_module, parse_target
-from gradviz.cli.backward import with_backward
 from gradviz.cli.progress import progress
 from gradviz.errors import TargetError
 from gradviz.ranks.here import rank
 from gradviz.ranks.meeting import meeting
 from gradviz.ranks.part import Given, Part
+from gradviz.run.target_name import Target, parse_module, parse_target
 
 if TYPE_CHECKING:
-    from gradviz.analysis.health.finding import Findings
-    from gradviz.capture.target import Captured, Live
+    from gradviz.checks.finding import Findings
+    from gradviz.gradients.flow import GradientFlow
     from gradviz.graph import Graph
+    from gradviz.run.target import Captured, Live
+
+
+# Measures the gradients of what a script led to, while its tensors are alive, for the commands that show them.
+
+run_custom_option = click.option(
+    "--run-custom",
+    is_flag=True,
+    help="Call the backward of custom Functions, too. It may keep state, so the script's own run may change.",
+)
+
+
+def measured(live: Live, run_custom: bool = False) -> GradientFlow:
+    """The gradients behind the outputs."""
+    from gradviz.gradients.flow import measure
+
+    attribution = live.recording.attribution(live.variables) if live.recording is not None else None
+    flow = measure(
+        live.outputs, variables=live.variables, title=live.title, attribution=attribution, run_custom=run_custom
+    )
+    return flow.with_names(live.names)
+
+
+def with_backward(live: Live, run_custom: bool = False) -> Graph:
+    """The graph behind the outputs, with its gradients and the order of backward, and what must be known of them."""
+    flow = measured(live, run_custom)
+    notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))
+    return replace(flow.graph, notes=notes)
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -105,7 +133,7 @@ class Source:
         if isinstance(given, Given):
             return given.captured(self.target)
         if self.target.kind != "graph":
-            from gradviz.capture.target import read_graph
+            from gradviz.run.target import read_graph
 
             read = partial(with_backward, run_custom=self.run_custom) if backward else read_graph
             if rank() is not None:
@@ -116,10 +144,10 @@ class Source:
             if isinstance(given, Part):
                 given.graph(captured)
             return captured
-        from gradviz.capture.target import Captured
+        from gradviz.run.target import Captured
 
         self._refuse_script_options()
-        from gradviz.graph_json import load
+        from gradviz.graph.files import load
 
         with reading():
             return Captured(load(self.target.place), self.target)
@@ -129,7 +157,7 @@ class Source:
 
         `need_graph` is that of `run_target`.
         """
-        from gradviz.capture.target import run_target
+        from gradviz.run.target import run_target
 
         part = _object()
         together = isinstance(part, Part) and not self.keep_going and (need_graph or self.at is not None)
@@ -147,11 +175,11 @@ class Source:
         )
 
     def findings(self, **options: Any) -> Captured[Findings]:
-        """Run the script and check its graphs. Options: `gradviz.checking.check_target`."""
+        """Run the script and check its graphs. Options: `gradviz.checks.check.check_target`."""
         given = _object()
         if isinstance(given, Given):
             return given.checked(self.target, options["only"], options["ignore"])
-        from gradviz.checking import STEPS, check_target
+        from gradviz.checks.check import STEPS, check_target
 
         if self.target.kind == "graph":
             raise TargetError(

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gradviz.cli.report import write_table
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import NotATensorError
 from gradviz.ranks.here import rank
+from gradviz.report.plain import write_table
 
 if TYPE_CHECKING:
-    from gradviz.capture.inventory import TensorFacts
-    from gradviz.capture.target import Live
+    from gradviz.run.target import Live
+    from gradviz.tensors.inventory import TensorFacts
 
 _TOP = 100
 
@@ -39,7 +39,7 @@ def command(source: Source, top: int | None, as_json: bool) -> None:
             data = {"title": found.title, "tensors": [as_data(one) for one in found.tensors]}
             stream.write(json.dumps(data, indent=2) + "\n")
         else:
-            from gradviz.render.tensors_table import tensors_table
+            from gradviz.tensors.table import tensors_table
 
             write_table(
                 stream,
@@ -58,7 +58,7 @@ class Listed(NamedTuple):
 
 
 def _read(live: Live, source: Source) -> Listed:
-    from gradviz.capture.inventory import inventory
+    from gradviz.tensors.inventory import inventory
 
     named = source.target.name
     variables = [{named: live.outputs}] if named else live.variables

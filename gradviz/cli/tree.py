@@ -26,8 +26,8 @@ def command(source: Source, **options: Any) -> None:
     pointed at from then on. --by line shows the lines of your code and what each made. What the script prints goes to
     standard error.
     """
-    from gradviz.render.options import Options
-    from gradviz.render.tree import refuse_backward
+    from gradviz.draw.options import Options
+    from gradviz.draw.tree import refuse_backward
 
     refuse_backward(Options.of(options))
     with result_stream() as stream:
@@ -48,8 +48,8 @@ def _print(graph: Graph, options: dict[str, Any], stream: TextIO) -> None:
             rows = Segments(list(console.render(graph.tree(**options))))
         console.print(rows, end="")
         return
-    from gradviz.render.options import Options
-    from gradviz.render.output import pieces
+    from gradviz.draw.options import Options
+    from gradviz.draw.output import pieces
 
     with progress("drawing the tree"):
         for piece in pieces(graph, "txt", Options.of(options)):

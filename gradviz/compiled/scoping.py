@@ -10,7 +10,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from gradviz.compiled.region import Input, ModuleCall, Operation, Place
+from gradviz.compiled.region import (
+    Input,
+    ModuleCall,
+    Operation,
+    Place,
+)
 from gradviz.graph import Graph, Scope
 
 _VARIABLE = re.compile(r"([LG])\['(\w+)'\]")

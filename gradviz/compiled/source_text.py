@@ -8,7 +8,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from gradviz.compiled.region import Input, InputKind, Operation, Region, Use
+from gradviz.compiled.region import (
+    Input,
+    InputKind,
+    Operation,
+    Region,
+    Use,
+)
 
 
 def region_of(text: str, sizes: int) -> Region | None:

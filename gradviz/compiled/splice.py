@@ -14,10 +14,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from gradviz.analysis.sizes import tensor_bytes
 from gradviz.compiled.region import Place, Region, Use
 from gradviz.compiled.scoping import Known, Scoping
-from gradviz.graph import Edge, Graph, Node, NodeFlag, Root, SavedTensor, SourceLine, TensorInfo
+from gradviz.graph import (
+    Edge,
+    Graph,
+    Node,
+    NodeFlag,
+    Root,
+    SavedTensor,
+    SourceLine,
+    TensorInfo,
+)
+from gradviz.graph.storage import tensor_bytes
 from gradviz.wording import bytes_text, plural
 
 _SLOT = re.compile(r"(saved_tensors|ctx\._tensors_no_vc_check)\[(\d+)\]")

@@ -10,10 +10,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, get_args
 
-from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, LayoutTimeout, did_you_mean
+from gradviz.errors import (
+    FormatError,
+    GraphvizNotFound,
+    LayoutError,
+    LayoutTimeout,
+    did_you_mean,
+)
 from gradviz.layout import dot
 from gradviz.layout.model import Drawing, Placement
-from gradviz.layout.upwards import Cycle, leading_back, turned, turned_back
+from gradviz.layout.upwards import (
+    Cycle,
+    leading_back,
+    turned,
+    turned_back,
+)
 
 Engine = Literal["auto", "dot", "layered"]
 

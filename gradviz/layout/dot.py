@@ -14,7 +14,12 @@ import numpy as np
 
 from gradviz.errors import LayoutError
 from gradviz.layout import graphviz
-from gradviz.layout.model import Drawing, Floats, Placement, Rect
+from gradviz.layout.model import (
+    Drawing,
+    Floats,
+    Placement,
+    Rect,
+)
 from gradviz.stages import Stage
 
 PER_INCH = 72.0

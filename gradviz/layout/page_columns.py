@@ -13,7 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout.model import Drawing, Floats, Ints, Placement, Rect
+from gradviz.layout.model import (
+    Drawing,
+    Floats,
+    Ints,
+    Placement,
+    Rect,
+)
 
 BETWEEN = 60.0  # px between two columns
 STUBS = 44.0  # px above and below a column, for stubs and their numbers

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradviz.analysis.diff import GraphDiff
+from gradviz.comparison.diff import GraphDiff
+from gradviz.comparison.picture import joined
+from gradviz.draw.labels import one_line
+from gradviz.draw.options import Options
+from gradviz.draw.output import folded
 from gradviz.graph import Graph, column
 from gradviz.page.html import compose
 from gradviz.page.pack import Pack
-from gradviz.render.diff_picture import joined
-from gradviz.render.first_page import folded
-from gradviz.render.labels import one_line
-from gradviz.render.options import Options
 
 ADDED, REMOVED, CHANGED = 1, 2, 3
 

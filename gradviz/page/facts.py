@@ -7,14 +7,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradviz.analysis.forward_names import forward_name
-from gradviz.analysis.held import held_bytes
-from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
-from gradviz.page.pack import Pack
+from gradviz.draw import labels
+from gradviz.graph import (
+    Base,
+    Graph,
+    Leaf,
+    Node,
+    Root,
+    SavedTensor,
+    Scope,
+    SourceLine,
+    column,
+)
+from gradviz.graph.forward import forward_name
+from gradviz.graph.storage import held_bytes
+from gradviz.page.pack import Pack, Table
 from gradviz.page.steps import Steps
-from gradviz.page.tables import Table
 from gradviz.page.texts import elements
-from gradviz.render import labels
 
 NONE = -1
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gradviz.analysis.health.finding import Finding, Findings
+from gradviz.checks.finding import Finding, Findings
+from gradviz.checks.text import code_lines
+from gradviz.draw.labels import one_line
+from gradviz.draw.options import Options
+from gradviz.draw.output import folded
 from gradviz.page.html import compose
 from gradviz.page.pack import Pack
-from gradviz.render.findings import code_lines
-from gradviz.render.first_page import folded
-from gradviz.render.labels import one_line
-from gradviz.render.options import Options
 
 _CODE = 60
 """Characters of a line of code in the list."""

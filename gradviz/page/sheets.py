@@ -13,11 +13,16 @@ import numpy as np
 
 from gradviz.graph import Graph, column
 from gradviz.layout.layered.flat import place_sheet
-from gradviz.layout.layered.sheet import BOTTOM, FREE, TOP, Sheet, SheetPlacement
+from gradviz.layout.layered.sheet import (
+    BOTTOM,
+    FREE,
+    TOP,
+    Sheet,
+    SheetPlacement,
+)
 from gradviz.layout.model import Floats, Ints
-from gradviz.page.cells import Walk
+from gradviz.page.cells import LeafPlaces, Walk
 from gradviz.page.groups import Groups
-from gradviz.page.leaves import LeafPlaces
 from gradviz.stages import Stage
 
 CELL_HEIGHT, GROUP_HEIGHT = 34.0, 38.0

@@ -6,9 +6,9 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
+from gradviz.draw.options import Options
+from gradviz.draw.output import render
 from gradviz.graph import Graph
-from gradviz.render.options import Options
-from gradviz.render.output import render
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gradviz.analysis.gradients.ready import ReadyQueue
-from gradviz.analysis.memory import ONLY_GRAPH
-from gradviz.analysis.sizes import tensor_bytes
-from gradviz.columns import UNNUMBERED
+from gradviz.gradients.order import ReadyQueue
 from gradviz.graph import Graph, TensorInfo, column
+from gradviz.graph.columns import UNNUMBERED
+from gradviz.graph.storage import tensor_bytes
+from gradviz.memory.saved import ONLY_GRAPH
 
 
 class Steps(NamedTuple):

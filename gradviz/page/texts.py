@@ -9,12 +9,18 @@ from collections import Counter
 from math import prod
 from typing import NamedTuple
 
-from gradviz.analysis.held import held_bytes
+from gradviz.draw import labels
+from gradviz.draw.metrics import shorten, text_width
 from gradviz.graph import Graph, TensorInfo
-from gradviz.page.cells import COPY, LEAF, OP, Cell, Walk
+from gradviz.graph.storage import held_bytes
+from gradviz.page.cells import (
+    COPY,
+    LEAF,
+    OP,
+    Cell,
+    Walk,
+)
 from gradviz.page.groups import Groups
-from gradviz.render import labels
-from gradviz.render.metrics import shorten, text_width
 
 TITLE_SIZE, LINE_SIZE = 11.0, 10.0
 CELLS = 40

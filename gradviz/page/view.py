@@ -5,14 +5,11 @@ from __future__ import annotations
 from itertools import chain
 
 from gradviz.graph import Graph
-from gradviz.page.cells import Walk, walk
+from gradviz.page.cells import Walk, place_leaves, walk
 from gradviz.page.groups import Groups, group, opened
-from gradviz.page.leaves import place_leaves
-from gradviz.page.order import ops_in_order
-from gradviz.page.pack import Pack
-from gradviz.page.segments import cut_into_segments
+from gradviz.page.order import cut_into_segments, ops_in_order
+from gradviz.page.pack import Pack, Table
 from gradviz.page.sheets import Sheets, make_sheets
-from gradviz.page.tables import Table
 from gradviz.page.texts import Text, Texts
 
 CHEVRON = 20.0

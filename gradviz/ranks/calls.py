@@ -16,9 +16,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from gradviz.capture.when_imported import when_imported
 from gradviz.graph import Call
 from gradviz.ranks.outcome import call_of
+from gradviz.recording.late import when_imported
 
 MOST = 20_000  # calls noted of one process; what comes later is counted
 _NAMES = """all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_gather_single all_reduce
@@ -198,8 +198,8 @@ def _peer(name: str, arguments: Any, options: Any) -> dict[str, int]:
 
 
 def _users_line(frame: FrameType | None) -> list[Any] | None:
-    from gradviz.capture.frames import is_library
-    from gradviz.capture.packages import code_line, package_of, with_text
+    from gradviz.packages import code_line, package_of, with_text
+    from gradviz.source.frames import is_library
 
     nearest = None
     while frame is not None:

@@ -7,9 +7,9 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gradviz.analysis.health.finding import SEVERITIES, Finding, Findings
-from gradviz.analysis.health.registry import chosen, run
-from gradviz.evidence import Evidence
+from gradviz.checks.context import Evidence
+from gradviz.checks.finding import SEVERITIES, Finding, Findings
+from gradviz.checks.registry import chosen, run
 from gradviz.graph import Graph
 from gradviz.ranks.outcome import Outcome, calls_of, end_of
 from gradviz.ranks.rank_diff import RankDiff

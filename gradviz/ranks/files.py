@@ -10,10 +10,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 
-from gradviz.collecting import paused
 from gradviz.graph import Process
-from gradviz.graph_codecs import Bad
-from gradviz.graph_json import load
+from gradviz.graph.codecs import Bad
+from gradviz.graph.columns import paused
+from gradviz.graph.files import load
 from gradviz.ranks.rank_diff import RankDiff
 from gradviz.ranks.raw_view import Alike, of_data, process_of
 from gradviz.ranks.staged import Staged

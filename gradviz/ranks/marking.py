@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gradviz.graph import Edge, Graph, Mark, MarkKind
+from gradviz.graph import (
+    Edge,
+    Graph,
+    Mark,
+    MarkKind,
+)
 from gradviz.ranks.rank_diff import Varying
 from gradviz.ranks.words import named
 from gradviz.wording import one_line, plural

@@ -7,12 +7,23 @@ from typing import Any
 
 import torch
 
-from gradviz.capture.naming import registered
-from gradviz.capture.tensors import parts_of, storage_of
-from gradviz.capture.variables import Namespace, scan
 from gradviz.graph import Graph, RankMemory
-from gradviz.ranks.sharded import sharded_parameters
 from gradviz.ranks.view import saved_bytes
+from gradviz.variables.scanner import Namespace, scan
+from gradviz.walker.names import registered
+from gradviz.walker.private import fsdp_parameters
+from gradviz.walker.tensors import parts_of, storage_of
+
+# What FSDP2 and DTensor know of a tensor that the graph holds in pieces. Reads live objects through
+# `capture.private`.
+
+
+def sharded_parameters(model: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """The shards that this process holds of a model's parameters, and the whole ones that are gathered right now."""
+    for one in fsdp_parameters(model):
+        yield one.shard
+        if one.whole is not None:  # of no bytes while it is not gathered
+            yield one.whole
 
 
 def memory_of(graph: Graph, models: Sequence[torch.nn.Module], variables: Sequence[Namespace]) -> RankMemory:

@@ -9,9 +9,16 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from gradviz.analysis.alignment import align
+from gradviz.comparison.alignment import align
 from gradviz.errors import GraphFileError
-from gradviz.graph import Edge, Graph, Leaf, Node, Process, Scope
+from gradviz.graph import (
+    Edge,
+    Graph,
+    Leaf,
+    Node,
+    Process,
+    Scope,
+)
 from gradviz.ranks.marking import marks
 from gradviz.ranks.rank_diff import RankDiff, Varying
 from gradviz.ranks.view import Ends, View, in_words

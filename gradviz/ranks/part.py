@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gradviz.capture.target_name import Target
 from gradviz.ranks.meeting import Meeting
 from gradviz.ranks.outcome import Outcome
 from gradviz.ranks.stopping import may_stop
+from gradviz.run.target_name import Target
 
 if TYPE_CHECKING:
-    from gradviz.analysis.health.finding import Findings
-    from gradviz.capture.live import Captured, Live
+    from gradviz.checks.finding import Findings
     from gradviz.graph import Graph
     from gradviz.ranks.rank_diff import RankDiff
+    from gradviz.run.live import Captured, Live
 
 MERGED = {"render": "graph", "tree": "graph", "check": "findings"}
 """Commands that show one graph, or one list of findings, for all ranks; by what the ranks must have left."""
@@ -59,7 +59,7 @@ class Part:
                 self.meeting.write("ready", {})
                 self.ready = True
         if self.ready and may_stop(self.meeting):
-            from gradviz.capture.failure import Stopped
+            from gradviz.run.failure import Stopped
 
             raise Stopped
 
@@ -72,7 +72,7 @@ class Part:
 
     def seen(self, graph: Graph) -> None:
         """Leave a graph for the others, at once: this rank may hang or die in what comes next. The first one counts."""
-        from gradviz.render.output import save
+        from gradviz.draw.output import save
 
         if "graph" not in self.files:
             self.files["graph"] = save(graph, self.meeting.path(GRAPH))
@@ -113,14 +113,14 @@ class Given:
 
     def captured(self, target: Target) -> Captured[Graph]:
         """The merged graph."""
-        from gradviz.capture.live import Captured
         from gradviz.graph import Graph
+        from gradviz.run.live import Captured
 
         return Captured(self.diff.graph if self.diff is not None else Graph(), target)
 
     def checked(self, target: Target, only: Sequence[str], ignore: Sequence[str]) -> Captured[Findings]:
         """The findings of all ranks."""
-        from gradviz.capture.live import Captured
         from gradviz.ranks.checking import merged_findings
+        from gradviz.run.live import Captured
 
         return Captured(merged_findings(self.outcomes, self.diff, only, ignore), target)

@@ -9,7 +9,18 @@ import re
 from collections.abc import Mapping
 from math import prod
 
-from gradviz.graph import Base, Edge, Graph, Leaf, Mark, Node, Root, SavedTensor, Scope, Storage
+from gradviz.graph import (
+    Base,
+    Edge,
+    Graph,
+    Leaf,
+    Mark,
+    Node,
+    Root,
+    SavedTensor,
+    Scope,
+    Storage,
+)
 from gradviz.ranks.merging import summary
 from gradviz.ranks.rank_diff import RankDiff, Varying
 from gradviz.ranks.words import named

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from gradviz.analysis.display import displayed
 from gradviz.graph import Edge, Graph, Process
 from gradviz.ranks.words import grouped
+from gradviz.report.display import displayed
 from gradviz.wording import plural
 
 

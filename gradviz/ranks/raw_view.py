@@ -8,11 +8,25 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from gradviz import graph_schema as schema
-from gradviz.analysis.held import COUNTED
-from gradviz.graph import Graph, Leaf, Node, Process, Scope, SourceLine, TensorInfo
-from gradviz.graph_codecs import Context
-from gradviz.ranks.view import Facts, LeafView, Plain, View, attributes_text
+from gradviz.graph import (
+    Graph,
+    Leaf,
+    Node,
+    Process,
+    Scope,
+    SourceLine,
+    TensorInfo,
+)
+from gradviz.graph import files as schema
+from gradviz.graph.codecs import Context
+from gradviz.graph.storage import COUNTED
+from gradviz.ranks.view import (
+    Facts,
+    LeafView,
+    Plain,
+    View,
+    attributes_text,
+)
 
 _LAST = 2**64
 

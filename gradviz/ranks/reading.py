@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import torch
 
-from gradviz.capture.live import Live
-from gradviz.capture.naming import outermost_modules, registered
-from gradviz.capture.private import without_subclasses
-from gradviz.capture.variables import Namespace
 from gradviz.graph import Graph, Process
 from gradviz.ranks.calls import noted
 from gradviz.ranks.here import rank
 from gradviz.ranks.memory import memory_of
+from gradviz.run.live import Live
+from gradviz.variables.scanner import Namespace
+from gradviz.walker.names import outermost_modules, registered
+from gradviz.walker.private import without_subclasses
 
 
 def in_process(read: Callable[[Live], Graph], live: Live) -> Graph:

@@ -15,10 +15,15 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from gradviz.ranks.last_call import last_call
-from gradviz.ranks.meeting import alive, file_of, read, write
+from gradviz.ranks.meeting import (
+    alive,
+    file_of,
+    read,
+    write,
+)
 from gradviz.ranks.outcome import Outcome
 from gradviz.ranks.part import GRAPH
+from gradviz.ranks.stopping import last_call
 from gradviz.ranks.together import State
 
 _POLL = 0.05  # seconds

@@ -18,7 +18,12 @@ import click
 
 from gradviz.cli.streams import captured_result
 from gradviz.errors import GradvizError, reason_of
-from gradviz.ranks.meeting import LAUNCH, Meeting, alive, read
+from gradviz.ranks.meeting import (
+    LAUNCH,
+    Meeting,
+    alive,
+    read,
+)
 from gradviz.ranks.part import HandedIn, Part
 
 _POLL = 0.05  # seconds
@@ -61,7 +66,7 @@ def _failure(error: GradvizError) -> dict[str, Any]:
     cause = error.__cause__
     if cause is None or isinstance(cause, GradvizError):
         return {"problem": str(error)}
-    from gradviz.capture.failed_line import raised
+    from gradviz.checks.collect.failed_line import raised
 
     told = raised(cause)
     return {"problem": str(error) or reason_of(cause), "failed": reason_of(cause), "source": told.source}

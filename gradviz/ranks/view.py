@@ -9,8 +9,16 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gradviz.analysis.held import COUNTED, forward_order
-from gradviz.graph import Graph, Leaf, Node, Process, Scope, TensorInfo, column
+from gradviz.graph import (
+    Graph,
+    Leaf,
+    Node,
+    Process,
+    Scope,
+    TensorInfo,
+    column,
+)
+from gradviz.graph.storage import COUNTED, forward_order
 from gradviz.wording import bytes_text, clip, tensor_line
 
 Ends = tuple[int, int, int, int]

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import gradviz
+from gradviz.draw.options import Options
+from gradviz.draw.output import render
 from gradviz.errors import GradvizError, GraphFileError
 from gradviz.graph import Graph
-from gradviz.graph_json import dump
-from gradviz.render.options import Options
-from gradviz.render.output import render
+from gradviz.graph.files import dump
 from tests.attack.budget import BOUND, report, tries
 from tests.attack.mutations import mutated
 from tests.builders import folded, random_dag, views

@@ -16,7 +16,12 @@ import torch
 from click.testing import CliRunner
 
 from gradviz.cli.main import cli
-from tests.attack.budget import BOUND, SECONDS, SEED, report
+from tests.attack.budget import (
+    BOUND,
+    SECONDS,
+    SEED,
+    report,
+)
 from tests.cli.scripts import script
 
 pytestmark = pytest.mark.slow

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.capture.target import run_target
 from gradviz.errors import ScriptError
+from gradviz.run.target import run_target
 
 SCRIPT = """
 import torch

@@ -59,7 +59,7 @@ def test_torch_cannot_be_imported(tmp_path: Path, command: str) -> None:
 
 
 def test_torch_is_not_installed(gradviz: Gradviz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradviz.capture.run.final_tensors", _no_torch)
+    monkeypatch.setattr("gradviz.run.run.final_tensors", _no_torch)
     assert "torch is not installed for " in gradviz("info", script(tmp_path, "x = 3\n"), code=2).stderr
 
 

@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.analysis.overview import depth, elements_of, overview
 from gradviz.cli.info import environment
-from gradviz.graph import Edge, Graph, Leaf, Node, Root, SavedTensor, Storage
+from gradviz.graph import (
+    Edge,
+    Graph,
+    Leaf,
+    Node,
+    Root,
+    SavedTensor,
+    Storage,
+)
+from gradviz.graph.overview import depth, elements_of, overview
 from tests.builders import chain, leaf, tensor
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import script

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from gradviz.cli.main import cli
+from gradviz.draw.output import save
 from gradviz.graph import Edge, Graph, Node
-from gradviz.render.output import save
 from tests.builders import chain
 from tests.cli.scripts import environment, script
 
@@ -141,7 +141,7 @@ def dense(size: int) -> Graph:
 @contextmanager
 def server(*modules: str) -> Iterator[subprocess.Popen[str]]:
     """What forks the runs."""
-    command = [sys.executable, "-c", SERVER, "gradviz.cli.render", "gradviz.render.svg", *modules]
+    command = [sys.executable, "-c", SERVER, "gradviz.cli.render", "gradviz.draw.svg", *modules]
     with subprocess.Popen(
         command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -201,7 +201,7 @@ def without_torch() -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture(scope="module")
 def with_torch() -> Iterator[subprocess.Popen[str]]:
-    with server("gradviz.capture.walker") as process:
+    with server("gradviz.walker.walk") as process:
         yield process
 
 

@@ -6,7 +6,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from gradviz.graph import Call, Graph, Process, RankMemory, SourceLine, TensorInfo
+from gradviz.graph import (
+    Call,
+    Graph,
+    Process,
+    RankMemory,
+    SourceLine,
+    TensorInfo,
+)
 from gradviz.ranks.files import merge_files
 from gradviz.ranks.staged import merge
 from tests.cli.conftest import Gradviz

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from gradviz.cli.options import render_options
-from gradviz.render.options import Options, option_fields
+from gradviz.draw.options import Options, option_fields
 
 
 def invoke(*arguments: str) -> tuple[dict[str, Any], str]:

@@ -14,7 +14,7 @@ import pytest
 from gradviz import stages
 from gradviz.cli import progress as module
 from gradviz.cli.progress import progress, stage_text
-from gradviz.render.output import save
+from gradviz.draw.output import save
 from gradviz.stages import Stage, phase, watched
 from tests.builders import chain
 from tests.cli.scripts import environment, script

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.capture.target import run_target
+from gradviz.run.target import run_target
 
 _SCRIPT = """\
 import os

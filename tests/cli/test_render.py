@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.graph_json import load
+from gradviz.graph.files import load
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import TRAINING, script
 

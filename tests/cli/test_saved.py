@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import gradviz as package
-from gradviz.analysis.memory import saved
-from gradviz.cli.sizes import parse_size
+from gradviz.cli.saved import parse_size
 from gradviz.graph import SourceLine
-from tests.analysis.saving import random_saving
+from gradviz.memory.saved import saved
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import TRAINING, script
 from tests.cli.scripts import gradviz as gradviz_process
+from tests.fold.saving import random_saving
 
 pytestmark = pytest.mark.slow
 

@@ -113,7 +113,7 @@ def test_ctrl_c_leaves_the_old_file_and_says_130(tmp_path: Path) -> None:
     ],
 )
 def test_what_needs_no_torch_does_not_import_it(tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:
-    from gradviz.render.output import save
+    from gradviz.draw.output import save
     from tests.builders import chain
 
     save(chain(3), tmp_path / "graph.json")

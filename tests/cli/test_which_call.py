@@ -108,7 +108,7 @@ def test_with_continue_it_runs_on_undisturbed(gradviz: Gradviz, tmp_path: Path) 
 def test_a_script_that_only_calls_grad_is_stopped_in_time(
     gradviz: Gradviz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradviz.capture.selection.SECONDS", (0.1, 0.1))
+    monkeypatch.setattr("gradviz.run.selection.SECONDS", (0.1, 0.1))
     path = script(
         tmp_path,
         """
@@ -128,7 +128,7 @@ def test_a_script_that_only_calls_grad_is_stopped_in_time(
 def test_a_loop_of_grad_is_stopped_by_its_number_of_calls(
     gradviz: Gradviz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradviz.capture.selection.CALLS", 5)
+    monkeypatch.setattr("gradviz.run.selection.CALLS", 5)
     path = script(
         tmp_path,
         """

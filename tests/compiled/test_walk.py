@@ -12,9 +12,14 @@ import torch
 import torch._dynamo
 
 import gradviz
-from gradviz.capture import private
 from gradviz.graph import Graph, Node
-from tests.compiled.models import Block, backward_calls, held, region_node
+from gradviz.walker import private
+from tests.compiled.models import (
+    Block,
+    backward_calls,
+    held,
+    region_node,
+)
 
 pytestmark = pytest.mark.skipif(
     not hasattr(private, "compiled_backward") or torch.__version__ < "2.7", reason="older torch"

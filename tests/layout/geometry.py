@@ -6,7 +6,12 @@ import itertools
 
 import numpy as np
 
-from gradviz.layout.model import Drawing, Floats, Placement, Rect
+from gradviz.layout.model import (
+    Drawing,
+    Floats,
+    Placement,
+    Rect,
+)
 
 TOLERANCE = 1e-3  # px
 

@@ -12,8 +12,20 @@ import numpy as np
 import pytest
 
 from gradviz.errors import FormatError, LayoutError, LayoutTimeout
-from gradviz.layout import choose, dot, graphviz, layered
-from tests.layout.drawings import chain, check_boxes, check_frames, check_routes, drawing, random_dag
+from gradviz.layout import (
+    choose,
+    dot,
+    graphviz,
+    layered,
+)
+from tests.layout.drawings import (
+    chain,
+    check_boxes,
+    check_frames,
+    check_routes,
+    drawing,
+    random_dag,
+)
 from tests.layout.engines import ENGINES, wait_for
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,15 @@ import pytest
 from gradviz.errors import LayoutError, LayoutTimeout
 from gradviz.layout import dot, graphviz
 from gradviz.layout.model import Frame, Rect
-from tests.layout.drawings import chain, check_boxes, check_frames, check_routes, drawing, random_dag, routes
+from tests.layout.drawings import (
+    chain,
+    check_boxes,
+    check_frames,
+    check_routes,
+    drawing,
+    random_dag,
+    routes,
+)
 from tests.layout.engines import ENGINES
 
 

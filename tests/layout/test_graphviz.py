@@ -12,9 +12,19 @@ import uuid
 
 import pytest
 
-from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, LayoutTimeout
+from gradviz.errors import (
+    FormatError,
+    GraphvizNotFound,
+    LayoutError,
+    LayoutTimeout,
+)
 from gradviz.layout import graphviz
-from tests.layout.engines import ENGINES, endless, running, wait_for
+from tests.layout.engines import (
+    ENGINES,
+    endless,
+    running,
+    wait_for,
+)
 
 pytestmark = pytest.mark.slow
 

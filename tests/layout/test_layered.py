@@ -11,7 +11,12 @@ from gradviz.layout.layered import place
 from gradviz.layout.model import Drawing, Frame, Placement
 from gradviz.stages import Stage, watched
 from tests.layout.drawings import drawing
-from tests.layout.geometry import boxes_cut, loose_ends, overlapping_pairs, rectangles
+from tests.layout.geometry import (
+    boxes_cut,
+    loose_ends,
+    overlapping_pairs,
+    rectangles,
+)
 from tests.layout.networks import plain
 
 

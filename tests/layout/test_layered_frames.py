@@ -11,9 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradviz.layout.layered import place
-from gradviz.layout.model import Drawing, Floats, Frame, Placement
-from tests.layout.geometry import boxes_cut, frame_rectangles, loose_ends, overlapping_pairs, rectangles, segment_hits
-from tests.layout.networks import Network, gpt, lstm, plain, resnet
+from gradviz.layout.model import (
+    Drawing,
+    Floats,
+    Frame,
+    Placement,
+)
+from tests.layout.geometry import (
+    boxes_cut,
+    frame_rectangles,
+    loose_ends,
+    overlapping_pairs,
+    rectangles,
+    segment_hits,
+)
+from tests.layout.networks import (
+    Network,
+    gpt,
+    lstm,
+    plain,
+    resnet,
+)
 
 
 @st.composite

@@ -13,7 +13,7 @@ from gradviz.layout.layered.alignment import Constraints
 from gradviz.layout.layered.columns import LONG, MAIN, NONE
 from gradviz.layout.layered.compaction import pack
 from gradviz.layout.layered.crossings import Order, inversions
-from gradviz.layout.layered.frame_cycles import against_the_stream
+from gradviz.layout.layered.hierarchy import against_the_stream
 from gradviz.layout.layered.layers import cut_into_layers
 from gradviz.layout.layered.ordering import exchange
 from gradviz.layout.layered.ranks import neighbours, rank_nodes

@@ -11,7 +11,12 @@ import pytest
 from gradviz.layout import layered
 from gradviz.layout.model import Drawing, Placement
 from gradviz.layout.page_columns import BETWEEN, STUBS, side_by_side
-from tests.layout.networks import gpt, lstm, plain, unet
+from tests.layout.networks import (
+    gpt,
+    lstm,
+    plain,
+    unet,
+)
 
 
 def placed(drawing: Drawing) -> Placement:

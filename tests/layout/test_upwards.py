@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from gradviz.layout import choose
 from gradviz.layout.model import Drawing
 from gradviz.layout.upwards import leading_back, turned
-from tests.layout.drawings import check_boxes, check_frames, check_routes, drawing, random_dag, routes
+from tests.layout.drawings import (
+    check_boxes,
+    check_frames,
+    check_routes,
+    drawing,
+    random_dag,
+    routes,
+)
 
 ENGINES: tuple[choose.Engine, ...] = ("auto", "dot", "layered")
 

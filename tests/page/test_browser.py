@@ -7,8 +7,20 @@ from typing import Any
 
 import pytest
 
-from gradviz.graph import Edge, Graph, Node, Root, Scope
-from tests.builders import GRAPHS, accumulate, leaf, random_dag, tensor
+from gradviz.graph import (
+    Edge,
+    Graph,
+    Node,
+    Root,
+    Scope,
+)
+from tests.builders import (
+    GRAPHS,
+    accumulate,
+    leaf,
+    random_dag,
+    tensor,
+)
 from tests.page.conftest import Open
 from tests.page.graphs import PAGES, blocks, hostile
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.page.bundle import asset, in_order, script
-from gradviz.render.output import render
+from gradviz.draw.output import render
+from gradviz.page.html import asset, in_order, script
 from tests.builders import GRAPHS
 from tests.page.graphs import PAGES, hostile
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import gradviz
-from gradviz.analysis.diff import diff
-from gradviz.analysis.health.excerpt import Excerpt
-from gradviz.analysis.health.finding import Finding, Findings
+from gradviz.checks.excerpt import Excerpt
+from gradviz.checks.finding import Finding, Findings
+from gradviz.comparison.diff import diff
+from gradviz.draw.options import Options
 from gradviz.graph import Edge, Graph
 from gradviz.page import difference, report
-from gradviz.render.options import Options
 from tests.builders import GRAPHS, chain
 from tests.page.graphs import blocks
 

@@ -7,15 +7,34 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from gradviz.analysis.fold import fold
-from gradviz.graph import Edge, Graph, Node, Root, Scope
-from gradviz.page.cells import COPY, LEAF, OP, OUTPUT, Walk, walk
+from gradviz.fold.fold import fold
+from gradviz.graph import (
+    Edge,
+    Graph,
+    Node,
+    Root,
+    Scope,
+)
+from gradviz.page.cells import (
+    COPY,
+    LEAF,
+    OP,
+    OUTPUT,
+    Walk,
+    place_leaves,
+    walk,
+)
 from gradviz.page.groups import Groups, group, opened
-from gradviz.page.leaves import place_leaves
-from gradviz.page.order import alive, ops_in_order
-from gradviz.page.segments import MOST, cut_into_segments
+from gradviz.page.order import MOST, alive, cut_into_segments, ops_in_order
 from gradviz.page.sheets import Sheets, make_sheets
-from tests.builders import GRAPHS, accumulate, chain, leaf, shared_leaf, tensor
+from tests.builders import (
+    GRAPHS,
+    accumulate,
+    chain,
+    leaf,
+    shared_leaf,
+    tensor,
+)
 from tests.page.graphs import PAGES, blocks
 from tests.strategies import graphs
 

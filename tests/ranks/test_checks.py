@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.analysis.health.pages import page
-from gradviz.analysis.health.registry import checks, run
-from gradviz.evidence import Evidence, Raised
-from gradviz.graph import Call, Graph, Process, SourceLine, TensorInfo
+from gradviz.checks.context import Evidence, Raised
+from gradviz.checks.pages import page
+from gradviz.checks.registry import checks, run
+from gradviz.graph import (
+    Call,
+    Graph,
+    Process,
+    SourceLine,
+    TensorInfo,
+)
 from gradviz.ranks.staged import merge
 from gradviz.ranks.together import RankEnd, Together
 from tests.ranks.launch import launch

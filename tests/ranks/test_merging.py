@@ -10,7 +10,18 @@ import pytest
 
 import gradviz
 from gradviz.errors import GraphFileError
-from gradviz.graph import Edge, Graph, Leaf, Node, Process, SavedTensor, Scope, SourceLine, Storage, TensorInfo
+from gradviz.graph import (
+    Edge,
+    Graph,
+    Leaf,
+    Node,
+    Process,
+    SavedTensor,
+    Scope,
+    SourceLine,
+    Storage,
+    TensorInfo,
+)
 from gradviz.ranks.rank_diff import RankDiff
 
 CPU = TensorInfo((2, 3), "float32", "cpu")

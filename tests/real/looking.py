@@ -18,11 +18,11 @@ from typing import Any
 import numpy
 import torch
 
-from gradviz.capture.live import Live, read_graph
-from gradviz.capture.target_name import parse_target
-from gradviz.capture.walker import capture
 from gradviz.cli.target import Source
 from gradviz.graph import Graph
+from gradviz.run.live import Live, read_graph
+from gradviz.run.target_name import parse_target
+from gradviz.walker.walk import capture
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
@@ -96,7 +96,7 @@ def _largest_model(graph: Graph, live: Live) -> torch.nn.Module | None:
 
     Found among all objects that the program made, so that it does not depend on what gradviz finds.
     """
-    from gradviz.capture.outputs import flatten
+    from gradviz.walker.outputs import flatten
 
     leaves = _leaf_tensors([tensor for _, tensor in flatten(live.outputs)])
     modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]

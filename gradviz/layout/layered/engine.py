@@ -7,10 +7,20 @@ import numpy as np
 from gradviz.layout.layered.adjacency import distinct
 from gradviz.layout.layered.flat import PHASES, place_sheet
 from gradviz.layout.layered.frames import FramedPlacement, place_with_frames
-from gradviz.layout.layered.leaf_grids import Boxes, Grids, leaf_routes, make_grids
+from gradviz.layout.layered.leaf_grids import (
+    Boxes,
+    Grids,
+    leaf_routes,
+    make_grids,
+)
 from gradviz.layout.layered.routes import Routes, joined
 from gradviz.layout.layered.sheet import plain_sheet
-from gradviz.layout.model import Drawing, Floats, Ints, Placement
+from gradviz.layout.model import (
+    Drawing,
+    Floats,
+    Ints,
+    Placement,
+)
 from gradviz.stages import Stage, phase
 
 

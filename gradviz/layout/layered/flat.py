@@ -6,18 +6,20 @@ import numpy as np
 
 from gradviz.layout.layered.adjacency import components
 from gradviz.layout.layered.alignment import pieces_by_place, spacing
-from gradviz.layout.layered.channels import channel_coordinates
 from gradviz.layout.layered.columns import straight_edges
 from gradviz.layout.layered.compaction import first_coordinates
+from gradviz.layout.layered.crossings import depth_order, given_order, level_order
 from gradviz.layout.layered.layers import Layers, chain_pieces, cut_into_layers
 from gradviz.layout.layered.ordering import best_order
-from gradviz.layout.layered.packing import Shelves, pack_components
-from gradviz.layout.layered.polish import polish
-from gradviz.layout.layered.ranks import Neighbours, neighbours, rank_nodes, rows_by_component
-from gradviz.layout.layered.routes import Routes, edge_routes
-from gradviz.layout.layered.rows import Rows, place_rows
+from gradviz.layout.layered.packing import Shelves, pack_components, polish
+from gradviz.layout.layered.ranks import (
+    Neighbours,
+    neighbours,
+    rank_nodes,
+    rows_by_component,
+)
+from gradviz.layout.layered.routes import Routes, Rows, channel_coordinates, edge_routes, place_rows
 from gradviz.layout.layered.sheet import TOP, Sheet, SheetPlacement
-from gradviz.layout.layered.walk import depth_order, given_order, level_order
 from gradviz.layout.model import Floats
 from gradviz.stages import phase
 

@@ -17,7 +17,12 @@ from gradviz.layout.layered.leaf_grids import Boxes
 from gradviz.layout.layered.ranks import neighbours, rank_nodes
 from gradviz.layout.layered.routes import Routes, joined, reversed_routes
 from gradviz.layout.layered.sheet import TOP, Sheet, SheetPlacement
-from gradviz.layout.model import Floats, Frame, Ints, Rect
+from gradviz.layout.model import (
+    Floats,
+    Frame,
+    Ints,
+    Rect,
+)
 from gradviz.stages import phase
 
 TITLE_ROOM = 6.0  # px between a title and the first edge beside it

@@ -12,7 +12,12 @@ from functools import cached_property
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import Mask, counts, ranges, starts_of
+from gradviz.layout.layered.adjacency import (
+    Mask,
+    counts,
+    ranges,
+    starts_of,
+)
 from gradviz.layout.layered.columns import NONE
 from gradviz.layout.layered.sheet import Sheet
 from gradviz.layout.model import Floats, Ints

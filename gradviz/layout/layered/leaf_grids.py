@@ -12,7 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import Mask, counts, distinct, place_in_group, starts_of
+from gradviz.layout.layered.adjacency import (
+    Mask,
+    counts,
+    distinct,
+    place_in_group,
+    starts_of,
+)
 from gradviz.layout.layered.routes import Routes
 from gradviz.layout.model import Floats, Ints
 

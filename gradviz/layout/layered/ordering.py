@@ -10,10 +10,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import Groups, Mask, counts, ranges
-from gradviz.layout.layered.crossings import Order
+from gradviz.layout.layered.adjacency import (
+    Groups,
+    Mask,
+    counts,
+    ranges,
+)
+from gradviz.layout.layered.crossings import FirstOrder, Order
 from gradviz.layout.layered.layers import Layers
-from gradviz.layout.layered.walk import FirstOrder
 from gradviz.layout.model import Floats, Ints
 
 EXCHANGE_ROUNDS = 20

@@ -2,15 +2,110 @@
 
 from __future__ import annotations
 
+import heapq
 from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import Mask, counts, first_of_runs, ranges, starts_of
-from gradviz.layout.layered.layers import Layers
-from gradviz.layout.layered.rows import Rows
-from gradviz.layout.layered.sheet import Sheet
+from gradviz.layout.layered.adjacency import (
+    Mask,
+    counts,
+    distinct,
+    first_of_runs,
+    ranges,
+    starts_of,
+)
+from gradviz.layout.layered.layers import BEND_GAP, BEND_HALF_WIDTH, Layers
+from gradviz.layout.layered.sheet import BOTTOM, TOP, Sheet
 from gradviz.layout.model import Floats, Ints
+
+# How high every row is, where each box stands in its row, and how much room lies between the rows.
+
+PORT_GAP = 0.6  # of the gap between rows, beside a border
+LEVEL_FREE = 200.0  # px that an edge may go sideways between rows before they move apart
+LEVEL = 600.0  # px further sideways for every gap more
+MOST_GAPS = 3.0
+
+
+class Rows(NamedTuple):
+    """Rows by line number; y counts from the top of the component."""
+
+    top: Floats  # (lines,)
+    bottom: Floats
+    y: Floats  # (boxes,) middle of every box
+    height: Floats  # (components,)
+
+
+def place_rows(sheet: Sheet, layers: Layers, x: Floats) -> Rows:
+    """Rows as high as their highest box. Boxes without inputs stand at the bottom of theirs, unused ones at the top."""
+    line = layers.line[: layers.boxes]
+    first = layers.first_line[:-1]
+    tall = np.zeros(int(layers.first_line[-1]))
+    np.maximum.at(tall, line, sheet.heights)
+    gap = _gaps(sheet, layers, x)
+    bottom = np.cumsum(tall + gap) - gap
+    component_of_line = np.repeat(np.arange(layers.components), np.diff(layers.first_line))
+    origin = (bottom - tall)[first]
+    bottom = bottom - origin[component_of_line]
+    top = bottom - tall
+    slack = tall[line] - sheet.heights
+    share = np.full(layers.boxes, 0.5)
+    share[counts(sheet.below, layers.boxes) == 0] = 1.0
+    share[counts(sheet.above, layers.boxes) == 0] = 0.0
+    return Rows(top, bottom, top[line] + slack * share + sheet.heights / 2, bottom[layers.first_line[1:] - 1])
+
+
+def _gaps(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
+    """Room below every row. Edges that go far sideways get more, or they would be nearly level and hard to follow."""
+    aside = x[layers.below] - x[layers.above] - layers.above_offset + layers.below_offset
+    furthest = np.zeros(int(layers.first_line[-1]))
+    np.maximum.at(furthest, layers.line[layers.above], np.abs(aside))
+    gap = sheet.rank_gap * np.minimum(1 + np.maximum(furthest - LEVEL_FREE, 0) / LEVEL, MOST_GAPS)
+    line = layers.line[: layers.boxes]
+    gap[line[sheet.pin == TOP]] *= PORT_GAP
+    gap[line[sheet.pin == BOTTOM] - 1] *= PORT_GAP
+    return gap
+
+
+# Side channels: edges too long for bend points in every row run down beside their component, in shared lines.
+
+
+def channel_coordinates(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
+    """x of the channel of every edge in `layers.left_out`. Edges into one box, or else out of one box, share one."""
+    edges = layers.left_out
+    if not len(edges):
+        return np.zeros(0)
+    above, below = sheet.above[edges], sheet.below[edges]
+    into, out_of = counts(below, sheet.size)[below], counts(above, sheet.size)[above]
+    channels, channel = distinct(np.where(into >= out_of, below * 2, above * 2 + 1))
+    first = np.full(len(channels), np.iinfo(np.int64).max)
+    last = np.zeros(len(channels), np.int64)
+    np.minimum.at(first, channel, layers.line[above] + 1)
+    np.maximum.at(last, channel, layers.line[below] - 1)
+    right = np.full(layers.components, -np.inf)
+    np.maximum.at(right, layers.component, x + layers.half)
+    component = np.zeros(len(channels), np.int64)
+    component[channel] = layers.component[above]
+    step = BEND_GAP * layers.gap + BEND_HALF_WIDTH
+    nearest = right[component] + layers.gap
+    return np.asarray(nearest + step * _tracks(component, first, last), dtype=np.float64)[channel]
+
+
+def _tracks(component: Ints, first: Ints, last: Ints) -> Ints:
+    """Number the channels of each component from 0 so that those with one number lie below one another."""
+    track = np.zeros(len(first), np.int64)
+    open_tracks: list[tuple[int, int]] = []  # (last line, track)
+    free: list[int] = []
+    current = -1
+    for channel in np.lexsort((last, first, component)).tolist():
+        if component[channel] != current:
+            current, open_tracks, free = int(component[channel]), [], []
+        while open_tracks and open_tracks[0][0] < first[channel]:
+            heapq.heappush(free, heapq.heappop(open_tracks)[1])
+        track[channel] = heapq.heappop(free) if free else len(open_tracks)
+        heapq.heappush(open_tracks, (int(last[channel]), int(track[channel])))
+    return track
+
 
 SAME = 1e-6  # px
 

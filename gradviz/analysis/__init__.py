@@ -1,1 +1,0 @@
-"""From a graph to a smaller graph or to a plain result. Prints nothing."""

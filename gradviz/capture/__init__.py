@@ -1,1 +1,0 @@
-"""Reads live autograd objects into detached graphs. The only package that does, with the gradient analyses."""

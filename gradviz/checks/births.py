@@ -1,0 +1,171 @@
+"""Where NaN and Inf are born: the operations that make them of finite numbers, and what to do about each.
+
+Knows graphs and names of operations only; which values are wrong is found elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gradviz.checks.context import Evidence, Value
+from gradviz.checks.registry import Found
+from gradviz.checks.words import line, listed
+from gradviz.graph import Graph
+from gradviz.wording import plural
+
+POLES = (
+    "LogBackward",
+    "Log2Backward",
+    "Log10Backward",
+    "Log1PBackward",
+    "DivBackward",
+    "ReciprocalBackward",
+    "PowBackward",
+)
+"""Operations that make minus infinity out of finite numbers."""
+
+_REMEDY = {
+    "Sqrt": "add a small number under the root: torch.sqrt(x + 1e-12)",
+    "Log": "keep its input above zero: torch.log(x + 1e-8), where clamp(min=1e-8) would leave such elements without a "
+    "gradient; or use log_softmax, logsigmoid or xlogy",
+    "Div": "keep the divisor away from zero",
+    "Pow": "keep its base away from zero: a power below 1 has an infinite slope there",
+    "Exp": "keep its input small: subtract the maximum first, or use logsumexp or softmax",
+    "LinalgVectorNorm": "the slope of a norm at zero is not defined: add a small number, or square the norm instead",
+    "Norm": "the slope of a norm at zero is not defined: add a small number, or square the norm instead",
+    "Acos": "keep its input inside (-1, 1)",
+    "Asin": "keep its input inside (-1, 1)",
+    "Std": "the slope of a standard deviation is infinite where all values are equal: add a small number to the variance",
+    "Softmax": "leave one element of each row unmasked, mask with torch.finfo(scores.dtype).min instead of float('-inf'), or set "
+    "such rows to zero afterwards with torch.nan_to_num",
+    "Where": "torch.where does not protect the branch it leaves out: make both branches finite",
+}
+
+
+_BIRTHS = (*(op for op in POLES if op != "PowBackward"), "Sqrt", "Rsqrt", "Acos", "Asin")
+
+
+def born(graph: Graph, node: int, finite: frozenset[int]) -> int:
+    """The operation with a pole behind this one, through results that nobody holds any more; else the node itself."""
+    waiting, seen = [node], {node}
+    while waiting:
+        at = waiting.pop(0)
+        if graph.nodes[at].op.startswith(_BIRTHS):
+            return at
+        behind = [edge.producer for edge in graph.inputs(at) if edge.producer not in finite]
+        waiting += [one for one in dict.fromkeys(behind) if one not in seen and one not in graph.leaf_of]
+        seen.update(behind)
+    return node
+
+
+_STEEP = ("Sqrt", "LinalgVectorNorm", "Norm", "Std", "Acos", "Asin", "Pow", "Div", "Log", "Where")
+"""Operations whose gradient can be NaN or infinite although their result is finite, the likeliest first."""
+
+
+def suspect(graph: Graph) -> int | None:
+    """The operation that is likeliest to have given a gradient that is not finite: a softmax of masked scores, or a steep one."""
+    for node in graph.nodes:
+        if node.op.startswith("Softmax") and any(
+            graph.nodes[edge.producer].op.startswith("MaskedFill") for edge in graph.inputs(node.id)
+        ):
+            return node.id
+    return next((node.id for start in _STEEP for node in graph.nodes if node.op.startswith(start)), None)
+
+
+_WHY = {
+    "Sqrt": "the slope of a square root is infinite at 0",
+    "Rsqrt": "it is infinite at 0",
+    "Log": "the logarithm of 0 is minus infinity, and that of less is NaN",
+    "Div": "its divisor has a zero",
+    "Reciprocal": "it is infinite at 0",
+    "Pow": "a power below 1 has an infinite slope at 0",
+    "Exp": "it overflows: float32 ends at exp(88), float16 at exp(11)",
+    "LinalgVectorNorm": "the slope of a norm is not defined at 0",
+    "Norm": "the slope of a norm is not defined at 0",
+    "Std": "its slope is infinite where all values are equal",
+    "Acos": "its slope is infinite at -1 and 1",
+    "Asin": "its slope is infinite at -1 and 1",
+    "Softmax": "a row of which every element is masked with infinity has no largest element: 0 / 0",
+    "LinalgEigh": "the gradient of eigenvectors divides by the differences of eigenvalues, and two are equal",
+    "LinalgSvd": "the gradient of singular vectors divides by the differences of singular values, and two are equal",
+}
+
+
+def reason(graph: Graph, node: int) -> str:
+    """Why this operation gives NaN or Inf; "" where that is not known. A gradient that `where` has stopped is named."""
+    why = next((text for start, text in _WHY.items() if graph.nodes[node].op.startswith(start)), "")
+    if any(graph.nodes[edge.consumer].op.startswith("Where") for edge in graph.consumers(node)):
+        why += f"{'; ' if why else ''}torch.where gives the branch that it leaves out a gradient of 0, and 0 times infinity is NaN"
+    return why
+
+
+def remedy(op: str, half: bool = False) -> str:
+    """What to do about an operation that gives NaN or Inf. `half`: its result is a float16, which ends at 65504."""
+    if half:
+        return (
+            "Compute this part in float32, x.float(), or use torch.bfloat16 in place of torch.float16, with a torch.amp.GradScaler "
+            "for the loss"
+        )
+    known = next((text for start, text in _REMEDY.items() if op.startswith(start)), "")
+    return (
+        known[:1].upper() + known[1:]
+        if known
+        else "Look at the inputs of this operation for zeros and very large numbers; if they grow from step to step, lower the "
+        "learning rate, scale the inputs to about 1, or clip gradients"
+    )
+
+
+# Losses and parameters that grow from step to step until they overflow: the steps are too large. Knows the losses of
+# the run, and no operation.
+
+GROWN = 1e3
+"""A loss that ends at more than this multiple of its least value did not fall, but diverge."""
+
+LARGE = 10.0
+"""Inputs above this are called large: layers are initialised for inputs of about 1."""
+
+
+def diverged(evidence: Evidence) -> bool:
+    """Whether the losses before this call grew from step to step."""
+    losses = [abs(value) for _, value in evidence.losses if math.isfinite(value)]
+    return len(losses) > 1 and losses[-1] > GROWN * max(min(losses), 1e-30) and losses[-1] > losses[0]
+
+
+def from_the_update(evidence: Evidence, bad: Sequence[Value]) -> Found:
+    """Updates have made parameters NaN or infinite, or so large that the loss is: the steps are too large."""
+    names = tuple(dict.fromkeys(name for one in bad for name in one.names[:1]))
+    have = "has" if len(names) == 1 else "have"
+    why = (
+        f"{listed(names)} {have} NaN or Inf since the update before this call"
+        if names
+        else "the parameters have grown too large"
+    )
+    losses = [one for one in evidence.losses if math.isfinite(one[1])]
+    if len(losses) > 1:
+        (first, begin), (last, end) = losses[0], losses[-1]
+        why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {evidence.loss}"
+    else:
+        why += "; the gradient of that step overflowed, or the step was too large"
+    what = f"an update has made {plural(len(names), 'parameter')} NaN or infinite" if names else "the loss diverges"
+    return Found(
+        f"{what}: the steps are too large",
+        names or tuple(name for leaf in evidence.graph.leaves if leaf.kind == "parameter" for name in leaf.names[:1]),
+        line(evidence.backward),
+        why,
+        _fix(evidence),
+        tuple(one.made_by for one in bad if one.made_by is not None),
+    )
+
+
+def _fix(evidence: Evidence) -> str:
+    largest = evidence.values.largest_input if evidence.values is not None else 0.0
+    if largest > LARGE:
+        return (
+            f"Scale the inputs to about 1, as in x = (x - x.mean(0)) / x.std(0): the largest number among them is {largest:.4g}. "
+            "Else lower the learning rate, tenfold at a time."
+        )
+    return (
+        "Lower the learning rate, tenfold at a time, until the loss falls; torch.nn.utils.clip_grad_norm_(parameters, 1.0) before "
+        "step() bounds single steps that are too large."
+    )

@@ -1,0 +1,59 @@
+"""One finding for one cause: what follows from another finding is told with it, not beside it.
+
+Owns when a finding follows from another. A rule names the checks that would explain it (`Found.follows`), or its check says it
+of findings about the same names (`Check.follows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from gradviz.checks.finding import SEVERITIES, Finding
+
+
+class Explained(NamedTuple):
+    """A finding, and ids of checks whose findings explain it: any of theirs, or only one about the same names or more."""
+
+    finding: Finding
+    by: tuple[str, ...] = ()
+    by_same_names: tuple[str, ...] = ()
+
+
+def joined(found: Sequence[Explained]) -> list[Finding]:
+    """The findings without those that another one explains, which carries them and is as bad as the worst of them."""
+    causes = {i: cause for i in range(len(found)) if (cause := _cause(found, i)) is not None}
+    first = [_first(causes, i) for i in range(len(found))]
+    return [
+        _with(one.finding, [found[j].finding for j in range(len(found)) if first[j] == i != j])
+        for i, one in enumerate(found)
+        if first[i] == i
+    ]
+
+
+def _cause(found: Sequence[Explained], i: int) -> int | None:
+    mine = set(found[i].finding.names)
+    for j, (other, _, _) in enumerate(found):
+        same = mine and mine.issubset(other.names)
+        if j != i and (other.id in found[i].by or (other.id in found[i].by_same_names and same)):
+            return j
+    return None
+
+
+def _first(causes: Mapping[int, int], i: int) -> int:
+    """The finding at the beginning of the chain; where that is a circle, the finding stays for itself."""
+    seen = [i]
+    while seen[-1] in causes:
+        following = causes[seen[-1]]
+        if following in seen:
+            return i
+        seen.append(following)
+    return seen[-1]
+
+
+def _with(one: Finding, consequences: Sequence[Finding]) -> Finding:
+    if not consequences:
+        return one
+    worst = min((one, *consequences), key=lambda finding: SEVERITIES.index(finding.severity)).severity
+    return replace(one, severity=worst, consequences=(*one.consequences, *consequences))

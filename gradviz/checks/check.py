@@ -1,0 +1,291 @@
+"""Checks live outputs or a TARGET: reads the evidence, runs the checks on it, and returns the findings.
+
+The one place that puts reading, gradients and checks together; the command line and `gradviz.check` both call it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+import torch
+
+from gradviz.checks.collect.collector import EvidenceReader, Subject
+from gradviz.checks.collect.cut_watch import CutWatch
+from gradviz.checks.collect.failed_line import raised
+from gradviz.checks.collect.order import OrderWatch
+from gradviz.checks.collect.watch import CallWatch
+from gradviz.checks.context import Evidence, Gradients, LeafGradient
+from gradviz.checks.finding import Findings
+from gradviz.checks.registry import chosen, run
+from gradviz.errors import GradvizError, reason_of
+from gradviz.gradients.flow import measure
+from gradviz.gradients.live import stopped_note
+from gradviz.graph import Graph
+from gradviz.ranks.here import rank
+from gradviz.ranks.reading import with_process
+from gradviz.recording.record import Recording
+from gradviz.recording.session import user_code
+from gradviz.run.engine import EngineCall
+from gradviz.run.live import Captured, Live
+from gradviz.run.target import run_target
+from gradviz.run.target_name import Target
+from gradviz.variables.scanner import namespaces
+from gradviz.wording import one_line, plural
+
+STEPS = 3
+"""Backward calls that are read in full unless told otherwise: growth shows from the third on."""
+
+
+def check(
+    outputs: object,
+    model: torch.nn.Module | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    recording: Recording | None = None,
+    values: bool = False,
+    vanishing: float = Gradients().vanishing,
+    exploding: float = Gradients().exploding,
+    only: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    run_custom: bool = False,
+) -> Findings:
+    """What is wrong with the graph behind `outputs`, where, and what to do.
+
+    Args:
+        outputs: a tensor, or any nesting of tensors; one without a graph is a finding, not an error.
+        model: whose parameters should all take part. Without it, the modules among the caller's variables.
+        optimizer: whose tensors should be in the graph. Without it, those among the caller's variables.
+        recording: of `gradviz.record()` around the code that made the outputs: findings then know modules and lines.
+        values: also read numbers and compute gradients, for NaN, Inf and gradients that vanish, explode or are zero.
+        vanishing, exploding: a module's gradient below this part of that of modules nearer to the output, or above this
+            multiple of the nearest one, is reported.
+        only, ignore: ids of checks to run, or to leave out.
+        run_custom: with `values`, call the backward of custom Functions, too, which may keep state.
+
+    Without `values` no number is read. Never runs a hook, writes a `.grad`, frees the graph or keeps memory. Raises
+    NotATensorError when there is no tensor, and FormatError for an unknown id.
+
+    >>> import torch, gradviz
+    >>> net = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 1), "b": torch.nn.Linear(2, 1)})
+    >>> loss = net["a"](torch.ones(1, 2)).sum()
+    >>> [(finding.id, finding.names) for finding in gradviz.check(loss, model=net)]
+    [('unused-parameter', ('b.weight', 'b.bias'))]
+
+    Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
+    """
+    frame = sys._getframe(1)
+    chosen(only, ignore)
+    reader = EvidenceReader(model, optimizer, recording, values=values)
+    subject = Subject(outputs, namespaces(frame), frame=frame)
+    evidence = reader.read(subject)
+    if values:
+        evidence = _with_gradients(
+            evidence, subject, model, Gradients(vanishing=vanishing, exploding=exploding), run_custom
+        )
+    return _completed([evidence], run([evidence], only=only, ignore=ignore, values=values))
+
+
+def check_target(
+    target: Target,
+    arguments: Sequence[str] = (),
+    *,
+    at: int | Sequence[int] | None = None,
+    keep_going: bool = False,
+    record: bool = True,
+    steps: int | None = None,
+    values: bool = False,
+    vanishing: float = Gradients().vanishing,
+    exploding: float = Gradients().exploding,
+    only: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    run_custom: bool = False,
+    around: Callable[[], AbstractContextManager[object]] = nullcontext,
+    seen: Callable[[Graph], None] | None = None,
+) -> Captured[Findings]:
+    """The same for a TARGET of the command line. Raises what `run_target` raises.
+
+    Reads `steps` backward calls in a row; without that number `STEPS` of them, and then lets the script run on, with a time
+    limit, until it ends, fails or has a loss or gradient that is not finite. `around` makes a context for whatever is not the
+    user's code. `seen` is given each graph before the script goes on.
+    """
+    chosen(only, ignore)
+    limits = Gradients(vanishing=vanishing, exploding=exploding)
+    reader, order = EvidenceReader(values=values, limits=limits), OrderWatch()
+
+    def passed(number: int, call: EngineCall, reading: bool) -> None:
+        order.backward(number, call.frame)
+        reader.passed(number, reading)
+
+    cuts = reader.cuts = CutWatch(user_code().place)
+    watch = CallWatch(lambda: order.scaled, passed, cuts.paused)
+    runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
+
+    def read(live: Live) -> Evidence:
+        with cuts.paused():
+            return read_quietly(live)
+
+    def read_quietly(live: Live) -> Evidence:
+        recording = getattr(live.recording, "recording", live.recording)
+        reader.recording = recording if isinstance(recording, Recording) else None
+        subject = Subject(
+            live.outputs,
+            live.variables,
+            live.title,
+            live.names,
+            live.frame,
+            live.call,
+            live.create_graph,
+            live.ran,
+            order.scaled,
+        )
+        guessed = live.call is None and not target.name
+        evidence = replace(reader.read(subject), guessed=guessed, unfinished=guessed and bool(live.notes))
+        evidence = replace(evidence, losses=tuple(watch.losses[:-1]))
+        if rank() is not None:
+            evidence = replace(evidence, graph=with_process(evidence.graph, live))
+        if seen is not None:
+            seen(evidence.graph)
+        told = evidence.values is not None and not live.ran
+        return _with_gradients(evidence, subject, None, limits, run_custom) if values or told else evidence
+
+    def afterwards(evidence: Evidence, filled: bool | None) -> Evidence:
+        evidence = reader.afterwards(evidence, filled)
+        watch.seen_enough |= _is_broken(evidence) and not order.scaled
+        return evidence
+
+    with reader.leaf_watch.optimizers_watched(), reader.ledger.watching(), order.watched(), cuts.watching():
+        captured = run_target(
+            target,
+            arguments,
+            at=at,
+            keep_going=keep_going,
+            read=read,
+            record=record,
+            steps=steps or STEPS,
+            afterwards=afterwards,
+            around=around,
+            nothing=lambda: Evidence(Graph()),
+            look=watch if runs_on else None,
+        )
+    failure = captured.failure if captured.failure is not None and captured.failure.exit_code is None else None
+    with around():
+        every = _with_other_calls([captured.result, *captured.later])
+        stopped = captured.timed_out or watch.seen_enough if runs_on else len(every) >= (steps or STEPS)
+        ledger = reader.ledger.ledger(failure is None and not stopped)
+        every[-1] = replace(every[-1], ledger=ledger, events=order.told())
+        if failure is not None:
+            every[-1] = replace(every[-1], raised=raised(failure.error))
+        findings = run(every, only=only, ignore=ignore, values=values)
+    findings = _completed(every, findings)
+    if captured.unread:
+        findings = replace(findings, skipped=(*findings.skipped, ("later calls", one_line(captured.unread))))
+    if failure is not None:
+        findings = replace(findings, failed=one_line(reason_of(failure.error)))
+    if runs_on and captured.calls > len(every):
+        note = _watched(captured.calls - len(every), captured, watch.seen_enough)
+        findings = replace(findings, notes=(*findings.notes, note))
+    return Captured(findings, captured.target, captured.failure)
+
+
+def _watched(calls: int, captured: Captured[Evidence], seen_enough: bool) -> str:
+    """What the run was like after the calls that were read."""
+    end = "until the script ended"
+    if captured.failure is not None:
+        end = "until the script failed"
+    elif seen_enough:
+        end = "until one was not finite"
+    elif captured.timed_out:
+        end = "until the time limit"
+    return f"Watched {plural(calls, 'more backward call')} {end}."
+
+
+def _with_other_calls(every: Sequence[Evidence]) -> list[Evidence]:
+    """Each with the parameters that the other backward calls use, and those that get a gradient there."""
+    used = [{name for one in evidence.parameters if one.node is not None for name in one.names} for evidence in every]
+    zero = frozenset(_zero(next((one for one in every if one.gradients is not None), None)))
+    nonzero = [set(_nonzero(evidence)) for evidence in every]
+
+    def others(names: Sequence[set[str]], i: int) -> frozenset[str]:
+        return frozenset().union(*(one for j, one in enumerate(names) if j != i))
+
+    before = [None, *every[:-1]]
+    return [
+        replace(
+            evidence,
+            used_later=others(used, i),
+            nonzero_later=others(nonzero, i),
+            zero_at_first=zero,
+            broken_before=any(_is_broken(one) for one in every[:i]),
+            before=last.graph if last is not None else None,
+            loss_before=last.loss if last is not None else None,
+        )
+        for i, (evidence, last) in enumerate(zip(every, before))
+    ]
+
+
+def _nonzero(evidence: Evidence) -> Iterator[str]:
+    """Names of the leaves with a gradient that is not all zero."""
+    for one in evidence.gradients.leaves if evidence.gradients else ():
+        if one.zeros < 1.0:
+            yield from evidence.graph.leaf_of[one.node].names
+
+
+def _is_broken(evidence: Evidence) -> bool:
+    """Whether a call has left gradients that are not finite."""
+    return evidence.gradients is not None and any(one.nonfinite for one in evidence.gradients.leaves)
+
+
+def _zero(evidence: Evidence | None) -> Iterator[str]:
+    """Names of the leaves with a gradient that is all zero."""
+    for one in evidence.gradients.leaves if evidence is not None and evidence.gradients is not None else ():
+        if one.zeros == 1.0 and evidence is not None:
+            yield from evidence.graph.leaf_of[one.node].names
+
+
+def _with_gradients(
+    evidence: Evidence, subject: Subject, model: torch.nn.Module | None, limits: Gradients, run_custom: bool
+) -> Evidence:
+    """The evidence with what backward would compute, or with why it is not computed: that takes no other finding away."""
+    graph = evidence.graph
+    if all(root.node is None for root in graph.roots):
+        return evidence
+    problem = _packed(graph)
+    if not problem:
+        try:
+            flow = measure(subject.outputs, model=model, variables=subject.variables, run_custom=run_custom)
+        except GradvizError as error:
+            problem = str(error)
+        except Exception as error:  # out of memory, or an operation that a class of tensors does not have
+            problem = f"computing them raised {reason_of(error)}"
+    if problem:
+        return replace(evidence, gradients=limits._replace(problem=problem))
+    leaves = tuple(LeafGradient(one.node, one.norm, one.max, one.zeros, one.nonfinite) for one in flow.leaves)
+    leaving = {one.edge.consumer for one in flow.edges if one.size is not None and one.size.nonfinite}
+    arriving = {node for node, one in flow.incoming.items() if not one.nonfinite}
+    broken = tuple(node for node in flow.order if node in leaving & arriving)
+    stopped = "; ".join(stopped_note(flow.graph, flow.stopped, flow.unmeasured))
+    gradients = limits._replace(leaves=leaves, nonfinite=broken, problem=stopped)
+    return replace(evidence, gradients=gradients)
+
+
+def _packed(graph: Graph) -> str:
+    """Why gradients are left alone: computing them would run code of the user's that may not bear it."""
+    for node in graph.nodes:
+        for slot in node.saved:
+            if slot.state == "packed" and "save_on_cpu" not in slot.note:
+                return f"saved tensors are packed by a hook, which would have to run ({slot.note})"
+    return ""
+
+
+def _completed(every: Sequence[Evidence], findings: Findings) -> Findings:
+    """The findings with the reasons why gradients could not be computed, and the process that found them."""
+    problems = dict.fromkeys(
+        one.gradients.problem for one in every if one.gradients is not None and one.gradients.problem
+    )
+    reasons = tuple(("gradients", one_line(problem)) for problem in problems)
+    here = rank()
+    found = tuple(replace(one, rank=here.number) for one in findings) if here is not None else findings.found
+    return replace(findings, found=found, skipped=(*findings.skipped, *reasons))

@@ -1,0 +1,1 @@
+"""Turns live models, optimizers, tensors and code into the plain facts that the rules look at."""

@@ -1,0 +1,343 @@
+"""Notes every operation that takes a tensor with a graph and gives one without, and where what it gave enters a graph again.
+
+A mode of `torch.overrides` sees each call of the torch API in the thread that entered it, also in helpers, methods, module
+forwards and libraries. What came out of a cut is followed from operation to operation, held weakly, so that an output or a
+term of a loss can be traced back to the line that lost its graph. Changes no result and touches no node. Gives way to
+`torch.compile`, which would compile the mode into the user's function.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from gradviz.checks.collect.switches import Switches
+from gradviz.checks.context import CutKind
+from gradviz.source.lines import Place
+from gradviz.walker.private import FunctionModes, peek_sequence
+
+MOST = 4
+"""Cuts that one tensor is traced back to."""
+
+EVENTS = 200_000
+"""Cuts after which no more are noted, so that a long run costs no more."""
+
+_SHAPE_ONLY = frozenset(
+    (
+        *(f"{kind}_like" for kind in ("zeros", "ones", "empty", "full", "rand", "randn", "randint")),
+        *(f"new_{kind}" for kind in ("zeros", "ones", "empty", "full", "empty_strided")),
+        *("size", "dim", "is_same_size", "result_type", "_is_all_true", "isnan", "isinf", "isfinite"),
+    )
+)
+"""Functions that take no number from their tensor, or only ask whether something is wrong with it."""
+_NUMBERS = frozenset(("item", "tolist", "__float__", "__int__", "__index__"))
+_COPIES = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
+_DRAWS = frozenset(("bernoulli", "normal", "poisson", "multinomial", "binomial"))
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_REQUIRES_GRAD = torch.Tensor.requires_grad_
+_stack = FunctionModes()
+_functorch = getattr(torch._C, "_functorch", None)
+
+
+class CutPlace(NamedTuple):
+    """One place in the code that cuts: one object for all times that it runs."""
+
+    kind: CutKind
+    operation: str
+    place: Place | None
+
+
+class CutEvent(NamedTuple):
+    """One cut: the number that the next node would have got, and the leaf that was cut off, when it was one."""
+
+    where: CutPlace
+    at: int
+    leaf: weakref.ref[torch.Tensor] | None = None
+
+
+class _Loose(NamedTuple):
+    ref: Any
+    cuts: tuple[CutEvent, ...]
+
+
+class CutWatch:
+    """Of one run, in one thread. `place` tells the user's line of a frame."""
+
+    def __init__(self, place: Callable[[FrameType | None], Place | None]) -> None:
+        self._place = place
+        self._loose: dict[int, _Loose] = {}  # by identity of the tensor or array
+        self._numbers: dict[float, tuple[CutEvent, ...]] = {}
+        self._arrays: tuple[CutEvent, ...] = ()  # what NumPy was given since the last step
+        self._places: dict[tuple[object, ...], CutPlace] = {}
+        self._left = EVENTS
+        self._off = 0
+        self.switches = Switches()
+        self.numbers: dict[int, CutEvent] = {}  # of this step, one for each place
+        self.entered: dict[int, tuple[CutEvent, ...]] = {}  # by the number of the node that takes in what was cut off
+
+    # -- switching on and off -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, operations of this thread are seen, until something is compiled."""
+        mode, compile_, new, from_numpy = _Mode(self), torch.compile, torch.nn.Parameter.__new__, torch.from_numpy
+        watch = self
+
+        @wraps(compile_)
+        def compiling(*arguments: Any, **options: Any) -> Any:
+            watch._off += 1
+            _leave(mode)
+            return compile_(*arguments, **options)
+
+        @wraps(new)
+        def parameter(cls: Any, data: Any = None, *arguments: Any, **options: Any) -> Any:
+            made = new(cls, data, *arguments, **options)
+            with suppress(Exception):
+                watch.wrapped(made, data, sys._getframe(1))
+            return made
+
+        @wraps(from_numpy)
+        def from_array(array: Any) -> torch.Tensor:
+            made = from_numpy(array)
+            with suppress(Exception):
+                watch.copied(made, array)
+            return made
+
+        torch.compile = compiling
+        torch.from_numpy = from_array  # type: ignore[assignment]
+        torch.nn.Parameter.__new__ = parameter  # type: ignore[method-assign]
+        _enter(mode)
+        try:
+            yield
+        finally:
+            _leave(mode)
+            torch.compile, torch.from_numpy = compile_, from_numpy
+            torch.nn.Parameter.__new__ = new  # type: ignore[method-assign]
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, nothing is noted: it is not the user's code."""
+        self._off += 1
+        try:
+            yield
+        finally:
+            self._off -= 1
+
+    def rest(self) -> None:
+        """Note nothing more."""
+        self._left = 0
+
+    # -- what is seen ---------------------------------------------------------------------------------------------------
+
+    def seen(self, function: Any, arguments: tuple[Any, ...], options: Any, result: Any, frame: FrameType) -> None:
+        """A function of torch has returned."""
+        if self._off or not self._left or (_functorch is not None and _functorch.peek_interpreter_stack() is not None):
+            return
+        kind = type(result)
+        if function is _REQUIRES_GRAD or (result is None and function.__name__ == "__set__"):
+            self._switched(function, arguments, frame)
+        if kind in _PLAIN:
+            if result.requires_grad:
+                if self._loose or self._numbers:
+                    cuts = self._known(_flat(arguments, options))
+                    if cuts and result.is_leaf:  # a number that was made a tensor that requires grad
+                        self._keep(result, cuts)
+                    elif cuts:
+                        self.entered[peek_sequence() - 1] = cuts
+                return
+            results: Iterable[Any] = (result,)
+        elif issubclass(kind, (tuple, list)):
+            results = [one for one in result if type(one) in _PLAIN and not one.requires_grad]
+            if torch.is_grad_enabled() and function.__name__ != "grad":
+                results = [one for one in results if not _is_real(one)]  # a real one belongs to another input
+            if not results and function.__name__ != "tolist":
+                return
+        elif kind is float or kind is int or kind.__name__ == "ndarray":
+            results = (result,)
+        elif result is None and function.__name__ == "__setitem__":
+            results = (arguments[0],) if type(arguments[0]) in _PLAIN and not arguments[0].requires_grad else ()
+        else:
+            return
+        self._cut(function, arguments, options, results, frame)
+
+    def _switched(self, function: Any, arguments: tuple[Any, ...], frame: FrameType) -> None:
+        name = "requires_grad" if function is _REQUIRES_GRAD else getattr(function.__self__, "__name__", "")
+        if name == "requires_grad":
+            self.switches.note(arguments[0], arguments[0].requires_grad, self._place(frame))
+
+    def wrapped(self, parameter: Any, data: Any, frame: FrameType) -> None:
+        """A parameter was made of a tensor."""
+        if not self._off and self._left and type(data) in _PLAIN and (data.requires_grad or id(data) in self._loose):
+            with torch._C.DisableTorchFunction():
+                cuts = (
+                    (self._event("parameter", "Parameter", data, frame),)
+                    if data.requires_grad
+                    else self._known((data,))
+                )
+                self._keep(parameter, cuts)
+
+    def copied(self, tensor: torch.Tensor, array: Any) -> None:
+        """A tensor was made of an array, which may have been computed from what NumPy was given."""
+        if not self._off and self._left:
+            cuts = self._known((array,)) or self._arrays
+            if cuts:
+                self._keep(tensor, cuts)
+
+    def _cut(
+        self, function: Any, arguments: tuple[Any, ...], options: Any, results: Iterable[Any], frame: FrameType
+    ) -> None:
+        name = function.__name__
+        if name == "__get__":
+            name = getattr(getattr(function, "__self__", None), "__name__", "")
+            if name != "data":
+                return
+        if name in _SHAPE_ONLY:
+            return
+        given = list(_flat(arguments, options))
+        cuts = list(self._known(given))
+        for one in given:
+            if type(one) in _PLAIN and one.requires_grad and len(cuts) < MOST:
+                first = next(iter(results), None)
+                cuts.append(self._event(_kind(name, first), name, one, frame))
+        if not cuts and name in _COPIES and self._arrays and any(type(one).__name__ == "ndarray" for one in given):
+            cuts = list(self._arrays)
+        if cuts:
+            for result in results:
+                self._keep(result, tuple(cuts[:MOST]))
+
+    def _event(self, kind: CutKind, name: str, tensor: torch.Tensor, frame: FrameType) -> CutEvent:
+        self._left -= 1
+        around: FrameType | None = frame
+        while around is not None and around.f_globals.get("__name__", "").startswith("torch."):
+            if around.f_code.co_name == "sample" and "distributions" in around.f_globals["__name__"]:
+                kind, name = "sample", "sample"
+            around = around.f_back
+        place = self._place(frame)
+        key = kind, name, id(place)  # places are made once for each line, and never dropped
+        where = self._places.get(key)
+        if where is None:
+            where = self._places[key] = CutPlace(kind, name, place)
+        event = CutEvent(where, peek_sequence(), weakref.ref(tensor) if tensor.is_leaf else None)
+        if kind == "number":
+            self.numbers[id(where)] = event
+        return event
+
+    def _known(self, values: Iterable[Any]) -> tuple[CutEvent, ...]:
+        found: dict[tuple[CutPlace, int], CutEvent] = {}
+        for one in values:
+            if type(one) is float:
+                for cut in self._numbers.get(one, ()):
+                    found.setdefault((cut.where, id(cut.leaf)), cut)
+                continue
+            loose = self._loose.get(id(one))
+            if loose is not None and loose.ref() is one and not _has_history(one):
+                for cut in loose.cuts:
+                    found.setdefault((cut.where, id(cut.leaf)), cut)
+        return tuple(found.values())[:MOST]
+
+    def _keep(self, result: Any, cuts: tuple[CutEvent, ...]) -> None:
+        if type(result) is float:
+            if len(self._numbers) > 1000:
+                self._numbers.clear()
+            self._numbers[result] = cuts
+        elif type(result) in _PLAIN or type(result).__name__ == "ndarray":
+            if type(result) not in _PLAIN:
+                self._arrays = cuts
+            key, loose = id(result), self._loose
+
+            def gone(ref: object) -> None:
+                known = loose.get(key)
+                if known is not None and known.ref is ref:
+                    del loose[key]
+
+            loose[key] = _Loose(weakref.ref(result, gone), cuts)
+
+    # -- what is known at a backward call -------------------------------------------------------------------------------
+
+    def cuts_of(self, tensor: object) -> tuple[CutEvent, ...]:
+        """Why a tensor has no graph: the cuts that it goes back to, as far as that was seen."""
+        return self._known((tensor,))
+
+    def next_step(self) -> None:
+        """A backward call has run: what was noted for it is not needed any more."""
+        self.entered.clear()
+        self.numbers.clear()
+        self._arrays = ()
+
+
+class _Mode(TorchFunctionMode):
+    """Written flat: every call of the torch API passes here."""
+
+    def __init__(self, watch: CutWatch) -> None:
+        super().__init__()
+        self._seen = watch.seen
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        with suppress(Exception):  # a class of tensors that refuses to tell
+            self._seen(func, args, kwargs, result, sys._getframe(1))
+        return result
+
+
+def _enter(mode: TorchFunctionMode) -> None:
+    mode.__enter__()  # type: ignore[no-untyped-call]
+
+
+def _leave(mode: TorchFunctionMode) -> None:
+    """Take the mode from the stack, from below those that the user's code has entered since."""
+    above: list[Any] = []
+    while _stack.depth():
+        top = _stack.pop()
+        if top is mode:
+            break
+        above.append(top)
+    for one in reversed(above):
+        _stack.push(one)
+
+
+def _has_history(value: Any) -> bool:
+    """Whether something has got a graph since: as the output of a custom Function, or by a change in place."""
+    return type(value) in _PLAIN and value.requires_grad and not value.is_leaf
+
+
+def _is_real(tensor: torch.Tensor) -> bool:
+    return tensor.dtype.is_floating_point or tensor.dtype.is_complex
+
+
+def _flat(arguments: tuple[Any, ...], options: Any) -> Iterator[Any]:
+    for one in (*arguments, *(options.values() if options else ())):
+        if type(one) is list or type(one) is tuple:
+            yield from one
+        else:
+            yield one
+
+
+def _kind(name: str, result: Any) -> CutKind:
+    """How an operation dropped the graph of what it was given."""
+    if name in ("detach", "detach_"):
+        return "detach"
+    if name == "data":
+        return "data"
+    if name in ("numpy", "__array__"):
+        return "numpy"
+    if name in _NUMBERS:
+        return "number"
+    if name in ("tensor", "new_tensor"):
+        return "new"
+    if name == "grad":
+        return "grad"
+    if type(result) in _PLAIN and not _is_real(result):
+        return "integer"
+    if name in _DRAWS:
+        return "sample"
+    if not torch.is_grad_enabled():
+        return "inference" if torch.is_inference_mode_enabled() else "no_grad"
+    return "integer"

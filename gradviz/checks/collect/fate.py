@@ -1,0 +1,88 @@
+"""What becomes of what a line of code made, and which lines of a class make and use a part of it, as far as the text shows it.
+
+Reads text only; runs nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from gradviz.checks.context import Dropped
+from gradviz.graph import SourceLine
+from gradviz.packages import code_line, with_text
+from gradviz.source.statements import (
+    Statement,
+    assigned,
+    body_around,
+    body_of,
+    own_expressions,
+)
+from gradviz.variables.objects import class_attribute
+
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.Expr)
+
+
+def dropped(line: SourceLine | None) -> Dropped | None:
+    """How the result of a line is lost, when no statement behind it in the same function reads it; else None."""
+    body = body_around(line.file, line.line) if line is not None and not line.package else None
+    if line is None or body is None:
+        return None
+    statements = list(body.statements)
+    for i, one in enumerate(statements):
+        if isinstance(one.node, _SIMPLE) and one.node.lineno <= line.line <= (one.node.end_lineno or 0):
+            if isinstance(one.node, ast.Expr):
+                return Dropped("", None) if isinstance(one.node.value, ast.Call) else None
+            names = assigned(one.node)[0]
+            if len(names) != 1 or "." in names[0] or _in_loop(statements, i):
+                return None  # of several some may be used; an attribute and a loop are read elsewhere
+            return next(_fates(names[0], statements[i + 1 :], body.source), None)
+    return None
+
+
+def _fates(name: str, later: list[Statement], source: object) -> Iterator[Dropped | None]:
+    """What the first statement that mentions the name does with it; nothing uses it where none does."""
+    for one in later:
+        if _reads(one.node, name):
+            yield None
+        if name in assigned(one.node)[0]:
+            yield Dropped(name, source(one.node))  # type: ignore[operator]
+    yield Dropped(name, None)
+
+
+def _reads(statement: ast.stmt, name: str) -> bool:
+    if isinstance(statement, ast.AugAssign) and name == getattr(statement.target, "id", ""):
+        return True
+    inside: Iterator[ast.AST] = (part for one in own_expressions(statement) for part in ast.walk(one))
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        inside = ast.walk(statement)
+    return any(isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load) for part in inside)
+
+
+def _in_loop(statements: list[Statement], i: int) -> bool:
+    """Whether a loop is around a statement: the next round may read what it made."""
+    line = statements[i].node.lineno
+    return any(
+        isinstance(one.node, (ast.For, ast.AsyncFor, ast.While))
+        and one.node.lineno < line <= (one.node.end_lineno or 0)
+        for one in statements
+    )
+
+
+def made_at(kind: type, attribute: str) -> SourceLine | None:
+    """The line of a class, or of a base of it, that assigns an attribute of `self`."""
+    for base in kind.__mro__:
+        for function in vars(base).values():
+            code = getattr(function, "__code__", None)
+            body = body_of(code) if code is not None else None
+            for statement in body.statements if body is not None else ():
+                if f"self.{attribute}" in assigned(statement.node)[0]:
+                    assert body is not None
+                    return body.source(statement.node)
+    return None
+
+
+def forward_of(kind: type) -> SourceLine | None:
+    """The line where the forward() of a class begins."""
+    code = getattr(class_attribute(kind, "forward"), "__code__", None)
+    return with_text(code_line(code, code.co_firstlineno)) if code is not None else None

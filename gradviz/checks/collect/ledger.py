@@ -1,0 +1,380 @@
+"""Keeps one record of a run: who updates what. Optimizers as they are made and as they step, leaves, models, and what moved.
+
+Tensors, optimizers and modules are held weakly between the calls. Reads a few elements of leaves that no optimizer holds, and
+no other number; writes nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import wraps
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from gradviz.checks.collect.fate import made_at
+from gradviz.checks.collect.leaf_watch import is_scaled
+from gradviz.checks.collect.likeness import (
+    Pair,
+    mistyped,
+    pairs,
+    still_tied,
+    switched_in,
+)
+from gradviz.checks.collect.switches import Switches
+from gradviz.checks.context import (
+    Handled,
+    Ledger,
+    Mistyped,
+    Mode,
+    Parameter,
+    Stepping,
+    Thawed,
+    Tie,
+    Trained,
+)
+from gradviz.graph import SourceLine
+from gradviz.packages import code_line, with_text
+from gradviz.source.frames import is_library
+from gradviz.variables.objects import submodules
+from gradviz.variables.scanner import Namespace
+from gradviz.walker.description import Walked
+from gradviz.walker.private import without_subclasses
+from gradviz.walker.tensors import tensor_info, version_of
+from gradviz.walker.values import is_zero, why_unreadable
+
+_ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
+_ZERO_CALLS = 3  # for which it is seen whether a weight is zero and stays so
+_Models = Sequence[tuple[str, torch.nn.Module]]
+_Optimizers = Sequence[tuple[str, torch.optim.Optimizer]]
+
+
+class _Leaf:
+    """One leaf and what is known of it so far."""
+
+    def __init__(self, tensor: torch.Tensor, facts: Trained) -> None:
+        self.ref = weakref.ref(tensor)
+        self.facts = facts
+        self.mark: object = None  # version and a few elements, as of the first call
+        self.holders: set[int] = set()  # ids of records of optimizers
+        self.updates = 0
+        self.zero = False  # all elements are 0 at the call that runs now
+
+
+class _Optimizer:
+    """One optimizer and what is known of it so far."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, source: SourceLine | None) -> None:
+        self.ref = weakref.ref(optimizer)
+        self.type = type(optimizer).__name__
+        self.source = source
+        self.name = ""
+        self.steps = self.idle = self.emptied = 0
+        self.held: set[int] = set()
+        self.fed: set[int] = set()  # by identity of the tensor, as all sets here
+        self.frozen: set[int] = set()
+        self.reached: set[int] = set()
+
+
+class LedgerKeeper:
+    """Of one run. `reached` belongs before each backward call that is read, `after` behind it."""
+
+    def __init__(self) -> None:
+        self._leaves: dict[int, _Leaf] = {}
+        self._optimizers: dict[int, _Optimizer] = {}
+        self._names: dict[int, tuple[str, ...]] = {}
+        self._statistics: dict[int, tuple[weakref.ref[torch.nn.Module], int | None, object]] = {}
+        self._modes: tuple[Mode, ...] = ()
+        self._pairs: list[tuple[weakref.ref[torch.Tensor], weakref.ref[torch.Tensor], tuple[str, str], bool]] = []
+        self._ties: tuple[Tie, ...] = ()
+        self._mistyped: tuple[Mistyped, ...] = ()
+        self._thawed: tuple[Thawed, ...] = ()
+        self._calls = 0
+        self.scaled = False  # whether a GradScaler was among the variables
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, optimizers are noted as they are made, and as they begin a step."""
+        original = torch.optim.Optimizer.__init__
+
+        @wraps(original)
+        def made(optimizer: torch.optim.Optimizer, *arguments: Any, **options: Any) -> None:
+            original(optimizer, *arguments, **options)
+            with suppress(Exception):
+                self._known(optimizer, sys._getframe(1))
+
+        torch.optim.Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
+        handle = register_optimizer_step_pre_hook(self._steps)
+        try:
+            yield
+        finally:
+            handle.remove()
+            torch.optim.Optimizer.__init__ = original  # type: ignore[method-assign]
+
+    def _known(self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None) -> _Optimizer:
+        known = self._optimizers.get(id(optimizer))
+        if known is None or known.ref() is not optimizer:
+            known = self._optimizers[id(optimizer)] = _Optimizer(optimizer, _users_line(frame))
+        return known
+
+    def _steps(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        with without_subclasses(), suppress(Exception):  # an optimizer of the user's own may hold anything
+            known = self._known(optimizer)
+            known.steps += 1
+            known.idle += all(float(group.get("lr", 1.0)) == 0.0 for group in optimizer.param_groups)
+            for tensor in _tensors(optimizer):
+                known.held.add(id(tensor))
+                if tensor.is_leaf and tensor.grad is not None:
+                    known.fed.add(id(tensor))
+                    if not tensor.requires_grad:
+                        known.frozen.add(id(tensor))
+                    leaf = self._leaves.get(id(tensor))
+                    if leaf is not None and leaf.ref() is tensor:
+                        leaf.updates += 1
+
+    # -- at a backward call ---------------------------------------------------------------------------------------------
+
+    def reached(
+        self,
+        walked: Walked,
+        call: int,
+        variables: Sequence[Namespace],
+        models: _Models,
+        parameters: Sequence[tuple[Parameter, torch.Tensor]],
+        optimizers: _Optimizers,
+        handled: Mapping[int, tuple[Handled, ...]],
+    ) -> None:
+        """A call is about to run through these leaves."""
+        self._name(models, parameters, optimizers)
+        self.scaled |= is_scaled(variables)
+        self._mistyped = tuple(mistyped(models, parameters, variables)) or self._mistyped
+        self._compare(models, variables)
+        known = {id(tensor): facts for facts, tensor in parameters}
+        for node, tensor in walked.variables.items():
+            self._reach(walked, node, tensor, call, known.get(id(tensor)), models)
+        reached = {id(tensor): node for node, tensor in walked.variables.items()}
+        for one in self._optimizers.values():
+            again = [handled[node][-1] for key, node in reached.items() if key in one.held and node in handled]
+            one.reached.update(one.held & reached.keys())
+            one.emptied += bool(again) and all(_thrown_away(each) for each in again)
+        self._modes = tuple(self._mode(name, model, parameters, variables) for name, model in models)
+
+    def switched(self, switches: Switches, parameters: Sequence[tuple[Parameter, torch.Tensor]]) -> None:
+        """What was switched on and off before the first call."""
+        if not self._calls:
+            self._thawed = tuple(switches.in_vain({id(tensor): facts.names for facts, tensor in parameters}))
+
+    def after(self, filled: bool) -> None:
+        """The call has run, and filled the gradients of its leaves, or not."""
+        self._calls += filled
+        for leaf in self._leaves.values():
+            tensor = leaf.ref() if leaf.zero else None
+            if filled and tensor is not None and tensor.grad is not None and is_zero(tensor.grad):
+                leaf.facts = leaf.facts._replace(zero=leaf.facts.zero + 1)
+            leaf.zero = False
+
+    def _compare(self, models: _Models, variables: Sequence[Namespace]) -> None:
+        """Find parameters that are alike at the first call; afterwards, see what has become of them."""
+        if not self._calls and not self._pairs:
+            for name, model in models:
+                for first, second, shared in pairs(name, model):
+                    refs = weakref.ref(first[1]), weakref.ref(second[1])
+                    self._pairs.append((*refs, (first[0], second[0]), shared))
+        live: list[Pair] = []
+        for one, other, names, shared in self._pairs:
+            left, right = one(), other()
+            if left is not None and right is not None:
+                live.append(((names[0], left), (names[1], right), shared))
+        self._ties = tuple(still_tied(live, variables))
+
+    def _name(
+        self, models: _Models, parameters: Sequence[tuple[Parameter, torch.Tensor]], optimizers: _Optimizers
+    ) -> None:
+        for name, optimizer in optimizers:
+            self._known(optimizer).name = name
+        for facts, tensor in parameters:
+            self._names[id(tensor)] = facts.names
+        for one in self._optimizers.values():
+            live = one.ref()
+            if live is not None:
+                with without_subclasses(), suppress(Exception):
+                    one.held.update(map(id, _tensors(live)))
+
+    def _reach(
+        self,
+        walked: Walked,
+        node: int,
+        tensor: torch.Tensor,
+        call: int,
+        known: Parameter | None,
+        models: _Models,
+    ) -> None:
+        leaf = self._leaves.get(id(tensor))
+        new = leaf is None or leaf.ref() is not tensor
+        if leaf is None or new:
+            names = known.names if known is not None else walked.names.leaf(tensor)
+            facts = Trained(names, tensor_info(tensor), node, call, 0, known is not None)
+            if known is not None:
+                owner = next((name for name, _ in models if known.names[0].startswith(f"{name}.")), "")
+                module = _module_at(known.module, models)
+                source = made_at(type(module), known.names[0].rpartition(".")[2]) if module is not None else None
+                facts = facts._replace(model=owner, module=known.module, type=known.type, source=source)
+            else:
+                facts = _owned(facts, models)
+            leaf = self._leaves[id(tensor)] = _Leaf(tensor, facts)
+            self._names.setdefault(id(tensor), names)
+        leaf.zero = leaf.facts.reached < _ZERO_CALLS and _all_zero(tensor)
+        leaf.facts = leaf.facts._replace(node=node, call=call, reached=leaf.facts.reached + 1)
+        if not any(id(tensor) in one.held for one in self._optimizers.values()):
+            mark = _mark(tensor)
+            if new:
+                leaf.mark = mark
+            elif mark is not None:
+                leaf.facts = leaf.facts._replace(moved=bool(leaf.facts.moved) or mark != leaf.mark)
+
+    def _mode(
+        self,
+        name: str,
+        model: torch.nn.Module,
+        parameters: Sequence[tuple[Parameter, torch.Tensor]],
+        variables: Sequence[Namespace],
+    ) -> Mode:
+        sleeping, norms = [], []
+        for path, module in submodules(model):
+            if isinstance(module, _DropoutNd) and module.p and not module.training:
+                sleeping.append(f"{name}.{path}" if path else name)
+            if isinstance(module, _BatchNorm):
+                full = f"{name}.{path}" if path else name
+                own = [one for one in module._parameters.values() if one is not None]
+                if not module.training:
+                    sleeping += [full] if any(one.requires_grad for one in own) else []
+                elif own and not any(one.requires_grad for one in own) and self._counted(module):
+                    norms.append(full)
+        mine = [(facts, tensor) for facts, tensor in parameters if facts.names[0].startswith(f"{name}.")]
+        held = {key for one in self._optimizers.values() for key in one.held}
+        count = sum(id(tensor) in held for _, tensor in mine)
+        sharded = any(facts.sharded for facts, _ in mine)
+        kind, training = type(model).__name__, model.training
+        wanted = norms if training else sleeping
+        switched = switched_in(variables, name, "train" if training else "eval") if wanted else None
+        return Mode(name, kind, training, len(mine), count, tuple(sleeping), tuple(norms), sharded, switched)
+
+    def _counted(self, norm: _BatchNorm) -> bool:
+        """Whether the running statistics of a layer have moved since the call before. Torch counts its batches in place."""
+        if norm.num_batches_tracked is None:
+            return False
+        version, weights = version_of(norm.num_batches_tracked), tuple(map(version_of, norm.parameters()))
+        last = self._statistics.get(id(norm))
+        self._statistics[id(norm)] = (weakref.ref(norm), version, weights)
+        if last is None or last[0]() is not norm or last[2] != weights:
+            return False  # an average of another network's weights
+        return last[1] != version
+
+    def made(self, optimizer: torch.optim.Optimizer) -> SourceLine | None:
+        """The line that made an optimizer."""
+        known = self._optimizers.get(id(optimizer))
+        source = known.source if known is not None and known.ref() is optimizer else None
+        return with_text(source) if source is not None else None
+
+    # -- in the end -----------------------------------------------------------------------------------------------------
+
+    def ledger(self, ended: bool = False) -> Ledger:
+        """All that is known. `ended`: the script has come to its end."""
+        every = list(self._optimizers.values())
+        leaves = []
+        for key, leaf in self._leaves.items():
+            holders = tuple(one.name or one.type for one in every if key in one.held)
+            leaves.append(leaf.facts._replace(holders=holders, updates=leaf.updates))
+        optimizers = [self._stepping(one) for one in every if one.held]
+        return Ledger(
+            self._calls,
+            tuple(leaves),
+            tuple(optimizers),
+            self._modes,
+            ended,
+            self.scaled,
+            self._ties,
+            self._mistyped,
+            self._thawed,
+        )
+
+    def _stepping(self, one: _Optimizer) -> Stepping:
+        def names(keys: set[int]) -> tuple[str, ...]:
+            return tuple(names[0] for key in self._names if key in keys and (names := self._names[key]))
+
+        return Stepping(
+            one.name,
+            one.type,
+            with_text(one.source) if one.source is not None else None,
+            one.steps,
+            len(one.held),
+            len(one.fed),
+            len(one.reached),
+            one.idle,
+            names(one.frozen),
+            names(one.held),
+            one.emptied,
+        )
+
+
+def _tensors(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    return (tensor for group in optimizer.param_groups for tensor in group["params"])
+
+
+def _thrown_away(handled: Handled) -> bool:
+    """Whether a gradient was reset before anything was done with it."""
+    return bool(handled.reset) and not (handled.stepped or handled.missed or handled.changed)
+
+
+def _users_line(frame: FrameType | None) -> SourceLine | None:
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return code_line(frame.f_code, frame.f_lineno) if frame is not None else None
+
+
+def _mark(tensor: torch.Tensor) -> object:
+    """What changes when a leaf does: its version, and a few of its elements, for writing to `.data` leaves that alone."""
+    if not _readable(tensor):
+        return None
+    with without_subclasses(), torch.no_grad():
+        return version_of(tensor), tuple(map(str, tensor.detach().flatten()[:_ELEMENTS].tolist()))
+
+
+def _readable(tensor: torch.Tensor) -> bool:
+    """Whether a leaf has plain numbers."""
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
+    return plain and not tensor.is_nested and not why_unreadable(tensor)
+
+
+def _all_zero(tensor: torch.Tensor) -> bool:
+    if not _readable(tensor):
+        return False
+    values = tensor.detach()
+    return values.dim() > 1 and not bool(values.flatten()[:1].any()) and bool(is_zero(values))
+
+
+def _owned(facts: Trained, models: _Models) -> Trained:
+    """The same with the module that holds the tensor as a plain attribute, if one does, and the line that puts it there."""
+    for name in facts.names:
+        path, _, attribute = name.rpartition(".")
+        owner = _module_at(path, models)
+        if owner is not None:
+            model = next(model for model, _ in models if path == model or path.startswith(f"{model}."))
+            source = made_at(type(owner), attribute)
+            return facts._replace(names=(name,), model=model, module=path, type=type(owner).__name__, source=source)
+    return facts
+
+
+def _module_at(path: str, models: _Models) -> torch.nn.Module | None:
+    """The module with this path, which begins with the name of its model."""
+    for name, model in models:
+        if path == name or path.startswith(f"{name}."):
+            return dict(submodules(model)).get(path[len(name) + 1 :])
+    return None

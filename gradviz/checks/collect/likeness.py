@@ -1,0 +1,110 @@
+"""Finds parameters that look like what was meant to be one, and attributes that look like `requires_grad`. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
+
+import torch
+
+from gradviz.checks.context import Mistyped, Parameter, Tie
+from gradviz.graph import SourceLine
+from gradviz.source.statements import calls_method, sets_attribute
+from gradviz.variables.objects import joined, own_attributes, submodules
+from gradviz.variables.scanner import Namespace
+from gradviz.walker.tensors import storage_of
+from gradviz.walker.values import why_unreadable
+
+_ALIKE = 0.8  # from which an attribute's name counts as `requires_grad` mistyped
+Pair = tuple[tuple[str, torch.Tensor], tuple[str, torch.Tensor], bool]
+
+
+def pairs(name: str, model: torch.nn.Module) -> Iterator[Pair]:
+    """Distinct parameters of a model that share their memory, or of which one is an embedding's and a copy of a linear layer's."""
+    by_storage: dict[object, tuple[str, torch.Tensor]] = {}
+    embeddings: list[tuple[str, torch.Tensor]] = []
+    linears: list[tuple[str, torch.Tensor]] = []
+    for path, module in submodules(model):
+        for key, tensor in module._parameters.items():
+            if (
+                type(tensor) is not torch.nn.Parameter
+                or why_unreadable(tensor)
+                or tensor.layout != torch.strided
+                or tensor.is_nested
+            ):
+                continue
+            one = joined(joined(name, path), key), tensor
+            storage = storage_of(tensor)
+            if storage is not None and storage[1]:
+                place = storage[0], tensor.storage_offset(), tensor.shape
+                other = by_storage.setdefault(place, one)
+                if other[1] is not tensor:
+                    yield other, one, True
+            if key == "weight" and isinstance(module, torch.nn.Embedding):
+                embeddings.append(one)
+            elif key == "weight" and isinstance(module, torch.nn.Linear):
+                linears.append(one)
+    for first in embeddings:
+        for second in linears:
+            if first[1] is not second[1] and first[1].shape == second[1].shape and equal(first[1], second[1]):
+                yield first, second, False
+
+
+def equal(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two tensors of one shape have the same numbers, and not all the same one."""
+    with torch.no_grad():
+        few, others = first.detach().flatten()[:8], second.detach().flatten()[:8]
+        if few.device != others.device or few.dtype != others.dtype or not torch.equal(few, others):
+            return False
+        return bool((few != few[0]).any()) and torch.equal(first.detach(), second.detach())
+
+
+def still_tied(found: Iterable[Pair], variables: Sequence[Namespace]) -> Iterator[Tie]:
+    """What has become of pairs."""
+    for (name, first), (other, second), shared in found:
+        apart = not shared and not torch.equal(first.detach(), second.detach())
+        last = ".".join(other.split(".")[-2:])
+        source = assigned_in(variables, last, f"{last}.data") if shared or apart else None
+        yield Tie((name, other), shared, apart, source)
+
+
+def mistyped(
+    models: Sequence[tuple[str, torch.nn.Module]],
+    parameters: Sequence[tuple[Parameter, torch.Tensor]],
+    variables: Sequence[Namespace],
+) -> Iterator[Mistyped]:
+    """Attributes of parameters and modules that are False, and that torch does not read."""
+    found: dict[tuple[str, bool], list[str]] = {}
+    for facts, tensor in parameters:
+        for key, value in own_attributes(tensor).items():
+            if value is False and key != "requires_grad" and tensor.requires_grad and _alike(key):
+                found.setdefault((key, False), []).append(facts.names[0])
+    for name, model in models:
+        for path, module in submodules(model):
+            for key, value in module.__dict__.items():
+                meant = value is False and not key.startswith("_") and (key == "requires_grad" or _alike(key))
+                if meant and any(one.requires_grad for one in module.parameters()):
+                    found.setdefault((key, True), []).append(joined(name, path))
+    for (key, of_module), names in found.items():
+        yield Mistyped(tuple(names), key, of_module, assigned_in(variables, key))
+
+
+def assigned_in(variables: Sequence[Namespace], *endings: str) -> SourceLine | None:
+    """Where the code around the call assigns to something that ends so."""
+    return next(filter(None, (sets_attribute(file, *endings) for file in files_of(variables))), None)
+
+
+def switched_in(variables: Sequence[Namespace], model: str, method: str) -> SourceLine | None:
+    """Where the code around the call puts a model into a mode: best a line that has its name."""
+    calls = [call for file in files_of(variables) for call in calls_method(file, method)]
+    named = [line for called, line in calls if called.rpartition(".")[2] == model.rpartition(".")[2]]
+    return next(iter([*named, *(line for _, line in calls)]), None)
+
+
+def files_of(variables: Sequence[Namespace]) -> list[str]:
+    """The files that variables belong to."""
+    return list(dict.fromkeys(str(space["__file__"]) for space in variables if type(space.get("__file__")) is str))
+
+
+def _alike(name: str) -> bool:
+    return SequenceMatcher(None, name, "requires_grad").ratio() >= _ALIKE

@@ -1,0 +1,154 @@
+"""What of earlier steps is still reachable at a backward call: through the outputs, and through variables beside them.
+
+Sequence numbers decide: a node made before the previous backward call has a lower number than the call. Leaves have none
+and are no history.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from gradviz.checks.context import Carried, Copy, Evidence
+from gradviz.graph import Graph, column
+from gradviz.variables.scanner import Namespace, as_written
+from gradviz.walker.description import Walked
+from gradviz.walker.names import Names
+from gradviz.walker.private import Node, without_subclasses
+from gradviz.walker.tensors import grad_fn_of
+from gradviz.walker.walk import capture
+
+_INDEX = re.compile(r"(\[[^\]]*\])+$")
+
+
+def carried_by_outputs(graph: Graph, since: int) -> Iterator[Carried]:
+    """The part of a graph that is older than `since`, and the edges that lead into it."""
+    found = _older(graph, since, "")
+    if found is not None:
+        yield found
+
+
+def carried_by_variables(
+    evidence: Evidence,
+    variables: Sequence[Namespace],
+    since: int,
+    attribution: Any,
+) -> Iterator[Carried]:
+    """The same for each variable, and attribute of an object, that holds a graph which is not part of the outputs' graph.
+
+    A list counts as one.
+    """
+    beside = {one.names for one in evidence.held if one.node is None and not one.leaf and one.requires_grad}
+    groups: dict[str, list[torch.Tensor]] = {}
+    for tensor, names in Names(None, None, variables).named() if beside else ():
+        if names in beside and _function(tensor) is not None:
+            groups.setdefault(as_written(_INDEX.sub("", names[0]), variables), []).append(tensor)
+    for name, tensors in groups.items():
+        graph = capture(tensors, title=name, need_graph=False, attribution=attribution)
+        found = _older(replace(graph, roots=()), since, name)
+        if found is not None:
+            newest = next((root.node for root in graph.roots if root.node is not None), None)
+            made = graph.nodes[newest] if newest is not None else None
+            number = max(sequence for sequence in column(graph.nodes, "sequence") if sequence is not None)
+            yield found._replace(source=made.source if made is not None else None, newest=number)
+
+
+def _function(tensor: torch.Tensor) -> Node | None:
+    try:
+        with without_subclasses():
+            return grad_fn_of(tensor)
+    except RuntimeError:
+        return None
+
+
+def _older(graph: Graph, since: int, name: str) -> Carried | None:
+    old = {node.id for node in graph.nodes if node.sequence is not None and node.sequence < since}
+    if not old:
+        return None
+    joints = tuple(
+        (edge.consumer, edge.position) for edge in graph.edges if edge.producer in old and edge.consumer not in old
+    )
+    storages = {
+        slot.storage
+        for i in old
+        for slot in graph.nodes[i].saved
+        if slot.storage is not None and graph.storages[slot.storage].kind in ("activation", "output")
+    }
+    nbytes = sum(graph.storages[storage].nbytes or 0 for storage in storages)
+    first = next((graph.nodes[consumer] for consumer, _ in joints), None)
+    repeats = any(
+        graph.nodes[edge.consumer].source == graph.nodes[edge.producer].source is not None
+        for edge in graph.edges
+        if edge.producer in old and edge.consumer not in old
+    )
+    source = first.source if first is not None else None
+    return Carried(name, len(old), nbytes, source, joints, repeats=repeats)
+
+
+# Finds values that are saved twice: a tensor, and a copy or cast of it that some other node saved. Only nodes that
+# copy or cast are looked at, and only what their neighbours saved; no number is read.
+
+_COPIES = ("CloneBackward0", "ToCopyBackward0", "CopyBackwards")
+
+
+def copies(walked: Walked) -> Iterator[Copy]:
+    """Every copying node whose input and output are both saved by nodes of the graph."""
+    graph = walked.graph
+    for node in graph.nodes:
+        if node.op not in _COPIES:
+            continue
+        (edge,) = graph.inputs(node.id) or (None,)
+        if edge is None:
+            continue
+        second = _saved_result(walked, node.id, edge=None)
+        first = _saved_result(walked, edge.producer, edge=edge)
+        if first is not None and second is not None and first[0] != second[0]:
+            yield Copy(node.id, first[0], second[0], first[1], second[1])
+
+
+def _saved_result(walked: Walked, maker: int, edge: Any) -> tuple[int, int] | None:
+    """The storage in which what `maker` made is saved, and the node that saved it; for a leaf, the leaf's own storage."""
+    graph = walked.graph
+    leaf = graph.leaf_of.get(maker)
+    if leaf is not None:
+        return (leaf.storage, maker) if leaf.storage is not None else None
+    output = edge.output if edge is not None else 0
+    own = _matching(walked, maker, None, 0)
+    if own is not None:
+        return own, maker
+    for use in graph.consumers(maker):
+        found = _matching(walked, use.consumer, maker, output)
+        if found is not None:
+            return found, use.consumer
+    return None
+
+
+def _matching(walked: Walked, saver: int, maker: int | None, output: int) -> int | None:
+    """The storage of a slot of `saver` that holds output `output` of `maker`, or its own result when `maker` is None."""
+    record, live = walked.graph.nodes[saver], walked.nodes[saver]
+    for slot in record.saved:
+        if slot.state != "live" or slot.storage is None or slot.leaf is not None:
+            continue
+        if maker is None:
+            if slot.slot in ("result", "output", "out"):
+                return slot.storage
+            continue
+        tensor = _tensor(live, slot.slot)
+        if tensor is not None and tensor.grad_fn is walked.nodes[maker] and tensor.output_nr == output:
+            return slot.storage
+    return None
+
+
+def _tensor(node: Any, slot: str) -> torch.Tensor | None:
+    """What an unhooked single slot holds, or None. A view whose base changed is left alone: asking it makes a node."""
+    raw = getattr(node, f"_raw_saved_{slot}", None)
+    if raw is None or isinstance(raw, tuple) or raw.unpack_hook is not None:
+        return None
+    tensor = raw.data
+    if not isinstance(tensor, torch.Tensor) or (tensor._is_view() and tensor._version > 0):
+        return None
+    return tensor

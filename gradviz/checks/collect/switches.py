@@ -1,0 +1,65 @@
+"""Notes which lines switch `requires_grad` of parameters before anything is trained, and which of them were in vain."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from gradviz.checks.context import Thawed
+from gradviz.graph import SourceLine
+from gradviz.packages import with_text
+from gradviz.source.lines import Place
+
+MOST = 100_000
+"""Switches that are noted."""
+
+
+class _Switched(NamedTuple):
+    ref: weakref.ref[torch.Tensor]
+    on: bool
+    place: Place
+
+
+class Switches:
+    """Of one run, until its first backward call."""
+
+    def __init__(self) -> None:
+        self._noted: list[_Switched] = []
+
+    def note(self, tensor: Any, on: bool, place: Place | None) -> None:
+        """A line has set `requires_grad` of a parameter."""
+        if type(tensor) is torch.nn.Parameter and place is not None and len(self._noted) < MOST:
+            self._noted.append(_Switched(weakref.ref(tensor), on, place))
+
+    def in_vain(self, names: Mapping[int, tuple[str, ...]]) -> Iterator[Thawed]:
+        """Lines whose freezing another line has undone as a whole, and with it for more. `names` are by identity."""
+        frozen: dict[int, dict[int, int]] = {}  # by line, the parameters and when it froze them
+        thawed: dict[int, dict[int, int]] = {}
+        places: dict[int, Place] = {}
+        last: dict[int, tuple[bool, int]] = {}
+        for when, one in enumerate(self._noted):
+            tensor = one.ref()
+            if tensor is not None and id(tensor) in names:
+                places[id(one.place)] = one.place
+                (thawed if one.on else frozen).setdefault(id(one.place), {})[id(tensor)] = when
+                last[id(tensor)] = one.on, id(one.place)
+        for line, members in frozen.items():
+            undone = {last[key] for key in members}
+            if len(undone) != 1:
+                continue
+            on, other = undone.pop()
+            later = thawed.get(other, {})
+            if (
+                on
+                and other != line
+                and len(later) > len(members)
+                and all(later[key] > when for key, when in members.items())
+            ):
+                yield Thawed(tuple(names[key][0] for key in members), _own_line(places[line]), _own_line(places[other]))
+
+
+def _own_line(place: Place) -> SourceLine:
+    return with_text(place.script_line or place.source)

@@ -1,0 +1,99 @@
+"""Follows a script's backward calls after those that are read in full, at little cost, and says which to read as well.
+
+That is one whose loss is not finite, one with an operation where gradients may not be, and one that left such gradients. What
+it costs is measured: beyond a share of the script's time it looks at the loss only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+
+from gradviz.checks.collect.gradients_left import all_finite
+from gradviz.checks.collect.leaf_watch import is_broken, loss_of
+from gradviz.checks.collect.poles import at_a_pole
+from gradviz.run.engine import EngineCall
+from gradviz.walker.outputs import flatten
+from gradviz.walker.private import Node
+from gradviz.walker.walk import live_nodes
+
+SHARE = 0.1
+"""Of the time since the script began, what looking may take before it looks at less."""
+
+FREE = 0.2
+"""Seconds that it may take in any case."""
+
+SUSPECTS = 3
+"""Calls that are read because of an operation at a pole; more of them tell nothing new."""
+
+KEPT = 1000
+"""Losses that are kept."""
+
+
+class CallWatch:
+    """Of one run. `scaled` says whether the losses are scaled: then gradients that are not finite are part of the plan.
+
+    `passed` is told of every call, and whether it is read; `quiet` is around what it does itself.
+    """
+
+    def __init__(
+        self,
+        scaled: Callable[[], bool],
+        passed: Callable[[int, EngineCall, bool], None],
+        quiet: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._scaled, self._passed, self._quiet = scaled, passed, quiet
+        self._began = time.perf_counter()
+        self._spent = 0.0
+        self._left = SUSPECTS
+        self._leaves: list[torch.Tensor] = []  # between a call and its end
+        self.seen_enough = False
+        self.losses: list[tuple[int, float]] = []  # call and loss
+
+    def before(self, number: int, call: EngineCall, reading: bool) -> bool:
+        """Whether the call is to be read, for what its tensors show, or because it is read anyway."""
+        self._leaves = []
+        self._passed(number, call, reading)
+        with self._timed():
+            loss = loss_of(call.outputs[0]) if len(call.outputs) == 1 else None
+            if loss is not None:
+                self.losses = [*self.losses[-KEPT:], (number, loss)]
+            if is_broken(loss, scaled=self._scaled()):
+                self.seen_enough = True
+            elif not reading and self._spent <= max(FREE, SHARE * (time.perf_counter() - self._began)):
+                reading = self._suspicious(live_nodes([one for _, one in flatten(list(call.outputs))]))
+        return reading or self.seen_enough
+
+    def _suspicious(self, nodes: list[Node]) -> bool:
+        self._leaves = [one for node in nodes if isinstance(one := leaf_of(node), torch.Tensor)]
+        found = self._left > 0 and not self._scaled() and at_a_pole(nodes)
+        self._left -= found
+        return found
+
+    def after(self, filled: bool | None) -> bool:
+        """Whether the call that has run is to be read, for the gradients that it left."""
+        leaves, self._leaves = self._leaves, []
+        if not filled or not leaves or self._scaled():
+            return False
+        with self._timed():
+            self.seen_enough = not all_finite(leaves)
+        return self.seen_enough
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            with self._quiet():
+                yield
+        except Exception:  # tensors of the user's own classes may refuse anything: this call is not looked at
+            pass
+        finally:
+            self._spent += time.perf_counter() - began
+
+
+def leaf_of(node: Node) -> object:
+    """The leaf of an AccumulateGrad; None for other nodes."""
+    return getattr(node, "variable", None) if type(node).__name__ == "AccumulateGrad" else None

@@ -1,0 +1,172 @@
+"""What a health check says: one finding, and the findings of one run. Plain data; printing is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, overload
+
+from gradviz.checks.excerpt import Excerpt
+from gradviz.gradients.order import inside_boxes
+from gradviz.graph import Graph, Mark
+from gradviz.report.display import displayed
+from gradviz.wording import plural
+
+Severity = Literal["error", "warning", "note"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+"""From the worst down. An error makes backward fail or trains nothing; a warning is mostly a mistake; a note is good to know."""
+
+KEYS = ("id", "severity", "summary", "names", "where", "why", "fix")
+"""What JSON has of a finding, before the place in the code, the backward call and the consequences."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong or worth knowing.
+
+    `names` are those of the tensors, parameters or modules concerned; `where` is module and `file:line`, "" when unknown; `why`
+    is the evidence; `fix` what to do. `nodes` and `edges` (consumer, position) are what a picture marks. `code` is the line of
+    the user's to look at first. `consequences` are findings that this one explains: they go when it is mended.
+    """
+
+    id: str
+    severity: Severity
+    summary: str
+    names: tuple[str, ...]
+    where: str
+    why: str
+    fix: str
+    nodes: tuple[int, ...] = ()
+    edges: tuple[tuple[int, int], ...] = ()
+    call: int | None = None  # the backward call that the node ids belong to
+    code: Excerpt | None = None
+    consequences: tuple[Finding, ...] = ()
+    rank: int | None = None  # the process that found it, where a launcher started several
+    ranks: tuple[int, ...] = ()  # the same of the findings of all ranks, of which equal ones are one
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON. What is unknown is None."""
+        data = {key: list(self.names) if key == "names" else getattr(self, key) for key in KEYS}
+        for key in Excerpt._fields:
+            data["code" if key == "text" else key] = getattr(self.code, key, None)
+        data |= {"call": self.call, "rank": self.rank}
+        if self.ranks:
+            data["ranks"] = list(self.ranks)
+        data["consequences"] = [
+            {key: getattr(one, key) for key in ("id", "severity", "summary")} for one in self.consequences
+        ]
+        return data
+
+
+@displayed("gradviz.checks.text.FindingsTable")
+@dataclass(frozen=True)
+class Findings(Sequence[Finding]):
+    """The findings of one run, the worst first, and what was checked. A sequence of `Finding`; `print` shows a report."""
+
+    found: tuple[Finding, ...]
+    checked: tuple[str, ...]  # ids of the checks that ran
+    graphs: tuple[Graph, ...] = ()  # what they looked at, in order
+    calls: tuple[int | None, ...] = ()  # the backward call of each graph
+    skipped: tuple[tuple[str, str], ...] = ()  # id and reason
+    notes: tuple[str, ...] = field(default=())
+    failed: str = ""  # the exception that ended the script, "" when none did
+
+    @overload
+    def __getitem__(self, index: int) -> Finding: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Finding, ...]: ...
+    def __getitem__(self, index: int | slice) -> Finding | tuple[Finding, ...]:
+        return self.found[index]
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.found)
+
+    def __repr__(self) -> str:
+        counts = {severity: sum(one.severity == severity for one in self) for severity in SEVERITIES}
+        words = [plural(count, severity) for severity, count in counts.items() if count]
+        return f"<Findings: {', '.join(words) or 'none'}>"
+
+    @property
+    def graph(self) -> Graph:
+        """What to draw: the graph that the worst finding is about, with all its findings marked and numbered."""
+        if not self.graphs:
+            return Graph()
+        worst = self.found[0].call if self.found else self.calls[0]
+        graph = self.graphs[self.calls.index(worst)]
+        return replace(graph, marks=tuple(_mark(i + 1, finding, worst) for i, finding in enumerate(self.found)))
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON: `{"findings": [...]}`."""
+        return {"findings": [finding.as_data() for finding in self.found]}
+
+    def reach(self, severity: Severity) -> bool:
+        """Whether one of them is as bad as this, or worse."""
+        worst = SEVERITIES.index(severity)
+        return any(SEVERITIES.index(finding.severity) <= worst for finding in self.found)
+
+
+def _mark(number: int, finding: Finding, call: int | None) -> Mark:
+    """A finding in the picture of the graph at one backward call."""
+    here = finding.call == call
+    where = "".join(f", {part}" for part in finding.where.split(", ") if part and part not in finding.summary)
+    when = "" if here else f", at backward call {finding.call}"
+    words = f"{finding.severity}: {finding.summary}{where}{when}  [{finding.id}]"
+    if not here:
+        return Mark(number, finding.id, words)
+    outputs = finding.names if finding.id == "no-graph" else ()
+    return Mark(number, finding.id, words, finding.nodes, finding.edges, outputs)
+
+
+# Which boxes and edges of a graph, folded or not, are marked by findings. Read from `Graph.marks`, which holds ids of
+# the whole graph. Knows nothing of pictures and of torch.
+
+
+class Marked(NamedTuple):
+    """Marks by node id of the graph given, by (consumer, producer) of its edges, and by name of outputs without a node.
+
+    `all` is every mark; those that mark nothing here are in `elsewhere`.
+    """
+
+    nodes: Mapping[int, tuple[Mark, ...]]
+    edges: Mapping[tuple[int, int], tuple[Mark, ...]]
+    outputs: Mapping[str, tuple[Mark, ...]]
+    all: tuple[Mark, ...]
+    elsewhere: frozenset[int]
+
+
+def marked(graph: Graph) -> Marked:
+    """The marks of every box and edge; a folded box has those of all nodes inside it.
+
+    >>> from gradviz.graph import Mark, Node
+    >>> found = marked(Graph((Node(0, "MulBackward0"),), marks=(Mark(1, "no-graph", "loss has no graph", (0,)),)))
+    >>> [mark.number for mark in found.nodes[0]]
+    [1]
+    """
+    whole = graph.original if graph.original is not None else graph
+    if not whole.marks:
+        return Marked({}, {}, {}, (), frozenset())
+    box_of = {i: box for box, inside in enumerate(inside_boxes(graph, whole)) for i in inside}
+    nodes: dict[int, tuple[Mark, ...]] = {}
+    edges: dict[tuple[int, int], tuple[Mark, ...]] = {}
+    outputs: dict[str, tuple[Mark, ...]] = {}
+    elsewhere = set()
+    for mark in whole.marks:
+        boxes = dict.fromkeys(box_of[i] for i in mark.nodes)
+        ends = [
+            (box_of[edge.consumer], box_of[edge.producer])
+            for consumer, position in mark.edges
+            for edge in whole.inputs(consumer)
+            if edge.position == position
+        ]
+        for box in boxes:
+            nodes[box] = (*nodes.get(box, ()), mark)
+        for pair in dict.fromkeys(ends):
+            edges[pair] = (*edges.get(pair, ()), mark)
+        for name in mark.outputs:
+            outputs[name] = (*outputs.get(name, ()), mark)
+        if not boxes and not ends and not mark.outputs:
+            elsewhere.add(mark.number)
+    return Marked(nodes, edges, outputs, whole.marks, frozenset(elsewhere))

@@ -1,0 +1,152 @@
+"""The tensors of earlier steps that a new graph is joined to: what the user's code calls them, and how to cut them off.
+
+A variable that was given a new value no longer tells. Then the code does: of `out, h = rnn(x, h)`, only `h` can be what the
+next step took over, because the line also reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gradviz.checks.context import Evidence
+from gradviz.checks.words import as_code
+from gradviz.graph import Edge, Graph, SourceLine
+from gradviz.graph.forward import own_line
+from gradviz.source.code_line import assigned, read
+
+
+class OldTensors(NamedTuple):
+    """Tensors that one line made in an earlier step, by the names that the user has for them; none where nobody knows.
+
+    `several` are the names that hold several tensors, `mappings` those of them that are dicts. `carried`: whether each step
+    makes them anew, as it does a state; None when that is unknown.
+    """
+
+    names: tuple[str, ...]
+    several: frozenset[str]
+    mappings: frozenset[str]
+    carried: bool | None
+
+    def cut(self) -> str:
+        """The code that cuts the history of these.
+
+        >>> OldTensors(("h", "c"), frozenset("c"), frozenset(), True).cut()
+        'h = h.detach(); c = tuple(one.detach() for one in c)'
+        """
+        return "; ".join(self._cut(as_code(name)) for name in self.names or ("state",))
+
+    def _cut(self, name: str) -> str:
+        if name in self.mappings:
+            return f"{name} = {{key: one.detach() for key, one in {name}.items()}}"
+        return (
+            f"{name} = tuple(one.detach() for one in {name})" if name in self.several else f"{name} = {name}.detach()"
+        )
+
+
+def old_tensors(evidence: Evidence, joints: Sequence[Edge]) -> list[OldTensors]:
+    """What is behind these edges, which lead from a new part of the graph into an old one; same names are told once."""
+    graph = evidence.graph
+    oldest_new = min((graph.nodes[edge.consumer].sequence or 0 for edge in joints), default=0)
+    newer = {node.source for node in graph.nodes if (node.sequence or -1) >= oldest_new}
+    held = [(*one.names, *one.aliases) for one in evidence.held if one.requires_grad and not one.leaf]
+    several = {_variable(name) for names in held for name in names if "[" in name}
+    mappings = {_variable(name) for names in held for name in names if "['" in name or '["' in name}
+    inside = evidence.backward is not None and "self" in " ".join(read(evidence.backward))
+    found: dict[tuple[str, ...], tuple[bool | None, set[tuple[int, int]]]] = {}
+    for edge in joints:
+        record = graph.nodes[edge.producer]
+        names = _names(record.names, record.source, graph.nodes[edge.consumer].source, held)
+        if len(names) == 1 and names[0].startswith("self.") and not inside:
+            names = _from_outside(names[0], held) or names
+        carried = record.source in newer if record.source is not None else None
+        found.setdefault(names, (carried, set()))[1].add((edge.producer, edge.output))
+    single = {name for names in held for name in names if "[" not in name}
+    made = []
+    for names, (carried, tensors) in found.items():
+        packed = several.intersection(names) - single
+        if len(names) == 1 and len(tensors) > 1 and names[0] not in single:
+            packed.add(names[0])
+        made.append(OldTensors(names, frozenset(packed), frozenset(mappings.intersection(packed)), carried))
+    return made
+
+
+def _names(
+    now: Sequence[str], made: SourceLine | None, used: SourceLine | None, held: Sequence[Sequence[str]]
+) -> tuple[str, ...]:
+    """What the user calls a tensor that line `made` made and line `used` uses, when variables call it `now`.
+
+    `held` are the names of each tensor that variables hold now, among them what the line made in this step.
+    """
+    if now:
+        return (_variable(now[0]),)
+    given, taken = assigned(made), set(read(used))
+    both = tuple(name for name in given if name in taken)
+    if both:
+        return both
+    passed_on = [names for names in held if not taken.isdisjoint(map(_variable, names))]
+    again = [names for names in passed_on if not set(given).isdisjoint(names)]  # given another name after the line
+    found = [_variable(name) for names in again or passed_on for name in names]
+    return tuple(dict.fromkeys(name for name in found if name in taken)) or given[:1]
+
+
+def _from_outside(name: str, held: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The tensors that a module calls `self.x`, as the code around it calls them: `net.first.x` and `net.second.x`."""
+    ending = name.removeprefix("self")
+    return tuple(names[0] for names in held if names and names[0].endswith(ending) and "[" not in names[0])
+
+
+def _variable(name: str) -> str:
+    """The variable that holds what is called so: "state" of "state[0]"."""
+    return name.partition("[")[0]
+
+
+# Which of two backward calls through one tensor did not need its history: that of the network whose turn it was not.
+
+
+class NotNeeded(NamedTuple):
+    """The line of the first call that used `name` with its history, though what it trained lies elsewhere."""
+
+    source: SourceLine
+    name: str
+    optimizer: str  # which updated other tensors after the first call
+
+
+def not_needed(evidence: Evidence, joints: Sequence[Edge], names: Sequence[str]) -> NotNeeded | None:
+    """Where the first call could have gone without the history, as optimizers of their own on both sides tell."""
+    before = evidence.before
+    if before is None or not joints or len(names) != 1:
+        return None
+    sequence = evidence.graph.nodes[joints[0].producer].sequence
+    node = next((one.id for one in before.nodes if one.sequence == sequence and sequence is not None), None)
+    if node is None:
+        return None
+    behind = _leaves(before, [node])
+    beside = _leaves(before, [root.node for root in before.roots if root.node is not None], without=node)
+    there, elsewhere = _holders(evidence, behind), _holders(evidence, beside - behind)
+    word = re.compile(rf"(?<![\w.]){re.escape(names[0])}(?!\w)")
+    for edge in before.consumers(node):
+        source = own_line(before.nodes[edge.consumer])
+        if source is not None and word.search(source.text) and there and elsewhere and not there & elsewhere:
+            return NotNeeded(source, names[0], min(elsewhere))
+    return None
+
+
+def _leaves(graph: Graph, start: Sequence[int], without: int | None = None) -> set[str]:
+    """The names of the leaves behind some nodes, and not only behind another."""
+    seen, waiting = set(start), list(start)
+    while waiting:
+        for edge in graph.inputs(waiting.pop()):
+            if edge.producer not in seen and edge.producer != without:
+                seen.add(edge.producer)
+                waiting.append(edge.producer)
+    return {name for leaf in graph.leaves if leaf.node in seen for name in leaf.names}
+
+
+def _holders(evidence: Evidence, names: set[str]) -> set[str]:
+    return {
+        optimizer.name
+        for optimizer in evidence.optimizers
+        if any(names.intersection(one.names) for one in optimizer.tensors)
+    }

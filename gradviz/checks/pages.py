@@ -1,0 +1,48 @@
+"""The page of a check: what it means, an example fault, how it is found, what to do, when to ignore it.
+
+A check's docstring is the one source: the documentation, `gradviz check --explain` and the rules of a SARIF log are made from it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import NamedTuple
+
+from gradviz.checks.registry import Check
+
+SECTIONS = {"found": "How it is found", "do": "What to do", "ignore": "When to ignore it"}
+"""How the paragraphs of a docstring begin that are sections of their own."""
+
+
+class Page(NamedTuple):
+    """The page of one check. Texts are paragraphs with a blank line between; `example` is a script that has the fault."""
+
+    check: Check
+    meaning: str
+    example: str
+    found: str
+    do: str
+    ignore: str
+
+
+def page(one: Check) -> Page:
+    """What the docstring of a check says.
+
+    >>> from gradviz.checks.registry import checks
+    >>> no_graph = page(checks()[0])
+    >>> "backward()" in no_graph.example and no_graph.do.startswith("Mend the line")
+    True
+    """
+    text, _, example = (inspect.getdoc(one.function) or "").partition("```python\n")
+    parts: dict[str, list[str]] = {"meaning": []}
+    current = "meaning"
+    for paragraph in filter(None, (part.strip() for part in text.split("\n\n"))):
+        for key, title in SECTIONS.items():
+            if paragraph.startswith(f"{title}:"):
+                current, paragraph = key, paragraph.removeprefix(f"{title}:").strip()
+        parts.setdefault(current, []).append(paragraph)
+    return Page(
+        one,
+        example=example.partition("```")[0],
+        **{key: "\n\n".join(parts.get(key, [])) for key in ("meaning", *SECTIONS)},
+    )

@@ -1,0 +1,173 @@
+"""The registry of health checks, and running them.
+
+A check is one function: it takes `Evidence` and yields what it found. Its docstring is its page (see `pages`). Adding a check
+is writing one function with `@check(...)` in one of the family modules.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from gradviz.checks.causes import Explained, joined
+from gradviz.checks.context import Evidence
+from gradviz.checks.excerpt import excerpt
+from gradviz.checks.finding import (
+    SEVERITIES,
+    Finding,
+    Findings,
+    Severity,
+)
+from gradviz.checks.words import line
+from gradviz.errors import FormatError, did_you_mean
+from gradviz.graph import SourceLine
+from gradviz.graph.forward import own_line
+
+FAMILIES = (
+    "roots",
+    "cuts",
+    "parameters",
+    "updates",
+    "frozen",
+    "likeness",
+    "saved",
+    "history",
+    "steps",
+    "order",
+    "nonfinite",
+    "numbers",
+    "memory",
+    "facts",
+    "compiled",
+    "raised",
+    "ranks",
+)
+"""Modules of this package that hold checks, in the order in which checks are listed."""
+
+
+class Found(NamedTuple):
+    """What a check yields. `severity` only where it differs from the check's own.
+
+    `source` is the line of the user's that has to change, and `part` the code in it that matters; without a `source` it is the
+    line of the first node, if `where` names that. `follows` are ids of checks: where one of them has found something in the
+    same run, this is told as its consequence.
+    """
+
+    summary: str
+    names: tuple[str, ...]
+    where: str
+    why: str
+    fix: str
+    nodes: tuple[int, ...] = ()
+    edges: tuple[tuple[int, int], ...] = ()
+    severity: Severity | None = None
+    source: SourceLine | None = None
+    part: str = ""
+    follows: tuple[str, ...] = ()
+
+
+Function = Callable[[Evidence], Iterator[Found]]
+
+
+class Check(NamedTuple):
+    """One registered check. `needs_values` when it reads numbers, and so runs only when asked to.
+
+    `follows` are ids of checks: what one of them says of the same names, or of more, explains what this check says.
+    `once`: of several graphs, only the first is told of.
+    """
+
+    id: str
+    severity: Severity
+    summary: str
+    function: Function
+    needs_values: bool = False
+    follows: tuple[str, ...] = ()
+    ranks: int = 0  # processes that its example needs; above 1 it runs on all ranks of a launch together
+    once: bool = False
+
+
+_CHECKS: dict[str, Check] = {}
+
+
+def check(
+    id: str,
+    severity: Severity,
+    summary: str,
+    *,
+    needs_values: bool = False,
+    follows: tuple[str, ...] = (),
+    ranks: int = 0,
+    once: bool = False,
+) -> Callable[[Function], Function]:
+    """Registers the function below as the check `id`."""
+
+    def register(function: Function) -> Function:
+        if id in _CHECKS and _CHECKS[id].function.__module__ != function.__module__:
+            raise ValueError(f"there are two checks {id!r}")
+        _CHECKS[id] = Check(id, severity, summary, function, needs_values, follows, ranks, once)
+        return function
+
+    return register
+
+
+def checks() -> tuple[Check, ...]:
+    """Every check, in the order they are listed, whichever module was imported first."""
+    modules = [importlib.import_module(f"gradviz.checks.rules.{family}").__name__ for family in FAMILIES]
+    return tuple(sorted(_CHECKS.values(), key=lambda one: modules.index(one.function.__module__)))
+
+
+def chosen(only: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Check, ...]:
+    """The checks named by `only`, or all, without those in `ignore`. Raises FormatError for an unknown id."""
+    known = {one.id: one for one in checks()}
+    only, ignore = set(only), set(ignore)
+    for id in sorted(only | ignore):
+        if id not in known:
+            raise FormatError(f"there is no check {id!r}. {did_you_mean(id, known, what='checks')}")
+    return tuple(one for one in known.values() if (not only or one.id in only) and one.id not in ignore)
+
+
+def run(
+    evidence: Sequence[Evidence], *, only: Iterable[str] = (), ignore: Iterable[str] = (), values: bool = False
+) -> Findings:
+    """Run the chosen checks on each graph of one run of the user's code. What several graphs show is said once.
+
+    Checks on several ranks run on evidence of several ranks, and no others.
+    """
+    found: dict[tuple[object, ...], Explained] = {}
+    ran, skipped = [], []
+    together = any(about.ranks is not None for about in evidence)
+    for one in chosen(only, ignore):
+        if (one.ranks > 1) != together:
+            continue
+        readable = [about for about in evidence if about.values is not None or about.gradients is not None]
+        if one.needs_values and not values and not readable:
+            skipped.append((one.id, "reads numbers: add --values"))
+            continue
+        ran.append(one.id)
+        for about in (readable or evidence) if one.needs_values else evidence:
+            for item in one.function(about):
+                explained = Explained(_finding(one, item, about), item.follows, one.follows)
+                found.setdefault((one.id, item.names, item.where), explained)
+            if one.once and any(key[0] == one.id for key in found):
+                break
+    told = joined(list(found.values()))
+    ranked = sorted(told, key=lambda finding: SEVERITIES.index(finding.severity))
+    graphs, calls = tuple(about.graph for about in evidence), tuple(about.call for about in evidence)
+    return Findings(tuple(ranked), tuple(ran), graphs, calls, tuple(skipped))
+
+
+def _finding(one: Check, item: Found, evidence: Evidence) -> Finding:
+    node = evidence.graph.nodes[item.nodes[0]] if item.nodes else None
+    made = own_line(node) if node is not None else None
+    named = made is not None and line(made) in item.where
+    source = item.source or (made if named else None)
+    return Finding(
+        one.id,
+        item.severity or one.severity,
+        *item[:5],
+        nodes=item.nodes,
+        edges=item.edges,
+        call=evidence.call,
+        code=excerpt(source, item.part, node if source == made else None),
+    )

@@ -1,0 +1,1 @@
+"""The rules of the health checks, one family to a module."""

@@ -1,0 +1,54 @@
+"""Notes on `torch.compile`: where it could not go on, and began another graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradviz.checks.context import Evidence
+from gradviz.checks.registry import Found, check
+from gradviz.checks.words import code, line
+from gradviz.wording import one_line
+
+
+@check("graph-break", "note", "torch.compile broke a function into several graphs")
+def graph_break(evidence: Evidence) -> Iterator[Found]:
+    """A line that `torch.compile` could not compile, so that what comes before it and after it are graphs of their own.
+
+    At each break Python runs, the graphs before and after are optimised apart, and what the one hands to the other is kept for
+    backward. With `fullgraph=True` torch raises an error there instead.
+
+    How it is found: torch notes every break that it makes, with the line and the reason; its notes are read. A break counts
+    where an operation of the graph comes from the same function.
+
+    What to do: What torch advises, which the finding quotes; or move the line out of the compiled function.
+
+    When to ignore it: When the break is outside the part that takes the time.
+
+    ```python
+    import torch
+
+
+    def step(x):
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return y.cos().sum()
+
+
+    x = torch.ones(3, requires_grad=True)
+    loss = torch.compile(step, backend="aot_eager")(x)
+    loss.backward()
+    ```
+    """
+    lines = {place for node in evidence.graph.nodes for place in (node.source, node.script_line) if place is not None}
+    functions = {(place.file, place.function) for place in lines}
+    for one in evidence.breaks:  # of the whole process: those in other functions are not about this graph
+        if (one.source.file, one.source.function) not in functions:
+            continue
+        yield Found(
+            f"torch.compile broke the graph: {one_line(one.reason)}",
+            (),
+            line(one.source),
+            f"torch could not compile {code(one.source)} together with what comes before it",
+            one_line(one.hint) or "Move the line out of the compiled function.",
+            source=one.source,
+        )

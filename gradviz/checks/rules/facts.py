@@ -1,0 +1,234 @@
+"""Notes: what is not wrong, but good to know about a graph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gradviz.checks.context import Evidence
+from gradviz.checks.registry import Found, check
+from gradviz.checks.words import listed, title, verb
+from gradviz.checks.words import where as place
+from gradviz.graph.overview import depth
+from gradviz.wording import one_line, plural, tensor_line
+
+DEEP = 10_000
+"""Backward functions in a row from which `deep-graph` speaks up."""
+
+_TWICE = re.compile(r"Backward\d*(Backward)\d*$")
+
+
+@check("requires-grad-input", "note", "an input of a model requires grad", follows=("never-updated",))
+def requires_grad_input(evidence: Evidence) -> Iterator[Found]:
+    """A tensor that is no parameter requires grad, in a graph that has parameters.
+
+    Backward then computes a gradient for it at every step, and keeps it in `.grad`. That is right for adversarial examples,
+    saliency maps and gradient penalties, and a waste otherwise.
+
+    How it is found: Leaves of the graph that are no parameters of a module are listed.
+
+    What to do: Leave out `requires_grad=True` for data. If the tensor is to be trained, make it a `torch.nn.Parameter`.
+
+    When to ignore it: When its gradient is wanted: adversarial examples, saliency maps, gradient penalties.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    x = torch.ones(2, 3, requires_grad=True)
+    loss = model(x).sum()
+    loss.backward()
+    ```
+    """
+    inputs = [leaf for leaf in evidence.graph.leaves if leaf.kind == "input"]
+    if not inputs or not any(leaf.kind == "parameter" for leaf in evidence.graph.leaves):
+        return
+    names = tuple(name for leaf in inputs for name in leaf.names[:1])
+    shown = listed(names) or tensor_line(inputs[0].tensor)
+    yield Found(
+        f"{plural(len(inputs), 'input')} {verb(inputs, 'requires', 'require')} grad: {shown}",
+        names,
+        "",
+        f"{verb(inputs, 'it is a leaf', 'they are leaves')} of the graph and no {verb(inputs, 'parameter', 'parameters')}, so "
+        f"backward() computes a gradient for {verb(inputs, 'it', 'each')}",
+        "Nothing, if that gradient is wanted. Else leave out requires_grad=True.",
+        tuple(leaf.node for leaf in inputs),
+    )
+
+
+@check("tied-parameter", "note", "one parameter is used under several names")
+def tied_parameter(evidence: Evidence) -> Iterator[Found]:
+    """One parameter has several names in the model: its gradient is the sum over all its uses.
+
+    That is how tied embeddings work. It matters when parameters are counted, saved, sharded or given to optimizers in groups.
+
+    How it is found: The names of each parameter are collected from the models.
+
+    What to do: Nothing, when they are tied on purpose. Else give each module a tensor of its own: `copy.deepcopy(module)`.
+
+    When to ignore it: When they are tied on purpose.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    loss = model(torch.ones(1, 3)).sum()
+    loss.backward()
+    ```
+    """
+    for leaf in evidence.graph.leaves:
+        names = leaf.names
+        if leaf.kind == "parameter" and len(names) > 1:
+            yield Found(
+                f"{listed(names)} are one parameter",
+                names,
+                "",
+                f"these names lead to one tensor {tensor_line(leaf.tensor)}, and its gradient is the sum over all uses",
+                "Nothing, if they are tied on purpose.",
+                (leaf.node,),
+            )
+
+
+@check("hooks-present", "note", "hooks of yours are registered on tensors of this graph")
+def hooks_present(evidence: Evidence) -> Iterator[Found]:
+    """Hooks run during backward and may change gradients. gradviz runs none of them.
+
+    Listed are hooks on leaves and on other tensors that a variable holds, full backward hooks of modules, and saved tensors
+    that are packed by hooks. Hooks on nodes, and those that C++ code such as `DistributedDataParallel` registers, cannot be
+    seen from Python.
+
+    How it is found: Leaves, nodes and saved tensors are asked whether they have hooks; none is run.
+
+    What to do: Call `remove()` on the handle of a hook that is not wanted any more.
+
+    When to ignore it: When the hooks are wanted.
+
+    ```python
+    import torch
+
+    w = torch.ones(3, requires_grad=True)
+    w.register_hook(lambda gradient: gradient * 2)
+    loss = (w * w).sum()
+    loss.backward()
+    ```
+    """
+    hooked = [leaf for leaf in evidence.graph.leaves if leaf.hooks]
+    if hooked:
+        names = tuple(name for leaf in hooked for name in leaf.names[:1])
+        yield Found(
+            f"{plural(sum(leaf.hooks for leaf in hooked), 'hook')} on "
+            f"{listed(names) or plural(len(hooked), 'leaf', 'leaves')}",
+            names,
+            "",
+            "they run when the gradient of the tensor is computed or accumulated, and may change it",
+            "Nothing, if they are wanted. The handle that register_hook() returned has remove().",
+            tuple(leaf.node for leaf in hooked),
+        )
+    leaf_of = evidence.graph.leaf_of
+    inner = [node for node in evidence.graph.nodes if "hooks" in node.flags and node.id not in leaf_of]
+    if inner:
+        names = tuple(name for node in inner for name in node.names[:1])
+        yield Found(
+            f"hooks on {listed(names) or plural(len(inner), 'tensor')}",
+            names,
+            place(evidence.graph, inner[0].id),
+            "they run when the gradient of the tensor is computed, and may change it",
+            "Nothing, if they are wanted. The handle that register_hook() returned has remove().",
+            tuple(node.id for node in inner),
+        )
+    modules = [node for node in evidence.graph.nodes if node.op == "BackwardHookFunctionBackward"]
+    if modules:
+        yield Found(
+            "full backward hooks of modules are in this graph",
+            (),
+            place(evidence.graph, modules[0].id),
+            f"{plural(len(modules), 'node')} of this graph {verb(modules, 'calls', 'call')} them, and they may change gradients",
+            "Nothing, if they are wanted. The handle that register_full_backward_hook() returned has remove().",
+            tuple(node.id for node in modules),
+        )
+    packed = [node for node in evidence.graph.nodes if "packed" in node.flags]
+    if packed:
+        ways = sorted({slot.note for node in packed for slot in node.saved if slot.state == "packed" and slot.note})
+        yield Found(
+            f"hooks pack the saved tensors of {plural(len(packed), 'node')}",
+            (),
+            place(evidence.graph, packed[0].id),
+            f"{listed(ways, 2) or 'saved-tensor hooks'}: what backward will compute with is known only when the "
+            "hook runs",
+            "Nothing, if that is on purpose (checkpoint, save_on_cpu, saved_tensors_hooks).",
+            tuple(node.id for node in packed),
+        )
+
+
+@check("double-backward", "note", "the graph contains a backward pass: gradients of gradients")
+def double_backward(evidence: Evidence) -> Iterator[Found]:
+    """The graph was made by `create_graph=True`: a part of it is a backward pass itself.
+
+    That is how gradient penalties and Hessians are computed. It keeps the first graph alive and costs a second one; when
+    `backward(create_graph=True)` made it, `.grad` and the graph hold each other alive until `.grad` is reset.
+
+    How it is found: The names of the backward functions tell: `ThresholdBackwardBackward0` is the derivative of a derivative.
+
+    What to do: Leave out `create_graph=True` where no gradient of a gradient is needed.
+
+    When to ignore it: When gradients of gradients are wanted.
+
+    ```python
+    import torch
+
+    w = torch.ones(3, requires_grad=True)
+    score = torch.tanh(w).sum()
+    (slope,) = torch.autograd.grad(score, w, create_graph=True)
+    penalty = slope.square().sum()
+    penalty.backward()
+    ```
+    """
+    graph = evidence.graph
+    made = [node for node in graph.nodes if _TWICE.search(node.op)]
+    if made:
+        yield Found(
+            f"the graph contains a backward pass ({plural(len(made), 'node')} of second order)",
+            tuple(name for node in made for name in node.names),
+            place(graph, made[0].id),
+            f"such as {title(graph, made[0].id)}, the derivative of a backward function",
+            "Nothing, if gradients of gradients are wanted. Else leave out create_graph=True.",
+            tuple(node.id for node in made),
+        )
+
+
+@check("deep-graph", "note", "the graph is very deep")
+def deep_graph(evidence: Evidence) -> Iterator[Found]:
+    """More than 10,000 backward functions in a row: as deep as a very long recurrence.
+
+    Backward handles that. Gradients over so many steps mostly vanish or explode, every step keeps what it saved, and tools that
+    follow the graph recursively fail on it. Truncated backpropagation cuts it with `state = state.detach()`.
+
+    How it is found: The longest way from an output to a leaf is counted.
+
+    What to do: Cut the recurrence now and then: `state = state.detach()`.
+
+    When to ignore it: When gradients over the whole length are wanted, and the memory suffices.
+
+    ```python
+    import torch
+
+    x = torch.ones(1, requires_grad=True)
+    state = x
+    for step in range(10_001):
+        state = state * 1.0
+    loss = state.sum()
+    loss.backward()
+    ```
+    """
+    if len(evidence.graph.nodes) <= DEEP:
+        return
+    found = depth(evidence.graph)
+    if found > DEEP:
+        yield Found(
+            f"the graph is {found:,} backward functions deep",
+            tuple(one_line(root.name) for root in evidence.graph.roots),
+            "",
+            f"the longest way from an output to a leaf has {found:,} backward functions, more than {DEEP:,}",
+            "If it is a recurrence, cut its history now and then: state = state.detach().",
+        )

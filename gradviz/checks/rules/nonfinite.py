@@ -1,0 +1,233 @@
+"""The check for NaN and Inf: where they appear first, forward or backward.
+
+It judges the numbers of calls that were read because of them, or with `--values`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from gradviz.checks.births import (
+    POLES,
+    born,
+    diverged,
+    from_the_update,
+    reason,
+    remedy,
+    suspect,
+)
+from gradviz.checks.context import Evidence, Gradients, Value
+from gradviz.checks.registry import Found, check
+from gradviz.checks.words import line, listed, title_and_code
+from gradviz.checks.words import where as place
+from gradviz.graph import Graph, Leaf
+from gradviz.graph.storage import forward_order
+from gradviz.wording import one_line, plural
+
+
+@check("nonfinite", "error", "NaN or Inf in the forward values or in the gradients", needs_values=True)
+def nonfinite(evidence: Evidence) -> Iterator[Found]:
+    """NaN or Inf: where it appears first, in the forward pass or in backward.
+
+    In the forward pass it is the earliest node whose result has NaN or Inf, as far as results are still held (saved tensors,
+    leaves, outputs). In backward it is the first node whose incoming gradient is finite and whose outgoing one is not: the
+    loss may look fine all the same. Minus infinity alone is how masks and sums of probabilities write the logarithm of zero: it
+    counts when it reaches an output or a gradient. Where a parameter has NaN, the updates before made it so: the steps are too
+    large. Infinities that later operations take up, so that outputs and gradients are finite, are no finding.
+
+    How it is found: The loss is read at each call, and the gradients that it leaves; so are the operations that have a pole (a
+    logarithm, a root, a division, a softmax). Where one of these shows something, or with `--values`, all tensors that the graph
+    holds are read, in the order of the forward pass, and the gradients are computed. Nothing is written.
+
+    What to do: Mend the operation that is named: keep the input of a logarithm, a square root or a division away from zero,
+    mask before the operation that cannot bear it, leave one element of each row unmasked. When an update did it, lower the
+    learning rate or clip gradients.
+
+    When to ignore it: When mixed precision scales the loss: `GradScaler` skips steps whose gradients overflow, and adapts.
+
+    ```python
+    import torch
+
+    x = torch.zeros(3, requires_grad=True)
+    loss = torch.sqrt(x.square().sum())
+    loss.backward()
+    ```
+    """
+    if _follows(evidence):
+        return
+    if _reaches_the_end(evidence):
+        bad = _bad(evidence)
+        if bad:
+            yield from _forward(evidence, bad)
+            return  # gradients through such values tell nothing more
+    gradients = evidence.gradients
+    if gradients is not None and (gradients.nonfinite or (_broken_leaves(evidence) and not evidence.scaled)):
+        yield _backward(evidence, gradients)
+
+
+def _follows(evidence: Evidence) -> bool:
+    """Whether NaN and Inf here follow from those of an earlier call, which have come into the parameters."""
+    if evidence.loss_before is not None and not math.isfinite(evidence.loss_before):
+        return True
+    return evidence.broken_before and any(one.made_by in evidence.graph.leaf_of for one in _every(evidence))
+
+
+def _every(evidence: Evidence) -> Sequence[Value]:
+    return evidence.values.bad if evidence.values is not None else ()
+
+
+def _broken_leaves(evidence: Evidence) -> list[Leaf]:
+    """The leaves whose gradient has NaN or Inf."""
+    leaves = evidence.gradients.leaves if evidence.gradients is not None else ()
+    leaf_of = evidence.graph.leaf_of
+    return [leaf_of[one.node] for one in leaves if one.nonfinite and one.node in leaf_of]
+
+
+def _reaches_the_end(evidence: Evidence) -> bool:
+    """Whether an output is not finite. Where all are, and the gradients too, later operations have taken up what was not.
+
+    Without gradients that is not known, and everything counts.
+    """
+    outputs = {root.name for root in evidence.graph.roots}
+    if any(one.node is None and outputs.intersection(one.names) for one in _every(evidence)):
+        return True
+    return evidence.gradients is None or bool(evidence.gradients.problem)
+
+
+def _backward(evidence: Evidence, gradients: Gradients) -> Found:
+    """The gradients are not finite, although the outputs are."""
+    graph, leaves = evidence.graph, _broken_leaves(evidence)
+    names = tuple(name for leaf in leaves for name in leaf.names[:1])
+    whom = f", for {listed(names)}" if names else ""
+    first = _cause(evidence, gradients.nonfinite[0]) if gradients.nonfinite else suspect(graph)
+    if first is None:
+        return Found(
+            "backward makes NaN or Inf" + whom,
+            names,
+            line(evidence.backward),
+            f"the gradient of {listed(names) or 'a leaf'} is not finite, and no operation of the graph has an infinite slope: "
+            "numbers overflowed on the way",
+            f"{remedy('')}.",
+            tuple(leaf.node for leaf in leaves),
+        )
+    others = len(gradients.nonfinite) - 1
+    more = f"; {plural(others, 'more node')} of backward begin to give NaN or Inf" if others > 0 else ""
+    op, why = graph.nodes[first].op, reason(graph, first)
+    certain = bool(gradients.nonfinite)
+    return Found(
+        f"backward {'makes' if certain else 'has made'} NaN or Inf{'' if certain else ', most likely'} in {op}{whom}",
+        names,
+        place(graph, first),
+        f"{title_and_code(graph, first)} {'gets' if certain else 'can get'} a finite gradient and {'gives' if certain else 'give'} "
+        f"one that is not{f', because {why}' if why else ''}{more}; the values of the outputs are finite",
+        f"{_remedy(graph, first)}.",
+        (first, *(leaf.node for leaf in leaves)),
+    )
+
+
+def _cause(evidence: Evidence, node: int) -> int:
+    """What backward stumbles over at a node: an operation before it, whose result it has saved and is not finite; or itself."""
+    wrong = [one for one in _every(evidence) if one.nonfinite > one.log_of_zero and one.made_by is not None]
+    if not any(one.node == node for one in wrong):
+        return node
+    rank = {one: i for i, one in enumerate(_inputs_first(evidence.graph))}
+    return min((one.made_by for one in wrong if one.made_by is not None), key=lambda one: rank.get(one, len(rank)))
+
+
+def _remedy(graph: Graph, node: int) -> str:
+    made = next((one for one in graph.nodes[node].outputs if one is not None), None)
+    half = made is not None and made.dtype == "float16"
+    if not half and any(graph.nodes[edge.consumer].op.startswith("Where") for edge in graph.consumers(node)):
+        return remedy("Where")
+    return remedy(graph.nodes[node].op, half)
+
+
+def _bad(evidence: Evidence) -> Sequence[Value]:
+    """The values that are wrong. Of those with minus infinity only, what began at a pole, and all when nothing else is wrong."""
+    every = _every(evidence)
+    worse = [one for one in every if one.nonfinite > one.log_of_zero]
+    if worse:
+        return [one for one in every if one in worse or _at_a_pole(evidence.graph, one)]
+    return every if evidence.gradients is None or _reached(evidence) else ()
+
+
+def _reached(evidence: Evidence) -> bool:
+    outputs = {root.name for root in evidence.graph.roots}
+    return any(one.node is None and outputs.intersection(one.names) for one in _every(evidence))
+
+
+def _at_a_pole(graph: Graph, value: Value) -> bool:
+    return value.made_by is not None and graph.nodes[value.made_by].op.startswith(POLES)
+
+
+def _forward(evidence: Evidence, bad: Sequence[Value]) -> Iterator[Found]:
+    graph = evidence.graph
+    rank = {node: i for i, node in enumerate(_inputs_first(graph))}
+    first = min(bad, key=lambda one: rank.get(one.made_by if one.made_by is not None else one.node or 0, len(rank)))
+    names = tuple(dict.fromkeys(name for one in bad for name in one.names))
+    at = first.made_by if first.made_by is not None else first.node
+    amount = f"{first.nonfinite:,} of {first.elements:,} elements are NaN or Inf"
+    if at is None:
+        yield Found(
+            f"{listed(names) or 'an output'} has NaN or Inf",
+            names,
+            "",
+            amount,
+            "Look at the data that it is made from.",
+        )
+        return
+    leaf = graph.leaf_of.get(at)
+    if leaf is not None:
+        who = listed(leaf.names) or f"an unnamed {leaf.kind}"
+        if leaf.kind == "parameter" and evidence.before is not None:
+            yield from_the_update(evidence, [one for one in bad if one.made_by in graph.leaf_of])
+            return
+        fix = (
+            "An earlier update made it so: look at the gradients of earlier steps, and at the learning rate."
+            if leaf.kind == "parameter"
+            else "Look at the data: NaN or Inf comes in with it."
+        )
+        yield Found(f"the {leaf.kind} {who} has NaN or Inf", leaf.names or names, "", amount, fix, (at,))
+        return
+    if diverged(evidence) or (first.made_by is not None and evidence.losses and not reason(graph, at)):
+        yield from_the_update(evidence, ())
+        return
+    known = evidence.values.finite if evidence.values is not None else frozenset()
+    held, at = at, born(graph, at, known)
+    op = graph.nodes[at].op
+    inputs = [edge.producer for edge in graph.inputs(at)]
+    finite = [i for i in inputs if i in known]
+    made = first.made_by is not None
+    why = (
+        f"{title_and_code(graph, held)} {'made' if made else 'was given'} a tensor in which {amount}; no earlier value that is "
+        "still held has any"
+    )
+    if at != held:
+        why += f". Behind it, {title_and_code(graph, at)} is what can make that of finite numbers; its own result is not held"
+    elif inputs and len(finite) == len(inputs):
+        why += f", and all that it was computed from is finite ({listed([_called(graph, i) for i in finite])})"
+    elif made and inputs:
+        why += "; what it was computed from is not all held, so it may have come in from there"
+    cause = reason(graph, at)
+    why += f". {cause[:1].upper()}{cause[1:]}" if cause else ""
+    yield Found(
+        f"{op} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
+        graph.nodes[at].names or names,
+        place(graph, at),
+        why,
+        f"{_remedy(graph, at)}.",
+        (at,),
+    )
+
+
+def _inputs_first(graph: Graph) -> list[int]:
+    """Leaves, then everything else in the order it ran."""
+    return [*graph.leaf_of, *(i for i in forward_order(graph) if i not in graph.leaf_of)]
+
+
+def _called(graph: Graph, node: int) -> str:
+    leaf = graph.leaf_of.get(node)
+    return (
+        listed(leaf.names[:1]) if leaf is not None else one_line(" = ".join(graph.nodes[node].names))
+    ) or graph.nodes[node].op

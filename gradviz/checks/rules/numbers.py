@@ -1,0 +1,267 @@
+"""Checks that read the numbers of gradients: those that vanish, explode or are zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from gradviz.checks.context import Evidence, LeafGradient
+from gradviz.checks.main_path import main_path
+from gradviz.checks.registry import Found, check
+from gradviz.checks.words import listed
+from gradviz.graph import Graph
+from gradviz.wording import plural
+
+HUGE = 1e7
+"""`exploding-gradient`: a gradient with a norm above this is called huge even when those of all modules are. Loss scaling, as
+mixed precision uses it, stays below."""
+
+
+class Layer(NamedTuple):
+    """The gradients of the parameters of one module: root mean square and norm, and how many edges lead to the output."""
+
+    name: str
+    nodes: tuple[int, ...]
+    names: tuple[str, ...]
+    rms: float
+    norm: float
+    depth: int
+
+
+@check(
+    "vanishing-gradient",
+    "warning",
+    "gradients shrink to nearly nothing on their way to the first modules",
+    needs_values=True,
+    follows=("nonfinite",),
+    once=True,
+)
+def vanishing_gradient(evidence: Evidence) -> Iterator[Found]:
+    """The gradient of a module is less than 1e-5 of that of modules nearer to the output.
+
+    Compared are root mean squares over the parameters of each module, along the depth of the graph. Such modules learn next to
+    nothing. `--vanishing` sets another threshold.
+
+    How it is found: The gradients are computed without writing `.grad`; root mean squares are compared module by module, from
+    the output backwards.
+
+    What to do: Use activations that do not saturate, normalisation, residual connections, or an initialisation made for the
+    activation.
+
+    When to ignore it: When these modules are meant to hardly move, or begin at zero.
+
+    ```python
+    import torch
+
+    torch.manual_seed(0)
+    layers = [layer for _ in range(12) for layer in (torch.nn.Linear(8, 8), torch.nn.Sigmoid())]
+    model = torch.nn.Sequential(*layers)
+    loss = model(torch.randn(4, 8)).square().mean()
+    loss.backward()
+    ```
+    """
+    layers = _layers(evidence)
+    limit = evidence.gradients.vanishing if evidence.gradients is not None else 0.0
+    largest, found = 0.0, []
+    for layer in layers:
+        if 0 < layer.rms < limit * largest and not evidence.zero_at_first.intersection(layer.names):
+            found.append(layer)
+        largest = max(largest, layer.rms)
+    if found and main_path(evidence.graph, [layer.nodes for layer in layers], [layer.nodes for layer in found]):
+        last = min(found, key=lambda layer: layer.rms)
+        yield _flow(
+            found,
+            f"the gradient vanishes: {plural(len(found), 'module')} of {len(layers)} get next to nothing",
+            f"the root mean square of the gradient is {last.rms:.1e} in {last.name}, and {largest:.1e} nearer to "
+            f"the output, a ratio of {last.rms / largest:.1e} (threshold {limit:g})",
+            "Use ReLU-like activations, normalisation, residual connections, or an initialisation made for the "
+            "activation.",
+        )
+
+
+@check(
+    "exploding-gradient",
+    "warning",
+    "gradients grow without bounds on their way to the first modules",
+    needs_values=True,
+    follows=("nonfinite",),
+    once=True,
+)
+def exploding_gradient(evidence: Evidence) -> Iterator[Found]:
+    """The gradient of a module is more than 1e4 times that of the module nearest to the output, or has a norm above 1e7.
+
+    Compared are root mean squares over the parameters of each module, along the depth of the graph. One step of the optimizer then
+    throws these modules far away. `--exploding` sets another ratio.
+
+    How it is found: The gradients are computed without writing `.grad`; root mean squares are compared module by module, from
+    the output backwards.
+
+    What to do: Normalise, initialise with smaller weights, or clip with `torch.nn.utils.clip_grad_norm_`.
+
+    When to ignore it: When the loss is scaled by a large factor that is divided out before the update.
+
+    ```python
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(12)))
+    for layer in model:
+        torch.nn.init.normal_(layer.weight, std=3.0)
+    loss = model(torch.randn(4, 8)).mean()
+    loss.backward()
+    ```
+    """
+    layers = [layer for layer in _layers(evidence) if layer.rms]
+    if not layers or evidence.gradients is None:
+        return
+    limit, nearest = evidence.gradients.exploding, layers[0]
+    found = [layer for layer in layers if layer.rms > limit * nearest.rms or layer.norm > HUGE]
+    if found:
+        worst = max(found, key=lambda layer: layer.rms)
+        ratio = worst.rms / nearest.rms
+        why = f"the gradient of {worst.name} has a norm of {worst.norm:.1e}"
+        if ratio > limit:
+            why += (
+                f"; its root mean square is {worst.rms:.1e}, and {nearest.rms:.1e} in {nearest.name}, nearest to the output: "
+                f"a ratio of {ratio:.1e} (threshold {limit:g})"
+            )
+        yield _flow(
+            found,
+            f"the gradient explodes: {plural(len(found), 'module')} of {len(layers)} get a huge one",
+            why,
+            "Use normalisation, a smaller initialisation, or clip gradients with torch.nn.utils.clip_grad_norm_.",
+        )
+
+
+@check(
+    "zero-gradient",
+    "warning",
+    "a parameter gets a gradient of zeros only",
+    needs_values=True,
+    follows=("zero-derivative",),
+    once=True,
+)
+def zero_gradient(evidence: Evidence) -> Iterator[Found]:
+    """Every element of a parameter's gradient is exactly zero, although the parameter is in the graph.
+
+    Dead ReLUs do that, a mask or a multiplication with zero, and rounding; without any of those on the way it is a note. With a
+    layer that begins at zero (LoRA, zero-initialised residuals) it is expected at the first step: a parameter that gets a
+    gradient at another of the backward calls is not reported.
+
+    How it is found: The gradients are computed without writing `.grad`, and their elements counted that are exactly zero.
+
+    What to do: Look for ReLUs whose inputs are all negative, for masks, for factors of zero, and for two layers in a row that
+    both begin at zero.
+
+    When to ignore it: When a layer begins at zero and the gradient comes with the second step.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+    torch.nn.init.constant_(model[0].bias, -100.0)
+    loss = model(torch.ones(2, 3)).sum()
+    loss.backward()
+    ```
+    """
+    graph = evidence.graph
+    zero = [
+        one
+        for one in (evidence.gradients.leaves if evidence.gradients else ())
+        if one.zeros == 1.0 and not one.nonfinite and not one.mixed
+    ]
+    zero = [
+        one
+        for one in zero
+        if graph.leaf_of[one.node].kind == "parameter"
+        and not evidence.nonzero_later.intersection(graph.leaf_of[one.node].names)
+    ]
+    if not zero:
+        return
+    names = tuple(name for one in zero for name in graph.leaf_of[one.node].names[:1])
+    blame = sorted(
+        {
+            graph.nodes[i].op
+            for one in zero
+            for i in _above(graph, one.node)
+            if graph.nodes[i].op.startswith(("Relu", "Mul", "Threshold", "Hardtanh", "Clamp", "Round", "Sign", "Floor"))
+        }
+    )
+    yield Found(
+        f"the gradient of {listed(names)} is all zero",
+        names,
+        listed(dict.fromkeys(name.rpartition(".")[0] for name in names)),
+        "backward computes a gradient for it, and every element is 0"
+        + (f"; on the way is {listed(blame, 3)}, which can stop it" if blame else ""),
+        "Look for dead ReLUs (all inputs negative), masks and factors of zero; for a layer that begins at zero it "
+        "is normal in the first step."
+        if blame
+        else "Nothing, if the parameter cancels out, as the last bias does in a difference of two scores. Else look for a factor "
+        "of zero.",
+        tuple(one.node for one in zero),
+        severity=None if blame else "note",
+    )
+
+
+def _above(graph: Graph, node: int, levels: int = 8) -> list[int]:
+    """What a leaf leads to, a few nodes up."""
+    found, frontier = [], [node]
+    for _ in range(levels):
+        frontier = [edge.consumer for i in frontier for edge in graph.consumers(i)][:50]
+        found += frontier
+    return found
+
+
+def _layers(evidence: Evidence) -> list[Layer]:
+    """Modules with the size of their gradients, the nearest to the output first. Without modules, each parameter counts as one."""
+    graph = evidence.graph
+    depth = _depth(graph)
+    groups: dict[str, list[LeafGradient]] = {}
+    for one in evidence.gradients.leaves if evidence.gradients else ():
+        leaf = graph.leaf_of[one.node]
+        if leaf.kind == "parameter" and not one.nonfinite and not one.mixed:
+            name = leaf.names[0] if leaf.names else f"parameter {leaf.node}"
+            groups.setdefault(name.rpartition(".")[0] or name, []).append(one)
+    layers = []
+    for name, members in groups.items():
+        sizes = [_elements(graph, one.node) for one in members]
+        norm = sum(one.norm**2 for one in members) ** 0.5
+        rms = norm / max(1, sum(sizes)) ** 0.5
+        names = tuple(name for one in members for name in graph.leaf_of[one.node].names[:1])
+        layers.append(
+            Layer(name, tuple(one.node for one in members), names, rms, norm, min(depth[one.node] for one in members))
+        )
+    return sorted(layers, key=lambda layer: layer.depth)
+
+
+def _depth(graph: Graph) -> list[int]:
+    """Edges on the shortest way from an output."""
+    found = [-1] * len(graph.nodes)
+    queue = [root.node for root in graph.roots if root.node is not None]
+    for node in queue:
+        found[node] = 0
+    for node in queue:  # grows while it is read
+        for edge in graph.inputs(node):
+            if found[edge.producer] < 0:
+                found[edge.producer] = found[node] + 1
+                queue.append(edge.producer)
+    return found
+
+
+def _elements(graph: Graph, node: int) -> int:
+    total = 1
+    for size in graph.leaf_of[node].tensor.shape or ():
+        total *= size if isinstance(size, int) else 1
+    return total
+
+
+def _flow(found: Sequence[Layer], summary: str, why: str, fix: str) -> Found:
+    names = tuple(name for layer in found for name in layer.names)
+    return Found(
+        summary,
+        names,
+        listed(layer.name for layer in found),
+        why,
+        fix,
+        tuple(node for layer in found for node in layer.nodes),
+    )

@@ -1,0 +1,296 @@
+"""Checks on the order in which a training loop calls backward, zeroes, clips, unscales and steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from gradviz.checks.context import Event, Evidence
+from gradviz.checks.registry import Found, check
+from gradviz.checks.words import code, line
+from gradviz.graph import Graph
+from gradviz.wording import plural
+
+TIMES = 2
+"""Times from which an order is a habit of the code."""
+
+
+@check("clip-order", "warning", "gradients are clipped when it is too late, or before they are unscaled")
+def clip_order(evidence: Evidence) -> Iterator[Found]:
+    """Gradients are clipped after the optimizer has used them, or while a GradScaler's factor is still in them.
+
+    Clipping changes `.grad` in place, so it has to come after `backward()`, after `scaler.unscale_(optimizer)` where there is a
+    GradScaler, and before `step()`.
+
+    How it is found: Calls of `clip_grad_norm_` and `clip_grad_value_` are noted beside those of `backward()`, `unscale_()` and
+    `step()`. Reported when, twice, there was a step and no clipping between backward and it, and the clipping came then; or
+    when a scaled gradient was clipped twice.
+
+    What to do: Move the clipping between `backward()` and `step()`. With mixed precision: `scaler.scale(loss).backward()`,
+    `scaler.unscale_(optimizer)`, clip, `scaler.step(optimizer)`, `scaler.update()`.
+
+    When to ignore it: When clipping is only used to measure the norm of what is left.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        loss = model(torch.ones(2, 3)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    ```
+    """
+    late: list[tuple[Event, Event]] = []
+    scaled: list[Event] = []
+    for step in _rounds(evidence.events):
+        clips = [i for i, event in enumerate(step) if event.kind == "clip"]
+        ends = [i for i, event in enumerate(step) if event.kind == "step"]
+        if clips and ends and clips[0] > ends[-1]:
+            late.append((step[clips[0]], step[ends[-1]]))
+        elif clips and any(one.kind == "scale" for one in step) and not _has(step[: clips[0]], "unscale"):
+            scaled.append(step[clips[0]])
+    if len(late) >= TIMES:
+        clip, end = late[0]
+        yield Found(
+            "gradients are clipped after the step that uses them",
+            (),
+            line(clip.source),
+            f"{code(clip.source)} runs after {code(end.source)} and before the next backward(), so no step ever sees a clipped "
+            "gradient",
+            f"Move {_text(clip)} above {_text(end)}, behind backward().",
+            source=clip.source,
+        )
+    if len(scaled) >= TIMES:
+        clip = scaled[0]
+        yield Found(
+            "gradients are clipped while the scaler's factor is in them",
+            (),
+            line(clip.source),
+            f"{code(clip.source)} runs before any scaler.unscale_(optimizer): the norm that it compares is that of gradients times "
+            "the scale, by default 65536, so nearly everything is clipped",
+            f"Call scaler.unscale_(optimizer) directly before {_text(clip)}.",
+            source=clip.source,
+        )
+
+
+@check("scaler-order", "warning", "a GradScaler is used without one of its steps")
+def scaler_order(evidence: Evidence) -> Iterator[Found]:
+    """A GradScaler scales the loss, and the step goes past it, or its scale is never updated.
+
+    `scaler.step(optimizer)` divides gradients by the scale and leaves a step out where one is not finite; `scaler.update()` then
+    adapts the scale, and lets `step()` be called again.
+
+    How it is found: Calls of the scaler and of `optimizer.step()` are noted. Reported when two steps went past the scaler
+    though gradients were scaled, or two went through it without an `update()`.
+
+    What to do: `scaler.scale(loss).backward()`, `scaler.step(optimizer)`, `scaler.update()`, in every step.
+
+    When to ignore it: When the code unscales gradients itself, by hand.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    scaler = torch.amp.GradScaler("cpu")
+    for step in range(3):
+        loss = model(torch.ones(2, 3)).square().mean()
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        optimizer.step()
+    ```
+    """
+    events = evidence.events
+    if not _has(events, "scale"):
+        return
+    past: list[Event] = []
+    scaled = False
+    for event in events:
+        if event.kind == "scale":
+            scaled = True
+        elif event.kind in ("unscale", "scaler_step"):
+            scaled = False
+        elif event.kind == "step" and scaled:
+            past.append(event)
+            scaled = False
+    if len(past) >= TIMES and not evidence.reads_grad:
+        yield Found(
+            "the step goes past the scaler: gradients are still multiplied by its scale",
+            (),
+            line(past[0].source),
+            f"{code(past[0].source)} uses gradients of a loss that scaler.scale() has multiplied, and nothing has divided them "
+            "again",
+            f"Write scaler.step(optimizer) and then scaler.update() in place of {_text(past[0])}.",
+            source=past[0].source,
+        )
+    through = [event for event in events if event.kind == "scaler_step"]
+    if len(through) >= TIMES and not _has(events, "update"):
+        yield Found(
+            "the scaler is never updated",
+            (),
+            line(through[0].source),
+            f"{code(through[0].source)} has run {plural(len(through), 'time')} and scaler.update() never: the scale is not "
+            "adapted, and a second step() without it raises an error",
+            f"Call scaler.update() after {_text(through[0])}, once in every step.",
+            source=through[0].source,
+        )
+
+
+@check("accumulation", "warning", "gradients of several batches are to be added up, and are not, or not averaged")
+def accumulation(evidence: Evidence) -> Iterator[Found]:
+    """Several backward calls share one update, and only the last one counts, or their sum is used as if it were a mean.
+
+    Gradient accumulation replaces a large batch by several small ones. Gradients must not be reset between them, and each loss
+    has to be divided by their number: else the update is as many times too large.
+
+    How it is found: One line called backward twice or more between two steps of the optimizer, each time. Reported when
+    the gradients were reset before each of these calls; and when a loss that is a mean was not divided and the step waits for a
+    condition with `%`, as accumulation is written.
+
+    What to do: Call `zero_grad()` only after `step()`, and divide the loss by the number of batches.
+
+    When to ignore it: When the sum is meant, with a learning rate to go with it.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(8):
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 3)).square().mean() / 4
+        loss.backward()
+        if (step + 1) % 4 == 0:
+            optimizer.step()
+    ```
+    """
+    rounds = [one for each in _updates(evidence.events) if (one := _accumulated(each)) is not None]
+    if len(rounds) < min(TIMES, len(_updates(evidence.events))) or not rounds or evidence.reads_grad:
+        return
+    first = rounds[0]
+    count = len(first.calls)
+    if first.resets and all(one.resets for one in rounds):
+        reset = first.resets[0]
+        yield Found(
+            f"of {count} batches only the last one counts: gradients are reset before each backward()",
+            (),
+            line(reset.source),
+            f"{code(reset.source)} runs before each of the {count} backward calls that {code(first.step.source)} comes after",
+            f"Move {_text(reset)} directly behind {_text(first.step)}, so that gradients are reset once for each step.",
+            source=reset.source,
+        )
+    elif (
+        first.counted
+        and not first.resets
+        and not any(one.resets for one in rounds)
+        and _is_undivided_mean(evidence.graph)
+    ):
+        test = next(test for test in first.step.tests if "%" in test)
+        number = re.search(r"%\s*([\w.]+)", test)
+        by = number[1] if number is not None else str(count)
+        name = next((root.name for root in evidence.graph.roots), "loss")
+        yield Found(
+            f"the gradients of {count} batches are added up, and the loss is not divided",
+            (),
+            line(first.calls[0].source),
+            f"{code(first.calls[0].source)} runs {count} times for each {code(first.step.source)}, and each loss is a mean over "
+            f"its own batch: the update is {count} times that of one large batch",
+            f"Divide the loss: ({name} / {by}).backward() in place of {name}.backward().",
+            source=first.calls[0].source,
+        )
+
+
+class _Round(NamedTuple):
+    """The calls for one update, the resets before each but the first, and whether a condition with `%` lets the step run."""
+
+    calls: tuple[Event, ...]
+    resets: tuple[Event, ...]
+    step: Event
+    counted: bool
+
+
+def _accumulated(events: Sequence[Event]) -> _Round | None:
+    """What one update was made of, when one line called backward several times for it."""
+    step = events[-1]
+    calls = [i for i, event in enumerate(events) if event.kind == "backward"]
+    if len(calls) < TIMES or len({events[i].source for i in calls}) > 1:
+        return None
+    outside = not set(events[calls[0]].loops) <= set(step.loops)  # the calls have a loop of their own
+    counted = any("%" in test for test in step.tests)
+    if not (counted or outside):
+        return None
+    resets = []
+    for one, other in pairwise(calls):
+        between = [event for event in events[one:other] if event.kind == "zero" and _about(event, step)]
+        resets += between[:1]
+    if resets and len(resets) < len(calls) - 1:
+        return None
+    return _Round(tuple(events[i] for i in calls), tuple(resets), step, counted)
+
+
+def _is_undivided_mean(graph: Graph) -> bool:
+    """Whether the output is a mean as a loss gives it, and nothing on the way to it divides or multiplies by a number."""
+    waiting = [root.node for root in graph.roots if root.node is not None]
+    for node in waiting:  # grows while it is read
+        record = graph.nodes[node]
+        if record.op.startswith("MeanBackward") or record.attributes.get("reduction") == 1:
+            return True
+        if (
+            not record.op.startswith(("AddBackward", "SubBackward", "SqueezeBackward", "ViewBackward"))
+            or len(waiting) > 50
+        ):
+            return False
+        waiting += [edge.producer for edge in graph.inputs(node) if edge.producer not in graph.leaf_of]
+    return False
+
+
+def _updates(events: Sequence[Event]) -> list[list[Event]]:
+    """The events up to each step of an optimizer, the step included. What comes after the last one is left out."""
+    found: list[list[Event]] = [[]]
+    for event in events:
+        found[-1].append(event)
+        if event.kind == "step":
+            found.append([])
+    return found[:-1]
+
+
+def _rounds(events: Sequence[Event]) -> list[list[Event]]:
+    """From the first backward() after a step to the last event before the next such call."""
+    found: list[list[Event]] = []
+    stepped = True
+    for event in events:
+        if event.kind == "backward" and stepped:
+            if found and _scales_before(found[-1]):
+                scales = found[-1].pop()
+                found.append([scales])
+            else:
+                found.append([])
+            stepped = False
+        if found:
+            found[-1].append(event)
+        elif event.kind == "scale":
+            found.append([event])
+        stepped = stepped or event.kind == "step"
+    return found
+
+
+def _scales_before(events: Sequence[Event]) -> bool:
+    return bool(events) and events[-1].kind == "scale"
+
+
+def _has(events: Sequence[Event], kind: str) -> bool:
+    return any(event.kind == kind for event in events)
+
+
+def _about(event: Event, step: Event) -> bool:
+    return event.tensors is None or step.tensors is None or bool(event.tensors & step.tensors)
+
+
+def _text(event: Event) -> str:
+    return event.source.text if event.source is not None and event.source.text else line(event.source)

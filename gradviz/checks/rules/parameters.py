@@ -1,0 +1,373 @@
+"""Checks on the model's parameters: which take no part, which got no gradient, and which are not what they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gradviz.checks.context import (
+    Evidence,
+    Home,
+    Optimizer,
+    OptimizerTensor,
+    Parameter,
+)
+from gradviz.checks.registry import Found, check
+from gradviz.checks.rewrite import as_leaf
+from gradviz.checks.verdicts import Verdict, grouped, modules_of
+from gradviz.checks.words import (
+    code,
+    line,
+    listed,
+    title,
+    title_and_code,
+    verb,
+)
+from gradviz.checks.words import where as place
+from gradviz.graph import Graph, SourceLine
+from gradviz.graph.forward import own_line
+from gradviz.source.code_line import wrapped
+from gradviz.wording import one_line, plural
+
+# -- unused-parameter --------------------------------------------------------------------------------------------------
+
+
+@check("unused-parameter", "warning", "a parameter that no output depends on: it gets no gradient")
+def unused_parameter(evidence: Evidence) -> Iterator[Found]:
+    """A parameter that no output depends on. Its `.grad` stays None and the optimizer leaves it as it is.
+
+    Nothing fails, so this goes unnoticed for long; `DistributedDataParallel` fails, or wants `find_unused_parameters=True`. The
+    finding says which it is: frozen (`requires_grad=False`, a note); its module never ran; it ran without recording; it ran, but
+    what it made does not reach the output; or a compiled function returns None for it, which is read from its backward. Behind a
+    reentrant checkpoint nobody can see, so there it is unknown, not unused. A parameter that another backward call of the same
+    run uses, and a model that this graph does not use at all (unless it is the one given as `model=`), are notes. Only a recording
+    knows what ran: the command line always records, `gradviz.check` takes `recording=`.
+
+    How it is found: The parameters of the models among the variables are compared with the leaves of the graph. What a module
+    did is known from the recording.
+
+    What to do: Call the module in `forward()` and use its result in the loss, or remove it. Where the finding names a line that
+    drops the graph, mend that line. Freeze with `requires_grad_(False)` what is not to be trained.
+
+    When to ignore it: When a branch of the model takes turns with another, or the parameter is kept for a later stage of the
+    training.
+
+    ```python
+    import torch
+
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used = torch.nn.Linear(4, 1)
+            self.forgotten = torch.nn.Linear(4, 1)
+
+        def forward(self, x):
+            return self.used(x)
+
+
+    model = Model()
+    loss = model(torch.ones(2, 4)).sum()
+    loss.backward()
+    ```
+    """
+    if all(root.node is None for root in evidence.graph.roots):
+        return
+    unused = [one for one in evidence.parameters if one.node is None]
+    for verdict, members in grouped(evidence, unused):
+        modules = modules_of(evidence, members)
+        they = f"{plural(len(members), 'parameter')} of {listed(modules)}"
+        yield Found(
+            f"{they} {_in_words(verdict, members)}",
+            tuple(name for one in members for name in one.names[:1]),
+            ", ".join(filter(None, (listed(modules), line(verdict.source)))),
+            verdict.why,
+            verdict.fix,
+            severity=None if verdict.alarming and not evidence.guessed else "note",
+            source=verdict.source,
+            part=verdict.part,
+        )
+
+
+def _in_words(verdict: Verdict, members: Sequence[Parameter]) -> str:
+    one = len(members) == 1
+    return verdict.summary.format(is_="is" if one else "are", do="does" if one else "do", them="it" if one else "them")
+
+
+# -- none-grad ---------------------------------------------------------------------------------------------------------
+
+
+@check(
+    "none-grad",
+    "warning",
+    "backward() has run, and .grad is still None where one would expect a gradient",
+    follows=("unused-parameter",),
+)
+def none_grad(evidence: Evidence) -> Iterator[Found]:
+    """After `backward()`, a parameter that requires grad and whose `.grad` is None; or a `.grad` read where there never is one.
+
+    For a parameter the reasons are those of `unused-parameter`; one that is in the graph all the same got None from a backward
+    function on the way. A tensor that is not a leaf gets a `.grad` only after `retain_grad()`: the finding names the line that
+    reads it. Nothing is said when no parameter of a model has a gradient, because `zero_grad()` may have run.
+
+    How it is found: `.grad` of every parameter is read after `backward()`; reads of `.grad` are found in the text of the code
+    around the call.
+
+    What to do: Call `retain_grad()` before `backward()` to read the gradient of a result, or ask `torch.autograd.grad` for it.
+    For a parameter, do what `unused-parameter` says.
+
+    When to ignore it: When the code expects None there and goes on without it.
+
+    ```python
+    import torch
+
+    w = torch.ones(3, requires_grad=True)
+    hidden = w * 2
+    loss = hidden.sum()
+    loss.backward()
+    print(hidden.grad)
+    ```
+    """
+    yield from _not_retained(evidence)
+    if not evidence.after:
+        return
+    filled = {one.model for one in evidence.parameters if one.has_grad}
+    missing = [one for one in evidence.parameters if one.requires_grad and not one.has_grad and one.model in filled]
+    inside = [one for one in missing if one.node is not None]
+    if inside:
+        why = "they are in the graph, so a backward function on the way gave None for them, or .grad was reset since"
+        fix = "Look at the backward() of the custom Functions on the way, and for zero_grad() after backward()."
+        yield _without_grad(evidence, inside, why, fix)
+    for verdict, members in grouped(evidence, [one for one in missing if one.node is None]):
+        found = _without_grad(evidence, members, verdict.why, verdict.fix)
+        yield found._replace(severity=None if verdict.alarming else "note", source=verdict.source)
+
+
+def _without_grad(evidence: Evidence, members: Sequence[Parameter], why: str, fix: str) -> Found:
+    modules = listed(modules_of(evidence, members))
+    return Found(
+        f"{plural(len(members), 'parameter')} of {modules} {verb(members, 'has', 'have')} no .grad after backward()",
+        tuple(one.names[0] for one in members),
+        modules,
+        why,
+        fix,
+        tuple(one.node for one in members if one.node is not None),
+    )
+
+
+def _not_retained(evidence: Evidence) -> Iterator[Found]:
+    for one in evidence.held:
+        if one.grad_read is None or one.leaf or one.retains_grad or not one.requires_grad:
+            continue
+        name = one_line(one.names[0])
+        made = f"made by {title(evidence.graph, one.node)}" if one.node is not None else "the result of an operation"
+        maker = own_line(evidence.graph.nodes[one.node]) if one.node is not None else None
+        behind = f"Behind {line(maker)}, call" if maker is not None and maker != evidence.backward else "Call"
+        leaf = as_leaf(maker)
+        if leaf:
+            yield Found(
+                f"{name}.grad is always None: {name} is not a leaf",
+                one.names,
+                line(maker),
+                f"{code(maker)} computes {name} from a new leaf, so {name} is a result; {code(one.grad_read)} reads its .grad, and "
+                "only leaves keep their gradient",
+                f"Let the leaf come last: {leaf}.",
+                nodes=(one.node,) if one.node is not None else (),
+                source=maker,
+            )
+            continue
+        yield Found(
+            f"{name}.grad is always None: {name} is not a leaf",
+            one.names,
+            line(one.grad_read),
+            f"{code(one.grad_read)} reads it, but {name} is {made}, and only leaves keep their gradient",
+            f"{behind} {name}.retain_grad(), before backward(); or use torch.autograd.grad(loss, {name}).",
+            nodes=(one.node,) if one.node is not None else (),
+            source=one.grad_read,
+            part=f"{name}.grad",
+        )
+
+
+# -- nonleaf-parameter -------------------------------------------------------------------------------------------------
+
+
+@check("nonleaf-parameter", "warning", "what should be trained is no leaf any more, or not what the optimizer holds")
+def nonleaf_parameter(evidence: Evidence) -> Iterator[Found]:
+    """The naive update `w = w - lr * w.grad`, or an optimizer that updates tensors which the graph does not use.
+
+    The naive update runs while PyTorch records. The new `w` is the result of a subtraction and no leaf: it gets no `.grad`, and
+    the graph of all earlier steps hangs on it. An optimizer keeps the tensors that it was given when it was made; a parameter
+    that was replaced since, or a model that was copied, is not among them, and what the optimizer updates then is no part of
+    the loss. Nor are parameters that no module lists: layers in a plain Python list, and parameters made in `forward()`.
+
+    How it is found: Leaves of earlier graphs are compared with what their names hold now; tensors of the optimizers with those
+    of the graph, the models and the variables.
+
+    What to do: Update in place under `torch.no_grad()`, or with an optimizer. Make the optimizer after the model is complete.
+    Keep layers in `torch.nn.ModuleList` or `ModuleDict` and tensors in `torch.nn.Parameter`, as attributes set in `__init__()`.
+
+    When to ignore it: When the update is meant to be differentiated, as in an inner loop of meta-learning.
+
+    ```python
+    import torch
+
+    w = torch.tensor(2.0, requires_grad=True)
+    for step in range(3):
+        loss = (w - 1) ** 2
+        (slope,) = torch.autograd.grad(loss, w)
+        w = w - 0.1 * slope
+    ```
+    """
+    yield from _rebound(evidence)
+    for optimizer in evidence.optimizers:
+        yield from _stray(evidence, optimizer)
+    yield from _unlisted(evidence)
+
+
+_UPDATES = ("SubBackward0", "AddBackward0", "RsubBackward1", "RsubBackward0")
+
+
+def _rebound(evidence: Evidence) -> Iterator[Found]:
+    """Variables that were leaves of an earlier call's graph, and results that sit on a leaf which nobody names any more."""
+    graph, before = evidence.graph, {name for one in evidence.earlier for name in one.leaves}
+    for one in evidence.held:
+        if one.node is None or one.leaf or one.node in graph.leaf_of:
+            continue
+        name = next((name for name in one.names if name in before), None)
+        steps = _updates_below(graph, one.node)
+        if name is None and not steps:
+            continue
+        certain = name is not None
+        name = one_line(name or one.names[0])
+        earlier = (
+            f"it was a leaf at backward call {evidence.earlier[-1].call}"
+            if certain
+            else "that leaf has no name any more, as after name = name - ..."
+        )
+        updates = f"; {plural(steps, 'update')} of it {verb(steps, 'is', 'are')} in the graph" if steps else ""
+        yield Found(
+            f"{name} is the result of a recorded update, not a leaf",
+            one.names,
+            place(graph, one.node),
+            f"{name} was made by {title_and_code(graph, one.node)}; {earlier}{updates}. It gets no .grad, and every step "
+            "keeps all earlier ones",
+            f"Update it in place, without recording: with torch.no_grad(): {name} -= lr * gradient. Or use "
+            "torch.optim.",
+            nodes=(one.node,),
+            severity=None if certain or steps > 1 else "warning",
+        )
+
+
+def _updates_below(graph: Graph, node: int) -> int:
+    """How many sums in a row lead from a node to a leaf without a name, each adding something that needs no gradient."""
+    count = 0
+    while graph.nodes[node].op in _UPDATES and graph.nodes[node].none_inputs:
+        edges = graph.inputs(node)
+        if len(edges) != 1:
+            return 0
+        count, node = count + 1, edges[0].producer
+    leaf = graph.leaf_of.get(node)
+    return count if leaf is not None and leaf.kind == "input" and not leaf.names else 0
+
+
+def _stray(evidence: Evidence, optimizer: Optimizer) -> Iterator[Found]:
+    """Tensors that only the optimizer knows: no model, no variable, no graph of this run has them."""
+    stray = [one for one in optimizer.tensors if _is_stray(evidence, one)]
+    if not stray or all(root.node is None for root in evidence.graph.roots):
+        return
+    held = {one.node for one in optimizer.tensors if one.node is not None}
+    without = [leaf for leaf in evidence.graph.leaves if leaf.kind == "parameter" and leaf.node not in held]
+    names = tuple(name for leaf in without for name in leaf.names[:1])
+    every = "all" if len(stray) == len(optimizer.tensors) else f"{len(stray):,} of {len(optimizer.tensors):,}"
+    why = (
+        f"{every} tensors of {one_line(optimizer.name)} ({one_line(optimizer.type)}) are in no model, in no "
+        "variable and not in this graph"
+    )
+    if names:
+        why += f"; the graph uses {listed(names)}, which this optimizer does not hold"
+    yield Found(
+        f"{one_line(optimizer.name)} updates {plural(len(stray), 'tensor')} that the output does not depend on",
+        names or (optimizer.name,),
+        ", ".join(filter(None, (one_line(optimizer.name), line(optimizer.source)))),
+        why,
+        f"Make the optimizer {f'of {line(optimizer.source)} ' if optimizer.source is not None else ''}after the model is complete: "
+        "after copying it, replacing layers, or anything that makes new parameters.",
+        nodes=tuple(leaf.node for leaf in without),
+        source=optimizer.source,
+    )
+
+
+def _unlisted(evidence: Evidence) -> Iterator[Found]:
+    """Parameters of the graph that no module lists and no optimizer holds, while one updates others."""
+    wrapped = dict(_wrapped_leaves(evidence))
+    for source, nodes in wrapped.items():
+        users = [edge.consumer for node in nodes for edge in evidence.graph.consumers(node)]
+        names = tuple(name for user in users for name in _held_by(evidence, user))
+        yield Found(
+            f"{listed(names, 3) or 'a tensor'} is computed from a parameter, and is none itself",
+            names,
+            line(source),
+            f"{code(source)} makes a parameter and then computes something of it: the result is no leaf, no module lists it, and "
+            "no optimizer updates what it was made of",
+            f"Let the parameter come last: {as_leaf(source)}.",
+            nodes=tuple(nodes),
+            source=source,
+        )
+    graph = evidence.graph
+    updated = {one.node for optimizer in evidence.optimizers for one in optimizer.tensors} - {None}
+    known = updated | {node for one in evidence.parameters for node in (one.node, one.compiled)}
+    told = {node for nodes in wrapped.values() for node in nodes}
+    lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known | told]
+    if not updated or not lost:
+        return
+    users = [edge.consumer for leaf in lost for edge in graph.consumers(leaf.node)]
+    homes = list(dict.fromkeys(evidence.homes[leaf.node] for leaf in lost if leaf.node in evidence.homes))
+    made = next((one.line for one in homes if one.line is not None), None)
+    yield Found(
+        f"{plural(len(lost), 'parameter')} of this graph {verb(lost, 'is', 'are')} in no module and in no optimizer",
+        tuple(name for leaf in lost for name in leaf.names[:1]),
+        ", ".join(filter(None, (line(made), f"used in {place(graph, users[0])}" if users else ""))),
+        f"backward() computes {verb(lost, 'its gradient', 'their gradients')}, and nothing updates {verb(lost, 'it', 'them')}: "
+        "parameters() of a module lists neither layers in a plain Python list or dict nor parameters made in forward()",
+        _listing(homes),
+        nodes=tuple(leaf.node for leaf in lost),
+        source=made,
+        follows=("unused-parameter",)
+        if any(cut.kind == "parameter" for one in evidence.entered for cut in one.cuts)
+        else (),
+    )
+
+
+def _wrapped_leaves(evidence: Evidence) -> Iterator[tuple[SourceLine, list[int]]]:
+    """Lines that make a parameter and compute something of it at once, with the leaves; no name leads to these."""
+    graph = evidence.graph
+    found: dict[SourceLine, list[int]] = {}
+    for leaf in graph.leaves:
+        if leaf.kind == "parameter" and not leaf.names:
+            for source in {own_line(graph.nodes[edge.consumer]) for edge in graph.consumers(leaf.node)} - {None}:
+                if source is not None and as_leaf(source):
+                    found.setdefault(source, []).append(leaf.node)
+    yield from found.items()
+
+
+def _held_by(evidence: Evidence, node: int) -> tuple[str, ...]:
+    return next((one.names[:1] for one in evidence.held if one.node == node), ())
+
+
+def _listing(homes: Sequence[Home]) -> str:
+    """How a module comes to list what it keeps there."""
+    known = [one for one in homes if one.container]
+    if not known:
+        return (
+            "Keep layers in torch.nn.ModuleList or ModuleDict, and make parameters as attributes in __init__(), before the "
+            "optimizer is made. Or give them to the optimizer yourself."
+        )
+    parts = [
+        f"{f'In {line(one.line)}, make' if one.line is not None else 'Make'} it a {one.container}: "
+        f"{wrapped(one.line, one.container) or f'{one.attribute} = {one.container}(...)'}."
+        for one in known
+    ]
+    return f"{' '.join(parts)} The optimizer has to be made after that."
+
+
+def _is_stray(evidence: Evidence, one: OptimizerTensor) -> bool:
+    return one.node is None and one.parameter is None and not one.names

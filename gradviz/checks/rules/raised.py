@@ -1,0 +1,283 @@
+"""The check on the exception that ended a script: what autograd, an optimizer or a tensor refused, why, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gradviz.checks.context import Evidence, Raised
+from gradviz.checks.registry import Found, check
+from gradviz.checks.rewrite import as_leaf
+from gradviz.checks.words import code, line, listed
+from gradviz.graph.forward import own_line
+from gradviz.wording import clip, one_line
+
+
+class _Known(NamedTuple):
+    """A message that is understood. {name}, {names}, {line} and the groups of the pattern are filled in."""
+
+    pattern: str
+    summary: str
+    why: str
+    fix: str
+    said_by: str = ""  # the check whose finding this is the consequence of
+
+
+_KNOWN = (
+    _Known(
+        "grad can be implicitly created only for scalar outputs",
+        "backward() began at {name}, which is not one number",
+        "{name} has the shape {shape}, and backward() without an argument needs a single number to begin at",
+        "Reduce it first: {name}.mean().backward(), or {name}.sum().backward(). A loss made with reduction='none' needs that, too.",
+    ),
+    _Known(
+        r"differentiated Tensors?(?: at index \d+)? (?:appears to not have been used|does not require grad)",
+        "autograd.grad was asked for the gradient of {missing}, which {name} does not depend on",
+        "no path in the graph of {name} leads to {missing}: it was replaced, detached, or left out on the way",
+        "Compute {name} from {missing} itself, without .detach() or .data of it on the way; give allow_unused=True only if None "
+        "is a right answer.",
+    ),
+    _Known(
+        r"function (?P<op>\w+)Backward returned an incorrect number of gradients \(expected (?P<want>\d+), got (?P<got>\d+)\)",
+        "backward() of {op} returns {got} gradients, and its forward() took {want} arguments",
+        "a custom Function returns one gradient for each argument of forward() (without ctx), in that order",
+        "Return {want} values from {op}.backward(): None for each argument that is no tensor or needs no gradient.",
+    ),
+    _Known(
+        r"[Ff]unction (?P<op>\w+) returned an invalid gradient at index (?P<index>\d+) - (?P<what>.*)",
+        "{op} gives a gradient that does not fit its input {index}",
+        "a gradient has the shape, dtype and device of the tensor that it belongs to: {what}",
+        "Return a gradient like the input: sum it over the dimensions that were broadcast, and convert it with .to(input).",
+    ),
+    _Known(
+        r"a (?P<view>view of a )?leaf Variable that requires grad is being used in an in-place operation",
+        "a {view}leaf that requires grad is changed in place while autograd records",
+        "the operation would have to be part of the graph, and a leaf has no history",
+        "Change it without recording: put the line inside `with torch.no_grad():`. To have the change in the graph, make a new "
+        "tensor, as in w = w.clone(), and change that.",
+    ),
+    _Known(
+        "can't optimize a non-leaf Tensor",
+        "an optimizer was given a tensor that is the result of an operation",
+        "an optimizer updates leaves; a result such as torch.randn(3, requires_grad=True) * 0.1, or .to(device) of a parameter, is "
+        "computed anew from them",
+        "Make it a leaf: compute the numbers first, then torch.nn.Parameter(numbers) or numbers.detach().requires_grad_(), and "
+        "give that to the optimizer.",
+    ),
+    _Known(
+        "Inference tensors cannot be saved for backward|Inplace update to inference tensor|[Ii]nference tensors? ",
+        "a tensor made in torch.inference_mode() is used where autograd records",
+        "such a tensor has no version and can never take part in a graph",
+        "Make it under torch.no_grad() instead of inference_mode(), or give a copy to the recorded part: x.clone().",
+    ),
+    _Known(
+        "Only Tensors created explicitly by the user .* support the deepcopy protocol",
+        "copy.deepcopy met a tensor with a graph",
+        "only leaves can be copied so: something that is copied holds the result of an operation",
+        "Store x.detach() (or x.item()) instead of x in what is copied, or copy a module's state_dict().",
+    ),
+    _Known(
+        r"Can't call numpy\(\) on Tensor that requires grad",
+        "NumPy was given a tensor that requires grad",
+        "autograd does not see what NumPy computes",
+        "Hand over x.detach().cpu().numpy() where no gradient has to pass; else compute it with torch functions.",
+    ),
+    _Known(
+        "optimizer got an empty parameter list",
+        "an optimizer was given no parameter",
+        "parameters() of a module lists what is assigned as nn.Parameter or nn.Module: not plain tensors, nor layers in a list",
+        "Use torch.nn.Parameter for tensors, and torch.nn.ModuleList or ModuleDict for layers. parameters() can be gone through "
+        "once only: make a list of it to use it twice.",
+    ),
+    _Known(
+        "[Oo]nly Tensors of floating point (?:and complex )?dtype can require gradients",
+        "an integer or boolean tensor was told to require grad",
+        "gradients exist for floating-point numbers only",
+        "Leave requires_grad out for indices, labels and masks; for numbers, use x.float() first.",
+    ),
+    _Known(
+        "you can only change requires_grad flags of leaf variables",
+        "requires_grad was changed on the result of an operation",
+        "whether a result requires grad follows from what it was computed from",
+        "Use x = x.detach() to cut the graph there; freeze parameters with requires_grad_(False) before they are used.",
+    ),
+    _Known(
+        r"Mismatch in shape: grad_output\[\d+\] has a shape of (?P<got>.*?) and output\[\d+\] has a shape of (?P<want>[^.]*)",
+        "the gradient given to backward has another shape than {name}",
+        "it has {got}, and the output has {want}",
+        "Give a gradient of the output's shape, such as torch.ones_like(output).",
+    ),
+    _Known(
+        r"derivative for '?(?P<op>[\w:]+)'? is not implemented",
+        "{op} cannot be differentiated here",
+        "torch has no formula for it; for a fused attention it is the second derivative that is missing",
+        "Use another implementation: for attention, `with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):`.",
+    ),
+    _Known(
+        r"use_reentrant=True, torch.utils.checkpoint is incompatible|Checkpointing is not compatible with",
+        "a reentrant checkpoint lies behind a backward with inputs",
+        "autograd.grad and backward(inputs=...) cannot run through it",
+        "Pass use_reentrant=False to the checkpoint.",
+    ),
+    _Known(
+        r"none of output has requires_grad=True, this checkpoint\(\) is not necessary",
+        "a reentrant checkpoint is around something that needs no gradient",
+        "nothing that it computes depends on a parameter or input that requires grad",
+        "Pass use_reentrant=False to the checkpoint, or call the function without it.",
+    ),
+    _Known(
+        "Found dtype (?P<got>\\w+) but expected (?P<want>\\w+)",
+        "backward meets {got} where the forward pass had {want}",
+        "a loss between tensors of two dtypes works forward, and its gradient has the wrong one",
+        "Give both arguments of the loss one dtype: target.to(prediction.dtype).",
+    ),
+    _Known(
+        "Expected all tensors to be on the same device",
+        "tensors of two devices meet in one operation",
+        "an operation needs all its tensors on one device",
+        "Move data and model to one device with .to(device), before the optimizer is made.",
+    ),
+    _Known(
+        "cannot assign .* as parameter",
+        "a tensor is assigned in place of a registered parameter",
+        "a module takes nn.Parameter under that name, and those are leaves",
+        "For a trained leaf, assign torch.nn.Parameter(t). To keep the graph of t, call the module with "
+        "torch.func.functional_call(module, {{'weight': t}}, x) instead.",
+    ),
+    _Known(
+        "is a view and (?:is being|its base or another view).*modified in-?place",
+        "a view from a function that gives several is changed in place",
+        "unbind, split and the like give views whose change autograd cannot follow",
+        "Change a copy: x = x.clone() before the line, or make a new tensor instead of changing it.",
+    ),
+    _Known(
+        "does not require grad and does not have a grad_fn",
+        "{name} has no graph, so backward() cannot begin at it",
+        "nothing that it was computed from requires grad, or its graph was dropped on the way",
+        "Compute it from the parameters without no_grad(), .detach(), .item(), argmax or a comparison on the way.",
+        "no-graph",
+    ),
+    _Known(
+        "has been modified by an inplace operation",
+        "a tensor that backward needs was changed in place",
+        "it had been saved in the forward pass, and its version is another one now",
+        "Change a copy, x = x.clone(), or write x = x + 1 instead of x += 1; call every backward() before the step() that changes "
+        "its weights.",
+        "stale-saved",
+    ),
+    _Known(
+        "backward through the graph a second time|saved tensors after they have already been freed",
+        "backward() ran a second time through the same graph",
+        "the first time has freed what was saved",
+        "Compute the output again in every step; detach what is carried from step to step; or retain_graph=True in the first call.",
+        "freed-graph",
+    ),
+)
+_NO_GRADIENT = re.compile(r"'?NoneType'?")
+
+
+@check("raised", "error", "the script failed with an exception that autograd or an optimizer raised")
+def raised_exception(evidence: Evidence) -> Iterator[Found]:
+    """The exception that ended the script is one that is understood: what was refused, why, and what to do instead.
+
+    Among them: backward from something that is no single number, a gradient of what was not used, a custom Function that returns
+    the wrong number of gradients, a leaf changed in place, a `.grad` that is None, an optimizer with tensors that are no leaves,
+    tensors made in inference mode, and copies of tensors with a graph. The traceback's line is named, or that of the custom
+    Function. What another check says more exactly (`no-graph`, `stale-saved`, `freed-graph`) is not said twice.
+
+    How it is found: The message of the exception is compared with those that autograd, optimizers and tensors are known to
+    raise; names and shapes come from the frames of the traceback.
+
+    What to do: What the finding says: the cure differs from message to message.
+
+    When to ignore it: Never: the script has failed.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    loss = (model(torch.ones(2, 3)) - 1).square()
+    loss.backward()
+    ```
+    """
+    raised = evidence.raised
+    if raised is None:
+        return
+    found = _without_gradient(raised)
+    if found is not None:
+        results = {name for one in evidence.held if not one.leaf for name in one.names}
+        yield found._replace(follows=("none-grad",)) if results.issuperset(found.names) else found
+        return
+    found = _no_leaf(evidence, raised)
+    if found is not None:
+        yield found
+        return
+    for known in _KNOWN:
+        match = re.search(known.pattern, raised.text, re.DOTALL)
+        if match is not None:
+            yield _explained(known, raised, match.groupdict(""))
+            return
+
+
+def _explained(known: _Known, raised: Raised, parts: dict[str, str]) -> Found:
+    shape = f"({', '.join(map(str, raised.shape))}{',' if len(raised.shape) == 1 else ''})"
+    words = {key: one_line(value.splitlines()[0] if value else "") for key, value in parts.items()}
+    name = listed(raised.outputs) or "the output"
+    words |= {"name": name, "missing": listed(raised.missing) or "an input", "shape": shape}
+    source = raised.custom or raised.source
+    return Found(
+        known.summary.format(**words),
+        raised.missing or raised.outputs,
+        line(source),
+        f"{code(raised.source)} raised {_message(raised)}; {known.why.format(**words)}",
+        known.fix.format(**words),
+        source=source,
+        follows=(known.said_by,) if known.said_by else (),
+    )
+
+
+def _without_gradient(raised: Raised) -> Found | None:
+    """A `.grad` that is None was used."""
+    text = raised.source.text if raised.source is not None else ""
+    read = re.search(r"([\w.\[\]]+)\.grad\b", text)
+    if read is None or raised.kind not in ("AttributeError", "TypeError") or not _NO_GRADIENT.search(raised.text):
+        return None
+    name = one_line(read[1])
+    return Found(
+        f"{name}.grad is None where it is used",
+        (name,),
+        line(raised.source),
+        f"{code(raised.source)} raised {_message(raised)}; backward() fills .grad of leaves that require grad and that the output "
+        "depends on, and of no other tensor",
+        f"Call backward() before this line. If {name} is the result of an operation, make it a leaf, or call {name}.retain_grad() "
+        "before backward(); if the output need not depend on it, leave out what has no gradient: if "
+        f"{name}.grad is not None.",
+        source=raised.source,
+        part=read[0],
+    )
+
+
+def _no_leaf(evidence: Evidence, raised: Raised) -> Found | None:
+    """An optimizer was given a result of which the code shows how it was made of a leaf."""
+    if raised.source is None or "can't optimize a non-leaf" not in raised.text:
+        return None
+    for one in evidence.held:
+        made = own_line(evidence.graph.nodes[one.node]) if one.node is not None and not one.leaf else None
+        name = next(
+            (name for name in one.names if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", raised.source.text)), None
+        )
+        if name is not None and as_leaf(made):
+            return Found(
+                f"{one_line(name)} is the result of an operation, and an optimizer updates leaves only",
+                (name,),
+                line(made),
+                f"{code(made)} computes {one_line(name)} from a new leaf; {code(raised.source)} raised {_message(raised)}",
+                f"Let the leaf come last: {as_leaf(made)}.",
+                source=made,
+            )
+    return None
+
+
+def _message(raised: Raised) -> str:
+    return f"{raised.kind}: {clip(one_line((raised.text.splitlines() or [''])[0]), 120)}"

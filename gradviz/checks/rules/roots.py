@@ -1,0 +1,251 @@
+"""Checks on the outputs themselves: whether backward can begin at them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gradviz.checks.context import (
+    Cut,
+    CutKind,
+    Evidence,
+    Trail,
+)
+from gradviz.checks.excerpt import around
+from gradviz.checks.finding import Severity
+from gradviz.checks.registry import Found, check
+from gradviz.checks.words import (
+    code,
+    line,
+    listed,
+    verb,
+)
+from gradviz.graph import Root, SourceLine
+from gradviz.wording import one_line
+
+WHAT: dict[CutKind, str] = {
+    "detach": "detaches {of} from its graph",
+    "data": "takes .data of {of}, which has no graph",
+    "number": "makes a Python number of {of}, and a number has no graph",
+    "numpy": "hands {of} to NumPy, which autograd does not see",
+    "new": "copies the numbers of {of} into a new tensor, which has no graph",
+    "integer": "makes integers or booleans of {of}, and these have no gradient",
+    "no_grad": "computes {of} while recording is off (torch.no_grad())",
+    "inference": "computes {of} in torch.inference_mode(), which records nothing",
+    "sample": "draws from {of} with sample(), which computes without recording",
+    "parameter": "makes an nn.Parameter of {of}: a new leaf, which does not go back to it",
+    "grad": "computes a gradient of {of} without create_graph=True, so that it is a constant",
+}
+MEND: dict[CutKind, str] = {
+    "detach": "leave out .detach() where the gradient has to pass",
+    "data": "use the tensor itself instead of .data",
+    "number": "compute the loss from the tensors themselves, and call .item() only on what is printed",
+    "numpy": "do this step with torch functions instead of NumPy",
+    "new": "use the tensor itself; to join several, torch.stack keeps their graphs",
+    "integer": "use a quantity that changes smoothly, such as logits with cross_entropy, instead of argmax or a comparison",
+    "no_grad": "move the line out of torch.no_grad()",
+    "inference": "move the line out of torch.inference_mode()",
+    "sample": "use rsample(), or multiply log_prob() of the sample with what it earned",
+    "parameter": "use the tensor itself: torch.func.functional_call(module, {'weight': t}, x), or a function such as "
+    "torch.nn.functional.linear(x, t)",
+    "grad": "pass create_graph=True to torch.autograd.grad",
+}
+_INDICES = ("argmax", "argmin", "argsort", "max", "min", "topk", "sort", "median", "mode", "kthvalue")
+_COMPARISONS = ("gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__")
+
+
+def mend(cut: Cut) -> str:
+    """What to do about a cut, as the continuation of "In line, ..."."""
+    if cut.kind == "integer" and cut.operation in _INDICES:
+        return (
+            "use the scores instead of the indices: cross_entropy on them for a loss, scores.softmax(-1) as weights, or "
+            "torch.nn.functional.gumbel_softmax(scores, hard=True) for a choice that lets the gradient pass"
+        )
+    if cut.kind == "integer" and cut.operation in _COMPARISONS:
+        return "use a smooth step instead of the comparison, such as torch.sigmoid(x - threshold)"
+    if cut.kind == "integer" and cut.operation in ("long", "int", "to", "type", "byte", "bool", "short"):
+        return "leave out the cast to integers where the gradient has to pass"
+    return MEND[cut.kind]
+
+
+_SPELLED: dict[CutKind, str] = {"detach": ".detach()", "data": ".data", "number": ".item()"}
+BARE = (
+    "{line} runs {what} in a reentrant checkpoint (use_reentrant=True), and no input of that requires grad: such a "
+    "checkpoint records nothing then, whatever the parameters inside require, and backward() never gets to compute it again"
+)
+
+
+def bare_fix(source: SourceLine) -> str:
+    """What to do about a reentrant checkpoint at a line of which no input requires grad."""
+    if source.package:
+        return (
+            f"Switch the checkpoints of {source.package} on with use_reentrant=False "
+            '(model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})), or call '
+            "model.enable_input_require_grads() before training."
+        )
+    return (
+        f"Pass use_reentrant=False to the checkpoint in {line(source)}. Else let its input require grad: "
+        "model.enable_input_require_grads() with transformers, or requires_grad_() on what the frozen embedding returns."
+    )
+
+
+@check("no-graph", "error", "an output has no grad_fn, so backward() cannot begin at it")
+def no_graph(evidence: Evidence) -> Iterator[Found]:
+    """The output has no `grad_fn`: `backward()` raises "element 0 of tensors does not require grad".
+
+    Somewhere between the parameters and the output the history was dropped: the output was made under `torch.no_grad()` or
+    `torch.inference_mode()`, detached, led through an integer or boolean, through NumPy, `.data` or `.item()`, or nothing that
+    it was computed from requires grad. The finding names the line when the code around the call shows it; a variable on the
+    way that still has its graph proves it; without one, the finding only says what the line does. An output that has no
+    graph beside others that have one is a note. `torch.tensor(..., requires_grad=True)` only silences the error: such an
+    output is a leaf, and `backward()` fills nothing but its own `.grad`. A reentrant checkpoint of which no input requires grad, as
+    behind a frozen embedding, drops the graph of the parameters inside: the finding says so.
+
+    How it is found: The output has no `grad_fn`. The text of the code around the call is followed upwards from it to the lines
+    that drop a graph; a variable there that still has its graph proves the place.
+
+    What to do: Mend the line that is named: leave out `.detach()`, use torch functions in place of NumPy and Python numbers,
+    `torch.stack` in place of `torch.tensor([...])`, logits in place of argmax, or move the line out of `no_grad()`.
+    `requires_grad_()` on the output, on targets or on data silences the error, and nothing is trained.
+
+    When to ignore it: When the output is a measure that nobody differentiates, beside a loss that has a graph.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    prediction = model(torch.ones(2, 3))
+    loss = torch.tensor(prediction.mean().item())
+    loss.backward()
+    ```
+    """
+    yield from _leaves(evidence)
+    missing = [root for root in evidence.graph.roots if root.node is None]
+    some = len(missing) < len(evidence.graph.roots)
+    for root in missing:
+        if some and not root.tensor.dtype.startswith(("float", "bfloat", "complex")):
+            continue  # a count or an index beside the loss is nothing to wonder about
+        trail = (evidence.trails or {}).get(root.name, Trail())
+        bare = _bare_checkpoint(evidence)
+        if bare is not None and all(cut.kind == "no_grad" for cut in trail.cuts):
+            yield Found(
+                f"{one_line(root.name)} has no graph", (root.name,), line(bare[1]),
+                f"{one_line(root.name)} has no grad_fn; {BARE.format(line=code(bare[1]), what=bare[0])}",
+                bare_fix(bare[1]), severity="note" if some else None, source=bare[1],
+            )  # fmt: skip
+            continue
+        places = sorted(trail.cuts, key=lambda cut: not cut.alive)  # where the chain broke for certain comes first
+        where = listed(dict.fromkeys(line(cut.source) for cut in places[:3])) or line(trail.made)
+        why, fix = _why(evidence, root, trail), _fix(evidence, root, trail)
+        name = one_line(root.name)
+        severity: Severity | None = "note" if some else None
+        source, part = (places[0].source, expression(places[0])) if places else (trail.made, "")
+        summary = f"{name} has no graph"
+        yield Found(summary, (root.name,), where, why, fix, severity=severity, source=source, part=part)
+
+
+def expression(cut: Cut) -> str:
+    """The code that drops the graph, as far as the kind of cut tells it; else what loses it, and what that is given to."""
+    if cut.kind in _SPELLED:
+        return f"{cut.of}{_SPELLED[cut.kind]}"
+    return cut.of if cut.kind in ("no_grad", "inference") else around(cut.source, cut.of)
+
+
+def _bare_checkpoint(evidence: Evidence) -> tuple[str, SourceLine] | None:
+    """A module whose parameters should be trained, and the line of the checkpoint in which it ran without being recorded."""
+    for one in evidence.parameters:
+        run = one.run
+        if one.requires_grad and run is not None and run.checkpoint is not None and run.began >= evidence.since:
+            return one_line(one.module), run.checkpoint
+    return None
+
+
+def _leaves(evidence: Evidence) -> Iterator[Found]:
+    """Outputs that nothing was computed for, when backward begins at nothing else."""
+    graph = evidence.graph
+    if evidence.call is None or not all(root.node in graph.leaf_of for root in graph.roots):
+        return
+    names = tuple(root.name for root in graph.roots)
+    whose = verb(names, "its own .grad", "their own .grad")
+    them = verb(names, "it", "them")
+    trails = evidence.trails or {}
+    cuts = [cut for name in names for cut in trails.get(name, Trail()).cuts if cut.operation]
+    why = "; ".join(map(cut_words, cuts)) if cuts else f"no operation leads to {them}"
+    then = f"; {them} {verb(names, 'was', 'were')} told to require grad afterwards, and" if cuts else ", so"
+    yield Found(
+        f"{listed(names)} {verb(names, 'is a leaf', 'are leaves')}: no parameter gets a gradient from {them}",
+        names,
+        listed(dict.fromkeys(line(cut.source) for cut in cuts)),
+        f"{why}{then} backward() fills {whose} and nothing else",
+        mend_all(cuts)
+        if cuts
+        else "Compute the loss from what the model returned. A new tensor made of numbers, such as torch.tensor(loss.item(), "
+        "requires_grad=True), and requires_grad_() on a tensor without a graph do not bring the history back.",
+        source=cuts[0].source if cuts else None,
+        part=expression(cuts[0]) if cuts else "",
+    )
+
+
+def _why(evidence: Evidence, root: Root, trail: Trail) -> str:
+    plain = root.tensor.dtype.startswith(("float", "bfloat", "complex")) and "inference" not in root.why
+    parts = [f"{one_line(root.name)} {'has no grad_fn' if trail.cuts and plain else root.why}"]
+    if not evidence.grad_enabled:
+        parts.append(
+            "recording is off right now: torch.no_grad(), set_grad_enabled(False) or inference_mode is in effect"
+        )
+    parts += [cut_words(cut) for cut in trail.cuts]
+    if not trail.cuts and trail.made is not None:
+        parts.append(f"it was made in {code(trail.made)}")
+    if not trail.cuts and trail.plain:
+        parts.append(f"it was computed from {listed(trail.plain)}, which {_do(trail.plain)} not require grad")
+    if evidence.parameters and not any(one.requires_grad for one in evidence.parameters):
+        parts.append(f"all {len(evidence.parameters):,} parameters of the model are frozen (requires_grad=False)")
+    return "; ".join(parts)
+
+
+def _do(names: tuple[str, ...]) -> str:
+    return "does" if len(names) == 1 else "do"
+
+
+def cut_words(cut: Cut) -> str:
+    """One place, and how sure it is that the graph ends there."""
+    words = WHAT[cut.kind].format(of=one_line(cut.of) or "a tensor")
+    inside = f" in {one_line(cut.inside)}" if cut.inside else ""
+    text = f"{code(cut.source)}{inside} {words}"
+    if cut.operation:
+        return f"{text}, as was seen while it ran"
+    return f"{text}: there the chain broke, because that still has a graph" if cut.alive else text
+
+
+def mend_all(cuts: Sequence[Cut]) -> str:
+    """What to do about cuts, once for all lines where it is the same."""
+    lines: dict[str, dict[str, None]] = {}
+    for cut in cuts:
+        lines.setdefault(mend(cut), {})[line(cut.source)] = None
+    return " ".join(f"In {listed(places)}, {advice}." for advice, places in lines.items())
+
+
+def _fix(evidence: Evidence, root: Root, trail: Trail) -> str:
+    if trail.cuts:
+        return mend_all(trail.cuts)
+    if not evidence.grad_enabled:
+        return "Compute the output, and call backward(), outside the block that switches recording off."
+    if evidence.parameters and not any(one.requires_grad for one in evidence.parameters):
+        return "Unfreeze what should be trained: parameter.requires_grad_(True)."
+    if not root.tensor.dtype.startswith(("float", "bfloat", "complex")):
+        return f"{MEND['integer'].capitalize()}."
+    if trail.plain and not evidence.parameters:
+        return (
+            f"Make what is to be trained a leaf where it is made, torch.nn.Parameter(...). Data and targets need no gradient "
+            f"({listed(trail.plain)})."
+        )
+    if trail.plain:
+        return (
+            f"Compute it from what {listed([one.name for one in evidence.models], 3)} returned, not from data and targets alone "
+            f"({listed(trail.plain)})."
+        )
+    seen = f"Look in what {line(trail.made)} calls." if trail.made is not None else ""
+    return (
+        "Compute it outside no_grad() and inference_mode(), from tensors that require grad, without .detach(), .data, "
+        ".item(), .numpy(), argmax or a comparison on the way. "
+        + (seen or "gradviz names the line when it sees the code: gradviz check SCRIPT.")
+    )

@@ -1,0 +1,227 @@
+"""Checks on saved tensors that make backward fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from gradviz.checks.context import Change, Evidence, Held
+from gradviz.checks.registry import Found, check
+from gradviz.checks.rewrite import out_of_place
+from gradviz.checks.words import (
+    code,
+    line,
+    listed,
+    title_and_code,
+    verb,
+)
+from gradviz.checks.words import where as place
+from gradviz.graph import Graph, SavedTensor, SourceLine
+from gradviz.graph.forward import own_line
+from gradviz.source.code_line import changed_in_place, in_place_part, with_copies
+from gradviz.wording import one_line, plural, tensor_line
+
+
+class _Slot(NamedTuple):
+    """One slot whose tensor was modified, and the node that saved it."""
+
+    node: int
+    slot: SavedTensor
+
+
+class _Stale(NamedTuple):
+    """A modified tensor: the slots that hold it, its names, whether it is a parameter, and the lines that may have changed it."""
+
+    slots: list[_Slot]
+    names: tuple[str, ...]
+    parameter: bool
+    changed: tuple[SourceLine, ...]
+
+    @property
+    def whose(self) -> str:
+        return one_line(self.names[0]) if self.names else f"a tensor {tensor_line(self.slots[0].slot.tensor)}"
+
+
+@check("stale-saved", "error", "a tensor that was saved for backward has been modified in place: backward() will fail")
+def stale_saved(evidence: Evidence) -> Iterator[Found]:
+    """A saved tensor was modified in place, so `backward()` will raise "modified by an inplace operation".
+
+    Autograd saves tensors, not copies, and each tensor counts its in-place changes. `backward()` compares the count with the one
+    at saving and refuses. All such tensors are reported at once: who saved them where, whose they are, and the lines that may
+    have changed them. PyTorch does not tell the count at saving, only that it was another one.
+
+    How it is found: The version of each saved tensor is compared with that of the tensor now, as `backward()` does. Lines that
+    changed it come from the nodes that were recorded later, and from the text of the code around the call.
+
+    What to do: Write `x = x + 1` in place of `x += 1`, or `x.add_(1)`. Call every `backward()` before the `optimizer.step()`
+    that changes the weights it needs, or compute the loss again after it.
+
+    When to ignore it: Never: `backward()` will raise. Only a graph through which `backward()` is not called again may stay so.
+
+    ```python
+    import torch
+
+    x = torch.randn(3, requires_grad=True)
+    activation = torch.exp(x)
+    activation.add_(1)
+    loss = activation.sum()
+    loss.backward()
+    ```
+    """
+    slots: dict[object, list[_Slot]] = {}
+    for node in evidence.graph.nodes:
+        if "modified" in node.flags:
+            for slot in node.saved:
+                if slot.state == "modified":
+                    key = slot.storage if slot.storage is not None else (node.id, slot.slot)
+                    slots.setdefault(key, []).append(_Slot(node.id, slot))
+    causes: dict[object, list[_Stale]] = {}
+    for i, members in enumerate(slots.values()):
+        one = _stale(evidence, members)
+        causes.setdefault((one.parameter, one.changed) if one.changed else i, []).append(one)
+    for stale in causes.values():
+        yield _finding(evidence.graph, stale)
+
+
+def _stale(evidence: Evidence, members: list[_Slot]) -> _Stale:
+    first = members[0]
+    owners = _owners(evidence, first.slot)
+    names = tuple(dict.fromkeys(name for names, _ in owners for name in names))
+    saved_at = evidence.graph.nodes[first.node].source
+    changed = _changes(evidence, names, saved_at, owners) or _recorded_changes(evidence.graph, first.node)
+    parameter = first.slot.leaf is not None or any(kind == "parameter" for _, kind in owners)
+    return _Stale(members, names, parameter, tuple(changed))
+
+
+def _finding(graph: Graph, stale: Sequence[_Stale]) -> Found:
+    """What one line of code, or several, did to these tensors."""
+    whose, first = listed(dict.fromkeys(one.whose for one in stale)), stale[0]
+    saver = first.slots[0].node
+    changed, source = first.changed, first.changed[0] if first.changed else own_line(graph.nodes[saver])
+    return Found(
+        f"{whose} {verb(stale, 'was', 'were')} modified in place after {verb(stale, 'it was', 'they were')} saved for backward",
+        tuple(dict.fromkeys(name for one in stale for name in one.names)),
+        ", ".join(filter(None, (place(graph, saver), f"changed in {line(changed[0])}" if changed else ""))),
+        _why(graph, stale),
+        _fix(graph, first),
+        tuple(one.node for each in stale for one in each.slots),
+        source=source,
+        part=in_place_part(source) if changed else "",
+    )
+
+
+def _why(graph: Graph, stale: Sequence[_Stale]) -> str:
+    """Who saved what, and which lines may have changed it; what one line saved several times is told once."""
+    savers: Counter[str] = Counter()
+    for each in stale:
+        it = "it" if len(stale) == 1 else each.whose
+        for one in each.slots:
+            savers[f"{title_and_code(graph, one.node)} saved {it} as {one_line(one.slot.slot)!r}"] += 1
+    parts = [f"{words} {plural(count, 'time')}" if count > 1 else words for words, count in savers.items()][:3]
+    if len(savers) > 3:
+        parts.append(f"{len(savers) - 3:,} more nodes saved {'it' if len(stale) == 1 else 'one of them'}")
+    versions = sorted({one.slots[0].slot.version for one in stale if one.slots[0].slot.version is not None})
+    if len(stale) == 1 and versions:
+        parts.append(f"it is at version {versions[0]} now, and was at another when it was saved")
+    changed = stale[0].changed
+    if changed:
+        is_in = verb(changed, "the change is", "the changes that the code shows are")
+        parts.append(f"{is_in} in {listed(code(one) for one in changed)}")
+    else:
+        parts.append("the code around the call does not show where it was changed")
+    return "; ".join(parts)
+
+
+def _fix(graph: Graph, stale: _Stale) -> str:
+    saver = own_line(graph.nodes[stale.slots[0].node])
+    if stale.parameter and saver is not None and stale.changed:
+        root = listed([root.name for root in graph.roots], 1)
+        return (
+            f"Behind {line(stale.changed[0])}, compute {root} again with the new weights: repeat {line(saver)} and what leads "
+            f"from it to {root}. Or call every backward() before {line(stale.changed[0])}, if one update is to follow all."
+        )
+    if stale.parameter:
+        return (
+            "Call backward() before the parameter is updated (optimizer.step(), an in-place update), or compute "
+            "the loss again after it."
+        )
+    copied = with_copies(stale.changed[0]) if stale.changed else ""
+    if copied:
+        return (
+            f"Read a copy in {line(stale.changed[0])}: {copied}. Or collect the parts in a list, and join them with torch.stack "
+            "behind the loop."
+        )
+    new = out_of_place(stale.changed[0]) if stale.changed else None
+    if new is not None:
+        return f"In {line(stale.changed[0])}, make a new tensor: {new[1]} instead of {new[0]}."
+    spelled = changed_in_place(stale.changed[0]) if stale.changed else ()
+    if stale.names or spelled:
+        it = stale.whose if stale.names else spelled[0]
+        return (
+            f"Make a new tensor instead of changing this one: {it} = {it} + ... rather than {it}.add_(...) or +=; or change a "
+            f"copy, {it} = {it}.clone() before it."
+        )
+    return (
+        "Make a new tensor instead of changing this one, x = x + ... rather than x.add_(...) or x += ...; or change a "
+        "copy, x.clone()."
+    )
+
+
+def _owners(evidence: Evidence, slot: SavedTensor) -> list[tuple[tuple[str, ...], str]]:
+    """Names of the tensors that share the slot's storage, and what kind they are."""
+    found: list[tuple[tuple[str, ...], str]] = []
+    for leaf in evidence.graph.leaves:
+        if leaf.names and (leaf.node == slot.leaf or (leaf.storage is not None and leaf.storage == slot.storage)):
+            found.append((leaf.names, leaf.kind))
+    for held in _sharing(evidence, slot):
+        found.append((held.names, "variable"))
+    return found
+
+
+def _sharing(evidence: Evidence, slot: SavedTensor) -> list[Held]:
+    return [one for one in evidence.held if one.storage is not None and one.storage == slot.storage]
+
+
+def _changes(
+    evidence: Evidence, names: tuple[str, ...], saved_at: SourceLine | None, owners: list[tuple[tuple[str, ...], str]]
+) -> list[SourceLine]:
+    """Lines that change one of these tensors: the node that made its present value, then what the code shows."""
+    found: list[SourceLine] = []
+    for held in evidence.held:
+        if held.node is not None and not held.leaf and set(held.names) & set(names):
+            source = evidence.graph.nodes[held.node].source
+            if source is not None and source != saved_at:
+                found.append(source)
+    parameter = any(kind == "parameter" for _, kind in owners)
+    for change in evidence.changes:
+        concerned = set(change.names) & set(names) or (
+            parameter and _is_step(change) and _updates(evidence, change, names)
+        )
+        if concerned and change.source != saved_at and change.source not in found:
+            found.append(change.source)
+    return found
+
+
+def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
+    """Lines of operations that were recorded later, and took the place of what the saver made or used, as their text says."""
+    makers = {saver, *(edge.producer for edge in graph.inputs(saver))}
+    found = []
+    for maker in sorted(makers):
+        for edge in graph.consumers(maker):
+            node = graph.nodes[edge.consumer]
+            later = (node.sequence or 0) > (graph.nodes[saver].sequence or 0)
+            if later and edge.position == 0 and node.source is not None and changed_in_place(node.source):
+                found.append(node.source)
+    return list(dict.fromkeys(found))
+
+
+def _updates(evidence: Evidence, change: Change, names: tuple[str, ...]) -> bool:
+    """Whether the optimizer that a line steps holds one of these parameters, as far as it is known."""
+    stepped = change.what.partition("(")[0].removesuffix(".step")
+    known = [one for one in evidence.optimizers if one.name == stepped]
+    return not known or any(set(names).intersection(tensor.names) for one in known for tensor in one.tensors)
+
+
+def _is_step(change: Change) -> bool:
+    return change.what.partition("(")[0].endswith(".step")

@@ -1,0 +1,227 @@
+"""Checks on who updates what, over a whole run: parameters that nothing updates, and optimizers that update nothing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from gradviz.checks.context import (
+    Evidence,
+    Ledger,
+    Stepping,
+    Trained,
+)
+from gradviz.checks.registry import Found, check
+from gradviz.checks.verdicts import modules_of
+from gradviz.checks.words import (
+    as_code,
+    code,
+    line,
+    listed,
+    verb,
+)
+from gradviz.graph import SourceLine
+from gradviz.wording import one_line, plural
+
+ENOUGH = 2
+"""Calls, or steps, from which something is a habit of the code."""
+
+
+@check(
+    "never-updated",
+    "warning",
+    "a parameter gets a gradient at every step, and nothing ever updates it",
+    follows=("nonleaf-parameter",),
+)
+def never_updated(evidence: Evidence) -> Iterator[Found]:
+    """A parameter gets a gradient, no optimizer holds it, and it does not change from call to call.
+
+    A new head that was never given to the optimizer, a target network whose output was not computed under `torch.no_grad()`,
+    or a tensor with `requires_grad=True` that is an attribute of a module but no `nn.Parameter`, so that `parameters()` does
+    not list it.
+
+    How it is found: two calls of `backward()` reached it, an optimizer took a step in between, none holds it, and it did not
+    change. Left alone are a network that is in `eval()` mode as a whole, and one beside an optimizer that holds no parameters, as
+    when an image is optimized.
+
+    What to do: give it to the optimizer, make it an `nn.Parameter`, or freeze it; compute targets under `torch.no_grad()`.
+
+    When to ignore it: when you update it yourself, later than in the steps that were seen.
+
+    ```python
+    import torch
+
+    body, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(body.parameters(), lr=0.1)
+    for step in range(3):
+        loss = head(body(torch.ones(2, 3))).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    ```
+    """
+    ledger = evidence.ledger
+    if ledger is None or not any(one.steps for one in ledger.optimizers):
+        return
+    if any(mode.sharded for mode in ledger.models):
+        return  # the leaves of the graph are not the tensors that the optimizer holds
+    still = [one for one in ledger.leaves if one.moved is False and not one.holders and one.reached >= ENOUGH]
+    for model in dict.fromkeys(one.model for one in still if one.parameter):
+        members = [one for one in still if one.parameter and one.model == model]
+        found = _forgotten(evidence, ledger, model, members)
+        if found is not None:
+            yield found
+    if not any("BackwardBackward" in node.op for node in evidence.graph.nodes):  # else an input of an equation
+        for one in still:
+            if not one.parameter and one.module and one.node not in evidence.homes:
+                yield _plain(evidence, one)
+
+
+def _forgotten(evidence: Evidence, ledger: Ledger, model: str, members: Sequence[Trained]) -> Found | None:
+    """Parameters of one model that no optimizer holds."""
+    mode = next((one for one in ledger.models if one.name == model), None)
+    trained = {one.model for one in ledger.leaves if one.parameter and one.holders}
+    twins = [one for one in ledger.models if mode is not None and one.type == mode.type and one.name in trained]
+    whole = mode is None or not mode.held
+    if not trained or (whole and not twins and (mode is None or not mode.training)):
+        return None
+    names = {one.names[0] for one in members if one.names}
+    known = [one for one in evidence.parameters if one.names[0] in names]
+    modules = modules_of(evidence, known) if known and not whole else [f"{model} ({mode.type})" if mode else model]
+    who = listed(modules, 3)
+    calls = {one.name: one.called for one in evidence.models}
+    called = calls.get(model) if whole and twins else None
+    makers = [one for one in ledger.optimizers if one.steps]
+    holding = listed(f"{_called(one)}, made in {code(one.source)}" if one.source else _called(one) for one in makers)
+    them = verb(members, "it", "them")
+    why = (
+        f"backward() filled {verb(members, 'its', 'their')} .grad at {plural(min(one.reached for one in members), 'call')}, "
+        f"{verb(members, 'it', 'they')} did not change in between, and {holding} {verb(makers, 'does', 'do')} not hold {them}"
+    )
+    parts = [one.rpartition(" (")[0] or one for one in modules]
+    one_module = as_code(parts[0]) if len(parts) == 1 and "(" not in parts[0] else ""
+    first = makers[0].name or "optimizer"
+    if whole and twins:
+        fix = (
+            f"If {one_line(model)} is a target of {one_line(twins[0].name)}, compute its output inside `with torch.no_grad():`. If "
+            f"it is to be trained, give it to an optimizer: {first}.add_param_group({{'params': {as_code(model)}.parameters()}})."
+        )
+    else:
+        what = f"{one_module}.parameters()" if one_module else f"[{', '.join(sorted(names)[:3])}]"
+        freeze = f"{one_module}.requires_grad_(False)" if one_module else "requires_grad_(False)"
+        fix = (
+            f"Give {them} to the optimizer, right after it is made: {first}.add_param_group({{'params': {what}}}). If "
+            f"{verb(members, 'it is', 'they are')} not to be trained, freeze {them}: {freeze}."
+        )
+    return Found(
+        f"{plural(len(members), 'parameter')} of {who} {verb(members, 'gets', 'get')} a gradient, and nothing updates {them}",
+        tuple(one.names[0] for one in members if one.names),
+        ", ".join(filter(None, (who, line(called or makers[0].source)))),
+        why + (f". It ran in {code(called)}" if called is not None else ""),
+        fix,
+        tuple(one.node for one in members if one.call == evidence.call),
+        source=called or makers[0].source,
+    )
+
+
+def _plain(evidence: Evidence, one: Trained) -> Found:
+    """A tensor that a module holds as an attribute, and that is no parameter of it."""
+    name = one_line(one.names[0])
+    attribute = name.rpartition(".")[2]
+    return Found(
+        f"{name} is a tensor, not an nn.Parameter: it gets a gradient, and nothing updates it",
+        one.names,
+        ", ".join(filter(None, (f"{one.module} ({one.type})", line(one.source)))),
+        f"parameters() of {one_line(one.type)} does not list it, so no optimizer holds it, .to() and state_dict() pass it by, and "
+        f"it did not change between {plural(one.reached, 'call')}"
+        + (f"; it is made in {code(one.source)}" if one.source is not None else ""),
+        f"Make it a parameter: {_as_parameter(one.source, attribute)}.",
+        (one.node,) if one.call == evidence.call else (),
+        source=one.source,
+    )
+
+
+def _as_parameter(source: SourceLine | None, attribute: str) -> str:
+    """The line as it should be: what makes the tensor, inside `torch.nn.Parameter`."""
+    made = "..."
+    try:
+        statement = ast.parse(source.text).body[0] if source is not None else None
+        value = getattr(statement, "value", None)
+        if isinstance(value, ast.Call):
+            value.keywords = [keyword for keyword in value.keywords if keyword.arg != "requires_grad"]
+        if isinstance(value, ast.expr):
+            made = ast.unparse(value)
+    except (SyntaxError, IndexError):
+        pass
+    return f"self.{attribute} = torch.nn.Parameter({made})"
+
+
+@check("idle-optimizer", "warning", "an optimizer changes nothing")
+def idle_optimizer(evidence: Evidence) -> Iterator[Found]:
+    """An optimizer that never takes a step, whose learning rate is 0, or whose tensors never get a gradient.
+
+    How it is found: no optimizer took a step while gradients were reset twice, or until the script ended; the learning rate of
+    all groups was 0 in all steps, two at least, since a warm-up may begin at 0; or none of the tensors that it holds had a gradient
+    in any of its steps, as when it was given another model's parameters.
+
+    What to do: call `step()` after `backward()`, give it a learning rate, or the parameters that the loss depends on.
+
+    When to ignore it: when the gradients are all that you want, and nothing is to be trained.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    for step in range(3):
+        loss = model(torch.ones(2, 3)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    ```
+    """
+    ledger = evidence.ledger
+    if ledger is None or not any(one.parameter for one in ledger.leaves):
+        return  # a loss without a graph is said elsewhere
+    nobody = not any(one.steps for one in ledger.optimizers) and not ledger.scaled
+    for one in ledger.optimizers:
+        if nobody and one.reached and (one.emptied >= ENOUGH or (ledger.ended and ledger.calls >= ENOUGH)):
+            yield _idle(
+                one,
+                f"took no step in {plural(ledger.calls, 'backward call')}",
+                f"backward() ran {plural(ledger.calls, 'time')}, and step() of {_called(one)} was not called"
+                + (": what backward() had filled in was reset each time" if one.emptied >= ENOUGH else ""),
+                f"Call {one.name or 'optimizer'}.step() after backward().",
+                evidence.backward,
+            )
+        elif one.steps >= ENOUGH and one.idle_rates == one.steps:
+            yield _idle(
+                one,
+                "has a learning rate of 0: its steps change nothing",
+                f"in all of its {plural(one.steps, 'step')} the learning rate of every group was 0",
+                "Give it a learning rate, such as lr=1e-3; a scheduler must not multiply it by 0.",
+            )
+        elif one.steps >= ENOUGH and not one.fed and one.tensors and not one.reached and not ledger.scaled:
+            yield _idle(
+                one,
+                "updates nothing: what it holds never gets a gradient",
+                f"it took {plural(one.steps, 'step')}, and none of its {plural(one.tensors, 'tensor')} had a gradient in any of "
+                f"them, nor was one in a graph that backward() ran through",
+                "Give it the parameters of the model whose output the loss is computed from, after that model is complete.",
+            )._replace(follows=("nonleaf-parameter",))
+
+
+def _idle(one: Stepping, what: str, why: str, fix: str, at: SourceLine | None = None) -> Found:
+    made = f"; it was made in {code(one.source)}" if one.source is not None else ""
+    return Found(
+        f"{_called(one)} {what}",
+        (one.name or one.type,),
+        line(at or one.source),
+        why + made,
+        fix,
+        source=at or one.source,
+    )
+
+
+def _called(one: Stepping) -> str:
+    return f"{one_line(one.name)} ({one.type})" if one.name else one.type

@@ -1,0 +1,184 @@
+"""Words the findings of the health checks: a report for the terminal, and the lines under a picture."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from gradviz.checks.excerpt import Excerpt
+from gradviz.checks.finding import (
+    SEVERITIES,
+    Finding,
+    Findings,
+    Severity,
+)
+from gradviz.checks.registry import Check
+from gradviz.checks.words import CODE, short_path
+from gradviz.draw import labels
+from gradviz.ranks.words import named
+
+WIDTH = 80
+INDENT = 10
+SHOWN = 3
+"""Names that a finding lists before it counts the others, unless all are asked for."""
+COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "cyan"}
+
+
+class FindingsTable:
+    """The report for rich, as wide as the terminal, at most `WIDTH`. `verbose`: with all names, and the checks that ran."""
+
+    def __init__(self, found: Findings, verbose: bool = False) -> None:
+        self._found, self._verbose = found, verbose
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line, style in report(self._found, min(WIDTH, options.max_width), self._verbose):
+            yield Text(line, f"bold {COLORS[style]}" if style in COLORS else style, overflow="fold")
+
+
+def report(found: Findings, width: int = WIDTH, verbose: bool = False) -> Iterator[tuple[str, str]]:
+    """The report line by line, each with the style it should have: a severity, "bold", "dim" or ""."""
+    for i, finding in enumerate(found):
+        if i:
+            yield "", ""
+        short = finding.severity == "note" and found[0].severity != "note" and not verbose
+        yield from _finding(finding, i + 1, width, verbose, short)
+    if len(found):
+        yield "", ""
+    yield from ((line, "dim") for line in _wrapped(_checked(found, verbose), width))
+    yield totals(found), "bold"
+
+
+def _finding(finding: Finding, number: int, width: int, verbose: bool, short: bool) -> Iterator[tuple[str, str]]:
+    """All of a finding; of a `short` one, as a note is below an error, what it is about and where."""
+    ranks = finding.ranks or (() if finding.rank is None else (finding.rank,))
+    where = f" on {named(ranks)}" if ranks else ""
+    head = f"{number}. {finding.severity}{where}: {labels.one_line(finding.summary)}  [{finding.id}]"
+    for i, line in enumerate(_wrapped(head, width - 3)):
+        yield f"{'   ' if i else ''}{line}", finding.severity
+    if len(finding.names) > 1 or (finding.names and finding.names[0] not in finding.summary):
+        yield from _row("names", _names(finding.names, verbose), width)
+    yield from _row("where", finding.where, width)
+    if short:
+        return
+    if finding.code is not None:
+        yield from ((f"{'':{INDENT}}{line}", "") for line in code_lines(finding.code, width - INDENT))
+    if finding.call is not None and finding.call > 1:
+        yield from _row("when", f"backward call {finding.call}", width)
+    yield from _row("why", _shorter(finding.why, finding.code), width)
+    for words in _consequences(finding):
+        yield from _row("so", words, width)
+    yield from _row("do", _shorter(finding.fix, finding.code), width)
+
+
+def _consequences(finding: Finding) -> Iterator[str]:
+    """One line for the findings of each check that follow from this one."""
+    groups: dict[str, list[Finding]] = {}
+    for one in finding.consequences:
+        groups.setdefault(one.id, []).append(one)
+    for id, members in groups.items():
+        one = members[0]
+        at = f", {one.where}" if one.code is not None and one.code != finding.code else ""
+        more = f", {labels.more(len(members) - 1)}" if len(members) > 1 else ""
+        yield f"{_shorter(one.summary + at, finding.code)}{more}  [{id}]"
+
+
+def _row(word: str, what: str, width: int) -> Iterator[tuple[str, str]]:
+    for i, line in enumerate(_wrapped(labels.one_line(what), width - INDENT) if what else []):
+        yield f"{'' if i else f'   {word}:':<{INDENT}}{line}", ""
+
+
+def _names(names: Sequence[str], verbose: bool) -> str:
+    shown = names if verbose else names[:SHOWN]
+    more = f", {labels.more(len(names) - len(shown))}" if len(names) > len(shown) else ""
+    return ", ".join(shown) + more
+
+
+def _shorter(text: str, code: Excerpt | None) -> str:
+    """The same without the code of the line that is shown above it, and with `line 12` for lines of the file that `where` names."""
+    if code is None:
+        return text
+    shown = f":{code.line} (`{labels.clip(code.text.strip(), CODE)}`)"
+    file = re.escape(labels.one_line(short_path(code.file)))
+    return re.sub(rf"(?<![\w/.]){file}:(?=\d)", "line ", text.replace(shown, f":{code.line}"))
+
+
+def code_lines(code: Excerpt, width: int) -> Iterator[str]:
+    """The line as compilers show it: its number, its code without the indentation, and carets under what matters.
+
+    >>> print(*code_lines(Excerpt("train.py", 12, "    y = x.detach() * 2", 9, 19), 40), sep="\\n")
+    12 | y = x.detach() * 2
+       |     ^^^^^^^^^^
+    """
+    number = str(code.line)
+    room = max(20, width - len(number) - 3)
+    indent = len(code.text) - len(code.text.lstrip())
+    before = labels.one_line(code.text[indent : code.column - 1].expandtabs(1))
+    part = labels.one_line(code.part.expandtabs(1))
+    after = labels.one_line(code.text[code.end_column - 1 :].expandtabs(1))
+    if cell_len(before + part + after) > room:  # what matters, and what is before it as far as it fits
+        after = ""
+        part = part if cell_len(part) < room else f"{_fitting(part, room - 2)}…"
+        left = room - cell_len(part) - 1
+        before = before if cell_len(before) <= left else f"…{_fitting(before[::-1], left - 1)[::-1]}"
+    yield f"{number} | {before}{part}{after}".rstrip()
+    yield f"{'':{len(number)}} | {'':{cell_len(before)}}{'^' * cell_len(part)}"
+
+
+def _fitting(text: str, cells: int) -> str:
+    """As much of the beginning as fits; some letters take two cells."""
+    taken = 0
+    for i, letter in enumerate(text):
+        taken += cell_len(letter)
+        if taken > cells:
+            return text[:i]
+    return text
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    return textwrap.wrap(line, max(20, width), break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _checked(found: Findings, verbose: bool) -> str:
+    graphs = [graph for graph in found.graphs if graph.nodes]
+    nodes = sum(len(graph.nodes) for graph in graphs)
+    what = f"{labels.plural(len(graphs), 'graph')} of {labels.plural(nodes, 'node')}" if graphs else "no graph"
+    every = f": {', '.join(found.checked)}" if verbose else ""
+    line = f"Ran {labels.plural(len(found.checked), 'check')} on {what}{every}."
+    reasons: dict[str, list[str]] = {}
+    for id, reason in found.skipped:
+        reasons.setdefault(reason, []).append(id)
+    if reasons:
+        ids_or_count = [
+            (ids if verbose or len(ids) == 1 else [labels.plural(len(ids), "check")], reason)
+            for reason, ids in reasons.items()
+        ]
+        line += " Not run: " + "; ".join(f"{', '.join(ids)} ({reason})" for ids, reason in ids_or_count) + "."
+    line += "".join(f" {note}" for note in found.notes)
+    return line
+
+
+def totals(found: Findings) -> str:
+    """`1 error, 2 notes`, or that nothing was found."""
+    counts = {severity: sum(one.severity == severity for one in found) for severity in SEVERITIES}
+    words = [labels.plural(count, severity) for severity, count in counts.items() if count]
+    if words:
+        return ", ".join(words)
+    return (
+        f"The script failed, and no check explains it: {labels.one_line(found.failed)}"
+        if found.failed
+        else "Nothing found."
+    )
+
+
+def catalogue(every: tuple[Check, ...], width: int = WIDTH) -> Iterator[str]:
+    """What each check says that there is, with its id and severity."""
+    indent = max(len(one.id) for one in every) + 11
+    for one in every:
+        values = " (with --values)" if one.needs_values else ""
+        for i, line in enumerate(_wrapped(one.summary + values, width - indent)):
+            yield f"{'' if i else f'{one.id:<{indent - 9}}{one.severity}':<{indent}}{line}"

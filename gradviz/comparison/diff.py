@@ -1,0 +1,250 @@
+"""What changed between two graphs: nodes and edges added, removed and changed. Plain data; knows nothing of torch.
+
+Nodes are matched in the order of the forward pass, by their neighbourhood, then by module, name and code, then by op alone;
+leaves by their names. Nothing is said to be the same that has another op. Equal graphs have no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+from gradviz.comparison.alignment import align
+from gradviz.graph import Edge, Graph, Node
+from gradviz.graph.storage import forward_order
+from gradviz.report.display import displayed
+from gradviz.wording import plural
+
+_ROUNDS = 3  # how far a neighbourhood reaches
+
+
+class Change(NamedTuple):
+    """One thing that differs between a node and the node it was matched with, in words: "shape", old and new."""
+
+    what: str
+    before: str
+    after: str
+
+
+class NodeChange(NamedTuple):
+    """A node of `before` and the node of `after` that it was matched with, by id."""
+
+    before: int
+    after: int
+    changes: tuple[Change, ...]
+
+
+@displayed("gradviz.comparison.text.diff_table")
+class GraphDiff(NamedTuple):
+    """The difference of two graphs. Ids of `removed` and `removed_edges` are those of `before`, of `added` and `added_edges`
+    those of `after`. `matched` maps ids of `before` to ids of `after`. All are in the order of the forward pass.
+    `outputs` says what differs in the names of outputs and where they come from."""
+
+    before: Graph
+    after: Graph
+    matched: Mapping[int, int]
+    added: tuple[int, ...]
+    removed: tuple[int, ...]
+    changed: tuple[NodeChange, ...]
+    added_edges: tuple[Edge, ...]
+    removed_edges: tuple[Edge, ...]
+    outputs: tuple[Change, ...]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing differs."""
+        return not (
+            self.added or self.removed or self.changed or self.added_edges or self.removed_edges or self.outputs
+        )
+
+    def __repr__(self) -> str:
+        if self.empty:
+            return f"<GraphDiff: no difference, {plural(len(self.matched), 'node')}>"
+        counts = (len(self.added), "added"), (len(self.removed), "removed"), (len(self.changed), "changed")
+        return f"<GraphDiff: nodes: {', '.join(f'{count:,} {what}' for count, what in counts)}>"
+
+
+def diff(before: Graph, after: Graph) -> GraphDiff:
+    """What changed from one graph to another.
+
+    >>> from gradviz.graph import Edge, Graph, Node
+    >>> one = Graph((Node(0, "SumBackward0"), Node(1, "ExpBackward0")), (Edge(0, 1, 0, 0),))
+    >>> other = Graph((Node(0, "SumBackward0"), Node(1, "SinBackward0")), (Edge(0, 1, 0, 0),))
+    >>> found = diff(one, other)
+    >>> [one.nodes[i].op for i in found.removed], [other.nodes[i].op for i in found.added], found.empty
+    (['ExpBackward0'], ['SinBackward0'], False)
+    >>> diff(one, one).empty
+    True
+    """
+    matched = {**_match_ops(before, after), **_match_leaves(before, after)}
+    met = set(matched.values())
+    kept = {(matched[e.consumer], matched[e.producer], e.output, e.position): e for e in _inner(before, matched)}
+    there = {edge[:4] for edge in after.edges}
+    return GraphDiff(
+        before,
+        after,
+        matched,
+        tuple(node for node in forward_order(after) if node not in met),
+        tuple(node for node in forward_order(before) if node not in matched),
+        tuple(_changed(before, after, matched)),
+        tuple(edge for edge in after.edges if edge[:4] not in kept),
+        tuple(
+            edge
+            for edge in before.edges
+            if (matched.get(edge.consumer), matched.get(edge.producer), edge.output, edge.position) not in there
+        ),
+        tuple(_outputs(before, after, matched)),
+    )
+
+
+def _inner(graph: Graph, matched: Mapping[int, int]) -> list[Edge]:
+    return [edge for edge in graph.edges if edge.consumer in matched and edge.producer in matched]
+
+
+# -- matching ----------------------------------------------------------------------------------------------------------
+
+
+def _match_ops(before: Graph, after: Graph) -> dict[int, int]:
+    old, new = ([i for i in forward_order(graph) if i not in graph.leaf_of] for graph in (before, after))
+    numbers: dict[Hashable, int] = {}  # of neighbourhoods, so that equal ones of both graphs are one number
+    lines = _has_lines(before) and _has_lines(after)
+    old_keys, new_keys = _keys(before, old, numbers, lines), _keys(after, new, numbers, lines)
+    return {old[i]: new[j] for i, j in align(old_keys, new_keys)}
+
+
+def _has_lines(graph: Graph) -> bool:
+    return any(node.source is not None for node in graph.nodes)
+
+
+def _keys(graph: Graph, order: Sequence[int], numbers: dict[Hashable, int], lines: bool) -> list[list[Hashable]]:
+    """Keys of the nodes in this order, from the most telling to the least.
+
+    Where source lines are known, a node is matched by its op alone only on the same line: code that was edited there.
+    """
+    local = [(_place(graph, node), _text(node, lines)) for node in graph.nodes]
+    near = _neighbourhoods(graph, local, numbers)
+    ops = [(node.op, node.group is not None, _line(node, lines)) for node in graph.nodes]
+    levels: tuple[Sequence[Hashable], ...] = (near, local, ops)
+    return [[keys[node] for node in order] for keys in levels]
+
+
+def _text(node: Node, lines: bool) -> str | None:
+    return node.source.text if lines and node.source is not None else None
+
+
+def _line(node: Node, lines: bool) -> tuple[str, int] | None:
+    return (node.source.file, node.source.line) if lines and node.source is not None else None
+
+
+def _place(graph: Graph, node: Node) -> Hashable:
+    scope = graph.scopes[node.scope] if node.scope is not None else None
+    leaf = graph.leaf_of.get(node.id)
+    where = (scope.path, scope.type, scope.call) if scope is not None else None
+    return node.op, where, node.names, leaf.kind if leaf is not None else None
+
+
+def _neighbourhoods(graph: Graph, local: Sequence[Hashable], numbers: dict[Hashable, int]) -> list[int]:
+    """A number for what lies around each node, in `_ROUNDS` steps; equal for equal surroundings."""
+    known = [numbers.setdefault(key, len(numbers)) for key in local]
+    for _ in range(_ROUNDS):
+        below: list[list[Hashable]] = [[] for _ in graph.nodes]
+        above: list[list[tuple[int, int, int]]] = [[] for _ in graph.nodes]
+        for edge in graph.edges:
+            below[edge.consumer].append((edge.position, edge.output, known[edge.producer]))
+            above[edge.producer].append((edge.output, edge.position, known[edge.consumer]))
+        keys = [(known[i], tuple(below[i]), tuple(sorted(above[i]))) for i in range(len(graph.nodes))]
+        known = [numbers.setdefault(key, len(numbers)) for key in keys]
+    return known
+
+
+def _match_leaves(before: Graph, after: Graph) -> dict[int, int]:
+    """Leaves by name; those without any by kind and order of use."""
+    by_name = {name: leaf.node for leaf in reversed(after.leaves) for name in leaf.names}
+    found: dict[int, int] = {}
+    for leaf in before.leaves:
+        node = next((by_name[name] for name in leaf.names if name in by_name), None)
+        if node is not None and node not in found.values():
+            found[leaf.node] = node
+    old, new = (_unnamed(graph) for graph in (before, after))
+    for i, j in align(
+        *([_shapes(graph, nodes), _kinds(graph, nodes)] for graph, nodes in ((before, old), (after, new)))
+    ):
+        found[old[i]] = new[j]
+    return found
+
+
+def _unnamed(graph: Graph) -> list[int]:
+    used = dict.fromkeys(edge.producer for node in forward_order(graph) for edge in graph.inputs(node))
+    nodes = [*used, *(leaf.node for leaf in graph.leaves if leaf.node not in used)]
+    return [node for node in nodes if node in graph.leaf_of and not graph.leaf_of[node].names]
+
+
+def _shapes(graph: Graph, nodes: Sequence[int]) -> list[Hashable]:
+    return [(graph.leaf_of[node].kind, graph.leaf_of[node].tensor) for node in nodes]
+
+
+def _kinds(graph: Graph, nodes: Sequence[int]) -> list[Hashable]:
+    return [graph.leaf_of[node].kind for node in nodes]
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+
+
+def _changed(before: Graph, after: Graph, matched: Mapping[int, int]) -> list[NodeChange]:
+    found = []
+    for node in forward_order(before):
+        if node in matched:
+            changes = tuple(_changes(before.nodes[node], after.nodes[matched[node]]))
+            if changes:
+                found.append(NodeChange(node, matched[node], changes))
+    return found
+
+
+def _changes(old: Node, new: Node) -> list[Change]:
+    found = []
+    for i, (one, other) in enumerate(zip(old.outputs, new.outputs)):
+        where = f" of output {i}" if len(old.outputs) > 1 else ""
+        if one is not None and other is not None:
+            found += [
+                Change(field + where, str(a), str(b))
+                for field, a, b in zip(one._fields, one, other)
+                if a != b and str(a) != str(b)
+            ]
+    bytes_old, bytes_new = _saved_bytes(old), _saved_bytes(new)
+    pairs: list[tuple[str, object, object]] = [
+        ("outputs", len(old.outputs), len(new.outputs)),
+        ("saved bytes", bytes_old, bytes_new),
+        ("saved tensors", len(old.saved), len(new.saved)),
+        ("state", ", ".join(old.flags) or "-", ", ".join(new.flags) or "-"),
+        *(
+            (name, old.attributes.get(name), new.attributes.get(name))
+            for name in sorted({*old.attributes, *new.attributes})
+        ),
+    ]
+    return found + [Change(what, str(a), str(b)) for what, a, b in pairs if str(a) != str(b)]
+
+
+def _saved_bytes(node: Node) -> int:
+    return sum(saved.nbytes or 0 for saved in node.saved)
+
+
+def _outputs(before: Graph, after: Graph, matched: Mapping[int, int]) -> list[Change]:
+    """Outputs by name: gone, new, or made by another function."""
+    old = {root.name: root for root in before.roots}
+    new = {root.name: root for root in after.roots}
+    if len(before.roots) == len(after.roots) == 1:  # one output, whatever it is called
+        old, new = {"output": before.roots[0]}, {"output": after.roots[0]}
+    found = []
+    for name in dict.fromkeys((*old, *new)):
+        one, other = old.get(name), new.get(name)
+        if one is None or other is None:
+            found.append(Change(name, "-" if one is None else "output", "-" if other is None else "output"))
+            continue
+        to = None if one.node is None else matched.get(one.node)
+        if (to, one.output) != (other.node, other.output):
+            found.append(Change(name, f"made by {_op(before, one.node)}", f"made by {_op(after, other.node)}"))
+    return found
+
+
+def _op(graph: Graph, node: int | None) -> str:
+    return "nothing" if node is None else graph.nodes[node].op

@@ -1,0 +1,124 @@
+"""The difference of two graphs as one SVG: the second graph, with what only the first one had drawn among it.
+
+Colours say what was added, removed and changed; edges that came or went between nodes of both graphs say so themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from gradviz.comparison.diff import GraphDiff
+from gradviz.draw import labels
+from gradviz.draw.options import Options
+from gradviz.draw.palette import BoxKind
+from gradviz.draw.picture import compose
+from gradviz.draw.scene import Legend, Scene, scene
+from gradviz.draw.svg import write
+from gradviz.graph import Edge, Graph, Node
+from gradviz.graph.scopes import ScopeTree
+from gradviz.layout.choose import place
+from gradviz.layout.model import Drawing, Placement
+
+_MEANING: dict[BoxKind, str] = {
+    "added": "only in the second graph",
+    "removed": "only in the first graph",
+    "changed": "in both, and changed",
+}
+
+
+def render(found: GraphDiff, options: Options) -> Iterator[str]:
+    """The difference as an SVG file, in pieces. Nothing is folded."""
+    both, number = joined(found)
+
+    def placer(drawing: Drawing) -> Placement:
+        return place(drawing, engine=options.layout, timeout=options.layout_timeout)
+
+    drawn = _colored(scene(both, options), found, number)
+    return write(compose(both, drawn, options.direction, placer), options.theme)
+
+
+def joined(found: GraphDiff) -> tuple[Graph, dict[int, int]]:
+    """One graph of all nodes, and the id in it of every node of the first graph.
+
+    What only the first has lies in the module calls of the second where those exist.
+    """
+    before, after = found.before, found.after
+    scopes = _same_scopes(before, after)
+    number = dict(found.matched)
+    removed = sorted(found.removed)
+    number.update((node, len(after.nodes) + i) for i, node in enumerate(removed))
+    nodes = (*after.nodes, *(_alone(before.nodes[node], number[node], scopes) for node in removed))
+    gone = [
+        edge._replace(consumer=number[edge.consumer], producer=number[edge.producer]) for edge in found.removed_edges
+    ]
+    edges = sorted((*after.edges, *gone), key=lambda edge: (edge.consumer, edge.position))
+    leaves = [
+        leaf._replace(node=number[leaf.node], storage=None, base=None) for leaf in before.leaves if leaf.node in removed
+    ]
+    title = f"{before.title or 'graph'} to {after.title or 'graph'}"
+    return replace(after, nodes=nodes, edges=tuple(edges), leaves=(*after.leaves, *leaves), title=title), number
+
+
+def _alone(node: Node, number: int, scopes: Mapping[int, int]) -> Node:
+    """A node without what points into its own graph."""
+    scope = None if node.scope is None else scopes.get(node.scope)
+    return node._replace(id=number, scope=scope, saved=())
+
+
+def _same_scopes(before: Graph, after: Graph) -> dict[int, int]:
+    """Calls of the first graph that the second has, too: or else what is there of those around them."""
+    known = {(scope.path, scope.call): i for i, scope in reversed(list(enumerate(after.scopes)))}
+    found: dict[int, int] = {}
+    for i in ScopeTree(before).top_down:
+        scope = before.scopes[i]
+        same = known.get((scope.path, scope.call))
+        if same is None and scope.parent is not None:
+            same = found.get(scope.parent)
+        if same is not None:
+            found[i] = same
+    return found
+
+
+def _colored(drawn: Scene, found: GraphDiff, number: dict[int, int]) -> Scene:
+    kinds: dict[int, BoxKind] = dict.fromkeys(found.added, "added")
+    kinds.update((number[node], "removed") for node in found.removed)
+    kinds.update((one.after, "changed") for one in found.changed)
+    boxes = tuple(
+        box if box.node is None or box.kind == "output" else box._replace(kind=kinds.get(box.node, box.kind))
+        for box in drawn.boxes
+    )
+    used = {box.kind for box in boxes}
+    legend = [Legend(kind, text) for kind, text in _MEANING.items() if kind in used]
+    words = _edge_words(found, number, kinds)
+    links = tuple(
+        link._replace(label=words.get((boxes[link.target].node, boxes[link.source].node), link.label))
+        if link.style == "data"
+        else link
+        for link in drawn.links
+    )
+    kept = tuple(entry for entry in drawn.legend if entry.kind in used)
+    return drawn._replace(boxes=boxes, links=links, legend=(*legend, *kept), footer=(*drawn.footer, _counts(found)))
+
+
+def _edge_words(
+    found: GraphDiff, number: dict[int, int], kinds: dict[int, BoxKind]
+) -> dict[tuple[int | None, int | None], str]:
+    """What to write on edges that came or went between nodes of both graphs, by consumer and producer."""
+    gone = [
+        Edge(number[edge.consumer], number[edge.producer], edge.output, edge.position) for edge in found.removed_edges
+    ]
+    words: dict[tuple[int | None, int | None], str] = {}
+    for what, edges in (("removed", gone), ("added", list(found.added_edges))):
+        for edge in edges:
+            if {kinds.get(edge.consumer), kinds.get(edge.producer)} <= {None, "changed"}:
+                words[edge.consumer, edge.producer] = what
+    return words
+
+
+def _counts(found: GraphDiff) -> str:
+    return (
+        f"{labels.plural(len(found.added), 'node')} added, {labels.count_text(len(found.removed))} removed, "
+        f"{labels.count_text(len(found.changed))} changed; {labels.plural(len(found.added_edges), 'edge')} added, "
+        f"{labels.count_text(len(found.removed_edges))} removed"
+    )

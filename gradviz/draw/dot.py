@@ -1,0 +1,117 @@
+"""Writes a scene as DOT source, for people who have their own Graphviz.
+
+Ids are opaque (`n17`); every text passes `quote`. Colours are those of the palette, which are torchviz's. This module
+decides nothing about what is drawn, and runs no Graphviz.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from gradviz.draw.labels import one_line
+from gradviz.draw.nesting import nested
+from gradviz.draw.palette import DARK, LIGHT, Palette
+from gradviz.draw.scene import (
+    Box,
+    Link,
+    Scene,
+    scene,
+)
+from gradviz.stages import Stage
+
+if TYPE_CHECKING:
+    from gradviz.draw.options import Options
+    from gradviz.graph import Graph
+
+RANKDIR = {"down": "TB", "up": "BT", "right": "LR", "left": "RL"}
+_STYLE = {"data": (), "view": ("style=dotted",), "saved": ("dir=none",), "same": ("dir=none", "style=dashed")}
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "&": "&amp;"})  # Graphviz reads HTML entities in plain labels too
+
+
+def render(graph: Graph, options: Options) -> Iterator[str]:
+    """DOT source in pieces, one statement each. A leaf's box stands for its AccumulateGrad node too."""
+    return dot(scene(graph, options), options)
+
+
+def dot(drawn: Scene, options: Options) -> Iterator[str]:
+    """DOT source of a scene, statement by statement."""
+    palette = DARK if options.theme == "dark" else LIGHT
+    yield "digraph gradviz {\n"
+    yield from _defaults(drawn, options, palette)
+    with Stage("write", "boxes", total=len(drawn.boxes)) as writing:
+        yield from writing.each(_boxes(drawn, palette))
+    with Stage("write", "edges", total=len(drawn.links)) as writing:
+        for link in writing.each(drawn.links):
+            yield _link(link)
+    yield from _legend(drawn, palette)
+    yield "}\n"
+
+
+def quote(lines: Iterable[str], *, left: bool = False) -> str:
+    r"""A quoted DOT string of one or more lines, centred unless `left`.
+
+    >>> print(quote(['say "hi"', 'C:\\x']))
+    "say \"hi\"\nC:\\x"
+    """
+    escaped = [one_line(line).translate(_ESCAPES) for line in lines]
+    text = "".join(f"{line}\\l" for line in escaped) if left else "\\n".join(escaped)
+    return f'"{text}"'
+
+
+def _defaults(drawn: Scene, options: Options, palette: Palette) -> Iterator[str]:
+    font = f'fontname="Helvetica,Arial,sans-serif", fontcolor="{palette.text}"'
+    ranks = ", newrank=true" if drawn.frames else ""  # without it, data that leaves a module and comes back is refused
+    yield f'  graph [rankdir={RANKDIR[options.direction]}{ranks}, bgcolor="{palette.background}", {font}, fontsize=9,\n'
+    yield f"    labelloc=b, labeljust=l, label={quote((*_title(drawn), *drawn.footer), left=True)}];\n"
+    yield f'  node [shape=box, style="filled,rounded", fillcolor="{palette.op}", color="{palette.border}", {font},\n'
+    yield '    fontsize=10, height=0.2, margin="0.11,0.05"];\n'
+    yield f'  edge [color="{palette.line}", {font}, fontsize=9, arrowsize=0.7];\n'
+
+
+def _title(drawn: Scene) -> tuple[str, ...]:
+    return (drawn.title,) if drawn.title else ()
+
+
+def _boxes(drawn: Scene, palette: Palette) -> Iterator[str]:
+    """All boxes, those of a module inside its cluster."""
+    return nested(
+        drawn.boxes,
+        drawn.frames,
+        write=lambda box, level: _box(box, palette, "  " * (level + 1)),
+        begin=lambda frame, level: _cluster(frame, drawn, palette, "  " * (level + 1)),
+        end=lambda level: "  " * (level + 1) + "}\n",
+    )
+
+
+def _cluster(frame: int, drawn: Scene, palette: Palette, indent: str) -> str:
+    title = quote((drawn.frames[frame].title,))
+    look = f'labelloc=t; labeljust=l; style=rounded; color="{palette.border}";'
+    return f"{indent}subgraph cluster_{frame} {{\n{indent}  label={title}; {look}\n"
+
+
+def _box(box: Box, palette: Palette, indent: str) -> str:
+    words = [f"label={quote((*box.lines, *box.flags))}"]
+    if box.kind != "op":
+        words.append(f'fillcolor="{palette.fill(box.kind)}"')
+    if box.flags:
+        words.append(f'color="{palette.warning}"')
+    return f"{indent}n{box.id} [{', '.join(words)}];\n"
+
+
+def _link(link: Link) -> str:
+    words = list(_STYLE[link.style])
+    if link.label:
+        words.append(f"label={quote((link.label,))}")
+    attributes = f" [{', '.join(words)}]" if words else ""
+    return f"  n{link.source} -> n{link.target}{attributes};\n"
+
+
+def _legend(drawn: Scene, palette: Palette) -> Iterator[str]:
+    if not drawn.legend:
+        return
+    yield '  subgraph cluster_legend {\n    label="legend"; labelloc=t; labeljust=l; style=dashed;\n'
+    yield f'    color="{palette.border}"; node [fontsize=8];\n'
+    for i, entry in enumerate(drawn.legend):
+        yield f'    legend{i} [label={quote((entry.text,))}, fillcolor="{palette.fill(entry.kind)}"];\n'
+    yield "  }\n"

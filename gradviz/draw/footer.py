@@ -1,0 +1,114 @@
+"""What stands under a drawing: counts, and everything that was folded, split, left out or noted.
+
+A reader must be able to tell from the footer what the drawing does not show. This module knows no format.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+from gradviz.checks.finding import Marked
+from gradviz.draw import labels
+from gradviz.fold.fold import Deeper, deeper
+from gradviz.gradients.order import Arrivals
+from gradviz.graph import Graph, column
+
+
+def counts_line(graph: Graph) -> str:
+    """What the graph holds: `3 backward functions, 2 leaves, 1 output, 5 edges`."""
+    groups = len(graph.groups)
+    functions = len(graph.nodes) - len(graph.leaf_of) - groups
+    words = [labels.plural(functions, "backward function")]
+    if groups:
+        words.append(labels.plural(groups, "group"))
+    words.append(labels.plural(len(graph.leaves), "leaf", "leaves"))
+    words.append(labels.plural(len(graph.roots), "output"))
+    words.append(labels.plural(len(graph.edges), "edge"))
+    return ", ".join(words)
+
+
+def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int = 0) -> Iterator[str]:
+    """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all; `hidden` leaves are not drawn."""
+    yield counts_line(graph)
+    if graph.groups:
+        inside = [node for group in graph.groups for node in group.nodes]
+        known = graph.original.leaf_of if graph.original is not None else {}
+        leaves = sum(node in known for node in inside)
+        words = labels.plural(len(inside) - leaves, "backward function" if known else "node")
+        if leaves:
+            words += f" and {labels.plural(leaves, 'leaf', 'leaves')}"
+        yield f"folded: {labels.plural(len(graph.groups), 'group')} for {words}"
+        if graph.original is not None:
+            yield more_line(deeper(graph))
+    if split:
+        yield f"{labels.plural(split, 'leaf', 'leaves')} drawn once per use, as {labels.plural(copies, 'box', 'boxes')}"
+    if hidden:
+        yield f"not drawn: {labels.plural(hidden, 'leaf', 'leaves')}"
+    without = sum(column(graph.nodes, "none_inputs"))
+    if without:
+        yield f"not drawn: {labels.plural(without, 'input')} without gradient"
+    if is_all_freed(graph):
+        yield "freed: backward() has run, the saved tensors are gone"
+    yield from (labels.one_line(note) for note in graph.notes if note.strip())
+
+
+def cut_lines(outputs: int) -> Iterator[str]:
+    """What a drawing leaves out of many outputs."""
+    if outputs:
+        yield f"drawn as one box: {labels.plural(outputs, 'output')}; --depth all draws each"
+
+
+def more_line(found: Deeper) -> str:
+    """What to type to see more of a folded graph."""
+    words = []
+    if found.depth is not None:
+        words.append(f"--depth {found.depth} (a level more)")
+    if found.path is not None:
+        path = shlex.quote(labels.one_line(found.path))
+        what = "module" if re.fullmatch(r"[^ ()]+", found.path) else "function"
+        words += [f"--expand {path} (that {what}, too)", f"--focus {path} (that {what} alone)"]
+    return f"to see more: {', '.join([*words, '--depth all (every op)'])}"
+
+
+def saved_lines(graph: Graph) -> Iterator[str]:
+    """What a drawing of saved tensors leaves out."""
+    if graph.original is not None:
+        saved = column(graph.original.nodes, "saved")
+        count = sum(len(saved[i]) for group in graph.groups for i in group.nodes)
+        if count:
+            yield f"not drawn: {labels.plural(count, 'saved tensor')} inside folded boxes"
+
+
+def held_line(nbytes: Sequence[int]) -> str:
+    """What all boxes hold together: their numbers add up to it."""
+    return f"held for backward: {labels.bytes_text(sum(nbytes))}, each storage once, at the box that saved it first"
+
+
+def backward_lines(found: Arrivals, *, numbers: bool, grad: bool) -> Iterator[str]:
+    """How to read what backward does at each box."""
+    if numbers:
+        yield "#1, #2, ...: the order in which backward() calls the functions"
+        if any(arrival is not None and arrival.last - arrival.first >= arrival.places for arrival in found.of):
+            yield "#3…7: other boxes have some of the numbers between"
+    if grad:
+        yield "gradient norm: of the gradient that arrives at a function, the largest one when it has several outputs"
+
+
+def mark_lines(found: Marked) -> Iterator[str]:
+    """Findings, numbered as at the boxes; those that no box or edge stands for are told apart."""
+    for mark in found.all:
+        missing = " (not in this picture)" if mark.number in found.elsewhere else ""
+        yield labels.one_line(f"{mark.number}. {mark.words}{missing}")
+
+
+def is_all_freed(graph: Graph) -> bool:
+    """Whether backward freed the saved tensors of every node that had any: said once, not in every box."""
+    freed = False
+    for node in graph.nodes:  # ends at the first node that still holds something
+        if "freed" in node.flags:
+            freed = True
+        elif node.saved:
+            return False
+    return freed

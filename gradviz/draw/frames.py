@@ -1,0 +1,94 @@
+"""The frames of a drawing: one border for each open module call that something visible lies in.
+
+This module decides which frames there are and what is written on them; it knows no coordinates and no format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gradviz.draw import labels
+from gradviz.fold.join import titled
+from gradviz.graph import Graph, Scope, SourceLine
+from gradviz.graph.forward import calls_from
+from gradviz.graph.scopes import ScopeTree
+
+
+class Frame(NamedTuple):
+    """A border around boxes: one call of one module. `parent` is the index of the frame around it.
+
+    `title` leaves out what the frame around it says already; `full` does not, and is for tooltips.
+    """
+
+    title: str
+    parent: int | None
+    scope: int
+    full: str = ""
+
+
+class Frames:
+    """Numbers frames as boxes ask for them; a frame's parent always comes before it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._tree = ScopeTree(graph)
+        self._calls_from = calls_from(graph)
+        self._repeated = _referred_to(graph)
+        self._number: dict[int, int] = {}
+        self._frames: list[Frame] = []
+
+    def of(self, scope: int | None) -> int | None:
+        """The frame of a box that lies in `scope`: that scope's own."""
+        if scope is None:
+            return None
+        for inner in reversed(list(self._tree.around(scope))):
+            if inner not in self._number:
+                record = self._graph.scopes[inner]
+                parent = None if record.parent is None else self._number[record.parent]
+                self._number[inner] = len(self._frames)
+                around = "" if record.parent is None else self._graph.scopes[record.parent].path
+                line = self._calls_from.get(inner)
+                told = record.parent is not None and self._calls_from.get(record.parent) == line
+                first = record.path in self._repeated and around not in self._repeated
+                title = frame_title(record, around, None if told else line, first=first)
+                self._frames.append(Frame(title, parent, inner, frame_title(record, line=line, first=first)))
+        return self._number[scope]
+
+    def tells_no_line(self, scope: int | None) -> bool:
+        """Whether the frame of this scope does not tell the script's line that its boxes come from."""
+        return scope not in self._calls_from
+
+    def around(self, nodes: Sequence[int]) -> int | None:
+        """The innermost scope that holds all of these nodes, None when there is none."""
+        return self._tree.common({self._graph.nodes[node].scope for node in nodes})
+
+    def drawn(self) -> tuple[Frame, ...]:
+        """All frames asked for."""
+        return tuple(self._frames)
+
+
+def _referred_to(graph: Graph) -> frozenset[str]:
+    """Paths of modules that are called several times, where some box says that its parameters are those of an earlier call."""
+    if not any(node.group is not None and node.group.same_as is not None for node in graph.nodes):
+        return frozenset()
+    return frozenset(scope.path for scope in graph.scopes if scope.call > 1)
+
+
+def frame_title(scope: Scope, around: str = "", line: SourceLine | None = None, *, first: bool = False) -> str:
+    """Path, class, which call when it is a later one, parameters and output: `fc Linear, 12 parameters, (3, 4) float32`.
+
+    The path is given relative to the module `around`. `line` is the script's that everything inside comes from. `first`: a
+    box refers to the first call, so that is numbered, too.
+    """
+    path = scope.path.removeprefix(f"{around}.") if around else scope.path
+    words = [labels.one_line(titled(path, scope.type))]
+    if scope.call > 1 or first:
+        words.append(f"call {labels.count_text(scope.call)}")
+    if line is not None:
+        words.append(f"from {labels.source_text(line)}")
+    if scope.parameters:
+        words.append(labels.plural(scope.parameters, "parameter"))
+    if scope.output is not None:
+        words.append(labels.tensor_line(scope.output))
+    return ", ".join(words)

@@ -1,0 +1,252 @@
+"""All wording that renderers share: shapes, dtypes, bytes, counts, names, titles, flags.
+
+Everything here returns one line of plain text. Each format escapes that text itself. This module knows no format.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from gradviz.gradients.order import Arrival
+from gradviz.graph import (
+    Function,
+    Graph,
+    Group,
+    Leaf,
+    Mark,
+    Node,
+    NodeFlag,
+    Root,
+    SavedState,
+    SavedTensor,
+    SourceLine,
+    TensorInfo,
+)
+from gradviz.memory.notes import is_checkpointed
+from gradviz.wording import (
+    bytes_text,
+    clip,
+    count_text,
+    number,
+    one_line,
+    plural,
+    shape_text,
+    tensor_line,
+)
+
+__all__ = ["bytes_text", "clip", "count_text", "one_line", "plural", "shape_text", "tensor_line"]
+
+FLAG_WORDS: dict[NodeFlag, str] = {
+    "custom": "custom function",
+    "hooks": "hooks",
+    "freed": "freed",
+    "modified": "modified in place",
+    "packed": "packed by a hook",
+    "checkpoint": "checkpoint: hides what it recomputes",
+    "compiled": "compiled: hides what it contains",
+    "hidden": "state that Python cannot read",
+    "in_compiled": "compiled",
+    "recomputed": "computed again in backward",
+}
+ALARMS: tuple[NodeFlag, ...] = ("freed", "modified")  # what backward stumbles over; the others only tell what a node is
+RECOMPUTED = "checkpoint: computed again"
+NOT_FINITE = "gradient not finite"
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def held_text(nbytes: int) -> str:
+    """Bytes that a box holds for backward: `holds 1.5 MiB`."""
+    return f"holds {bytes_text(nbytes)}"
+
+
+def slot_bytes_text(nbytes: int | None, storage: int | None) -> str:
+    """Bytes of a saved tensor, and of its storage where that is another number: `16 B of a 3.9 KiB storage`."""
+    if nbytes is None or storage is None:
+        return bytes_text(storage if nbytes is None else nbytes)
+    if nbytes == storage:
+        return bytes_text(nbytes)
+    return f"{bytes_text(nbytes)} {'of' if nbytes < storage else 'in'} a {bytes_text(storage)} storage"
+
+
+def scale_text(above: int, most: int | None) -> str:
+    """One step of a scale of memory: `holds 2.0 KiB to 4.0 KiB`."""
+    if most is None:
+        return f"holds more than {bytes_text(above)}"
+    return f"holds {bytes_text(above)} to {bytes_text(most)}" if above else f"holds up to {bytes_text(most)}"
+
+
+def places_text(arrival: Arrival) -> str:
+    """Places in the order of backward: `#3`, `#3–7` when they are all of these, else `#3…7`."""
+    if arrival.places == 1:
+        return f"#{arrival.first}"
+    every = arrival.last - arrival.first + 1 == arrival.places
+    return f"#{arrival.first}{'–' if every else '…'}{arrival.last}"
+
+
+def arrival_text(arrival: Arrival | None) -> str:
+    """The norm of the gradient that arrives at a box, or the range of norms inside it."""
+    if arrival is not None and not arrival.measured:
+        return "gradient not measured"
+    if arrival is None or arrival.least is None or arrival.most is None:
+        return "no gradient arrives"
+    if math.isinf(arrival.most):
+        return ""  # a flag says it
+    least, most = number(arrival.least), number(arrival.most)
+    return f"gradient norm {most}" if arrival.places == 1 else f"gradient norms {least} to {most}"
+
+
+def norm_scale_text(above: float, most: float | None) -> str:
+    """One step of a scale of gradients: `gradient norm 0.01 to 0.1`."""
+    if most is None:
+        return f"gradient norm above {number(above)}"
+    return f"gradient norm {number(above)} to {number(most)}" if above else f"gradient norm up to {number(most)}"
+
+
+def again(count: int) -> str:
+    """The same parameters used `count` times: `×12`."""
+    return f"×{count_text(count)}"
+
+
+def alike(count: int) -> str:
+    """`count` instances of one structure: `12 alike`."""
+    return f"{count_text(count)} alike"
+
+
+def more(count: int) -> str:
+    """`count` things that were cut: `+40 more`."""
+    return f"+{count_text(count)} more"
+
+
+# -- tensors ---------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def outputs_line(outputs: tuple[TensorInfo | None, ...], limit: int = 3) -> str:
+    """The tensors that a node's op made: all of them up to `limit`, equal ones as `12 × (3,) float32`."""
+    lines = [tensor_line(output) for output in outputs]
+    if len(lines) > 1 and len(set(lines)) == 1:
+        return f"{count_text(len(lines))} × {lines[0]}"
+    shown = ", ".join(lines[:limit])
+    return f"{shown}, {more(len(lines) - limit)}" if len(lines) > limit else shown
+
+
+def saved_line(saved: SavedTensor) -> str:
+    """One saved slot: `weight (3, 4) float32`, and its state unless live."""
+    words = [one_line(saved.slot)]
+    if saved.tensor is not None:
+        words.append(tensor_line(saved.tensor))
+    if saved.state != "live":
+        words.append(state_text(saved.state))
+    return " ".join(words)
+
+
+def state_text(state: SavedState) -> str:
+    """State of a saved slot in words: `freed`, `modified in place`, `packed by a hook`."""
+    return {"modified": "modified in place", "packed": "packed by a hook"}.get(state, state)
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def names_text(names: Iterable[str]) -> str:
+    """Every name of one tensor: `w`, or `a = b` when it is tied under two."""
+    return " = ".join(clip(name, 80) for name in names if name.strip())
+
+
+def relative(text: str, around: str) -> str:
+    """Names inside a module as one says them there: `fc.weight` for `net.fc.weight` inside `net`."""
+    return re.sub(rf"(?<![\w.\]]){re.escape(around)}\.", "", text) if around and around in text else text
+
+
+def op_name(node: Node, around: str = "") -> str:
+    """What the node is: its backward function as PyTorch writes it, or the title of the group it stands for.
+
+    `around` is the path of the module that it is shown in; names leave that out, here and below.
+    """
+    return group_title(node.group, around) if node.group else clip(node.op, 80).strip() or "unnamed"
+
+
+def group_title(group: Group, around: str = "") -> str:
+    """A folded group: `Linear ×12` (same parameters again), `Block, 12 alike`, `MulBackward0, 40 in a row`."""
+    title = clip(relative(group.title, around), 80).strip() or group.kind
+    if group.count == 1:
+        return title
+    if group.kind == "alike":
+        return f"{title}, {alike(group.count)}"
+    if group.kind == "chain":
+        return f"{title}, {count_text(group.count)} in a row"
+    return f"{title} {again(group.count)}"
+
+
+def group_line(group: Group) -> str:
+    """What is inside a folded group: `12 ops, 1,024 parameters, 4.0 KiB`; each parameter counts in one box only."""
+    words = [plural(group.ops, "op")] if group.ops else [plural(len(group.nodes), "leaf", "leaves")]
+    if group.parameters:
+        words.append(plural(group.parameters, "parameter"))
+    if group.nbytes:
+        words.append(bytes_text(group.nbytes))
+    return ", ".join(words)
+
+
+def same_line(group: Group) -> str:
+    """Where the parameters of a folded group are drawn when not in it: `same parameters as call 1`."""
+    return f"same parameters as call {count_text(group.same_as)}" if group.same_as is not None else ""
+
+
+def leaf_title(leaf: Leaf, around: str = "") -> str:
+    """The leaf's names, or what kind of tensor it is when it has none."""
+    return names_text(relative(name, around) for name in leaf.names) or f"unnamed {leaf.kind}"
+
+
+def root_title(root: Root) -> str:
+    """The output's name, or `output`."""
+    return clip(root.name, 80).strip() or "output"
+
+
+def function_line(function: Function) -> str:
+    """A custom function: its name, and where its backward is when that is known."""
+    where = f" at {source_text(function.definition)}" if function.definition else ""
+    return f"{one_line(function.name)}{where}"
+
+
+@lru_cache(maxsize=4096)
+def source_text(source: SourceLine) -> str:
+    """`train.py:12`: the file without its folders, and the line; `transformers: modeling_bert.py:127` for a library's."""
+    package = f"{one_line(source.package)}: " if source.package else ""
+    return f"{package}{one_line(source.file.replace(chr(92), '/').rsplit('/', 1)[-1])}:{source.line}"
+
+
+def flag_words(graph: Graph, node: Node) -> dict[NodeFlag, str]:
+    """Flags of a node in words: `freed`, `custom function`. What only checkpoints packed is said to be theirs."""
+    words = {flag: FLAG_WORDS[flag] for flag in node.flags}
+    if "packed" in words and is_checkpointed(graph, node):
+        words["packed"] = RECOMPUTED
+    if "in_compiled" in words and "custom" not in words:  # said once, at the function that runs them
+        del words["in_compiled"]
+    return words
+
+
+def placed_text(node: Node) -> str:
+    """How a node's tensor lies on a mesh of processes: `S(0) on tp=2`, "" where it is not distributed."""
+    return one_line(str(node.attributes.get("placements", "")))
+
+
+def moved_text(node: Node) -> str:
+    """The collective that a node implies, with its bytes: `all_reduce 48 B`; "" where it implies none."""
+    name, nbytes = node.attributes.get("collective"), node.attributes.get("collective bytes")
+    return f"{one_line(str(name))} {bytes_text(nbytes)}" if name and isinstance(nbytes, int) else ""
+
+
+def mark_words(marks: Iterable[Mark]) -> tuple[str, ...]:
+    """Findings at a box or an edge: `1. stale-saved`, as they are numbered under the picture."""
+    return tuple(f"{mark.number}. {mark.id}" for mark in marks)
+
+
+def attribute_line(name: str, value: object, limit: int = 60) -> str:
+    """One attribute: `dim: 1`."""
+    return clip(f"{name}: {value}", limit)

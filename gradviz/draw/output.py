@@ -1,0 +1,205 @@
+"""Renders a graph to memory or to a file, whatever the format.
+
+A file is written under a temporary name in its own folder and renamed when it is whole: a reader never sees half a
+file, and an error or Ctrl-C leaves the old file as it was. This module knows no format; it asks the registry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Generator, Iterable, Iterator
+from typing import IO, TYPE_CHECKING, Any
+
+from gradviz.draw.options import Options
+from gradviz.draw.picture import size
+from gradviz.draw.registry import format_of, get_format
+from gradviz.draw.scene import scene
+from gradviz.errors import LayoutError, OutputError
+from gradviz.fold.fold import fold
+from gradviz.graph import Graph
+from gradviz.graph.columns import paused
+from gradviz.graph.forward import with_forward_names
+
+if TYPE_CHECKING:
+    from gradviz.graph import Graph
+
+
+# The page that a first picture has to fit, and the folded graph whose picture does. Measures by drawing: no estimate
+# knows how wide a layout will be. This module joins the folding and the picture; it knows neither how anything is
+# folded nor how it is drawn.
+
+WIDTH, HEIGHT = 2000, 2600
+"""Pixels of a first picture at most, and across the flow of data when that runs sideways: about two screens."""
+MOST_TO_MEASURE = 400
+"""Boxes above which a picture is too large without a measurement: so many of the smallest ones cover the page."""
+
+
+def folded(graph: Graph, options: Options) -> Graph:
+    """The graph that the options ask for; by default, one whose picture fits the page."""
+    return fold(
+        graph,
+        depth=options.depth,
+        focus=options.focus,
+        expand=options.expand,
+        holds=lambda one: is_on_page(one, options),
+    )
+
+
+def is_on_page(graph: Graph, options: Options) -> bool:
+    """Whether the picture of this graph, drawn as it is, fits the page; True where nothing can place it."""
+    if len(graph.nodes) > MOST_TO_MEASURE:
+        return False
+    drawn = scene(graph, options)
+    if len(drawn.boxes) > MOST_TO_MEASURE:
+        return False
+    try:
+        width, height = size(drawn, options)
+    except LayoutError:
+        return True  # whoever draws it says why
+    if options.direction in ("left", "right"):
+        width, height = height, width
+    return width <= WIDTH and height <= HEIGHT
+
+
+def render(graph: Graph, format: str, options: Options | None = None) -> str | bytes:
+    """The graph in one format, as text, or bytes for png and pdf. Raises FormatError for an unknown format.
+
+    >>> from gradviz.graph import Graph, Node
+    >>> print(render(Graph(nodes=(Node(0, "AddBackward0"),)), "dot").splitlines()[0])
+    digraph gradviz {
+    """
+    with paused():
+        made = _made(graph, format, options)
+        return made if isinstance(made, (str, bytes)) else "".join(made)
+
+
+def pieces(graph: Graph, format: str, options: Options | None = None) -> Generator[bytes, None, None]:
+    """The graph in one format, piece by piece and encoded as in a file: what to write to a pipe."""
+    with paused():
+        made = _made(graph, format, options)
+        for piece in (made,) if isinstance(made, (str, bytes)) else made:
+            yield piece if isinstance(piece, bytes) else encode(piece)
+
+
+def _made(graph: Graph, format: str, options: Options | None) -> str | bytes | Iterator[str]:
+    row, options = get_format(format), options or Options()
+    if row.folded and options.names == "forward":
+        graph = with_forward_names(graph)
+    asked = (options.depth, options.focus, options.expand) != (Options().depth, None, ())
+    if row.folded and (graph.original is None or asked):  # what the caller folded stays as it is
+        graph = folded(graph, options)
+    return row.load()(graph, options)
+
+
+def save(graph: Graph, path: str | os.PathLike[str], *, format: str | None = None, **options: Any) -> str:
+    """Write the graph to `path` and return the path. The suffix picks the format, unless `format` names one.
+
+    Options are the fields of `Options`. Raises FormatError for an unknown suffix, format or option, and OutputError
+    when the file cannot be written; a file that was there before is then left as it was.
+    """
+    name = format_of(path).name if format is None else get_format(format).name
+    checked = Options.of(options)
+    with contextlib.closing(pieces(graph, name, checked)) as chunks:  # at once, also while its exception is kept
+        write(path, chunks)
+    return os.fspath(path)
+
+
+def encode(text: str) -> bytes:
+    """UTF-8. Half a surrogate pair, which UTF-8 cannot hold, becomes its escape (also what JSON calls it)."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> None:
+    """Write chunks to a file, all or nothing. Raises OutputError; what `chunks` itself raises goes through."""
+    target = os.path.realpath(path)  # a link stays a link: what it points at is replaced
+    if os.path.exists(target) and not os.path.isfile(target):
+        _write_special(path, target, chunks)
+        return
+    temporary = _beside(target)
+    try:
+        with _refusing(path):
+            handle = open(temporary, "xb")  # noqa: SIM115 -- closed by the next line
+        with handle:
+            _copy(path, handle, chunks)
+        with _refusing(path):
+            _keep_mode(target, temporary)
+            os.replace(temporary, target)
+    except BaseException:  # Ctrl-C too: nothing half-written may stay
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def refuse_unwritable(path: str | os.PathLike[str]) -> None:
+    """Raise the OutputError that `write` would raise, as far as it can be known before there is anything to write."""
+    target = os.path.realpath(path)
+    with _refusing(path):
+        if os.path.isdir(target):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.lstat(target).st_mode):
+                if not os.access(target, os.W_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+                return
+        temporary = _beside(target)
+        open(temporary, "xb").close()
+        os.unlink(temporary)
+
+
+def _write_special(path: str | os.PathLike[str], target: str, chunks: Iterable[bytes]) -> None:
+    """Write to a pipe or a device such as /dev/stdout, which cannot be renamed over."""
+    with _refusing(path):
+        handle = open(target, "wb")  # noqa: SIM115 -- closed by the next line
+    with handle:
+        _copy(path, handle, chunks)
+
+
+def _copy(path: str | os.PathLike[str], handle: IO[bytes], chunks: Iterable[bytes]) -> None:
+    for chunk in chunks:
+        with _refusing(path, handle):
+            handle.write(chunk)
+    with _refusing(path, handle):
+        handle.flush()
+
+
+def _beside(target: str) -> str:
+    """A name that nothing has in the folder of `target`."""
+    return os.path.join(os.path.dirname(target), f".gradviz-{secrets.token_hex(6)}.tmp")
+
+
+def _keep_mode(target: str, temporary: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+
+
+@contextlib.contextmanager
+def _refusing(path: str | os.PathLike[str], handle: IO[bytes] | None = None) -> Iterator[None]:
+    """Turns the system's refusal into an OutputError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if handle is not None:
+            with contextlib.suppress(OSError):  # closing tries to write the rest, and is refused once more
+                handle.close()
+        if isinstance(error, BrokenPipeError):  # the reader went away; the command line takes that quietly
+            raise
+        raise OutputError(f"cannot write {os.fspath(path)!r}: {_advice(os.fspath(path), error)}") from error
+
+
+def _advice(path: str, error: OSError) -> str:
+    folder = os.path.dirname(path) or "."
+    if error.errno in (errno.ENOENT, errno.ENOTDIR) and not os.path.isdir(folder):
+        return f"there is no folder {folder!r}. Create it first, or choose another."
+    if os.path.isdir(path) or error.errno == errno.EISDIR:
+        return f"it is a folder. Give a file name, such as {os.path.join(path, 'graph.svg')!r}."
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return (
+            f"no permission to write there. Choose a folder that you may write to, or change the rights of {folder!r}."
+        )
+    if error.errno == errno.ENOSPC:
+        return "the disk is full. Free some space, or choose another folder."
+    return f"{error.strerror or error}. Choose another file name or folder."

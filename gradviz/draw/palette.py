@@ -1,0 +1,158 @@
+"""The colours, and what each of them means: those of torchviz, once for light and once for dark pages.
+
+Light blue is a leaf, grey a backward function, orange a saved tensor, green an output and dark green the base of a
+view. This module knows colours and their meaning, not how any format writes them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+BoxKind = Literal[
+    "op",
+    "leaf",
+    "output",
+    "base",
+    "saved",
+    "stale",
+    "group",
+    "heat1",
+    "heat2",
+    "heat3",
+    "heat4",
+    "heat5",
+    "added",
+    "removed",
+    "changed",
+]
+HEAT: tuple[BoxKind, ...] = ("heat1", "heat2", "heat3", "heat4", "heat5")
+"""Kinds of the boxes of ops and groups when colours mean memory, from the least held to the most."""
+
+
+MEANING: dict[BoxKind, str] = {
+    "leaf": "leaf: its .grad is filled by backward()",
+    "op": "backward function",
+    "group": "several backward functions, folded",
+    "saved": "tensor saved for backward",
+    "stale": "saved tensor that backward() can no longer use",
+    "output": "output",
+    "base": "base of a view, on a dotted line",
+    "added": "only some ranks have it",
+    "changed": "differs by rank",
+}
+"""What the legend says, in the order it says it."""
+
+
+class Palette(NamedTuple):
+    """Colours of one theme, as `#rrggbb`. A field that is called as a kind of box is the fill of such boxes."""
+
+    op: str
+    leaf: str
+    output: str
+    base: str
+    saved: str
+    group: str
+    background: str
+    text: str
+    muted: str  # second lines, footers, scope titles
+    line: str  # edges
+    border: str  # boxes and frames
+    warning: str  # flags: freed, modified in place, hidden
+    stale: str
+    heat1: str
+    heat2: str
+    heat3: str
+    heat4: str
+    heat5: str
+    added: str
+    removed: str
+    changed: str
+
+    def fill(self, kind: BoxKind) -> str:
+        """The fill of one kind of box."""
+        color: str = getattr(self, kind)
+        return color
+
+
+LIGHT = Palette(
+    op="#d3d3d3",
+    leaf="#add8e6",
+    output="#caff70",
+    base="#a2cd5a",
+    saved="#ffa500",
+    group="#e8e8f2",
+    background="#ffffff",
+    text="#000000",
+    muted="#555555",
+    line="#555555",
+    border="#777777",
+    warning="#b00020",
+    stale="#ffe6bf",
+    heat1="#fffbe6",
+    heat2="#fff3bf",
+    heat3="#ffe98f",
+    heat4="#ffdd57",
+    heat5="#ffcb1f",
+    added="#b7f0c0",
+    removed="#ffc2c2",
+    changed="#ffd9a8",
+)
+DARK = Palette(
+    op="#3d4147",
+    leaf="#1d4e63",
+    output="#37570f",
+    base="#2c4a1e",
+    saved="#784400",
+    group="#333552",
+    background="#16181c",
+    text="#f2f2f2",
+    muted="#b0b4ba",
+    line="#9aa0a6",
+    border="#7d838a",
+    warning="#ffada6",
+    stale="#4a3a22",
+    heat1="#2b2920",
+    heat2="#383220",
+    heat3="#463c1c",
+    heat4="#534416",
+    heat5="#5f4a0e",
+    added="#1f4d2b",
+    removed="#5c2328",
+    changed="#5a3d12",
+)
+PALETTES: dict[Literal["light", "dark"], Palette] = {"light": LIGHT, "dark": DARK}
+
+
+# Colours between the colours of the palette: borders of boxes and the ground of nested frames. Both picture writers
+# take them from here, so that an SVG and a PNG look alike. This module knows colours only.
+
+DIM = 0.74  # how much of its colour the second line of a box keeps: dimmer on every fill, and still easy to read
+
+
+def mix(one: str, two: str, part: float) -> str:
+    """The colour that has `part` of `two` in `one`.
+
+    >>> mix("#000000", "#ffffff", 0.5)
+    '#808080'
+    """
+    pairs = zip(_channels(one), _channels(two))
+    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in pairs)
+
+
+def _channels(color: str) -> tuple[int, ...]:
+    return tuple(int(color[i : i + 2], 16) for i in (1, 3, 5))
+
+
+def border(colors: Palette, kind: BoxKind) -> str:
+    """The border of one kind of box: its fill, nearer to the text's colour."""
+    return mix(colors.fill(kind), colors.text, 0.38)
+
+
+def dim(colors: Palette, kind: BoxKind) -> str:
+    """The text of second lines on one kind of box."""
+    return mix(colors.fill(kind), colors.text, DIM)
+
+
+def ground(colors: Palette, depth: int) -> str:
+    """The fill of a frame inside `depth` others: each a little further from the background."""
+    return mix(colors.background, colors.muted, 0.06 * (min(depth, 5) + 1))

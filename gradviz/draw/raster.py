@@ -1,0 +1,226 @@
+"""PNG and PDF: the same geometry as the SVG, painted by Graphviz.
+
+Without Graphviz there is neither; SVG needs none. What is too large for a format is refused before anything is painted,
+with advice. This module decides sizes; it knows no graph.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from gradviz.draw.curves import HEAD_LENGTH
+from gradviz.draw.dot import quote
+from gradviz.draw.fonts import with_fonts
+from gradviz.draw.geometry import (
+    Block,
+    Picture,
+    Tone,
+    WireKind,
+    Words,
+)
+from gradviz.draw.margins import NOTE_SIZE, TITLE_SIZE, lines_strip
+from gradviz.draw.metrics import FONTS
+from gradviz.draw.options import Options
+from gradviz.draw.palette import DARK, LIGHT, BoxKind, Palette, border, dim, ground
+from gradviz.draw.picture import MARGIN, picture
+from gradviz.draw.sizing import PLAIN_SIZE, STRONG_SIZE
+from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
+from gradviz.errors import FormatError, GraphvizNotFound, LayoutError
+from gradviz.graph import Graph
+from gradviz.layout.graphviz import run
+from gradviz.layout.model import Floats, Rect
+from gradviz.stages import Stage
+
+# Writes a picture as DOT in which everything has its place already, for Graphviz to paint as PNG or PDF. Every box,
+# border and line of text is a node with a fixed position, every curve an edge with fixed control points, so what
+# Graphviz paints is what the SVG shows. This module runs nothing.
+
+SCALE = 2.4  # points for one pixel: Graphviz rounds corners by 12 points, which are then our 5 pixels
+DPI = 72 / SCALE  # at which one of our pixels becomes one pixel
+MIDDLE = 0.31  # em from the middle of a line, where Graphviz puts a text, down to its baseline
+FAMILY = ",".join(FONTS)
+HEAD_SIZE = HEAD_LENGTH * SCALE / 10  # Graphviz's own arrowhead is 10 points long
+SIZES: dict[Tone, float] = {
+    "title": TITLE_SIZE,
+    "strong": STRONG_SIZE,
+    "name": PLAIN_SIZE,
+    "plain": PLAIN_SIZE,
+    "dim": NOTE_SIZE,
+    "warning": PLAIN_SIZE,
+}
+BOLD: tuple[Tone, ...] = ("title", "strong", "name", "warning")
+LINE_STYLE: dict[WireKind, str] = {
+    "data": "",
+    "saved": ",dir=none,style=dashed",
+    "view": ",dir=none,style=dotted",
+    "same": ",dir=none,style=dashed",
+}
+
+
+def fixed_dot(made: Picture, colors: Palette, scale: float) -> Iterator[str]:
+    """DOT for `neato -n2`, statement by statement. With `scale` 1, Graphviz paints one pixel, or point, for each of ours."""
+    writer = _Writer(made.height, colors)
+    yield writer.head(scale)
+    yield writer.corner("c0", 0.0, 0.0)
+    yield writer.corner("c1", made.width, made.height)
+    for i, frame in enumerate(made.frames):
+        yield writer.rect(f"f{i}", frame.rect, ground(colors, frame.depth), colors.border, "rounded,filled")
+    for i, block in enumerate(made.blocks):
+        yield writer.block(f"n{i}", block)
+    for i, block in enumerate(made.swatches):
+        yield writer.block(f"s{i}", block)
+    yield writer.texts_begin()
+    for i, (words, color, size) in enumerate(_texts(made, colors)):
+        yield writer.text(f"t{i}", words, color, size)
+    yield from writer.edges(made)
+    yield "}\n"
+
+
+def _texts(made: Picture, colors: Palette) -> Iterator[tuple[Words, str, float]]:
+    """Every line of text with its colour and size."""
+    for block in made.blocks:
+        for words in block.words:
+            yield words, _box_color(words.tone, block.kind, colors), SIZES[words.tone]
+    for words in (*made.words, *(words for frame in made.frames for words in frame.words)):
+        yield words, colors.text if words.tone == "title" else colors.muted, SIZES[words.tone]
+    for words in made.wire_words:
+        yield words, colors.muted, LABEL_SIZE
+
+
+def _box_color(tone: Tone, kind: BoxKind, colors: Palette) -> str:
+    if tone == "warning":
+        return colors.warning
+    return colors.text if tone in ("strong", "name") else dim(colors, kind)
+
+
+class _Writer:
+    """Statements in Graphviz's units: points, y upwards."""
+
+    def __init__(self, height: float, colors: Palette) -> None:
+        self.height, self.colors = height, colors
+
+    def head(self, scale: float) -> str:
+        return (
+            f'digraph {{\ngraph [pad=0,margin=0,outputorder=nodesfirst,bgcolor="{self.colors.background}",'
+            f"dpi={DPI * scale:.6g}];\n"
+            f'node [label="",shape=box,fixedsize=shape,margin=0,penwidth={SCALE:g}];\n'
+            f'edge [color="{self.colors.line}",penwidth={1.2 * SCALE:g},arrowsize={HEAD_SIZE:g}];\n'
+        )
+
+    def texts_begin(self) -> str:
+        return f'node [shape=none,height=0.01,fontname="{FAMILY}"];\n'
+
+    def corner(self, name: str, x: float, y: float) -> str:
+        """An invisible point, so that the painted page is as large as the picture."""
+        return f"{name} [shape=point,style=invis,width=0,height=0,{self._at(x, y)}];\n"
+
+    def block(self, name: str, block: Block) -> str:
+        edge = self.colors.warning if block.marked else border(self.colors, block.kind)
+        style = "filled,dashed" if block.marked else "rounded,filled" if block.words else "filled"
+        return self.rect(name, block.rect, self.colors.fill(block.kind), edge, style)
+
+    def rect(self, name: str, rect: Rect, fill: str, edge: str, style: str) -> str:
+        place = self._at(rect.x + rect.width / 2, rect.y + rect.height / 2)
+        size = f"width={_inches(rect.width)},height={_inches(rect.height)}"
+        return f'{name} [style="{style}",fillcolor="{fill}",color="{edge}",{size},{place}];\n'
+
+    def text(self, name: str, words: Words, color: str, size: float) -> str:
+        middle = words.x if words.centred else words.x + words.width / 2
+        bold = f',fontname="{FAMILY} Bold"' if words.tone in BOLD else ""
+        label = quote([words.text], left=not words.centred)
+        look = f'label={label},fontcolor="{color}",fontsize={size * SCALE:.6g}{bold},width={_inches(words.width)}'
+        return f"{name} [{look},{self._at(middle, words.y - MIDDLE * size)}];\n"
+
+    def edges(self, made: Picture) -> Iterator[str]:
+        starts = made.curves.starts.tolist()
+        points = self._points(made.curves.points)
+        heads = self._points(made.curves.heads[:, 0])
+        necks = self._points(made.curves.heads[:, 1:].mean(axis=1))
+        for i, kind in enumerate(made.wires):
+            path = points[starts[i] : starts[i + 1]]
+            if path:
+                place = f"e,{heads[i]} {' '.join(path[:-1])} {necks[i]}" if kind == "data" else " ".join(path)
+                ends = made.wire_ends[i]
+                yield f'n{ends[0]} -> n{ends[1]} [pos="{place}"{LINE_STYLE[kind]}];\n'
+
+    def _at(self, x: float, y: float) -> str:
+        return f'pos="{x * SCALE:.6g},{(self.height - y) * SCALE:.6g}"'
+
+    def _points(self, points: Floats) -> list[str]:
+        turned = np.column_stack([points[:, 0], self.height - points[:, 1]]) * SCALE
+        return [f"{x:.1f},{y:.1f}" for x, y in turned.tolist()]
+
+
+def _inches(length: float) -> str:
+    return f"{length * SCALE / 72:.6g}"
+
+
+PNG_SCALE = 2.0  # pixels of the file for one of the drawing, so that text is sharp
+LEAST_PNG_SCALE = 0.75  # text of 8 pixels; below, nobody can read it
+PNG_SIDE = 32_767  # pixels; the most that cairo, which Graphviz paints with, takes
+PNG_PIXELS = 120_000_000  # 480 MB while it is painted
+PDF_SCALE = 0.75  # points for one pixel, as browsers print
+PDF_SIDE = 14_400  # points; the most that PDF readers must take
+PAINT_SECONDS = 120.0
+
+ADVICE = "Write SVG, which has no limit, or fold the graph to fewer boxes."
+_PDF_DATE = re.compile(rb"/(CreationDate|ModDate) \(D:\d{14}")
+
+
+def render_png(graph: Graph, options: Options) -> bytes:
+    """The graph as PNG. Raises FormatError when it is too large for one, LayoutError without Graphviz."""
+    made = picture(graph, options)
+    scale = png_scale(made.width, made.height)
+    if scale < PNG_SCALE:
+        made = with_note(made, f"drawn at {scale:.2f} instead of {PNG_SCALE:g} pixels, since the picture is large")
+    return paint(made, options, "png", scale)
+
+
+def render_pdf(graph: Graph, options: Options) -> bytes:
+    """The graph as PDF on one page. Raises FormatError when it is too large for one, LayoutError without Graphviz."""
+    made = picture(graph, options)
+    width, height = made.width * PDF_SCALE, made.height * PDF_SCALE
+    if max(width, height) > PDF_SIDE:
+        size = f"{math.ceil(width):,} x {math.ceil(height):,} points"
+        raise FormatError(f"the picture is too large for PDF: {size}, and a page has at most {PDF_SIDE:,}. {ADVICE}")
+    return _PDF_DATE.sub(rb"/\1 (D:19700101000000", paint(made, options, "pdf", PDF_SCALE))
+
+
+def png_scale(width: float, height: float) -> float:
+    """Pixels of the file for one of the drawing. Raises FormatError when text would become too small to read."""
+    room = (PNG_SIDE - 1) / max(width, height, 1.0)
+    room = min(room, math.sqrt(PNG_PIXELS / max(width * height, 1.0)))
+    if room < LEAST_PNG_SCALE:
+        size = f"{math.ceil(width):,} x {math.ceil(height):,} pixels"
+        raise FormatError(
+            f"the picture is too large for PNG: {size}, and to stay readable it can have at most "
+            f"{int(PNG_SIDE / LEAST_PNG_SCALE):,} a side and {int(PNG_PIXELS / LEAST_PNG_SCALE**2 / 1e6):,} million. {ADVICE}"
+        )
+    return min(PNG_SCALE, math.floor(room * 100) / 100)
+
+
+def with_note(made: Picture, note: str) -> Picture:
+    """The picture with one more line under its footer."""
+    strip = lines_strip([note], made.width - 2 * MARGIN).moved(MARGIN, made.height - MARGIN)
+    return replace(made, words=made.words + strip.words, height=made.height + strip.height, notes=(*made.notes, note))
+
+
+def paint(made: Picture, options: Options, format: str, scale: float) -> bytes:
+    """The picture as Graphviz paints it. A theme that follows the reader's setting is light here."""
+    colors = DARK if options.theme == "dark" else LIGHT
+    source = "".join(fixed_dot(made, colors, scale))
+    try:
+        with Stage("paint", doing=f"waiting for Graphviz, at most {PAINT_SECONDS:g} s"), with_fonts() as fonts:
+            return run(
+                source, program="neato", format=format, arguments=("-n2",), timeout=PAINT_SECONDS, environment=fonts
+            )
+    except GraphvizNotFound as error:
+        raise LayoutError(
+            f"{format.upper()} is painted by Graphviz, and there is none here. Write SVG, which needs none, or install "
+            "Graphviz: `pip install pygraphviz`, or https://graphviz.org/download."
+        ) from error

@@ -1,0 +1,493 @@
+"""What a drawing shows, as plain data: boxes, links, legend and footer, before anything has a place or a format.
+
+DOT, SVG, PNG, PDF and Mermaid all draw this one scene, so they agree on what is drawn. A leaf and its AccumulateGrad
+node are one box. This module decides what is drawn; it knows no coordinates, colours or file formats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from gradviz.checks.finding import marked
+from gradviz.draw import box_text, labels
+from gradviz.draw.footer import (
+    backward_lines,
+    cut_lines,
+    footer_lines,
+    held_line,
+    is_all_freed,
+    mark_lines,
+    saved_lines,
+)
+from gradviz.draw.frames import Frame, Frames
+from gradviz.draw.options import Options
+from gradviz.draw.palette import HEAT, MEANING, BoxKind
+from gradviz.gradients.order import arrivals
+from gradviz.graph import (
+    Base,
+    Edge,
+    Graph,
+    Leaf,
+    Node,
+    Root,
+    SavedState,
+    SavedTensor,
+    column,
+)
+from gradviz.memory.heat import STEPS, heat
+from gradviz.stages import Stage
+
+# Edges drawn as one: what runs from one box to another in three edges or more, one for each output, is one link. This
+# module decides which edges those are and what is said beside them; it knows no coordinates and no format.
+
+APART = 2  # edges between the same two boxes that are still drawn one by one
+TOLD = 12  # edges that a tooltip lists
+
+
+class Bundle(NamedTuple):
+    """Edges with one producer and one consumer, in the order of the graph."""
+
+    edges: tuple[Edge, ...]
+
+    @property
+    def uses(self) -> int:
+        return sum(edge.count for edge in self.edges)
+
+    def label(self) -> str:
+        """`11 tensors`; with the number of uses where one is used more often: `11 tensors, 55 uses`."""
+        text = labels.plural(len(self.edges), "tensor")
+        return text if self.uses == len(self.edges) else f"{text}, {labels.plural(self.uses, 'use')}"
+
+
+def bundles(graph: Graph) -> dict[tuple[int, int], Bundle]:
+    """Bundles by (producer, consumer). Only a node with several outputs has parallel edges to one consumer."""
+    several = set(zip(*(column(graph.edges, name) for name in ("producer", "consumer", "output"))))
+    found: dict[tuple[int, int], list[Edge]] = {ends[:2]: [] for ends in several if ends[2] and ends[0] != ends[1]}
+    if found:
+        for edge in graph.edges:
+            ends = found.get((edge.producer, edge.consumer))
+            drawn = without_shared(graph, edge) if ends is not None else None
+            if ends is not None and drawn is not None:
+                ends.append(drawn)
+    return {ends: Bundle(tuple(edges)) for ends, edges in found.items() if len(edges) > APART}
+
+
+def without_shared(graph: Graph, edge: Edge) -> Edge | None:
+    """The edge without its uses of parameters that are drawn with an earlier call, as the box says; None if that is all."""
+    group = graph.nodes[edge.consumer].group
+    if group is None or not group.shared:
+        return edge
+    shared = sum(uses.count for uses in group.shared if uses[:2] == (edge.producer, edge.output))
+    return edge._replace(count=edge.count - shared) if edge.count > shared else None
+
+
+def told(words: Sequence[str]) -> str:
+    """The labels of the edges in a bundle, for a tooltip."""
+    shown = ", ".join(words[:TOLD])
+    return f"{shown}, {labels.more(len(words) - TOLD)}" if len(words) > TOLD else shown
+
+
+LinkStyle = Literal["data", "view", "saved", "same"]
+STALE: tuple[SavedState, ...] = ("freed", "modified")
+MOST_OUTPUTS = 12  # boxes for the outputs of one folded box; the last one stands for the rest
+SPLIT_ABOVE = 4  # a leaf with more users than this gets one box per user when `leaves` is auto
+
+
+class Box(NamedTuple):
+    """One rectangle. `id` is its index in `Scene.boxes`.
+
+    `lines` are ready to print, single lines: the title first, the rest in smaller or muted text. `flags` are words such
+    as "freed", to be marked as a warning. `names` are those of a node, as `lines` has them: relative to the frame around.
+    `about` is the record that is drawn when that is not the node itself; `subject` gives either.
+    """
+
+    id: int
+    kind: BoxKind
+    lines: tuple[str, ...]
+    node: int | None  # the graph's node behind it; None for an output without a graph and a base outside the graph
+    about: Leaf | Root | Base | SavedTensor | None
+    flags: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    frame: int | None = None  # index into `Scene.frames`, None when not inside one
+
+
+def subject(graph: Graph, box: Box) -> Node | Leaf | Root | Base | SavedTensor:
+    """The record that a box of this graph's scene draws; `facts(graph, subject(graph, box))` are its facts."""
+    if box.about is not None:
+        return box.about
+    assert box.node is not None, "a box that is about nothing else is about its node"
+    return graph.nodes[box.node]
+
+
+class Link(NamedTuple):
+    """One line between two boxes, given by id. Data flowed from `source` to `target` in the forward pass.
+
+    A link from a box to itself is a loop: the turns of a folded loop feed each other.
+
+    Style: "data" has an arrow at `target`; "view" is dotted, from a base to its view; "saved" has no arrow, from a
+    saved tensor or leaf to the node that holds it; "same" is dashed, between two saved tensors with one storage. `label`
+    is ready to print and mostly empty. `edges` are drawn as this one; `tip` tells more of them than the label does.
+    """
+
+    source: int
+    target: int
+    style: LinkStyle = "data"
+    label: str = ""
+    edges: int = 1
+    tip: str = ""
+
+
+class Legend(NamedTuple):
+    """What one colour means; only kinds that are drawn have an entry."""
+
+    kind: BoxKind
+    text: str
+
+
+class Scene(NamedTuple):
+    """Everything a drawing shows. Two parallel links stay apart, more are one. `footer` says what was folded, split or left out."""
+
+    title: str
+    boxes: tuple[Box, ...]
+    links: tuple[Link, ...]
+    legend: tuple[Legend, ...]
+    footer: tuple[str, ...]
+    frames: tuple[Frame, ...] = ()
+
+
+def scene(graph: Graph, options: Options) -> Scene:
+    """What to draw of a graph under these options (`leaves`, `saved`, `attributes`, `color`, `numbers` matter).
+
+    >>> from gradviz.graph import Edge, Graph, Node, Root, TensorInfo
+    >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
+    >>> root = Root(0, 0, "loss", TensorInfo((), "float32", "cpu"))
+    >>> made = scene(Graph(nodes, (Edge(0, 1, 0, 0),), roots=(root,)), Options())
+    >>> [box.lines[0] for box in made.boxes]
+    ['MulBackward0', 'ExpBackward0', 'loss']
+    >>> [(link.source, link.target) for link in made.links]
+    [(1, 0), (0, 2)]
+    """
+    return _Drafter(graph, options).draft()
+
+
+class _Drafter:
+    """Builds one scene. Order of boxes: nodes by id, then copies of leaves, saved tensors, outputs, bases."""
+
+    def __init__(self, graph: Graph, options: Options) -> None:
+        self.graph, self.options = graph, options
+        self.boxes: list[Box] = []
+        self.lines: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self.links: list[Link] = []
+        self.box_of: dict[int, int] = {}  # node id -> box id, for nodes that have exactly one box
+        self.copies: dict[tuple[int, int | None], int] = {}  # (leaf, its user) -> box id
+        self.bases: dict[tuple[int, int], int] = {}  # (node, output) -> box id of a base or of an output that is one
+        self.outputs_cut = 0
+        self.all_freed = is_all_freed(graph)
+        self.uses = _uses(graph)
+        self.split = self._leaves_to_split()
+        self.frames = Frames(graph)
+        self.heat = heat(graph) if options.color == "memory" else None
+        asked = options.color == "grad" or options.numbers
+        self.arrivals = arrivals(graph) if asked else None
+        self.marked = marked(graph)
+        self.owners = {leaf.storage: leaf.node for leaf in graph.leaves if leaf.storage is not None}
+        self.bundles = bundles(graph)
+        self.several = {edge.producer for edge in graph.edges if edge.output}  # nodes whose links name the output
+
+    def draft(self) -> Scene:
+        with Stage("draw", "nodes", total=len(self.graph.nodes)) as drawing:
+            self._draw_nodes(drawing.each(self.graph.nodes))
+        with Stage("draw", "edges", total=len(self.graph.edges)) as drawing:
+            for edge in drawing.each(self.graph.edges):
+                self._draw_edge(edge)
+        if self.options.saved:
+            self._draw_saved()
+        self._draw_roots()
+        self._draw_views()
+        legend, footer = self._legend(), self._footer()
+        return Scene(self.graph.title, tuple(self.boxes), tuple(self.links), legend, footer, self.frames.drawn())
+
+    def _leaves_to_split(self) -> frozenset[int]:
+        how = self.options.leaves
+        if how in ("shared", "hidden"):
+            return frozenset()
+        above = SPLIT_ABOVE if how == "auto" else 1
+        return frozenset(node for node, uses in self.uses.items() if uses.users > above)
+
+    # -- boxes -----------------------------------------------------------------------------------------------------
+
+    def _add(
+        self,
+        kind: BoxKind,
+        lines: tuple[str, ...],
+        node: int | None,
+        about: Leaf | Root | Base | SavedTensor | None,
+        flags: tuple[str, ...] = (),
+        scope: int | None = None,
+        names: tuple[str, ...] = (),
+    ) -> int:
+        lines = self.lines.setdefault(lines, lines)  # thousands of boxes read the same
+        frame = self.frames.of(scope)
+        box = len(self.boxes)
+        self.boxes.append(Box(box, kind, lines, node, about, flags, names, frame))
+        return box
+
+    def _draw_nodes(self, nodes: Iterable[Node]) -> None:
+        leaf_of, hidden = self.graph.leaf_of, self.options.leaves == "hidden"
+        for node in nodes:
+            if len(node.outputs) > 1 and not (node.group is not None and node.group.kind == "chain"):
+                self.several.add(node.id)
+            leaf = leaf_of.get(node.id)
+            if leaf is None:
+                held = self.heat.nbytes[node.id] if self.heat is not None else 0
+                around = self._path(node.scope)
+                attributes = self.options.attributes
+                lines = box_text.node_lines(
+                    self.graph,
+                    node,
+                    attributes=attributes,
+                    held=held,
+                    around=around,
+                    own=self.frames.tells_no_line(node.scope),
+                )
+                lines = self._with_arrival((*lines, *self._told(node)), node.id)
+                kind = self._kind(node)
+                names = tuple(labels.relative(name, around) for name in node.names)
+                self.box_of[node.id] = self._add(kind, lines, node.id, None, self._flags(node), node.scope, names)
+            elif not hidden and node.id not in self.split:
+                users = [edge.consumer for edge in self.graph.consumers(node.id)]
+                self.box_of[node.id] = self._draw_leaf(leaf, users)
+
+    def _path(self, scope: int | None) -> str:
+        """The module whose frame is around a box in this scope."""
+        return "" if scope is None else self.graph.scopes[scope].path
+
+    def _kind(self, node: Node) -> BoxKind:
+        step = self.heat.step(node.id) if self.heat is not None else self._norm_step(node.id)
+        return HEAT[step - 1] if step else self._unlike(node.id) or ("group" if node.group else "op")
+
+    def _unlike(self, node: int) -> BoxKind | None:
+        """How a node differs between the graphs that were merged into this one."""
+        kinds = {mark.kind for mark in self.marked.nodes.get(node, ())}
+        return "added" if "added" in kinds else "changed" if "changed" in kinds else None
+
+    def _norm_step(self, node: int) -> int:
+        return self.arrivals.step(node) if self.arrivals is not None and self.options.color == "grad" else 0
+
+    def _with_arrival(self, lines: tuple[str, ...], node: int) -> tuple[str, ...]:
+        if self.arrivals is None:
+            return lines
+        grad, numbers = self.options.color == "grad", self.options.numbers
+        return box_text.with_arrival(lines, self.arrivals.of[node], numbers=numbers, grad=grad)
+
+    def _draw_leaf(self, leaf: Leaf, users: Sequence[int], uses: int = 1) -> int:
+        """A parameter stands inside the module that all its users are in; any other leaf comes from outside."""
+        flags = self._flags(self.graph.nodes[leaf.node])
+        scope = self.frames.around(users) if leaf.kind == "parameter" else None
+        step = self._norm_step(leaf.node)
+        node = self.graph.nodes[leaf.node]
+        placed = filter(None, [labels.placed_text(node), labels.moved_text(node)])
+        lines = (*box_text.leaf_lines(leaf, uses, self._path(scope)), *placed, *self._told(node))
+        lines = self._with_arrival(lines, leaf.node)
+        kind: BoxKind = HEAT[step - 1] if step else self._unlike(leaf.node) or "leaf"
+        return self._add(kind, lines, leaf.node, leaf, flags, scope)
+
+    def _flags(self, node: Node) -> tuple[str, ...]:
+        broken = (*self._not_finite(node.id), *labels.mark_words(self.marked.nodes.get(node.id, ())))
+        if not node.flags:
+            return broken
+        alarms = (flag for flag in node.flags if flag in labels.ALARMS and not (flag == "freed" and self.all_freed))
+        return (*(labels.FLAG_WORDS[flag] for flag in alarms), *broken)
+
+    def _told(self, node: Node) -> tuple[str, ...]:
+        """What the flags tell that is no alarm."""
+        if not node.flags:
+            return ()
+        return tuple(words for flag, words in labels.flag_words(self.graph, node).items() if flag not in labels.ALARMS)
+
+    def _not_finite(self, node: int) -> tuple[str, ...]:
+        if self.arrivals is None or self.options.color != "grad":
+            return ()
+        arrival = self.arrivals.of[node]
+        return (labels.NOT_FINITE,) if arrival is not None and arrival.most == math.inf else ()
+
+    def _source(self, node: int, user: int | None) -> int | None:
+        """The box that stands for `node` towards one user, made now when it is that user's copy of a leaf."""
+        if node not in self.split:
+            return self.box_of.get(node)
+        if (node, user) not in self.copies:
+            users = [user] if user is not None else []
+            self.copies[node, user] = self._draw_leaf(self.graph.leaf_of[node], users, self.uses[node].edges)
+        return self.copies[node, user]
+
+    # -- links -----------------------------------------------------------------------------------------------------
+
+    def _link(
+        self,
+        source: int | None,
+        target: int | None,
+        style: LinkStyle = "data",
+        label: str = "",
+        edges: int = 1,
+        tip: str = "",
+    ) -> None:
+        if source is not None and target is not None and (source != target or style == "data"):
+            self.links.append(Link(source, target, style, label, edges, tip))
+
+    def _draw_edge(self, edge: Edge) -> None:
+        bundle = self.bundles.get((edge.producer, edge.consumer))
+        drawn = without_shared(self.graph, edge)
+        if drawn is None:
+            return
+        edge = drawn
+        if bundle is not None:
+            if edge == bundle.edges[0]:
+                self._draw_bundle(bundle)
+            return
+        words = (self._edge_words(edge), *labels.mark_words(self.marked.edges.get((edge.consumer, edge.producer), ())))
+        source = self._source(edge.producer, edge.consumer)
+        self._link(source, self.box_of.get(edge.consumer), "data", " ".join(filter(None, words)), edge.count)
+
+    def _draw_bundle(self, bundle: Bundle) -> None:
+        producer, consumer = bundle.edges[0].producer, bundle.edges[0].consumer
+        words = (bundle.label(), *labels.mark_words(self.marked.edges.get((consumer, producer), ())))
+        tip = told([self._edge_words(edge) for edge in bundle.edges])
+        self._link(
+            self._source(producer, consumer), self.box_of.get(consumer), "data", " ".join(words), bundle.uses, tip
+        )
+
+    def _edge_words(self, edge: Edge) -> str:
+        """Which output an edge comes from, where there are several, and how often it is used."""
+        words = [self._which(edge.producer, edge.output)] if edge.producer in self.several else []
+        words += filter(None, [labels.moved_text(self.graph.nodes[edge.consumer])])
+        return " ".join((*words, labels.again(edge.count)) if edge.count > 1 else words)
+
+    def _which(self, node: int, output: int) -> str:
+        """Which output of several a link comes from: a folded box lists its kinds of tensors, which have no number of their own."""
+        record = self.graph.nodes[node]
+        if record.group is None or output >= len(record.outputs):
+            return f"output {output}"
+        return labels.tensor_line(record.outputs[output])
+
+    def _draw_saved(self) -> None:
+        """A box for each saved tensor. A saved leaf has its box already, and is only linked to who saved it."""
+        first: dict[int, int] = {}  # storage -> the box that showed it first
+        for node in self.graph.nodes:
+            target = self.box_of.get(node.id)
+            for saved in node.saved:
+                leaf = self._leaf_of(saved)
+                source = self._source(leaf, node.id) if leaf is not None else None
+                if source is not None:
+                    self._link(source, target, "saved", box_text.saved_leaf_label(saved))
+                    continue
+                box = self._draw_slot(node, saved)
+                self._link(box, target, "saved")
+                if saved.storage is not None:
+                    self._link(box, first.setdefault(saved.storage, box), "same", "same storage")
+
+    def _leaf_of(self, saved: SavedTensor) -> int | None:
+        """The leaf that a slot holds, or a view of. None for a stale slot, which has a box of its own to say so."""
+        if saved.state in STALE:
+            return None
+        if saved.leaf is not None or saved.storage is None:
+            return saved.leaf
+        return self.owners.get(saved.storage)
+
+    def _draw_slot(self, node: Node, saved: SavedTensor) -> int:
+        stale = saved.state in STALE
+        lines = box_text.saved_lines(saved, self.graph, state=not stale)
+        flags = (labels.state_text(saved.state),) if stale else ()
+        return self._add("stale" if stale else "saved", lines, node.id, saved, flags, node.scope)
+
+    def _draw_roots(self) -> None:
+        seen: dict[int, int] = {}  # outputs drawn so far, by the folded box that they come from
+        for root in self.graph.roots:
+            if root.node is not None and self.graph.nodes[root.node].group is not None:
+                seen[root.node] = seen.get(root.node, 0) + 1
+                every = len(self.graph.roots_of[root.node])
+                if every > MOST_OUTPUTS and seen[root.node] >= MOST_OUTPUTS:
+                    if seen[root.node] == MOST_OUTPUTS:
+                        rest = every - MOST_OUTPUTS + 1
+                        self.outputs_cut += rest
+                        box = self._add("output", (labels.more(rest), "outputs"), root.node, root)
+                        self._link(self._source(root.node, None), box, edges=rest)
+                    continue
+            flags = labels.mark_words(self.marked.outputs.get(root.name, ()) if root.node is None else ())
+            box = self._add("output", box_text.root_lines(root), root.node, root, flags)
+            if root.node is not None:
+                label = self._which(root.node, root.output) if root.node in self.several else ""
+                self._link(self._source(root.node, None), box, label=label)
+                if root.base is None:
+                    self.bases.setdefault((root.node, root.output), box)
+
+    def _draw_views(self) -> None:
+        for box in tuple(self.boxes):
+            if isinstance(box.about, (Root, Leaf)) and box.about.base is not None:
+                self._link(self._base(box.about.base), box.id, "view")
+
+    def _base(self, base: Base) -> int | None:
+        """The box of a base: its leaf's, an output's that is the same tensor, one drawn before, or a new one."""
+        if base.node is None:
+            return self._add("base", box_text.base_lines(base), None, base)
+        if base.node in self.graph.leaf_of and self.options.leaves != "hidden":
+            return self._source(base.node, None)
+        if (base.node, base.output) not in self.bases:
+            box = self._add("base", box_text.base_lines(base), base.node, base)
+            self.bases[base.node, base.output] = box
+            label = self._which(base.node, base.output) if base.node in self.several else ""
+            self._link(self.box_of.get(base.node), box, label=label)
+        return self.bases[base.node, base.output]
+
+    # -- words -----------------------------------------------------------------------------------------------------
+
+    def _legend(self) -> tuple[Legend, ...]:
+        drawn = {box.kind for box in self.boxes}
+        found = [Legend(kind, text) for kind, text in MEANING.items() if kind in drawn]
+        if self.heat is not None:
+            found += [
+                Legend(
+                    kind, labels.scale_text(self.heat.above(step), self.heat.above(step + 1) if step < STEPS else None)
+                )
+                for step, kind in enumerate(HEAT, 1)
+                if kind in drawn
+            ]
+        if self.arrivals is not None:
+            scale = self.arrivals.above
+            found += [
+                Legend(kind, labels.norm_scale_text(scale(step), scale(step + 1) if step < STEPS else None))
+                for step, kind in enumerate(HEAT, 1)
+                if kind in drawn and self.options.color == "grad"
+            ]
+        return tuple(found)
+
+    def _footer(self) -> tuple[str, ...]:
+        hidden = len(self.graph.leaf_of) if self.options.leaves == "hidden" else 0
+        lines = list(mark_lines(self.marked))
+        lines += footer_lines(self.graph, split=len(self.split), copies=len(self.copies), hidden=hidden)
+        lines += cut_lines(self.outputs_cut)
+        if self.options.saved:
+            lines += saved_lines(self.graph)
+        if self.heat is not None:
+            lines.append(held_line(self.heat.nbytes))
+        if self.arrivals is not None:
+            lines += backward_lines(self.arrivals, numbers=self.options.numbers, grad=self.options.color == "grad")
+        return tuple(lines)
+
+
+class _Uses(NamedTuple):
+    users: int  # nodes that use the leaf
+    edges: int  # times it is used, `a * a` uses `a` twice
+
+
+def _uses(graph: Graph) -> dict[int, _Uses]:
+    """How often each leaf is used."""
+    leaf_of = graph.leaf_of
+    users: dict[int, set[int]] = {}
+    edges: dict[int, int] = {}
+    for consumer, producer, count in zip(*(column(graph.edges, name) for name in ("consumer", "producer", "count"))):
+        if producer in leaf_of:
+            users.setdefault(producer, set()).add(consumer)
+            edges[producer] = edges.get(producer, 0) + count
+    return {node: _Uses(len(found), edges[node]) for node, found in users.items()}

@@ -1,0 +1,200 @@
+"""Prints the rows of a graph as a tree: in colour for a terminal, plain for a file.
+
+What the rows are is decided in `tree_rows`; limits are applied here. Rows are streamed, so a graph of a million nodes
+needs no memory for its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice, zip_longest
+from typing import TYPE_CHECKING
+
+from gradviz.checks.finding import marked
+from gradviz.draw import labels
+from gradviz.draw.footer import footer_lines, held_line, mark_lines
+from gradviz.draw.options import Options
+from gradviz.draw.outline import outline_by, table, text_lines
+from gradviz.draw.tree_rows import (
+    BRANCH,
+    Part,
+    Row,
+    Style,
+    TreeRows,
+)
+from gradviz.errors import FormatError
+from gradviz.graph.forward import with_forward_names
+from gradviz.memory.heat import heat
+from gradviz.stages import Stage
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.text import Text
+
+    from gradviz.graph import Graph
+
+TERMINAL_ROWS = 200
+HELD_WIDTH = 10  # of the longest text, "1023.9 MiB"
+_COLORS: dict[Style, str] = {
+    "op": "bold",
+    "group": "bold italic",
+    "leaf": "bold cyan",
+    "output": "bold green",
+    "tensor": "",
+    "name": "magenta",
+    "place": "dim",
+    "saved": "yellow",
+    "flag": "red",
+    "note": "dim",
+    "id": "blue",
+}
+_ASCII = str.maketrans({"├": "|", "└": "`", "│": "|", "─": "-"})
+
+
+def tree(graph: Graph, options: Options | None = None) -> RenderableType:
+    """The graph as a rich renderable, at most 200 rows unless `max_rows` says otherwise."""
+    options = options or Options()
+    refuse_backward(options)
+    return TerminalTree(_named(graph, options), options)
+
+
+def render_text(graph: Graph, options: Options) -> Iterator[str]:
+    """The graph as plain text, every row unless `max_rows` or `max_depth` says otherwise.
+
+    >>> from gradviz.graph import Edge, Graph, Node
+    >>> graph = Graph((Node(0, "AddBackward0"), Node(1, "ExpBackward0")), (Edge(0, 1, 0, 0),))
+    >>> print("".join(render_text(graph, Options())), end="")
+    AddBackward0
+    ExpBackward0
+    <BLANKLINE>
+    2 backward functions, 0 leaves, 0 outputs, 1 edge
+    """
+    refuse_backward(options)
+    graph = _named(graph, options)
+    if graph.title:
+        yield f"{labels.one_line(graph.title)}\n"
+    if outline_by(graph, options) != "node":
+        yield from (f"{line}\n" for line in text_lines(table(graph, options, options.max_rows or 0)))
+        yield from (f"{line}\n" for line in ("", *mark_lines(marked(graph)), *footer_lines(graph)))
+        return
+    with Stage("write", "rows") as writing:
+        for i, row in enumerate(writing.each(limited_rows(graph, options, options.max_rows or 0))):
+            if row.first and i:
+                yield "\n"
+            yield f"{_held(row, options)}{row.guides}{'  '.join(text for _, text in row.parts)}\n"
+    yield "\n"
+    for line in notes(graph, options):
+        yield f"{line}\n"
+
+
+def _named(graph: Graph, options: Options) -> Graph:
+    return with_forward_names(graph) if options.names == "forward" else graph
+
+
+def limited_rows(graph: Graph, options: Options, limit: int) -> Iterator[Row]:
+    """At most `limit` rows (0: all), then how many nodes are missing. A reference to a row that was cut says so."""
+    rows = iter(TreeRows(graph, options))
+    if not limit and not options.max_depth:
+        yield from rows
+        return
+    kept = list(islice(rows, limit or None))
+    shown = {row.node for row in kept if row.node is not None}
+    for row in kept:
+        yield row if row.see is None or row.see in shown else _not_shown(row)
+    if next(rows, None) is not None:
+        hidden = len(graph.leaf_of) if options.leaves == "hidden" else 0
+        left = len(graph.nodes) - hidden - len(shown) - sum(row.cut for row in kept)
+        what = f"{labels.more(left)} nodes" if left else "more references to the nodes above"
+        yield Row("", (("note", f"{what} (max_rows=0 shows all)"),))
+
+
+def refuse_backward(options: Options) -> None:
+    """A tree shows no gradients and no numbers. Raises FormatError, which says what does."""
+    if options.color == "grad" or options.numbers:
+        raise FormatError(
+            "a tree shows no gradients and does not number nodes. `gradviz flow --by node` lists both, "
+            "and `gradviz render` draws them as svg, png, pdf, dot or md."
+        )
+
+
+def _not_shown(row: Row) -> Row:
+    style, text = row.parts[-1]
+    return row._replace(parts=(*row.parts[:-1], (style, f"{text} (not shown)")))
+
+
+def notes(graph: Graph, options: Options) -> Iterator[str]:
+    """Lines for under the tree: how to read it, when it has branches, then counts and everything left out."""
+    if any(len(graph.inputs(node)) > 1 for node in range(len(graph.nodes))):
+        yield f"A row is an input of the row above it in its column; {BRANCH.strip()} marks further inputs."
+    yield from mark_lines(marked(graph))
+    yield from footer_lines(graph, hidden=len(graph.leaf_of) if options.leaves == "hidden" else 0)
+    if options.color == "memory":
+        yield held_line(heat(graph).nbytes)
+
+
+class TerminalTree:
+    """A rich renderable. Rows that are wider than the terminal end in an ellipsis, so that guides stay in line."""
+
+    def __init__(self, graph: Graph, options: Options) -> None:
+        self.graph, self.options = graph, options
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        limit = TERMINAL_ROWS if self.options.max_rows is None else self.options.max_rows
+        if self.graph.title:
+            yield self._line(options, (labels.one_line(self.graph.title), "bold"))
+        if outline_by(self.graph, self.options) != "node":
+            yield from self._outline(options, limit)
+            return
+        for i, row in enumerate(limited_rows(self.graph, self.options, limit)):
+            if row.first and i:
+                yield Text("")
+            line = self._line(options, (_held(row, self.options) + row.guides, "dim"), *_spaced(row.parts))
+            yield _fitted(line, options)
+        yield Text("")
+        for note in notes(self.graph, self.options):
+            yield self._line(options, (note, "dim"))
+
+    def _outline(self, options: ConsoleOptions, limit: int) -> Iterator[Text]:
+        made = table(self.graph, self.options, limit)
+        styles = ["bold", *("cyan" if opened else "" for opened in made.opened)]
+        for text, style in zip_longest(text_lines(made, options.max_width), styles, fillvalue="dim"):
+            line = self._line(options, (text, style))
+            yield line if style == "dim" else _fitted(line, options)
+        for note in ("", *mark_lines(marked(self.graph)), *footer_lines(self.graph)):
+            yield self._line(options, (note, "dim"))
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """In a notebook: the same rows as plain text."""
+        return {"text/plain": "".join(render_text(self.graph, self.options))}
+
+    def _line(self, options: ConsoleOptions, *pieces: tuple[str, str]) -> Text:
+        from rich.text import Text
+
+        if options.ascii_only:
+            pieces = tuple(
+                (text.translate(_ASCII).encode("ascii", "backslashreplace").decode(), s) for text, s in pieces
+            )
+        return Text.assemble(*pieces)
+
+
+def _fitted(line: Text, options: ConsoleOptions) -> Text:
+    """The line on one row of the terminal, with an ellipsis where it was cut."""
+    if options.ascii_only and line.cell_len > options.max_width:
+        line.truncate(options.max_width - 3, overflow="crop")
+        line.append("...")
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
+
+
+def _held(row: Row, options: Options) -> str:
+    """The column of bytes in front of a row, when the options ask for it."""
+    if options.color != "memory":
+        return ""
+    return f"{labels.bytes_text(row.held) if row.held else '':>{HELD_WIDTH}}  "
+
+
+def _spaced(parts: tuple[Part, ...]) -> Iterator[tuple[str, str]]:
+    for i, (style, text) in enumerate(parts):
+        yield ("  " if i else "") + text, _COLORS[style]

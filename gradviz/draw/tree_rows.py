@@ -1,0 +1,266 @@
+"""The rows of a tree, as plain data: from each output down, one row per node, reference or cut.
+
+Reading rule: a row without a branch mark is the input of the row above it in its column; rows with a mark are further
+inputs. So a chain goes straight down, however long. This module decides rows and wording; `tree` prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from gradviz.checks.finding import marked
+from gradviz.draw import box_text, labels
+from gradviz.draw.footer import is_all_freed
+from gradviz.draw.options import Options
+from gradviz.graph import Graph, Node, Root
+from gradviz.memory.heat import heat
+
+# Turns a graph into a tree for reading in rows: who shows each node, and which input goes straight on. A node with
+# several consumers is shown once, under the consumer that is furthest from the outputs, so that a main stream is not
+# swallowed by a shortcut around it; the others refer to it. Every walk is linear. This module knows no text.
+
+SMALL = 3  # an input with at most this many rows below it is a branch, even when it is the only big one
+
+
+class Input(NamedTuple):
+    """What one consumer takes from one producer, all its edges together."""
+
+    node: int
+    edges: int
+    outputs: tuple[int, ...]
+
+
+class TreeShape:
+    """The tree of one graph. `size[node]` counts the nodes shown in its part of the tree, itself included."""
+
+    def __init__(self, graph: Graph, *, leaves: bool = True) -> None:
+        self.graph = graph
+        self._skip = frozenset() if leaves else frozenset(graph.leaf_of)
+        order = graph.order
+        self.owner = self._owners(order)
+        self.size = [1] * len(order)
+        for node in reversed(order):
+            if self.owner[node] >= 0 and node not in self._skip:
+                self.size[self.owner[node]] += self.size[node]
+        self.tops = tuple(self._tops())
+        self.referenced = self._referenced()
+
+    def inputs(self, node: int) -> list[Input]:
+        """What a node takes in, by position; several edges from one producer come as one."""
+        edges = self.graph.inputs(node)
+        if len(edges) == 1:
+            edge = edges[0]
+            return [] if edge.producer in self._skip else [Input(edge.producer, edge.count, (edge.output,))]
+        found: dict[int, Input] = {}
+        for edge in edges:
+            if edge.producer not in self._skip:
+                before = found.get(edge.producer, Input(edge.producer, 0, ()))
+                found[edge.producer] = Input(edge.producer, before.edges + edge.count, (*before.outputs, edge.output))
+        return list(found.values())
+
+    def straight_on(self, node: int, inputs: list[Input]) -> int:
+        """Which of `inputs` goes on in the same column: the only one, else the biggest if it is not small; -1: none.
+
+        At most one input of a node is more than half of its part, so columns grow with the logarithm of the graph.
+        """
+        if len(inputs) == 1:
+            return 0
+        owned = [(self.size[item.node], -i) for i, item in enumerate(inputs) if self.owner[item.node] == node]
+        biggest, index = max(owned, default=(0, 0))
+        return -index if biggest > SMALL else -1
+
+    def _owners(self, order: tuple[int, ...]) -> list[int]:
+        """The consumer furthest from the outputs, for each node; -1 when nobody consumes it."""
+        depth, owner = [0] * len(order), [-1] * len(order)
+        for node in order:
+            below = depth[node] + 1
+            for edge in self.graph.inputs(node):
+                if below > depth[edge.producer]:
+                    depth[edge.producer], owner[edge.producer] = below, node
+        return owner
+
+    def _tops(self) -> Iterator[int]:
+        """Nodes that nobody consumes and that made no output: only hand-made graphs have them."""
+        made = self.graph.roots_of
+        for node, owner in enumerate(self.owner):
+            if owner < 0 and node not in made and node not in self._skip:
+                yield node
+
+    def _referenced(self) -> frozenset[int]:
+        """Nodes that some row refers to, so that their own row must show their id."""
+        found = {edge.producer for edge in self.graph.edges if self.owner[edge.producer] != edge.consumer}
+        for node, roots in self.graph.roots_of.items():
+            if len(roots) > 1 or self.owner[node] >= 0:
+                found.add(node)
+        return frozenset(found)
+
+
+Style = Literal["op", "group", "leaf", "output", "tensor", "name", "place", "saved", "flag", "note", "id"]
+Part = tuple[Style, str]
+BRANCH, LAST, BAR, BLANK = "├─ ", "└─ ", "│  ", "   "
+
+
+class Row(NamedTuple):
+    """One row: its guides, then parts to be set apart by two spaces."""
+
+    guides: str
+    parts: tuple[Part, ...]
+    node: int | None = None  # the node shown in full
+    see: int | None = None  # the node that the last part refers to
+    cut: int = 0  # nodes that this row stands for
+    first: bool = False  # begins another part, to be set apart by an empty line
+    held: int = 0  # bytes that the node holds for backward, when the options ask for them
+
+
+class _Step(NamedTuple):
+    """A row still to come. `lead` is its guides, `rest` those of the rows below it."""
+
+    kind: Literal["node", "root", "saved", "cut"]
+    lead: str
+    rest: str
+    level: int
+    node: int = -1
+    owner: int = -1
+    edges: int = 1
+    outputs: tuple[int, ...] = ()
+    which: int = 0  # index of a root, or of a saved slot
+    rows: int = 0  # rows that a cut stands for
+    nodes: int = 0  # nodes among them
+
+
+class TreeRows:
+    """Iterates over the rows of a graph. `max_depth` is applied here; a limit of rows is the caller's."""
+
+    def __init__(self, graph: Graph, options: Options) -> None:
+        self.graph, self.options = graph, options
+        self.shape = TreeShape(graph, leaves=options.leaves != "hidden")
+        self.several = {edge.producer for edge in graph.edges if edge.output}
+        self.all_freed = is_all_freed(graph)
+        self.marked = marked(graph)
+        self.held = heat(graph).nbytes if options.color == "memory" else ()
+
+    def __iter__(self) -> Iterator[Row]:
+        stack = [_Step("node", "", "", 0, top) for top in reversed(self.shape.tops)]
+        stack += [_Step("root", "", "", 0, which=i) for i in reversed(range(len(self.graph.roots)))]
+        shown_from_root: set[int] = set()
+        while stack:
+            step = stack.pop()
+            if step.kind == "root":
+                root = self.graph.roots[step.which]
+                yield Row(step.lead, _root_parts(root), first=step.which > 0)
+                if root.node is not None:
+                    first = root.node not in shown_from_root and self.shape.owner[root.node] < 0
+                    shown_from_root.add(root.node)
+                    outputs = (root.output,)
+                    stack.append(_Step("node", "", "", 0, root.node, -1 if first else -2, outputs=outputs))
+            elif step.kind == "saved":
+                yield Row(step.lead, (("saved", "saved"), ("saved", self._saved(step))))
+            elif step.kind == "cut":
+                yield Row(step.lead, (("note", labels.more(step.rows)),), cut=step.nodes)
+            elif self.shape.owner[step.node] != step.owner:
+                yield Row(step.lead, self._reference(step), see=step.node)
+            else:
+                alone = step.owner == -1 and step.node not in self.graph.roots_of
+                held = self.held[step.node] if self.held else 0
+                yield Row(step.lead, self._node_parts(step), step.node, first=alone, held=held)
+                stack.extend(self._below(step))
+
+    # -- what comes below a node -----------------------------------------------------------------------------------
+
+    def _below(self, step: _Step) -> list[_Step]:
+        """Steps below a node, last first: its branches, then what goes straight on."""
+        inputs = self.shape.inputs(step.node)
+        saved = len(self.graph.nodes[step.node].saved) if self.options.saved else 0
+        on = self.shape.straight_on(step.node, inputs)
+        branches = [_Step("saved", "", "", 0, step.node, which=i) for i in range(saved)]
+        branches += [self._input(step.node, item) for i, item in enumerate(inputs) if i != on]
+        if branches and self.options.max_depth and step.level >= self.options.max_depth:
+            branches = [self._cut(branches)]
+        below = []
+        for i, branch in enumerate(branches):
+            last = on < 0 and i == len(branches) - 1
+            lead, rest = step.rest + (LAST if last else BRANCH), step.rest + (BLANK if last else BAR)
+            below.append(branch._replace(lead=lead, rest=rest, level=step.level + 1))
+        if on >= 0:
+            below.append(self._input(step.node, inputs[on])._replace(lead=step.rest, rest=step.rest, level=step.level))
+        return below[::-1]
+
+    def _input(self, owner: int, item: Input) -> _Step:
+        return _Step("node", "", "", 0, item.node, owner, item.edges, item.outputs)
+
+    def _cut(self, branches: list[_Step]) -> _Step:
+        owned = [b for b in branches if b.kind == "node" and self.shape.owner[b.node] == b.owner]
+        nodes = sum(self.shape.size[branch.node] for branch in owned)
+        return _Step("cut", "", "", 0, rows=nodes + len(branches) - len(owned), nodes=nodes)
+
+    # -- wording ---------------------------------------------------------------------------------------------------
+
+    def _saved(self, step: _Step) -> str:
+        return ", ".join(box_text.saved_lines(self.graph.nodes[step.node].saved[step.which], self.graph))
+
+    def _title(self, node: int) -> Part:
+        leaf = self.graph.leaf_of.get(node)
+        if leaf is not None:
+            return "leaf", labels.leaf_title(leaf)
+        record = self.graph.nodes[node]
+        return "group" if record.group else "op", labels.op_name(record)
+
+    def _use(self, step: _Step) -> Iterator[Part]:
+        """How the row above uses this one, where that is not plain."""
+        if step.edges > 1:
+            yield "note", labels.again(step.edges)
+        if step.node in self.several or any(step.outputs):
+            numbers = ", ".join(str(output) for output in sorted(set(step.outputs)))
+            yield "note", f"output {numbers}"
+
+    def _reference(self, step: _Step) -> tuple[Part, ...]:
+        return (self._title(step.node), *self._use(step), ("id", f"see #{step.node}"))
+
+    def _node_parts(self, step: _Step) -> tuple[Part, ...]:
+        node, leaf = self.graph.nodes[step.node], self.graph.leaf_of.get(step.node)
+        parts = [self._title(step.node)]
+        if leaf is not None:
+            parts.append(("tensor", labels.tensor_line(leaf.tensor)))
+        else:
+            parts += self._op_parts(step.node)
+        parts += self._use(step)
+        parts += [("note", words) for words in (labels.placed_text(node), labels.moved_text(node)) if words]
+        parts += [
+            ("flag", f"[{words}]")
+            for flag, words in labels.flag_words(self.graph, node).items()
+            if not (flag == "freed" and self.all_freed)
+        ]
+        parts += [("flag", f"[{words}]") for words in labels.mark_words(self.marked.nodes.get(step.node, ()))]
+        if step.node in self.shape.referenced:
+            parts.append(("id", f"#{step.node}"))
+        return tuple(parts)
+
+    def _op_parts(self, id: int) -> Iterator[Part]:
+        node = self.graph.nodes[id]
+        if node.outputs:
+            yield "tensor", labels.outputs_line(node.outputs)
+        if node.group is not None:
+            yield "note", labels.group_line(node.group)
+        roots = {root.name for root in self.graph.roots_of.get(id, ())}
+        names = labels.names_text(name for name in node.names if name not in roots)
+        if names:
+            yield "name", names
+        place = _place(self.graph, node)
+        if place:
+            yield "place", place
+        if self.options.attributes:
+            for name, value in node.attributes.items():
+                yield "note", labels.attribute_line(name, value)
+
+
+def _place(graph: Graph, node: Node) -> str:
+    """Module path and line of code, as far as they were recorded: `layer1.0, train.py:12`."""
+    path = labels.clip(graph.scopes[node.scope].path) if node.scope is not None else ""
+    lines = [labels.source_text(line) for line in (node.script_line, node.source) if line is not None]
+    return ", ".join(part for part in (path, *lines) if part)
+
+
+def _root_parts(root: Root) -> tuple[Part, ...]:
+    lines = box_text.root_lines(root)
+    return (("output", lines[0]), ("tensor", lines[1]), *(("note", line) for line in lines[2:]))

@@ -1,0 +1,161 @@
+"""Where the words beside edges stand: next to an edge's end or middle, wherever they cover no box and no other words.
+
+They keep off edges and the borders of frames too, where any place allows that.
+
+An edge whose words fit nowhere gets none; its tooltip has them. This module knows positions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+
+from gradviz.draw.curves import Curves
+from gradviz.draw.geometry import FrameBlock, Words
+from gradviz.draw.margins import NOTE_SIZE as TITLE_SIZE
+from gradviz.draw.metrics import text_width
+from gradviz.layout.model import Floats, Rect
+
+SIZE = 9.0
+GAP = 4.0
+AIR = 2.0
+STEP = 6.0  # at most this far apart are the points of a curve that a label keeps off, and so large their squares
+MAX_STEPS = 200_000  # of all curves together: beyond, labels keep off boxes and words only
+MAX_PIECES = 60  # of a curve, counted in control points
+CELL = 64.0  # side of the squares of the index of what is taken
+
+
+class _Taken:
+    """Rectangles by the squares they touch, to ask quickly what a new one would cover."""
+
+    def __init__(self, rects: Iterable[Rect]) -> None:
+        self.squares: dict[tuple[int, int], list[Rect]] = {}
+        for rect in rects:
+            self.add(rect)
+
+    def add(self, rect: Rect) -> None:
+        for square in _squares(rect):
+            self.squares.setdefault(square, []).append(rect)
+
+    def is_free(self, rect: Rect) -> bool:
+        """Whether a rectangle with a little air around it touches nothing."""
+        wide = Rect(rect.x - AIR, rect.y - AIR, rect.width + 2 * AIR, rect.height + 2 * AIR)
+        return not any(_overlap(wide, other) for square in _squares(wide) for other in self.squares.get(square, ()))
+
+
+def _squares(rect: Rect) -> Iterator[tuple[int, int]]:
+    for i in range(int(rect.x // CELL), int((rect.x + rect.width) // CELL) + 1):
+        for j in range(int(rect.y // CELL), int((rect.y + rect.height) // CELL) + 1):
+            yield i, j
+
+
+def _overlap(one: Rect, two: Rect) -> bool:
+    across = one.x < two.x + two.width and two.x < one.x + one.width
+    return across and one.y < two.y + two.height and two.y < one.y + one.height
+
+
+def label_words(
+    labels: Sequence[str], curves: Curves, boxes: Iterable[Rect], room: Rect, frames: Sequence[FrameBlock] = ()
+) -> Iterator[Words]:
+    """Words for the labels (one for each curve, mostly empty) that cover nothing and stay inside `room`.
+
+    In a drawing of moderate size they keep off the curves and the frames' borders too, where any place allows that.
+    """
+    if not any(labels):
+        return
+    taken = _Taken(chain(boxes, (_room(words) for frame in frames for words in frame.words)))
+    lines = _Taken(chain(_samples(curves), _borders(frames)))
+    for i, label in enumerate(labels):
+        points = curves.points[curves.starts[i] : curves.starts[i + 1]]
+        if label and len(points):
+            width = text_width(label, SIZE)
+            rect = _best(_candidates(points, width), room, taken, lines)
+            if rect is not None:
+                taken.add(rect)
+                yield Words(rect.x, rect.y + 0.8 * SIZE, label, "dim", width, centred=False)
+
+
+def stub_words(curves: Curves, cut: Sequence[int]) -> Iterator[Words]:
+    """A number at both ends of each edge that was cut: where its first piece ends, and where its second one begins.
+
+    The second pieces are the last curves, in the order of `cut`. Numbers count from left to right; one that would cover
+    others is left out. Edges that leave as one line have one number.
+    """
+    taken = _Taken(())
+    first = np.array(cut, np.int64)
+    ends = curves.points[curves.starts[first + 1] - 1]
+    begins = curves.points[curves.starts[len(curves.starts) - 1 - len(cut) : -1]]
+    numbers: dict[tuple[int, ...], int] = {}
+    seen: set[tuple[int, ...]] = set()
+    for i in np.argsort(ends[:, 0], kind="stable").tolist():
+        number = numbers.setdefault(tuple(np.rint(ends[i]).astype(int).tolist()), len(numbers) + 1)
+        text = f"{number:,}"
+        width = text_width(text, SIZE)
+        for x, y in (ends[i].tolist(), begins[i].tolist()):
+            rect = Rect(x + GAP, y - SIZE / 2, width, SIZE)
+            place = number, round(x), round(y)
+            if place not in seen and taken.is_free(rect):
+                taken.add(rect)
+                yield Words(rect.x, rect.y + 0.8 * SIZE, text, "dim", width, centred=False)
+            seen.add(place)
+
+
+def _best(places: Iterator[Rect], room: Rect, taken: _Taken, lines: _Taken) -> Rect | None:
+    """The first place that is free of boxes, words and curves; else the first that is free of boxes and words."""
+    fallback: Rect | None = None
+    for place in places:
+        if _inside(place, room) and taken.is_free(place):
+            if lines.is_free(place):
+                return place
+            fallback = fallback or place
+    return fallback
+
+
+def _candidates(points: Floats, width: float) -> Iterator[Rect]:
+    """Places beside the curve: right and left of its end, of its middle, of its start, and of the middle of each piece."""
+    piece = 3 * ((len(points) - 1) // 6)
+    between = bezier(points[piece : piece + 4], np.array([0.5, 0.25, 0.75]))
+    others = [bezier(points[i : i + 4], np.array([0.5])) for i in range(0, min(len(points) - 3, MAX_PIECES), 3)]
+    for x, y in (points[-1].tolist(), *between.tolist(), points[0].tolist(), *(at.tolist()[0] for at in others)):
+        for shift in (-SIZE - 2 * GAP, -SIZE / 2, GAP):
+            yield Rect(x + GAP, y + shift, width, SIZE + 1.0)
+            yield Rect(x - GAP - width, y + shift, width, SIZE + 1.0)
+
+
+def _samples(curves: Curves) -> list[Rect]:
+    """Small squares along every curve, close enough together that no word fits between them; each square once.
+
+    Curves that run side by side share their squares, so a place is compared with few of them however many curves pass it.
+    """
+    pieces = [i for start, end in zip(curves.starts[:-1], curves.starts[1:]) for i in range(start, end - 3, 3)]
+    length = np.abs(np.diff(curves.points, axis=0)).sum(axis=1) / STEP
+    steps = [int(length[i : i + 3].sum()) + 2 for i in pieces]
+    if not pieces or sum(steps) > MAX_STEPS:
+        return []
+    points = [bezier(curves.points[i : i + 4], np.linspace(0.0, 1.0, n)) for i, n in zip(pieces, steps)]
+    squares = np.unique(np.floor(np.concatenate(points) / STEP), axis=0) * STEP
+    return [Rect(x, y, STEP, STEP) for x, y in squares.tolist()]
+
+
+def _borders(frames: Sequence[FrameBlock]) -> Iterator[Rect]:
+    for x, y, width, height in (frame.rect for frame in frames):
+        yield from (Rect(x, y, width, 0.0), Rect(x, y + height, width, 0.0))
+        yield from (Rect(x, y, 0.0, height), Rect(x + width, y, 0.0, height))
+
+
+def _room(words: Words) -> Rect:
+    return Rect(words.x, words.y - TITLE_SIZE, words.width, TITLE_SIZE)
+
+
+def bezier(piece: Floats, at: Floats) -> Floats:
+    """Points of one cubic Bezier piece at the given parameters."""
+    t, rest = at[:, None], 1.0 - at[:, None]
+    found: Floats = rest**3 * piece[0] + 3 * rest**2 * t * piece[1] + 3 * rest * t**2 * piece[2] + t**3 * piece[3]
+    return found
+
+
+def _inside(rect: Rect, room: Rect) -> bool:
+    across = room.x <= rect.x and rect.x + rect.width <= room.x + room.width
+    return across and room.y <= rect.y and rect.y + rect.height <= room.y + room.height

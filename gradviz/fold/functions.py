@@ -1,0 +1,119 @@
+"""Groups ops that have no module of their own by what made them: a loss, the right side of an ODE, a gradient of a gradient.
+
+A recorded line names the innermost function only, and not who called it. So a call is a run of ops that one function made one after
+the other, and functions that made the outputs are left alone: they are the script's, or the module's own forward.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from gradviz.graph import (
+    Graph,
+    Scope,
+    SourceLine,
+    column,
+)
+from gradviz.graph.storage import forward_order
+
+LEAST_CALLS = 4
+"""How often a function is called for its calls to be groups: of three, such as for queries, keys and values, each is read."""
+LEAST_OPS = 8
+"""Ops that one call outside of all modules makes for it to be a group however seldom the function is called, and ops that a line
+without a function of its own makes each time."""
+LEAST_GRAD = 4
+"""Ops that backward made for one `autograd.grad(..., create_graph=True)` to be a group."""
+_GRAD = re.compile(r"\bgrad\(|\bbackward\(.*\bcreate_graph\b")
+"""A line where backward makes ops. `loss = net(x).sum(); loss.backward()` is not one."""
+
+
+class _Run(NamedTuple):
+    """Ops that one function made one after the other, directly inside one module call (None: outside of all).
+
+    `name` is `func()`, `grad() line 12` for what backward made there, or `line 12` where the function has no name.
+    """
+
+    scope: int | None
+    file: str
+    name: str
+    nodes: list[int]
+
+
+def with_functions(graph: Graph) -> Graph:
+    """The graph with a scope for each call of such a function, `func()`, behind the scopes that it has.
+
+    >>> from gradviz.graph import Node, Root, SourceLine, TensorInfo
+    >>> lines = [SourceLine("ode.py", 3, "func") if i % 2 else SourceLine("ode.py", 9, "main") for i in range(9)]
+    >>> nodes = tuple(Node(i, "MulBackward0", (), i, source=line) for i, line in enumerate(lines))
+    >>> found = with_functions(Graph(nodes, roots=(Root(8, 0, "y", TensorInfo((), "float32", "cpu")),)))
+    >>> [(scope.path, scope.call) for scope in found.scopes], found.nodes[3].scope
+    ([('func()', 1), ('func()', 2), ('func()', 3), ('func()', 4)], 1)
+    """
+    calls = _calls(graph)
+    if not calls:
+        return graph
+    scopes, nodes = list(graph.scopes), list(graph.nodes)
+    count: Counter[str] = Counter()
+    for run in calls:
+        count[run.name] += 1
+        for node in run.nodes:
+            nodes[node] = nodes[node]._replace(scope=len(scopes))
+        scopes.append(Scope(run.name, "", count[run.name], run.scope))
+    return replace(graph, scopes=tuple(scopes), nodes=tuple(nodes))
+
+
+def _calls(graph: Graph) -> list[_Run]:
+    """The runs that are worth a group, in the order they ran."""
+    if not any(source is not None for source in column(graph.nodes, "source")):
+        return []
+    runs = list(_runs(graph))
+    count, own = Counter(run[:3] for run in runs), _own(graph, runs)
+    return [run for run in runs if _is_group(run, count[run[:3]], run[:3] in own)]
+
+
+def _is_group(run: _Run, calls: int, is_own: bool) -> bool:
+    if run.name.startswith("grad() line"):
+        return len(run.nodes) >= LEAST_GRAD
+    if run.name.startswith("line "):
+        return calls >= LEAST_CALLS and len(run.nodes) >= LEAST_OPS
+    return not is_own and (calls >= LEAST_CALLS or (run.scope is None and len(run.nodes) >= LEAST_OPS))
+
+
+def _runs(graph: Graph) -> Iterator[_Run]:
+    sources, scopes, sequences = (column(graph.nodes, name) for name in ("source", "scope", "sequence"))
+    run: _Run | None = None
+    for node in forward_order(graph):
+        source = sources[node]
+        if sequences[node] is None or source is None:
+            continue
+        key = (scopes[node], source.file, _name(source, scopes[node]))
+        if run is None or run[:3] != key:
+            if run is not None:
+                yield run
+            run = _Run(*key, [])
+        run.nodes.append(node)
+    if run is not None:
+        yield run
+
+
+def _name(source: SourceLine, scope: int | None) -> str:
+    if _GRAD.search(source.text):
+        return f"grad() line {source.line}"
+    function = source.function
+    says_nothing = not function or function.startswith(("<", "__")) or (function == "forward" and scope is not None)
+    return f"line {source.line}" if says_nothing else f"{function}()"
+
+
+def _own(graph: Graph, runs: list[_Run]) -> set[tuple[int | None, str, str]]:
+    """The function that made what comes last in each module call, and those that made the outputs."""
+    last = {run.scope: run[:3] for run in runs if run.scope is not None}
+    found = {*last.values()}
+    for root in graph.roots:
+        source = graph.nodes[root.node].source if root.node is not None else None
+        if source is not None:
+            found.add((None, source.file, _name(source, None)))
+    return found

@@ -1,0 +1,160 @@
+"""A graph as an outline: modules in the order they ran, or lines of code with the ops that each made.
+
+Plain rows with numbers, without text of any format. Rows of modules include what their inner modules hold; rows of lines add
+up to the whole graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import NamedTuple
+
+from gradviz.fold.alike import alike_siblings
+from gradviz.graph import (
+    Graph,
+    Node,
+    SourceLine,
+    TensorInfo,
+)
+from gradviz.graph.forward import op_line
+from gradviz.graph.scopes import ScopeTree
+from gradviz.graph.storage import forward_order, held_bytes
+
+
+class OutlineRow(NamedTuple):
+    """One module, one backward function, one line of code, or what lies outside of modules.
+
+    `depth` is the indentation, `around` the path of the module whose row it is indented under. `path` and `type` name a
+    module, `line` a line of code; both are empty for what lies outside. `alike` modules of one structure are in this row, of
+    which only the first was opened. `parameters` counts elements, `nbytes` the bytes held for backward.
+    """
+
+    depth: int
+    around: str = ""
+    node: Node | None = None  # a row of a single backward function
+    path: str = ""
+    type: str = ""
+    line: SourceLine | None = None
+    calls: int = 1
+    alike: int = 1
+    ops: int = 0
+    made: tuple[str, ...] = ()  # the backward functions that a line made, in order, each once
+    parameters: int = 0
+    output: TensorInfo | None = None
+    nbytes: int = 0
+
+
+def modules(graph: Graph, *, every: bool = False, ops: bool = False) -> Iterator[OutlineRow]:
+    """Module calls in the order they ran, calls of one module as one row.
+
+    Of three or more alike siblings the first is opened and the others are one row, unless `every` one is wanted. With `ops`,
+    modules that were called once list the backward functions of their own too.
+    """
+    tree, held, sizes = ScopeTree(graph), held_bytes(graph), _parameter_sizes(graph)
+    own: dict[int | None, list[int]] = {}
+    for node in forward_order(graph):
+        if node not in graph.leaf_of:
+            own.setdefault(graph.nodes[node].scope, []).append(node)
+    place = {node: i for i, node in enumerate(forward_order(graph))}
+    top = [i for i, scope in enumerate(graph.scopes) if scope.parent is None]
+    stack: list[tuple[int, str, _Group | int]] = [
+        (0, "", group) for group in reversed(_groups(graph, tree, [top], every))
+    ]
+    while stack:
+        depth, around, item = stack.pop()
+        if isinstance(item, int):
+            yield _op_row(graph, item, depth, held, around)
+            continue
+        yield _module_row(graph, tree, item, depth, held, sizes)._replace(around=around)
+        if item.alike > 1:
+            continue
+        inside: list[_Group | int] = list(_groups(graph, tree, [tree.children[scope] for scope in item.scopes], every))
+        if ops and len(item.scopes) == 1:
+            inside += own.get(item.scopes[0], [])
+            inside.sort(key=lambda one: place[one] if isinstance(one, int) else tree.place[one.scopes[0]])
+        path = tree.scopes[item.scopes[0]].path
+        stack.extend((depth + 1, path, one) for one in reversed(inside))
+    outside = own.get(None, [])
+    if outside:
+        used = {edge.producer for node in outside for edge in graph.inputs(node)}
+        parameters = sum(sizes.get(leaf, 0) for leaf in used)
+        yield OutlineRow(0, ops=len(outside), parameters=parameters, nbytes=sum(held[node] for node in outside))
+        if ops:
+            yield from (_op_row(graph, node, 1, held) for node in outside)
+
+
+def _op_row(graph: Graph, node: int, depth: int, held: list[int], around: str = "") -> OutlineRow:
+    record = graph.nodes[node]
+    output = record.outputs[0] if record.outputs else None
+    return OutlineRow(depth, around, record, ops=1, output=output, nbytes=held[node])
+
+
+class _Group(NamedTuple):
+    scopes: list[int]  # calls of one module, or one call of each of several alike modules
+    alike: int
+
+
+def _groups(graph: Graph, tree: ScopeTree, families: list[list[int]], every: bool) -> list[_Group]:
+    """The modules called directly inside some calls of one module, in the order they first ran."""
+    siblings = [scope for family in families for scope in family if tree.members[scope]]
+    alike = alike_siblings(graph, tree, families[0]) if not every and len(families) == 1 else []
+    later = {scope: family for family in alike for scope in family[1:]}
+    calls: dict[str, list[int]] = {}
+    for scope in sorted(siblings, key=lambda scope: tree.place[scope]):
+        if scope not in later:
+            calls.setdefault(tree.scopes[scope].path, []).append(scope)
+    groups = [_Group(scopes, 1) for scopes in calls.values()]
+    groups += [_Group(family[1:], len(family) - 1) for family in alike]
+    return sorted(groups, key=lambda group: tree.place[group.scopes[0]])
+
+
+def _module_row(
+    graph: Graph, tree: ScopeTree, group: _Group, depth: int, held: list[int], sizes: dict[int, int]
+) -> OutlineRow:
+    nodes = [node for scope in group.scopes for node in tree.members[scope]]
+    used = {edge.producer for node in nodes for edge in graph.inputs(node)}
+    first, last = tree.scopes[group.scopes[0]], tree.scopes[group.scopes[-1]]
+    return OutlineRow(
+        depth,
+        path=first.path if group.alike == 1 else f"{first.path} … {last.path}",
+        type=first.type,
+        calls=len(group.scopes) if group.alike == 1 else 1,
+        alike=group.alike,
+        ops=len(nodes),
+        parameters=sum(sizes.get(leaf, 0) for leaf in used),
+        output=last.output,
+        nbytes=sum(held[node] for node in nodes),
+    )
+
+
+def lines(graph: Graph, line_of: Callable[[Node], SourceLine | None] = op_line) -> Iterator[OutlineRow]:
+    """Lines of the user's code in the order they first ran, each with the ops it made; ops without a line come last."""
+    held, sizes = held_bytes(graph), _parameter_sizes(graph)
+    at: dict[tuple[str, int] | None, list[int]] = {}
+    for node in forward_order(graph):
+        record = graph.nodes[node]
+        if node not in graph.leaf_of:
+            source = line_of(record)
+            at.setdefault((source.file, source.line) if source is not None else None, []).append(node)
+    for place in sorted(at, key=lambda place: place is None):
+        nodes = at[place]
+        used = {edge.producer for node in nodes for edge in graph.inputs(node)}
+        outputs = graph.nodes[nodes[-1]].outputs
+        yield OutlineRow(
+            0,
+            line=line_of(graph.nodes[nodes[0]]),
+            ops=len(nodes),
+            made=tuple(dict.fromkeys(graph.nodes[node].op for node in nodes)),
+            parameters=sum(sizes.get(leaf, 0) for leaf in used),
+            output=outputs[0] if outputs else None,
+            nbytes=sum(held[node] for node in nodes),
+        )
+
+
+def _parameter_sizes(graph: Graph) -> dict[int, int]:
+    return {
+        leaf.node: prod(size for size in leaf.tensor.shape or () if isinstance(size, int))
+        for leaf in graph.leaves
+        if leaf.kind == "parameter"
+    }

@@ -1,0 +1,295 @@
+"""The chain rule path by path: every way from an output back to a tensor, and what each contributes to the gradient.
+
+The contribution of a path is a chain of vector-Jacobian products along it; the contributions of all paths add up to the
+gradient. There may be astronomically many paths: they are counted exactly, and only the largest are followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from gradviz.errors import GradientError
+from gradviz.gradients.live import (
+    Opened,
+    called_note,
+    functions,
+    open_graph,
+    renamed,
+)
+from gradviz.gradients.recomputation import once, recomputes
+from gradviz.gradients.refusal import custom_functions
+from gradviz.gradients.replay import Live, call, replay
+from gradviz.gradients.size import size
+from gradviz.graph import Edge, Graph
+from gradviz.report.display import displayed
+from gradviz.stages import Stage
+from gradviz.variables.scanner import Namespace
+from gradviz.walker.attribution import Attribution
+from gradviz.walker.private import without_subclasses
+from gradviz.walker.tensors import grad_fn_of
+from gradviz.wording import count_text, plural
+
+# Counts the paths of a graph, exactly, also where there are more than could ever be followed. Plain data: knows
+# nothing of torch. A place is a node and one of its outputs.
+
+Place = tuple[int, int]
+
+
+def ways_to(graph: Graph, target: Place) -> dict[int, int]:
+    """How many paths lead from each node to the target, going through the node; nodes without any are left out."""
+    node, output = target
+    ways: dict[int, int] = {}
+    for consumer in reversed(graph.order):
+        number = 0
+        for edge in graph.inputs(consumer):
+            if edge.producer == node and edge.output == output:
+                number += 1
+            number += ways.get(edge.producer, 0)
+        if number:
+            ways[consumer] = number
+    return ways
+
+
+def beginnings(graph: Graph, root: int, ways: Mapping[int, int]) -> int:
+    """How many calls it takes to follow every path from `root`: one for each distinct beginning of a path."""
+    reached = {root: 1} if root in ways else {}
+    calls = 0
+    for consumer in graph.order:
+        number = reached.pop(consumer, 0)
+        calls += number
+        if number:
+            for edge in graph.inputs(consumer):
+                if edge.producer in ways:
+                    reached[edge.producer] = reached.get(edge.producer, 0) + number
+    return calls
+
+
+LIMIT = 1000
+"""Up to this many paths are all followed, one by one."""
+
+_BEAM = 20  # of more paths, how many go on from each node at most
+_CALLS = 20_000  # calls of backward functions that one look may take, or twice the number of functions if that is more
+_BYTES = 2**30  # memory that contributions may take
+
+
+class PathStep(NamedTuple):
+    """One step along a path: the edge taken, the norm of the gradient after it, and by what it multiplied the gradient.
+
+    `factor` is the local derivative where both ends are single real numbers, else None.
+    """
+
+    edge: Edge
+    norm: float
+    factor: float | None
+
+
+class GradientPath(NamedTuple):
+    """One way from the output to the target: node ids, steps, and its share of the gradient (a detached tensor)."""
+
+    nodes: tuple[int, ...]
+    steps: tuple[PathStep, ...]
+    contribution: torch.Tensor
+
+
+@displayed("gradviz.gradients.path_table.paths_table")
+class Paths(NamedTuple):
+    """All paths from an output to the target.
+
+    `count` is exact. `total` is the gradient, from one pass over the graph. `paths` are sorted by norm, largest first; when
+    `complete` is False they are those found by following the largest gradients, and others exist. A path on which some
+    function gives no gradient counts, but is not in `paths`. `target` is the node and output of the target.
+    """
+
+    graph: Graph
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    total: torch.Tensor
+    paths: tuple[GradientPath, ...]
+    complete: bool
+    target: Place
+    notes: tuple[str, ...]
+
+    def with_names(self, target: str, names: Sequence[str]) -> Paths:
+        """The same with these names for the outputs, where there are any, and for the target when it has none."""
+        graph, (node, _) = renamed(self.graph, names), self.target
+        if not graph.nodes[node].names:
+            known = graph.nodes[node]._replace(names=(target,))
+            graph = replace(graph, nodes=(*graph.nodes[:node], known, *graph.nodes[node + 1 :]))
+        return self._replace(graph=graph)
+
+    def __repr__(self) -> str:
+        return f"<Paths: {plural(self.count, 'path')}, {count_text(len(self.paths))} followed>"
+
+
+def find_paths(
+    output: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    limit: int = LIMIT,
+    model: torch.nn.Module | None = None,
+    params: Mapping[str, torch.Tensor] | None = None,
+    variables: Sequence[Namespace] = (),
+    title: str = "",
+    attribution: Attribution | None = None,
+    run_custom: bool = False,
+) -> Paths:
+    """Every path from `output` to `target`: see `gradviz.paths`."""
+    opened = open_graph(output, model=model, params=params, variables=variables, title=title, attribution=attribution)
+    if len(opened.starts) > 1:
+        raise GradientError("paths begin at one output, and this holds several: name one of them")
+    graph, (start,) = opened.live.graph, opened.starts
+    at = _place(opened.live, target)
+    ways = ways_to(graph, at)
+    count = ways.get(start.node, 0) + ((start.node, start.output) == at)
+    if not count:
+        raise GradientError("no path leads from the output to this tensor, so its gradient is None")
+    _refuse_recomputation(graph, ways)
+    custom = [node for node in custom_functions(graph) if node in ways]
+    if custom and not run_custom:
+        raise GradientError(
+            f"a path leads through {functions(graph, custom)}: calling a custom backward once more may change what it keeps. "
+            "--run-custom (run_custom=True) calls it all the same."
+        )
+    results: list[Paths] = []
+
+    def follow() -> None:
+        gradient = _gradient(opened, at, ways)
+        beam = _beam(opened, ways, count, min(limit, _most(gradient)))
+        found: list[GradientPath] = []
+        with Stage("follow", "paths", found.__len__, count if beam is None else None):
+            found.extend(_every(opened, at, ways) if beam is None else _largest(opened, at, ways, beam))
+        found.sort(key=lambda path: -size(path.contribution).norm)
+        notes = (*opened.notes, *called_note(graph, custom), *graph.notes)
+        results.append(Paths(graph, count, gradient, tuple(found), beam is None, at, notes))
+
+    once(graph, follow)
+    return results[0]
+
+
+def _place(live: Live, tensor: torch.Tensor) -> Place:
+    """Node and output of the tensor in the graph."""
+    with without_subclasses():
+        try:
+            made_by = grad_fn_of(tensor, asked_for=True)
+        except RuntimeError as error:
+            raise GradientError(f"torch refuses to tell what made this tensor: {str(error).splitlines()[0]}") from error
+    if made_by is not None:
+        for node, function in enumerate(live.nodes):
+            if function is made_by:
+                return node, tensor.output_nr
+    for leaf in live.graph.leaves:
+        if leaf.node < len(live.nodes) and getattr(live.nodes[leaf.node], "variable", None) is tensor:
+            return leaf.node, 0
+    why = "the output does not depend on it" if tensor.requires_grad else "it does not require grad"
+    raise GradientError(f"no path leads from the output to this tensor: {why}")
+
+
+def _refuse_recomputation(graph: Graph, ways: Mapping[int, int]) -> None:
+    if any(recomputes(graph.nodes[node]) for node in ways):
+        raise GradientError(
+            "a path leads through torch.utils.checkpoint, which would recompute its forward for every path. "
+            "Look at the model without checkpoints, or at the gradients with flow."
+        )
+
+
+def _gradient(opened: Opened, at: Place, ways: Mapping[int, int]) -> torch.Tensor:
+    """The gradient of the target, from one pass over the nodes that lead to it."""
+    for step in replay(opened.live, opened.starts, {*ways, at[0]}):
+        if step.node == at[0] and len(step.incoming) > at[1] and (arrived := step.incoming[at[1]]) is not None:
+            return arrived.detach()
+    raise GradientError("no gradient reaches this tensor: on every path some function gives none")
+
+
+def _most(gradient: torch.Tensor) -> int:
+    """How many contributions of this size fit into memory."""
+    return max(1, _BYTES // max(1, gradient.numel() * gradient.element_size()))
+
+
+def _beam(opened: Opened, ways: Mapping[int, int], count: int, limit: int) -> int | None:
+    """None when all paths are followed, else how many go on from each node."""
+    calls = beginnings(opened.live.graph, opened.starts[0].node, ways)
+    if count <= limit and calls <= max(_CALLS, 2 * len(ways)):
+        return None
+    return max(1, min(_BEAM, limit, _CALLS // max(1, len(ways))))
+
+
+class _Trail(NamedTuple):
+    """A path as far as it was followed, without its gradients."""
+
+    node: int
+    step: PathStep | None
+    before: _Trail | None
+
+
+class _Open(NamedTuple):
+    """A path followed as far as one output of one node, and the gradient there."""
+
+    trail: _Trail
+    output: int
+    gradient: torch.Tensor
+
+    def closed(self) -> GradientPath:
+        """The whole path, output first."""
+        nodes: list[int] = []
+        steps: list[PathStep] = []
+        at: _Trail | None = self.trail
+        while at is not None:
+            nodes.append(at.node)
+            if at.step is not None:
+                steps.append(at.step)
+            at = at.before
+        return GradientPath(tuple(reversed(nodes)), tuple(reversed(steps)), self.gradient.detach())
+
+
+def _begin(opened: Opened) -> _Open:
+    (start,) = opened.starts
+    return _Open(_Trail(start.node, None, None), start.output, start.gradient)
+
+
+def _every(opened: Opened, at: Place, ways: Mapping[int, int]) -> Iterator[GradientPath]:
+    """All paths, depth first: so only the gradients beside one path are alive at a time."""
+    stack = [_begin(opened)]
+    while stack:
+        path = stack.pop()
+        if (path.trail.node, path.output) == at:
+            yield path.closed()
+        if path.trail.node in ways:
+            stack.extend(_onward(opened.live, path, at, ways))
+
+
+def _largest(opened: Opened, at: Place, ways: Mapping[int, int], beam: int) -> Iterator[GradientPath]:
+    """Paths node by node from the output; only those with the largest gradients go on from each node."""
+    begin = _begin(opened)
+    arrived = {begin.trail.node: [begin]}
+    for node in opened.live.graph.order:
+        here = arrived.pop(node, [])
+        if len(here) > beam:
+            here = sorted(here, key=lambda path: -size(path.gradient).norm)[:beam]
+        yield from (path.closed() for path in here if (node, path.output) == at)
+        if node in ways:
+            for path in here:
+                for further in _onward(opened.live, path, at, ways):
+                    arrived.setdefault(further.trail.node, []).append(further)
+
+
+def _onward(live: Live, path: _Open, at: Place, ways: Mapping[int, int]) -> Iterator[_Open]:
+    """The path, one edge longer, along every edge that leads to the target and that a gradient takes."""
+    node = path.trail.node
+    incoming: list[torch.Tensor | None] = [None] * max(len(live.nodes[node]._input_metadata), path.output + 1)
+    incoming[path.output] = path.gradient
+    outgoing = call(live, node, incoming)
+    for edge in live.graph.inputs(node):
+        leaving = outgoing[edge.position]
+        if leaving is not None and (edge.producer in ways or (edge.producer, edge.output) == at):
+            step = PathStep(edge, size(leaving).norm, _factor(path.gradient, leaving))
+            yield _Open(_Trail(edge.producer, step, path.trail), edge.output, leaving)
+
+
+def _factor(before: torch.Tensor, after: torch.Tensor) -> float | None:
+    if before.numel() != 1 or after.numel() != 1 or before.is_complex() or after.is_complex():
+        return None
+    first = before.item()
+    return after.item() / first if first else None

@@ -1,0 +1,220 @@
+"""Runs backward over a graph by calling its functions one at a time, in the engine's order, without the engine.
+
+Nothing is disturbed: no `.grad` is written, not even of tensors with `retain_grad()`; nothing is freed; hooks of the user's on
+tensors and nodes do not run. What the engine does around a call is done here: gradients that meet are added, summed to the
+size and cast to the dtype that the node's forward had. Unpack hooks do run, and checkpoints recompute: a gradient needs
+the saved tensors.
+
+Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from gradviz.errors import GradientError, reason_of
+from gradviz.gradients.order import ReadyQueue
+from gradviz.gradients.refusal import refuse
+from gradviz.graph import Graph
+from gradviz.walker.private import LAST, BackwardCFunction, Node
+
+Gradient = torch.Tensor | None
+
+
+class Live(NamedTuple):
+    """A graph together with its live nodes, by id. Keep it only as long as gradients are computed."""
+
+    graph: Graph
+    nodes: Sequence[Node]
+
+
+class Start(NamedTuple):
+    """Where gradients begin: a node, which of its outputs, and the gradient there."""
+
+    node: int
+    output: int
+    gradient: torch.Tensor
+
+
+class Step(NamedTuple):
+    """One call: the gradients that came in, per output of the node's forward, and those that went out, per entry of
+    `next_functions`."""
+
+    node: int
+    incoming: tuple[Gradient, ...]
+    outgoing: tuple[Gradient, ...]
+
+
+# -- one call ----------------------------------------------------------------------------------------------------------
+
+
+def call(live: Live, node: int, incoming: Sequence[Gradient]) -> tuple[Gradient, ...]:
+    """The gradients that one backward function gives for its inputs, by position in `next_functions`, in the shape and dtype of
+    those inputs.
+
+    Raises GradientError for a function that torch refuses to run (a freed graph, a saved tensor that was modified in place)
+    and for a custom one that raises.
+    """
+    with torch.no_grad():
+        outgoing = list(_call(live.graph.nodes[node].op, live.nodes[node], incoming))
+        for edge in live.graph.inputs(node):
+            gradient = outgoing[edge.position]
+            if gradient is not None:
+                try:
+                    outgoing[edge.position] = _fitted(live.nodes[edge.producer], edge.output, gradient)
+                except Exception as error:
+                    raise _failed(live, node, error) from error
+    return tuple(outgoing)
+
+
+def _call(op: str, function: Any, incoming: Sequence[Gradient]) -> Sequence[Gradient]:
+    try:
+        if isinstance(function, BackwardCFunction):
+            return _call_custom(function, incoming)
+        made = function(*incoming)
+    except GradientError:
+        raise
+    except Exception as error:
+        raise GradientError(f"{op} cannot compute its gradient: {_reason(error)}") from error
+    return made if isinstance(made, (tuple, list)) else (made,)
+
+
+def _reason(error: Exception) -> str:
+    text = (str(error).splitlines() or [""])[0]
+    if "second time" in text:
+        return "backward() has already freed what it saved. Look before backward(), or call it with retain_graph=True."
+    return text if isinstance(error, RuntimeError) else f"its backward raised {type(error).__name__}: {text}"
+
+
+def _call_custom(function: Any, incoming: Sequence[Gradient]) -> tuple[Gradient, ...]:
+    """Call the backward of a custom Function. It returns a gradient per argument; only tensors have an entry in
+    `next_functions`, and those that require grad are the ones with an edge in it."""
+    made = function.apply(*_with_zeros(function, incoming))
+    returned = iter(made if isinstance(made, (tuple, list)) else (made,))
+    given = [gradient for gradient, needed in zip(returned, function.needs_input_grad) if needed]
+    entries = [child is not None for child, _ in function.next_functions]
+    if len(given) != sum(entries):
+        raise GradientError(
+            f"{function.name()} cannot compute its gradient: its backward returned too few gradients for its inputs."
+        )
+    rest = iter(given)
+    return tuple(next(rest) if entry else None for entry in entries)
+
+
+def _with_zeros(function: Node, incoming: Sequence[Gradient]) -> list[torch.Tensor]:
+    """A custom Function sees zeros where no gradient came, as the engine gives it unless it says otherwise."""
+    return [
+        torch.zeros(tuple(one.shape), dtype=one.dtype, device=one.device) if gradient is None else gradient
+        for one, gradient in zip(function._input_metadata, incoming)
+    ]
+
+
+def _fitted(function: Node, output: int, gradient: torch.Tensor) -> torch.Tensor:
+    """A gradient with the shape and dtype of the output that it belongs to, as the engine makes it before a call."""
+    metadata = function._input_metadata[output]
+    if metadata.is_nested_tensor or gradient.layout != torch.strided:
+        return gradient
+    shape = tuple(metadata.shape)
+    if tuple(gradient.shape) != shape:
+        gradient = gradient.sum_to_size(shape)
+    if gradient.is_complex() and not metadata.dtype.is_complex:
+        gradient = gradient.real
+    return gradient if gradient.dtype == metadata.dtype else gradient.to(metadata.dtype)
+
+
+def _failed(live: Live, node: int, error: Exception) -> GradientError:
+    """What is raised where a class of tensors lacks what the engine does around a call."""
+    return GradientError(f"the gradients at {live.graph.nodes[node].op} cannot be computed: {reason_of(error)}")
+
+
+# -- all calls ---------------------------------------------------------------------------------------------------------
+
+
+def replay(
+    live: Live, starts: Sequence[Start], only: Collection[int] | None = None, stops: Collection[int] = ()
+) -> Iterator[Step]:
+    """Call every function that the engine would run, in its order.
+
+    With `only`, gradients go no further than these nodes. The functions of `stops` are not called, and neither are those
+    `behind` them, because what arrives there is not known; they have their steps all the same.
+
+    A step at an AccumulateGrad node, or at one that no gradient
+    reaches, has nothing outgoing. Gradients are let go as soon as they have been used. Raises GradientError before the
+    first call when there is a function among them that must not be called, else what `call` raises.
+    """
+    graph = live.graph
+    inside = _reached(graph, [start.node for start in starts], only)
+    unknown = behind(graph, stops)
+    silent = unknown.union(stops)
+    refuse(graph, ((node, live.nodes[node]) for node in sorted(inside - silent)))
+    waiting = _waiting(graph, inside)
+    arrived: dict[int, list[Gradient]] = {}
+    ready = ReadyQueue()
+    for node in dict.fromkeys(start.node for start in starts):
+        if waiting.get(node) == 0:
+            ready.push(node, _sequence(graph, node))
+    for start in starts:
+        if start.node not in unknown:
+            _add(live, arrived, *start)
+    while ready:
+        node = ready.pop()
+        incoming = tuple(arrived.pop(node, ()))
+        ends = node in graph.leaf_of or node in silent or all(one is None for one in incoming)
+        outgoing = () if ends else call(live, node, incoming)
+        yield Step(node, incoming, outgoing)
+        for edge in graph.inputs(node):
+            if edge.producer in inside:
+                known = outgoing and edge.producer not in unknown
+                if known and (gradient := outgoing[edge.position]) is not None:
+                    _add(live, arrived, edge.producer, edge.output, gradient)
+                waiting[edge.producer] -= 1
+                if not waiting[edge.producer]:
+                    ready.push(edge.producer, _sequence(graph, edge.producer))
+
+
+def _sequence(graph: Graph, node: int) -> int:
+    sequence = graph.nodes[node].sequence
+    return LAST if sequence is None else sequence
+
+
+def _reached(graph: Graph, starts: Sequence[int], only: Collection[int] | None) -> set[int]:
+    found = {node for node in starts if only is None or node in only}
+    stack = list(found)
+    while stack:
+        for edge in graph.inputs(stack.pop()):
+            if edge.producer not in found and (only is None or edge.producer in only):
+                found.add(edge.producer)
+                stack.append(edge.producer)
+    return found
+
+
+def behind(graph: Graph, stops: Collection[int]) -> set[int]:
+    """The nodes that gradients reach through these, at least in part."""
+    ahead = {edge.producer for node in stops for edge in graph.inputs(node)}
+    return _reached(graph, sorted(ahead), None)
+
+
+def _waiting(graph: Graph, inside: set[int]) -> dict[int, int]:
+    """How many edges a gradient may still come in by, for each node."""
+    count = dict.fromkeys(inside, 0)
+    for node in inside:
+        for edge in graph.inputs(node):
+            if edge.producer in count:
+                count[edge.producer] += 1
+    return count
+
+
+def _add(live: Live, arrived: dict[int, list[Gradient]], node: int, output: int, gradient: torch.Tensor) -> None:
+    slots = arrived.setdefault(node, [None] * max(len(live.nodes[node]._input_metadata), output + 1))
+    known = slots[output]
+    if known is None:
+        slots[output] = gradient
+    else:  # torch adds a sparse tensor to a dense one, and not the other way round
+        try:
+            with torch.no_grad():
+                slots[output] = gradient + known if known.layout != torch.strided else known + gradient
+        except Exception as error:
+            raise _failed(live, node, error) from error

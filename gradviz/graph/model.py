@@ -1,0 +1,418 @@
+"""The graph model: what one walk over an autograd graph found, as plain immutable records.
+
+A `Graph` is a snapshot. It holds no tensor, no `grad_fn` and no reference to anything of the user's, so keeping one keeps
+no memory alive and reading one can disturb nothing. Nothing here imports torch. Records are `NamedTuple`s: immutable,
+comparable, and cheap enough to make by the million (a frozen dataclass costs about five times as much to build).
+
+Direction. An edge runs from the *consumer* (nearer to the root) to the *producer* (nearer to the leaves), as
+`next_functions` does. Data flowed the other way in the forward pass.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Shape = tuple["int | str", ...]
+"""Sizes of a tensor. A symbolic or ragged size is text, such as `"s93"` or `"j1"`."""
+
+NodeFlag = Literal[
+    "custom", "hooks", "freed", "modified", "packed", "checkpoint", "compiled", "hidden", "in_compiled", "recomputed"
+]
+"""What is special about a node: a custom `autograd.Function`; user hooks registered; saved tensors freed by backward; a
+saved tensor modified in place since; a saved tensor packed by a hook; recomputation hidden behind a reentrant
+checkpoint; hidden behind a compiled function; other state that Python cannot read (C++ nodes); an operation that a compiled
+function runs, or the function itself; one of those that computes a result of the forward again."""
+
+LeafKind = Literal["parameter", "buffer", "input"]
+StorageKind = Literal["parameter", "buffer", "input", "activation", "output", "number"]
+"""Who owns a storage. `output`: an activation that the caller also holds. `number`: a Python number that autograd wrapped
+into a 0-dim tensor."""
+
+SavedState = Literal["live", "freed", "packed", "modified", "unknown"]
+"""State of one saved slot. `packed`: a saved-tensor hook has it. A slot that holds nothing is an attribute that is None."""
+
+MarkKind = Literal["finding", "added", "changed"]
+"""Whether a mark is a finding, or what some of several graphs have alone, or have otherwise."""
+
+GroupKind = Literal["module", "repeat", "alike", "loop", "chain", "more"]
+
+NO_ATTRIBUTES: Mapping[str, Any] = {}
+
+
+class TensorInfo(NamedTuple):
+    """Facts of one tensor. `shape` is None where a tensor has no single shape (a strided nested tensor)."""
+
+    shape: Shape | None
+    dtype: str
+    device: str
+    layout: str = "strided"  # "sparse_coo", "sparse_csr", "nested", "jagged", ...
+
+
+class Storage(NamedTuple):
+    """One block of memory. `nbytes` is None where the tensor has no storage that can be asked."""
+
+    id: int
+    nbytes: int | None
+    kind: StorageKind
+
+
+class SavedTensor(NamedTuple):
+    """One slot that a node saved for backward."""
+
+    slot: str  # "self", "weight", "indices[0]", "saved_tensors[1]"
+    tensor: TensorInfo | None
+    storage: int | None  # id of the Storage
+    kind: StorageKind | None
+    state: SavedState
+    nbytes: int | None = None  # bytes of the tensor's own elements; its storage may be larger, or smaller when expanded
+    view: bool = False
+    leaf: int | None = None  # id of the AccumulateGrad node when this slot holds a leaf of the graph
+    version: int | None = None  # the tensor's version counter when it was read
+    note: str = ""  # hook and packed type, or why the state is unknown
+
+
+class Scope(NamedTuple):
+    """One call of one `nn.Module`. `parent` is the id of the scope around it."""
+
+    path: str
+    type: str
+    call: int
+    parent: int | None
+    parameters: int | None = None  # elements of the module's own and its children's parameters
+    output: TensorInfo | None = None
+
+
+class SourceLine(NamedTuple):
+    """A line of code outside torch. `package` is the import name of the installed package that holds the file, such as
+    "transformers", and "" for the script's own code."""
+
+    file: str
+    line: int
+    function: str = ""
+    text: str = ""
+    package: str = ""
+
+
+class Function(NamedTuple):
+    """The class behind a custom `autograd.Function` node, and where its backward is defined (None: no source)."""
+
+    name: str
+    definition: SourceLine | None
+
+
+class Uses(NamedTuple):
+    """How many of the edges from an output of `node` to a group are uses of parameters that are drawn there, or are that node."""
+
+    node: int
+    output: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs
+
+
+class Group(NamedTuple):
+    """What a folded node stands for: node ids of the graph it was folded from, and what to call it."""
+
+    kind: GroupKind
+    title: str
+    nodes: tuple[int, ...]
+    count: int = 1  # type: ignore[assignment]  # calls, alike siblings or loop turns
+    ops: int = 0  # backward functions inside, leaves not counted
+    parameters: int = 0
+    nbytes: int | None = None
+    same_as: int | None = None  # the call of the same module, by number, that its parameters are drawn with
+    shared: tuple[Uses, ...] = ()  # the edges that stand for uses of those
+
+
+class Node(NamedTuple):
+    """One recorded backward function."""
+
+    id: int
+    op: str  # "AddmmBackward0"
+    outputs: tuple[TensorInfo | None, ...] = ()
+    sequence: int | None = None  # None for AccumulateGrad, which autograd numbers after everything else
+    scope: int | None = None
+    source: SourceLine | None = None
+    attributes: Mapping[str, Any] = NO_ATTRIBUTES
+    saved: tuple[SavedTensor, ...] = ()
+    flags: tuple[NodeFlag, ...] = ()
+    names: tuple[str, ...] = ()
+    none_inputs: int = 0  # entries of next_functions that need no gradient
+    function: Function | None = None
+    group: Group | None = None
+    script_line: SourceLine | None = None  # where `source` is a library's: the script's own innermost line at the time
+
+
+class Edge(NamedTuple):
+    """One entry of `consumer.next_functions`. `count` is above 1 only between folded groups."""
+
+    consumer: int
+    producer: int
+    output: int  # which output of the producer
+    position: int  # place in the consumer's next_functions
+    count: int = 1  # type: ignore[assignment]  # hides tuple.count, which no edge needs
+
+
+class Base(NamedTuple):
+    """The tensor that a view looks into. `node` is the node that made it, or its AccumulateGrad, when in the graph."""
+
+    tensor: TensorInfo
+    node: int | None
+    output: int = 0
+    names: tuple[str, ...] = ()
+
+
+class Leaf(NamedTuple):
+    """A tensor behind an AccumulateGrad node: gradients end here."""
+
+    node: int
+    names: tuple[str, ...]
+    tensor: TensorInfo
+    kind: LeafKind = "input"
+    has_grad: bool = False
+    hooks: int = 0
+    storage: int | None = None
+    base: Base | None = None
+
+
+class Root(NamedTuple):
+    """An output the walk began at. `node` is None when it has no graph, and `why` then says so."""
+
+    node: int | None
+    output: int
+    name: str
+    tensor: TensorInfo
+    base: Base | None = None
+    why: str = ""
+
+
+class BackwardStep(NamedTuple):
+    """One function that backward calls. `norm` is that of the gradient that arrives, the largest one of several; None when
+    none does, infinite when an entry is not finite. Not `measured`: a custom Function that was not called lies before it."""
+
+    node: int
+    norm: float | None = None
+    measured: bool = True
+
+
+class Call(NamedTuple):
+    """One call of `torch.distributed` that a process made. Not `ended`: the process was still in it when it was last heard of.
+
+    `peer` is the rank that it names: the source of a broadcast, who a message goes to or comes from.
+    """
+
+    op: str  # "all_reduce"
+    source: SourceLine | None = None
+    tensor: TensorInfo | None = None
+    group: tuple[int, ...] = ()  # ranks of the process group; empty for that of all
+    peer: int | None = None
+    ended: bool = True
+
+
+class RankMemory(NamedTuple):
+    """Bytes that one process holds, as sharded there; None where nothing was read."""
+
+    saved: int | None = None  # for backward, each storage once, without parameters and buffers
+    parameters: int | None = None
+    gradients: int | None = None
+    optimizer: int | None = None
+
+
+class Process(NamedTuple):
+    """The process that recorded a graph, when it was one of several."""
+
+    rank: int
+    world: int
+    host: str = ""
+    memory: RankMemory = RankMemory()
+    calls: tuple[Call, ...] = ()
+    parameters: tuple[str, ...] = ()  # names of those that its models hold, in the graph or not
+    wrapped: str = ""  # what shares the work: "DistributedDataParallel", "FSDP2", ...
+    stage: int | None = None  # of a pipeline
+
+
+class Mark(NamedTuple):
+    """A finding to be drawn: boxes and edges with the number, and a line of words under the picture."""
+
+    number: int
+    id: str  # of the check
+    words: str
+    nodes: tuple[int, ...] = ()
+    edges: tuple[tuple[int, int], ...] = ()  # consumer and position
+    outputs: tuple[str, ...] = ()  # names of outputs that have no node
+    kind: MarkKind = "finding"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A detached snapshot of an autograd graph.
+
+    `nodes` is indexed by id; `edges` are sorted by consumer, then position. `storages` and `scopes` are indexed by id.
+    `nodes`, `edges` and `storages` are tuples, or `gradviz.graph.columns` in a graph of more than 50,000 nodes: sequences that
+    are equal to those tuples, and make each record when it is read.
+
+    >>> from gradviz.graph import Graph, Node, Edge
+    >>> graph = Graph(nodes=(Node(0, "AddBackward0"), Node(1, "AccumulateGrad")), edges=(Edge(0, 1, 0, 0),))
+    >>> graph.inputs(0)
+    (Edge(consumer=0, producer=1, output=0, position=0, count=1),)
+    """
+
+    nodes: Sequence[Node] = ()
+    edges: Sequence[Edge] = ()
+    leaves: tuple[Leaf, ...] = ()
+    roots: tuple[Root, ...] = ()
+    scopes: tuple[Scope, ...] = ()
+    storages: Sequence[Storage] = ()
+    title: str = ""  # what was walked: "train.py:loss"
+    torch: str = ""  # version of torch that recorded the graph
+    attribution: Literal["", "recorded", "inferred"] = ""  # where scopes come from
+    notes: tuple[str, ...] = ()  # what a reader must know: anything cut, ambiguous or unreadable
+    backward: tuple[BackwardStep, ...] = ()  # in the order of execution; empty when nobody measured gradients
+    process: Process | None = None  # which of several processes recorded it
+    marks: tuple[Mark, ...] = field(default=(), compare=False, repr=False)  # findings to draw; a graph file keeps none
+    original: Graph | None = field(default=None, compare=False, repr=False)  # what a folded graph was folded from
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def inputs(self, node: int) -> Sequence[Edge]:
+        """Edges from `node` to the producers of its inputs, by position."""
+        places = self.input_places(node)
+        return self.edges[places.start : places.stop]
+
+    def consumers(self, node: int) -> tuple[Edge, ...]:
+        """Edges that end at `node`: who uses its outputs."""
+        return tuple([self.edges[i] for i in self.consumer_places(node)])
+
+    def input_places(self, node: int) -> range:
+        """Where the edges of `inputs` are in `edges`."""
+        start = self._first_edge
+        return range(start[node], start[node + 1])
+
+    def consumer_places(self, node: int) -> Sequence[int]:
+        """Where the edges of `consumers` are in `edges`."""
+        places, start = self._by_producer
+        return places[start[node] : start[node + 1]]
+
+    @cached_property
+    def leaf_of(self) -> Mapping[int, Leaf]:
+        """Leaf by the id of its AccumulateGrad node."""
+        return {leaf.node: leaf for leaf in self.leaves}
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """What the folded nodes stand for, in order of the nodes."""
+        return tuple([group for group in column(self.nodes, "group") if group is not None])
+
+    @cached_property
+    def roots_of(self) -> Mapping[int, tuple[Root, ...]]:
+        """Roots by the id of the node that made them."""
+        found: dict[int, tuple[Root, ...]] = {}
+        for root in self.roots:
+            if root.node is not None:
+                found[root.node] = (*found.get(root.node, ()), root)
+        return found
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Node ids so that every consumer comes before its producers (backward's order), deterministic.
+
+        Raises ValueError when the edges form a cycle, which no autograd graph does.
+        """
+        waiting = [0] * len(self.nodes)
+        producers = column(self.edges, "producer")
+        for producer in producers:
+            waiting[producer] += 1
+        ready = [node for node, count in enumerate(waiting) if not count]
+        for node in ready:  # grows while it is read
+            for i in self.input_places(node):
+                producer = producers[i]
+                waiting[producer] -= 1
+                if not waiting[producer]:
+                    ready.append(producer)
+        if len(ready) < len(self.nodes):
+            raise ValueError("the edges of this graph form a cycle, so it is not an autograd graph")
+        return tuple(ready)
+
+    @cached_property
+    def _first_edge(self) -> Sequence[int]:
+        """Where the edges of each consumer begin, with one entry more for the end of the last."""
+        return _starts(len(self.nodes), column(self.edges, "consumer"))
+
+    @cached_property
+    def _by_producer(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Places of edges by producer, and where those of each producer begin, with one entry more for the end."""
+        producers = column(self.edges, "producer")
+        start = _starts(len(self.nodes), producers)
+        free = array("q", start)
+        found = array("q", bytes(8 * len(self.edges)))
+        for i, producer in enumerate(producers):
+            found[free[producer]] = i
+            free[producer] += 1
+        return found, start
+
+    # -- doors to the rest of gradviz: each imports only when called, so that this module knows nothing of them ---------
+
+    def __repr__(self) -> str:
+        from gradviz.wording import clip, plural
+
+        of = f" of {clip(self.title)}" if self.title else ""
+        counts = (len(self.nodes), "node"), (len(self.edges), "edge"), (len(self.roots), "output")
+        return f"<Graph{of}: {', '.join(plural(*count) for count in counts)}>"
+
+    def __str__(self) -> str:
+        from gradviz.draw.summary import summary
+
+        return summary(self)
+
+    def tree(self, **options: Any) -> RenderableType:
+        """The graph as a terminal tree, a rich renderable. Options: `gradviz.draw.options.Options`."""
+        from gradviz.draw.options import Options
+        from gradviz.draw.tree import tree
+
+        return tree(self, Options.of(options))
+
+    def save(self, path: str, **options: Any) -> str:
+        """Write the graph to `path`; the suffix picks the format. Returns the path written.
+
+        Options are the command line's, by the same names. Raises FormatError for an unknown suffix or option and
+        OutputError when the file cannot be written; a file that was there before is then left as it was.
+        """
+        from gradviz.draw.output import save
+
+        return save(self, path, **options)
+
+    def fold(self, **options: Any) -> Graph:
+        """A smaller Graph whose group nodes stand for many: see `gradviz.fold.fold.fold`."""
+        from gradviz.fold.fold import fold
+
+        return fold(self, **options)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from gradviz.notebook import mimebundle
+
+        return mimebundle(self)
+
+
+def column(records: Sequence[Any], name: str) -> Sequence[Any]:
+    """One field of all records, read without making the records where a large graph keeps columns.
+
+    >>> list(column(Graph(edges=(Edge(0, 1, 0, 0), Edge(1, 2, 0, 0))).edges, "producer"))
+    [1, 2]
+    """
+    read: Callable[[str], Sequence[Any]] | None = getattr(records, "column", None)
+    return read(name) if read is not None else [getattr(record, name) for record in records]
+
+
+def _starts(count: int, keys: Iterable[int]) -> array[int]:
+    """Where each of the keys 0 to `count` - 1 begins when the keys are sorted, and the end. 8 bytes an entry."""
+    start = array("q", bytes(8 * (count + 1)))
+    for key in keys:
+        start[key + 1] += 1
+    for i in range(count):
+        start[i + 1] += start[i]
+    return start

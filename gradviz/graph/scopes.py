@@ -1,0 +1,89 @@
+"""The tree of module calls behind a graph: depths, ancestors, and which nodes each call contains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from gradviz.graph.model import Graph, Scope, column
+from gradviz.graph.storage import forward_order
+
+
+class ScopeTree:
+    """Reads `Graph.scopes` as a tree. A scope is one call of one module, given by its id."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.scopes: tuple[Scope, ...] = graph.scopes
+
+    @cached_property
+    def children(self) -> list[list[int]]:
+        """Ids of the calls made directly inside each call."""
+        found: list[list[int]] = [[] for _ in self.scopes]
+        for i, scope in enumerate(self.scopes):
+            if scope.parent is not None:
+                found[scope.parent].append(i)
+        return found
+
+    @cached_property
+    def outermost(self) -> list[int]:
+        """Ids of the calls that no other call is around."""
+        return [i for i, scope in enumerate(self.scopes) if scope.parent is None]
+
+    @cached_property
+    def top_down(self) -> list[int]:
+        """All scopes, every one after the scope around it."""
+        order = list(self.outermost)
+        for scope in order:  # grows while it is read
+            order.extend(self.children[scope])
+        return order
+
+    @cached_property
+    def depth(self) -> list[int]:
+        """Nesting depth: 1 for an outermost call."""
+        found = [1] * len(self.scopes)
+        for i in self.top_down:
+            parent = self.scopes[i].parent
+            if parent is not None:
+                found[i] = found[parent] + 1
+        return found
+
+    @cached_property
+    def members(self) -> list[list[int]]:
+        """Ids of the nodes inside each call, inner calls included, in forward order; AccumulateGrad nodes left out."""
+        found: list[list[int]] = [[] for _ in self.scopes]
+        scopes, sequences = (column(self._graph.nodes, name) for name in ("scope", "sequence"))
+        for node in forward_order(self._graph):
+            if sequences[node] is not None:
+                for scope in self.around(scopes[node]):
+                    found[scope].append(node)
+        return found
+
+    @cached_property
+    def place(self) -> list[int]:
+        """Where each call begins among all nodes in forward order; calls without nodes come last."""
+        position = {node: i for i, node in enumerate(forward_order(self._graph))}
+        return [position[inside[0]] if inside else len(position) for inside in self.members]
+
+    def around(self, scope: int | None) -> Iterator[int]:
+        """The scope itself and every scope around it, inner first."""
+        while scope is not None:
+            yield scope
+            scope = self.scopes[scope].parent
+
+    def common(self, scopes: set[int | None]) -> int | None:
+        """The innermost scope that contains all of these; None stands for outside every module."""
+        if None in scopes or not scopes:
+            return None
+        first, *rest = (list(self.around(scope)) for scope in sorted(s for s in scopes if s is not None))
+        others = [set(chain) for chain in rest]
+        return next((scope for scope in first if all(scope in chain for chain in others)), None)
+
+    def named(self, path: str) -> list[int]:
+        """All calls of the module at `path`."""
+        return [i for i, scope in enumerate(self.scopes) if scope.path == path]
+
+    def relative(self, scope: int | None, inside: int) -> str:
+        """Path of a scope relative to another that contains it: "" for itself."""
+        path, prefix = self.scopes[scope].path if scope is not None else "", self.scopes[inside].path
+        return path.removeprefix(prefix)

@@ -1,0 +1,75 @@
+"""Bytes that each node holds for backward, every storage counted once.
+
+A storage that several nodes saved belongs to the one that saved it first, in the order the forward pass ran. Parameters
+and buffers are not counted: they exist with or without the graph.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gradviz.graph.model import Graph, StorageKind, TensorInfo, column
+
+# Bytes of a tensor from its shape and dtype alone, for tensors whose storage nobody has asked. Knows nothing of
+# torch.
+
+_BITS = re.compile(r"\d+")
+
+
+def item_bytes(dtype: str) -> int | None:
+    """Bytes of one element. None for a name that is no dtype.
+
+    >>> [item_bytes(name) for name in ("float32", "bfloat16", "complex64", "bool", "float8_e4m3fn", "quint4x2")]
+    [4, 2, 8, 1, 1, 1]
+    """
+    if dtype == "bool":
+        return 1
+    bits = _BITS.search(dtype)
+    return (int(bits[0]) + 7) // 8 if bits else None
+
+
+def tensor_bytes(tensor: TensorInfo) -> int | None:
+    """Bytes of a dense tensor of this shape; None where a size is not a number.
+
+    >>> tensor_bytes(TensorInfo((3, 4), "float32", "cpu"))
+    48
+    """
+    total = item_bytes(tensor.dtype)
+    for size in tensor.shape if tensor.shape is not None else ("?",):
+        if total is None or not isinstance(size, int):
+            return None
+        total *= size
+    return total
+
+
+COUNTED: tuple[StorageKind, ...] = ("activation", "number", "output", "input")
+"""Kinds of storage that saving holds on to."""
+
+_LAST = 2**64  # no sequence number is as large
+
+
+def forward_order(graph: Graph) -> list[int]:
+    """Ids of the nodes in the order their ops ran; AccumulateGrad nodes, which ran no op, come last."""
+    number = [_LAST if sequence is None else sequence for sequence in column(graph.nodes, "sequence")]
+    return sorted(range(len(number) - 1, -1, -1), key=number.__getitem__)
+
+
+def owners(graph: Graph) -> dict[int, int]:
+    """The node that each saved storage belongs to, by storage id."""
+    found: dict[int, int] = {}
+    saved = column(graph.nodes, "saved")
+    for i in forward_order(graph):
+        for slot in saved[i]:
+            if slot.storage is not None:
+                found.setdefault(slot.storage, i)
+    return found
+
+
+def held_bytes(graph: Graph) -> list[int]:
+    """Bytes held by each node, indexed by id. The sum is what saving holds, without parameters and buffers."""
+    held = [0] * len(graph.nodes)
+    for storage, node in owners(graph).items():
+        record = graph.storages[storage]
+        if record.kind in COUNTED:
+            held[node] += record.nbytes or 0
+    return held

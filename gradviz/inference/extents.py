@@ -1,0 +1,467 @@
+"""How far each call reaches beyond its operations with parameters, and which operations its other modules made.
+
+Three things tell. Few values go into and out of a module. All calls of one class begin and end alike. And what a module without
+parameters computes follows from its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+
+from gradviz.graph.ownership import Registered
+from gradviz.inference.calls import Call
+from gradviz.inference.layers import (
+    ELEMENTWISE,
+    VIEWS,
+    composes,
+    makes,
+    silent_inside,
+)
+from gradviz.inference.order import Order
+
+# Where the call of an adapter ends: at the sum of what its small matrices made and what its frozen weights made
+# beside them. A frozen weight is no leaf of the graph, so its product looks like anybody's. The sum tells: it takes
+# the result of the call, and a product that was computed right before the call and needed no gradient for its weight.
+
+_PRODUCTS = frozenset(("Addmm", "Mm", "Convolution"))
+_JOINS = frozenset(("Add", "Sub"))
+
+
+def adapter_ends(
+    order: Order, calls: Sequence[Call], before: Sequence[range], after: Sequence[range]
+) -> list[tuple[range, range]]:
+    """How far the calls of one class reach into what lies free before and after each; [] if none ends with such a sum.
+
+    Where the input of a call needs no gradient, the frozen product is not in the graph; the sum is found all the same, since
+    calls of one class do the same things.
+    """
+    sums = [_steps_to_sum(order, call.end, gap) for call, gap in zip(calls, after)]
+    starts = [_steps_to_product(order, earlier, later[:n]) for earlier, later, n in zip(before, after, sums)]
+    if not any(starts):
+        return []
+    return [(earlier[:k], later[:n]) for earlier, later, k, n in zip(before, after, starts, sums)]
+
+
+def _steps_to_sum(order: Order, end: int, gap: range) -> int:
+    """How many operations, each on the result of the one before, lead from the end of a call to a sum; 0 if none does."""
+    last = end
+    for i, position in enumerate(gap):
+        if last not in order.producers[position]:
+            return 0
+        if order.stems[position] in _JOINS:
+            return i + 1
+        last = position
+    return 0
+
+
+def _steps_to_product(order: Order, gap: range, later: range) -> int:
+    """How many operations before a call reach back to the frozen product that its sum takes; 0 if it takes none."""
+    if not later or not gap:
+        return 0
+    beside = [one for one in order.producers[later[-1]] if one in gap]
+    if len(beside) != 1:
+        return 0
+    position = beside[0]
+    while order.stems[position] in VIEWS and len(order.producers[position]) == 1:
+        position = order.producers[position][0]
+    if position not in gap or order.stems[position] not in _PRODUCTS:
+        return 0
+    flattened = position - 1
+    if flattened in gap and flattened in order.producers[position] and order.stems[flattened] in VIEWS:
+        position = flattened
+    return gap.index(position) + 1
+
+
+_CELL = frozenset(("Add", "Mul", "Sub", "Rsub", "Sigmoid", "Tanh", "Relu", "Stack", "Cat")) | VIEWS
+_ENDS_WITH: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"), _CELL),
+    **dict.fromkeys(("MultiheadAttention", "InstanceNorm1d", "InstanceNorm2d", "GroupNorm"), VIEWS),
+}
+"""Operations that modules of torch may end with; those of other classes end with their parameters."""
+_BEGINS_WITH: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("MultiheadAttention", "InstanceNorm1d", "InstanceNorm2d", "LSTM", "GRU", "RNN"), VIEWS),
+}
+_LOSSES = ("Loss", "KlDiv", "CrossEntropy")
+_DEEPEST = 30
+_NONE: frozenset[str] = frozenset()
+
+
+class Extents:
+    """Widens calls in place, and says for each position which call it lies in, and which module without parameters made it."""
+
+    def __init__(
+        self, modules: Sequence[Registered], order: Order, calls: Sequence[Call], anchored: Iterable[int]
+    ) -> None:
+        self._modules, self._order, self._calls = modules, order, calls
+        has_calls = [False] * len(modules)
+        for call in calls:
+            has_calls[call.module] = True
+        self._silent = silent_inside(modules, has_calls)
+        self._taken = bytearray(len(order))
+        for position in anchored:
+            self._taken[position] = 1
+        self._used: dict[int, dict[int, int]] = {}  # by call, how often each module without parameters was
+        self._adapters: set[int] = set()
+        self.made_by: dict[int, tuple[Call, int]] = {}
+        """Call and module by position, for what modules without parameters made."""
+
+    def widen(self) -> None:
+        """Widen all calls, inner ones first, and those that begin and end alike together."""
+        for level in self._levels():
+            for call in (call for group in level for call in group):
+                self._fill(call)
+            for group in level:  # what lies between two modules is rather the first one's result
+                self._widen(group, later=True)
+            for group in level:
+                self._widen(group, later=False)
+
+    def _widen(self, group: list[Call], *, later: bool) -> None:
+        base = self._modules[group[0].module].base
+        if base == "Linear":
+            for call in group if later else ():
+                self._with_flattening(call)
+        elif base == "Sequential":
+            for call in group:
+                self._with_silent_ends(call, later=later)
+        elif base:
+            self._with_common_ends(group, (_ENDS_WITH if later else _BEGINS_WITH).get(base, _NONE), later=later)
+        else:
+            self._with_ends(group, later=later)
+
+    def _levels(self) -> list[list[list[Call]]]:
+        """Calls that begin and end alike: of one class, with the same modules without parameters inside. Inner ones come first."""
+        groups: dict[Hashable, list[Call]] = {}
+        for call in self._calls:
+            module = self._modules[call.module]
+            key: Hashable = id(call)
+            if module.base in ("", *_ENDS_WITH):
+                key = module.type, module.base, tuple(self._modules[one].type for one in self._silent[call.module])
+            groups.setdefault(key, []).append(call)
+        level = {id(call): 0 for call in self._calls}
+        for _ in range(_DEEPEST):  # a class may contain itself, so there need not be an end
+            before = dict(level)
+            for call in self._calls:
+                level[id(call)] = max([level[id(call)], *(1 + level[id(inner)] for inner in call.inner)])
+            for group in groups.values():
+                most = max(level[id(call)] for call in group)
+                level.update((id(call), most) for call in group)
+            if level == before:
+                break
+        levels: dict[int, list[list[Call]]] = {}
+        for group in groups.values():
+            levels.setdefault(level[id(group[0])], []).append(group)
+        return [levels[one] for one in sorted(levels)]
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _fill(self, call: Call) -> None:
+        """What lies between the parts of a call is its own, or of a module without parameters inside it."""
+        free = [i for i in range(call.start, call.end + 1) if not self._taken[i]]
+        inner = sorted(call.inner, key=lambda one: one.start)
+        self._give_composed(call, free)
+        between = []
+        at = 0
+        for position in free:
+            self._taken[position] = 1
+            while at < len(inner) and inner[at].end < position:
+                at += 1
+            if position not in self.made_by:
+                before = inner[at - 1].module if at else call.module
+                between.append((position, before, inner[at].module if at < len(inner) else len(self._modules)))
+        siblings = sorted({one.module for one in inner})
+        for position, before, after in between:  # first where a module stands right between the two
+            if not any(before < one < after for one in siblings):
+                self._give(call, position, before, after, strictly=True)
+        for position, before, after in between:
+            if position not in self.made_by:
+                self._give(call, position, before, after)
+        if self._modules[call.module].base == "Sequential":
+            self._give_to_neighbours(inner, [position for position in free if position not in self.made_by])
+
+    def _give_to_neighbours(self, inner: Sequence[Call], free: Sequence[int]) -> None:
+        """A sequence computes nothing of its own: what is left belongs to the module after it, or to the one before."""
+        starts = {call.start: call for call in inner if not self._modules[call.module].base}
+        ends = {call.end: call for call in inner if not self._modules[call.module].base}
+        for position in reversed(free):
+            if position + 1 in starts:
+                call = starts[position] = starts[position + 1]
+                call.start = position
+        for position in free:
+            if position - 1 in ends and position not in starts:
+                call = ends[position] = ends[position - 1]
+                call.end = position
+
+    def _give(self, call: Call, position: int, before: int, after: int, *, strictly: bool = False) -> None:
+        """Say that a module without parameters made this operation, when one of its kind is there, rather one not used yet."""
+        used = self._used.setdefault(id(call), dict.fromkeys(self._silent[call.module], 0))
+        fitting = [one for one in used if makes(self._modules[one], self._order.kinds[position])]
+        if strictly:
+            fitting = [one for one in fitting if before < one < after]
+        if fitting:
+            chosen = min(fitting, key=lambda one: (used[one], not before < one < after, abs(one - before)))
+            used[chosen] += 1
+            self.made_by[position] = call, chosen
+
+    def _give_composed(self, call: Call, free: list[int]) -> None:
+        """An activation that is written out takes the longest run of elementwise operations."""
+        stems = self._order.kinds
+        written_out = [one for one in self._silent[call.module] if composes(self._modules[one])]
+        if len(written_out) != 1 or any(makes(self._modules[written_out[0]], stems[position]) for position in free):
+            return
+        runs: list[list[int]] = [[]]
+        for position in free:
+            if runs[-1] and position != runs[-1][-1] + 1:
+                runs.append([])
+            if stems[position] in ELEMENTWISE:
+                runs[-1].append(position)
+        for position in max(runs, key=len):
+            self.made_by[position] = call, written_out[0]
+
+    # -- ends ----------------------------------------------------------------------------------------------------------
+
+    def _after(self, call: Call) -> range:
+        end = call.end + 1
+        while end < len(self._order) and not self._taken[end]:
+            end += 1
+        return range(call.end + 1, end)
+
+    def _before(self, call: Call) -> range:
+        start = call.start - 1
+        while start >= 0 and not self._taken[start]:
+            start -= 1
+        return range(call.start - 1, start, -1)
+
+    def _take(self, call: Call, positions: Sequence[int]) -> None:
+        """Widen a call by these positions, and all around it."""
+        for position in positions:
+            self._taken[position] = 1
+            later = position > call.end
+            before, after = (
+                (self._last_inner(call), len(self._modules)) if later else (call.module, self._first_inner(call))
+            )
+            self._give(call, position, before, after)
+        around: Call | None = call
+        while around is not None and positions:
+            around.start, around.end = (
+                min(around.start, *positions, around.end),
+                max(around.end, *positions, around.start),
+            )
+            around = around.parent
+
+    def _last_inner(self, call: Call) -> int:
+        return max(call.inner, key=lambda one: one.end).module if call.inner else call.module
+
+    def _first_inner(self, call: Call) -> int:
+        return min(call.inner, key=lambda one: one.start).module if call.inner else len(self._modules)
+
+    def _with_flattening(self, call: Call) -> None:
+        """A linear layer makes a matrix of its input, and its output as its input was."""
+        shapes, stems = self._order.shapes, self._order.stems
+        after, before = self._after(call), self._before(call)
+        if not after or stems[after[0]] not in VIEWS or len(shapes[call.end] or ()) != 2:
+            return
+        if len(shapes[after[0]] or ()) == 2 or call.end not in self._order.producers[after[0]]:
+            return
+        if (shapes[after[0]] or (0,))[-1:] != (shapes[call.end] or (1,))[-1:]:
+            return
+        self._take(call, after[:1])
+        if before and stems[before[0]] in VIEWS and len(shapes[before[0]] or ()) == 2:
+            self._take(call, before[:1])
+
+    def _with_silent_ends(self, call: Call, *, later: bool) -> None:
+        """A sequence of modules computes nothing else than they do."""
+        positions = self._after(call) if later else self._before(call)
+        border = self._last_inner(call) if later else self._first_inner(call)
+        rest = [one for one in self._silent[call.module] if (one > border) == later]
+        rest = rest if later else rest[::-1]
+        count = 0
+        for position in positions:
+            fits = [i for i, one in enumerate(rest) if makes(self._modules[one], self._order.kinds[position])]
+            if not fits:
+                break
+            rest = rest[fits[0] :]
+            count += 1
+        self._take(call, positions[:count])
+
+    def _with_common_ends(self, group: list[Call], allowed: frozenset[str], *, later: bool) -> None:
+        gaps = [self._after(call) if later else self._before(call) for call in group]
+        count = self._common(gaps) if allowed else 0
+        most = next((i for i in range(count) if self._order.stems[gaps[0][i]] not in allowed), count)
+        for call, gap in zip(group, gaps):
+            self._take(call, gap[:most])
+
+    def _common(self, gaps: Sequence[range]) -> int:
+        """How many operations all these places begin with alike."""
+        stems = self._order.stems
+        least = min(map(len, gaps))
+        for i in range(least):
+            if any(stems[gap[i]] != stems[gaps[0][i]] for gap in gaps):
+                return i
+        return least
+
+    def _with_ends(self, group: list[Call], *, later: bool) -> None:
+        outermost = [call for call in group if call.parent is None]
+        rest = [call for call in group if call.parent is not None]
+        if rest and later:
+            if not self._with_frozen(rest):
+                self._widen_later(rest)
+        elif rest and id(rest[0]) not in self._adapters:
+            self._widen_earlier(rest)
+        if outermost and later:
+            self._to_the_loss(outermost)
+
+    def _with_frozen(self, group: list[Call]) -> bool:
+        """Widen adapters, which hold frozen weights of their own; says whether these calls are some."""
+        if not all(self._modules[call.module].frozen for call in group):
+            return False
+        ends = adapter_ends(self._order, group, [*map(self._before, group)], [*map(self._after, group)])
+        for call, (earlier, later) in zip(group, ends):
+            self._take(call, later)
+            self._take(call, earlier)
+            self._adapters.add(id(call))
+        return bool(ends)
+
+    def _widen_later(self, group: list[Call]) -> None:
+        gaps = [self._after(call) for call in group]
+        parts = self._parts(group, gaps)
+        if len(parts) > 1:
+            for part in parts:
+                self._widen_later([group[i] for i in part])
+            return
+        most = self._before_siblings(group, gaps[0][: self._common(gaps)])
+        self._by_cost(group, gaps, most, later=True)
+
+    def _parts(self, group: list[Call], gaps: list[range]) -> list[list[int]]:
+        """Calls of one class that went on differently, as with a mask and without one: where they part in the midst of something,
+        each kind is judged on its own."""
+        most = self._common(gaps)
+        parts: dict[str, list[int]] = {}
+        for i, gap in enumerate(gaps):
+            parts.setdefault(self._order.stems[gap[most]] if len(gap) > most else "", []).append(i)
+        found = list(parts.values())
+        in_the_midst = len(found) > 1 and "" not in parts
+        if in_the_midst and all(
+            self._gets_cheaper([group[i] for i in part], [gaps[i] for i in part], most) for part in found
+        ):
+            return found
+        return [list(range(len(gaps)))]
+
+    def _gets_cheaper(self, group: list[Call], gaps: list[range], most: int) -> bool:
+        """Whether fewer values pass somewhere beyond `most` operations than anywhere before."""
+        further = self._common(gaps)
+        total = self._total(group, further, later=True)
+        return min(total[most + 1 :], default=total[0]) < min(total[: most + 1])
+
+    def _widen_earlier(self, group: list[Call]) -> None:
+        self._with_known_before(group)
+        gaps = [self._before(call) for call in group]
+        self._by_cost(group, gaps, self._common(gaps), later=False)
+
+    def _by_cost(self, group: list[Call], gaps: list[range], most: int, *, later: bool) -> None:
+        """Begin or end where the fewest values pass; of several such places the one that the kind of module suggests."""
+        if not most:
+            return
+        total = self._total(group, most, later=later)
+        ties = [i for i, cost in enumerate(total) if cost == min(total)]
+        numbered = all(self._modules[call.module].path.rpartition(".")[2].isdigit() for call in group)
+        own_end = all(self._is_own(call, call.end if later else call.start) for call in group)
+        own_end |= all(self._wraps(call) for call in group)
+        count = ties[0]
+        if later:
+            count = max(count, self._with_known(group[0], gaps[0][:most], total, len(group) > 1))
+            if own_end:
+                count = max(count, self._with_loss(gaps[0], most))
+        if len(group) > 1 and (numbered or own_end):
+            count = max(count, ties[-1])
+        elif later and (count or own_end):
+            while count < most and total[count + 1] <= total[count] and self._order.stems[gaps[0][count]] in VIEWS:
+                count += 1
+        for call, gap in zip(group, gaps):
+            self._take(call, gap[:count])
+
+    def _total(self, group: list[Call], most: int, *, later: bool) -> list[int]:
+        """How many values pass into and out of all these calls when each is 0, 1, ... `most` operations longer."""
+        if later:
+            costs = [self._order.costs_after(call.start, call.end, most, self._end_around(call)) for call in group]
+        else:
+            costs = [self._order.costs_before(call.start, call.end, most) for call in group]
+        return [sum(one) for one in zip(*costs)]
+
+    def _end_around(self, call: Call) -> int:
+        return call.parent.end if call.parent is not None and call.parent.end > call.end else len(self._order)
+
+    def _with_known_before(self, group: list[Call]) -> None:
+        """Take what modules made just before whose parameters are without gradient, as beside an adapter."""
+        for call in group:
+            known = [self._modules[one] for one in self._silent[call.module]]
+            if not any(one.parameters for one in known):
+                continue
+            positions = self._before(call)
+            count = 0
+            while count < len(positions) and any(makes(one, self._order.kinds[positions[count]]) for one in known):
+                count += 1
+            self._take(call, positions[:count])
+
+    def _with_known(self, call: Call, gap: range, total: list[int], several: bool) -> int:
+        """How long a call must be to hold the last operation that a module without parameters inside it made."""
+        found = 0
+        for i, position in enumerate(gap):
+            if any(makes(self._modules[one], self._order.kinds[position]) for one in self._silent[call.module]):
+                if total[i + 1] <= total[0]:
+                    found = i + 1
+            elif not several and self._order.stems[position] != "Add":
+                break
+        return found
+
+    def _with_loss(self, gap: range, most: int) -> int:
+        """How long a call must be to hold a loss of its own: a number made before the next module runs."""
+        if gap.stop == len(self._order):
+            return 0  # the loss of the whole model
+        return max((i + 1 for i, position in enumerate(gap[:most]) if self._order.shapes[position] == ()), default=0)
+
+    def _wraps(self, call: Call) -> bool:
+        """Whether a module is there to put something around a single other one."""
+        return len(call.inner) == 1 and (call.inner[0].start, call.inner[0].end) == (call.start, call.end)
+
+    def _before_siblings(self, group: list[Call], gap: range) -> int:
+        """How many of these operations come before one that the next module of a sequence made."""
+        kinds = [self._order.kinds[position] for position in gap]
+        found = len(kinds)
+        for call in group:
+            around = call.parent
+            if around is None or self._modules[around.module].base != "Sequential":
+                continue
+            following = min(
+                (one.module for one in around.inner if one.module > call.module), default=len(self._modules)
+            )
+            rest = [one for one in self._silent[around.module] if call.module < one < following]
+            fits = (i for i, kind in enumerate(kinds) if any(makes(self._modules[one], kind) for one in rest))
+            found = min(found, next(fits, found))
+        return found
+
+    def _is_own(self, call: Call, position: int) -> bool:
+        return not any(inner.start <= position <= inner.end for inner in call.inner)
+
+    def _to_the_loss(self, group: list[Call]) -> None:
+        """The end of a whole model: up to what computes a loss, as long as no more values pass."""
+        gaps = [self._after(call) for call in group]
+        most = self._common(gaps) if len(gaps) > 1 else len(gaps[0])
+        if len(group) == 1 and self._modules[group[0].module].takes_labels:
+            self._take(group[0], gaps[0])
+            return
+        costs = self._order.costs_after(group[0].start, group[0].end, most, len(self._order))
+        count = 0
+        while count < most and costs[count + 1] <= costs[count] and not self._is_loss(gaps[0][count]):
+            count += 1
+        if count < most and self._is_loss(gaps[0][count]):
+            while count and self._order.stems[gaps[0][count - 1]] in VIEWS:
+                count -= 1
+        for call, gap in zip(group, gaps):
+            self._take(call, gap[:count])
+
+    def _is_loss(self, position: int) -> bool:
+        stems = self._order.stems
+        stem, following = stems[position], stems[position + 1] if position + 1 < len(stems) else ""
+        if stem == "LogSoftmax":
+            return following.startswith("NllLoss")
+        return any(word in stem for word in _LOSSES) or self._order.shapes[position] == ()

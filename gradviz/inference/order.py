@@ -1,0 +1,135 @@
+"""A graph's operations in the order they ran, and how values pass between places of that order."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Container, Sequence
+from functools import cached_property
+
+from gradviz.graph import Graph, column
+from gradviz.graph.storage import forward_order
+from gradviz.inference.layers import MASKED
+
+_GATHER = frozenset(("Cat", "Stack"))
+
+
+def inputs_of(graph: Graph) -> list[Sequence[int]]:
+    """By node the ids of the nodes that it takes its inputs from. Makes no edge record, of which large graphs keep none."""
+    producers = column(graph.edges, "producer")
+    places = map(graph.input_places, range(len(graph.nodes)))
+    return [producers[place.start : place.stop] for place in places]
+
+
+class Order:
+    """Positions 0, 1, ... of all nodes but leaves. `parameters` are the leaves that a module owns."""
+
+    def __init__(self, graph: Graph, parameters: Container[int], inputs: Sequence[Sequence[int]]) -> None:
+        sequences = column(graph.nodes, "sequence")
+        self.nodes = [node for node in forward_order(graph) if sequences[node] is not None]
+        """Node id by position."""
+        self.position = {node: i for i, node in enumerate(self.nodes)}
+        names = column(graph.nodes, "op")
+        self.stems = [names[node].partition("Backward")[0] for node in self.nodes]
+        """Names of the operations without "Backward0"."""
+        self.kinds = [
+            MASKED if stem == "Mul" and _is_masked(graph, node) else stem for stem, node in zip(self.stems, self.nodes)
+        ]
+        """The same, where multiplication by a tensor without gradient has a name of its own."""
+        outputs = column(graph.nodes, "outputs")
+        self.shapes = [outputs[node][0].shape if outputs[node] and outputs[node][0] else None for node in self.nodes]
+        """Shape of the first output, where known."""
+        self._is_first = [
+            not any(one in self.position or one in parameters for one in inputs[node]) for node in self.nodes
+        ]
+        self.producers = [[self.position[one] for one in inputs[node] if one in self.position] for node in self.nodes]
+        self.last_use = list(range(len(self.nodes)))
+        """By position the last one that uses it; beyond the end for what the caller holds."""
+        for i, producers in enumerate(self.producers):
+            for producer in producers:
+                self.last_use[producer] = i
+        for root in graph.roots:
+            if root.node in self.position:
+                self.last_use[self.position[root.node]] = len(self.nodes)
+
+    @cached_property
+    def _uses(self) -> list[list[int]]:
+        """By position those that use it, first ones first."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for i, producers in enumerate(self.producers):
+            for producer in producers:
+                found[producer].append(i)
+        return found
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def costs_after(self, start: int, end: int, further: int, around: int) -> list[int]:
+        """How many values go into and out of the interval from `start` to `end`, and when it is 1, 2, ... `further` longer.
+
+        What is used beyond `around`, the end of the call around it, goes out in any case. It counts on its own, so that a second
+        result, such as the logits of a router for a loss at the end, does not hide where the first one goes.
+        """
+        outside: set[int] = set()
+        costs, alive, ending = [], 0, [0] * (further + 1)
+        for i in range(start, end + further + 1):
+            self._note_inputs(outside, i, start)
+            if i > end:
+                alive -= ending[i - end]
+            last = self.last_use[i]
+            if last > around and i <= end:
+                alive += 1
+                last = self._last_use_until(i, around)
+            at = last - end  # from this length on it is used inside only
+            if last > max(i, end):
+                alive += 1
+                if at <= further:
+                    ending[at] += 1
+            if i >= end:
+                costs.append(alive + len(outside))
+        return costs
+
+    def _last_use_until(self, i: int, position: int) -> int:
+        """The last use of a value up to a position, or its own position."""
+        before = bisect_right(self._uses[i], position)
+        return self._uses[i][before - 1] if before else i
+
+    def costs_before(self, start: int, end: int, further: int) -> list[int]:
+        """The same when the interval begins 1, 2, ... `further` positions earlier."""
+        outside: set[int] = set()
+        alive = sum(self.last_use[i] > end for i in range(start, end + 1))
+        for i in range(start, end + 1):
+            self._note_inputs(outside, i, start)
+        costs = [alive + len(outside)]
+        for i in range(start - 1, start - 1 - further, -1):
+            outside.discard(i)
+            self._note_inputs(outside, i, i)
+            alive += self.last_use[i] > end
+            costs.append(alive + len(outside))
+        return costs
+
+    def _note_inputs(self, outside: set[int], i: int, start: int) -> None:
+        """Add what position `i` takes from before `start`; a list of tensors counts as one."""
+        if self._is_first[i]:
+            outside.add(-1 - i)  # what it works with is not in the graph, or is an input
+        elif self.stems[i] in _GATHER:
+            if any(producer < start for producer in self.producers[i]):
+                outside.add(-1 - i)
+        else:
+            outside.update(producer for producer in self.producers[i] if producer < start)
+
+    def leads_to(self, sources: Sequence[int], first: int, last: int) -> bool:
+        """Whether something between two positions was computed from one of the sources."""
+        reached = set(sources)
+        for i in range(min(sources) + 1, last + 1):
+            if any(producer in reached for producer in self.producers[i]):
+                if i >= first:
+                    return True
+                reached.add(i)
+        return False
+
+
+def _is_masked(graph: Graph, node: int) -> bool:
+    record = graph.nodes[node]
+    if len(graph.inputs(node)) != 1 or not record.none_inputs:
+        return False
+    return any(slot.kind not in ("number", "parameter") and slot.tensor and slot.tensor.shape for slot in record.saved)

@@ -1,0 +1,334 @@
+"""What autograd saved for backward: how large it is, who holds it, and what would be freed with the graph.
+
+Every storage is counted once, at the node that saved it first. Plain numbers and records only; wording belongs to whoever
+prints them. Knows nothing of torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+from gradviz.errors import FormatError, did_you_mean
+from gradviz.graph import (
+    Graph,
+    Node,
+    SavedTensor,
+    SourceLine,
+    Storage,
+    StorageKind,
+)
+from gradviz.graph.forward import Lines, op_line, telling_lines
+from gradviz.graph.storage import COUNTED, forward_order, tensor_bytes
+from gradviz.memory.notes import is_recomputed, memory_notes
+from gradviz.report.display import displayed
+from gradviz.wording import bytes_text, plural
+
+By = Literal["node", "op", "module", "line", "op-line", "dtype"]
+"""What the rows stand for."""
+
+ONLY_GRAPH: tuple[StorageKind, ...] = ("activation", "number")
+"""Kinds of storage that nobody but the graph is known to hold: they are freed when the graph is deleted."""
+
+_WORD_AND_NUMBER = re.compile(r"(\D*)(\d*)")
+_PART = re.compile(r"\bin storage (\d+)")
+
+
+class Row(NamedTuple):
+    """What one node, op, module, line or dtype saved. Sums over all rows are the totals: no storage is in two rows.
+
+    `share` and `cumulated` are parts of all bytes held, from 0 to 1; `cumulated` is that of this row and all before it.
+    """
+
+    name: str  # op, module path, file:line or dtype; empty where nothing was recorded
+    kinds: Mapping[StorageKind, int]  # bytes by kind of storage
+    storages: int
+    nodes: int  # nodes that saved these storages first
+    share: float = 0.0
+    cumulated: float = 0.0
+    node: int | None = None  # id, when the rows are nodes
+    type: str = ""  # class of the module, when the rows are modules
+    source: SourceLine | None = None  # when the rows are lines
+
+    @property
+    def nbytes(self) -> int:
+        """Everything saved first here, parameters and buffers included."""
+        return sum(self.kinds.values())
+
+    @property
+    def held(self) -> int:
+        """What the forward pass added: activations, wrapped numbers, inputs, and outputs that the caller keeps."""
+        return sum(self.kinds.get(kind, 0) for kind in COUNTED)
+
+    @property
+    def only_graph(self) -> int:
+        """What would be freed if the graph were deleted."""
+        return sum(self.kinds.get(kind, 0) for kind in ONLY_GRAPH)
+
+
+class Totals(NamedTuple):
+    """The whole graph in bytes, each storage once, and in numbers of slots.
+
+    The first block is memory that exists with or without the graph, as far as the graph knows of it. The second sums up
+    what was saved: `held_for_backward` is all of it, `held_only_by_graph` what would be freed with the graph.
+    """
+
+    parameters: int
+    buffers: int
+    inputs: int
+    gradients: int  # of the `.grad`s that backward() will make for leaves that have none
+
+    activations: int
+    outputs: int  # activations that the caller holds, too
+    numbers: int  # Python numbers that autograd wrapped into tensors
+    held_for_backward: int
+    held_only_by_graph: int
+
+    slots: int  # that hold a tensor
+    storages: int  # that those slots hold
+    freed_slots: int
+    modified_slots: int
+    modified_bytes: int
+    packed_slots: int
+    packed_bytes: int  # of the packed objects that are tensors
+    packed_unknown: int  # packed objects that are no tensor: nobody can tell their size
+    recomputed_slots: int  # packed by a checkpoint: nothing is held for them until backward computes them again
+    without_storage: int  # tensors that have no storage that can be asked
+    empty_storage: int  # tensors with elements in a storage of 0 bytes
+
+
+@displayed("gradviz.memory.table.saved_table")
+@dataclass(frozen=True)
+class Saved:
+    """What a graph saved for backward, in rows from the largest down."""
+
+    by: By
+    rows: tuple[Row, ...]
+    totals: Totals
+    notes: tuple[str, ...] = ()  # what could not be counted, and where the numbers are not those of a real run
+
+    def __repr__(self) -> str:
+        held = bytes_text(self.totals.held_for_backward)
+        return f"<Saved: {held} held for backward, {plural(len(self.rows), 'row')} by {self.by}>"
+
+    @property
+    def total(self) -> Row:
+        """All rows as one."""
+        return _joined(self.rows)
+
+    def top(self, count: int | None) -> tuple[tuple[Row, ...], Row | None]:
+        """The first `count` rows, and the others as one row; None where there are none. With None or 0 all rows.
+
+        A single row more than `count` is shown, since "+1 more" would take its place.
+        """
+        if not count or count >= len(self.rows) - 1:
+            return self.rows, None
+        return self.rows[:count], _joined(self.rows[count:])
+
+
+def saved(graph: Graph, by: By | None = None) -> Saved:
+    """What the nodes of a graph saved for backward: how many bytes, and which node, op, module, line or dtype holds them.
+
+    Args:
+        graph: from `walk`, `record` or `load`. A folded graph is read as what it was folded from.
+        by: what a row stands for. None picks the source line when lines were recorded, else the module when modules
+            were, else the op. "line" is the script's own line where more than half would be a library's, and a note
+            says so; "op-line" is always the line that called torch.
+
+    Raises FormatError for another `by`, and for "module" or a line when the graph has none.
+
+    >>> from gradviz.graph import Graph, Node, SavedTensor, Storage, TensorInfo
+    >>> slot = SavedTensor("result", TensorInfo((2,), "float32", "cpu"), 0, "activation", "live", 8)
+    >>> graph = Graph((Node(0, "ExpBackward0", saved=(slot,)),), storages=(Storage(0, 8, "activation"),))
+    >>> found = saved(graph)
+    >>> found.by, found.rows[0].name, found.rows[0].nbytes, found.totals.held_only_by_graph
+    ('op', 'ExpBackward0', 8, 8)
+
+    Source: https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors
+    """
+    graph = graph.original or graph
+    chosen = _checked(graph, by)
+    found = holders(graph)
+    totals = _totals(graph, found)
+    lines = Lines(op_line)
+    if chosen == "line":
+        lines = telling_lines(graph.nodes[i] for i in dict.fromkeys(holder.node for holder in found.values()))
+    notes = [
+        *memory_notes(graph, totals),
+        *([f"{lines.note}; op-line instead of line names those"] if lines.note else []),
+    ]
+    return Saved(chosen, _rows(graph, chosen, found, lines), totals, tuple(notes))
+
+
+# -- who holds what --------------------------------------------------------------------------------------------------
+
+
+class Holder(NamedTuple):
+    """The node that saved a storage first, and the slot that it is in."""
+
+    node: int
+    slot: SavedTensor
+
+
+def holders(graph: Graph) -> dict[int, Holder]:
+    """Who saved each storage first, by storage id."""
+    found: dict[int, Holder] = {}
+    for i in forward_order(graph):
+        for slot in graph.nodes[i].saved:
+            for storage in storages_of(slot):
+                if storage < len(graph.storages):
+                    found.setdefault(storage, Holder(i, slot))
+    return found
+
+
+def storages_of(slot: SavedTensor) -> tuple[int, ...]:
+    """All storages that a slot holds. A sparse tensor has several: its note names them, `storage` is that of its values."""
+    if slot.storage is None:
+        return ()
+    others = [int(number) for number in _PART.findall(slot.note)] if slot.note else []
+    return tuple(dict.fromkeys((slot.storage, *others)))
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _checked(graph: Graph, by: By | None) -> By:
+    lines = any(node.source is not None for node in graph.nodes)
+    modules = any(node.scope is not None for node in graph.nodes)
+    if by is None:
+        return "line" if lines else "module" if modules else "op"
+    if by not in get_args(By):
+        raise FormatError(f"by cannot be {by!r}. {did_you_mean(str(by), get_args(By), what='valid ones')}")
+    if (by in ("line", "op-line") and not lines) or (by == "module" and not modules):
+        what = "modules" if by == "module" else "source lines"
+        raise FormatError(
+            f"by cannot be {by!r}: this graph has no {what}, which only gradviz.record() and the command line see. "
+            "Take by='op' or by='node'."
+        )
+    return by
+
+
+def _key(graph: Graph, by: By, node: Node, slot: SavedTensor, lines: Lines) -> Row:
+    """An empty row with the name that this slot counts under."""
+    row = Row("", {}, 0, 0)
+    if by == "op":
+        return row._replace(name=node.op)
+    if by == "node":
+        return row._replace(name=node.op, node=node.id)
+    if by == "dtype":
+        return row._replace(name=slot.tensor.dtype if slot.tensor is not None else "")
+    if by == "module":
+        if node.scope is None:
+            return row
+        scope = graph.scopes[node.scope]
+        return row._replace(name=scope.path or scope.type, type=scope.type)
+    source = lines.of(node)
+    if source is None:
+        return row
+    return row._replace(name=f"{source.file}:{source.line}", source=source)
+
+
+def _rows(graph: Graph, by: By, found: Mapping[int, Holder], lines: Lines) -> tuple[Row, ...]:
+    empty: dict[tuple[str, int | None], Row] = {}
+    kinds: dict[tuple[str, int | None], Counter[StorageKind]] = {}
+    nodes: dict[tuple[str, int | None], set[int]] = {}
+    storages: Counter[tuple[str, int | None]] = Counter()
+    for storage, (i, slot) in found.items():
+        row = _key(graph, by, graph.nodes[i], slot, lines)
+        key = row.name, row.node
+        empty.setdefault(key, row)
+        record = graph.storages[storage]
+        kinds.setdefault(key, Counter())[record.kind] += record.nbytes or 0
+        nodes.setdefault(key, set()).add(i)
+        storages[key] += 1
+    rows = [
+        row._replace(kinds=dict(sorted(kinds[key].items())), storages=storages[key], nodes=len(nodes[key]))
+        for key, row in empty.items()
+    ]
+    rows.sort(key=lambda row: (-row.held, -row.nbytes, _natural(row.name), row.node or 0))
+    return tuple(_with_shares(rows))
+
+
+def _natural(name: str) -> list[tuple[str, int]]:
+    """A key that sorts `blocks.2` before `blocks.10`."""
+    return [(word, int(number or 0)) for word, number in _WORD_AND_NUMBER.findall(name)]
+
+
+def _with_shares(rows: list[Row]) -> Iterator[Row]:
+    total = sum(row.held for row in rows)
+    before = 0
+    for row in rows:
+        before += row.held
+        yield row._replace(share=row.held / total, cumulated=before / total) if total else row
+
+
+def _joined(rows: tuple[Row, ...]) -> Row:
+    kinds: Counter[StorageKind] = Counter()
+    for row in rows:
+        kinds.update(row.kinds)
+    return Row(
+        "",
+        dict(sorted(kinds.items())),
+        sum(row.storages for row in rows),
+        sum(row.nodes for row in rows),
+        sum(row.share for row in rows),
+        rows[-1].cumulated if rows else 0.0,
+    )
+
+
+# -- totals ----------------------------------------------------------------------------------------------------------
+
+
+def _totals(graph: Graph, found: Mapping[int, Holder]) -> Totals:
+    slots = [slot for node in graph.nodes for slot in node.saved]
+    full = [slot for slot in slots if slot.tensor is not None]
+    states = Counter(slot.state for slot in slots)
+    held = _by_kind(graph.storages[storage] for storage in found)
+    known = _by_kind(graph.storages)
+    return Totals(
+        parameters=known["parameter"] + _unread_leaves(graph, "parameter"),
+        buffers=known["buffer"] + _unread_leaves(graph, "buffer"),
+        inputs=known["input"] + _unread_leaves(graph, "input"),
+        gradients=sum(tensor_bytes(leaf.tensor) or 0 for leaf in graph.leaves if not leaf.has_grad),
+        activations=held["activation"],
+        outputs=held["output"],
+        numbers=held["number"],
+        held_for_backward=sum(held.values()),
+        held_only_by_graph=sum(held[kind] for kind in ONLY_GRAPH),
+        slots=len(full),
+        storages=len(found),
+        freed_slots=states["freed"],
+        modified_slots=states["modified"],
+        modified_bytes=_bytes_in(graph, [slot for slot in full if slot.state == "modified"]),
+        packed_slots=states["packed"],
+        packed_bytes=_bytes_in(graph, [slot for slot in full if slot.state == "packed"]),
+        packed_unknown=sum(
+            slot.state == "packed" and slot.tensor is None and not is_recomputed(slot) for slot in slots
+        ),
+        recomputed_slots=sum(is_recomputed(slot) for slot in slots),
+        without_storage=sum(_nbytes(graph, slot) is None for slot in full),
+        empty_storage=sum(_nbytes(graph, slot) == 0 and bool(slot.nbytes) for slot in full),
+    )
+
+
+def _by_kind(storages: Iterable[Storage]) -> Counter[StorageKind]:
+    found: Counter[StorageKind] = Counter()
+    for storage in storages:
+        found[storage.kind] += storage.nbytes or 0
+    return found
+
+
+def _unread_leaves(graph: Graph, kind: StorageKind) -> int:
+    """Bytes of the leaves whose storage was not read, by their shapes: those of a graph walked with `saved=False`."""
+    return sum(tensor_bytes(leaf.tensor) or 0 for leaf in graph.leaves if leaf.kind == kind and leaf.storage is None)
+
+
+def _bytes_in(graph: Graph, slots: list[SavedTensor]) -> int:
+    return sum(graph.storages[i].nbytes or 0 for i in {storage for slot in slots for storage in storages_of(slot)})
+
+
+def _nbytes(graph: Graph, slot: SavedTensor) -> int | None:
+    return graph.storages[slot.storage].nbytes if slot.storage is not None else None

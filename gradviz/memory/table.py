@@ -1,0 +1,235 @@
+"""What was saved for backward, as a table with the totals below it.
+
+Numbers come from `gradviz.memory.saved`; this module only words and aligns them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gradviz.draw import labels
+from gradviz.graph import StorageKind
+from gradviz.memory.checkpoint import Advice, Wrap
+from gradviz.memory.saved import By, Row, Saved
+
+TOP = 10
+_NOTHING_RECORDED: dict[By, str] = {
+    "module": "outside every module",
+    "line": "no line known",
+    "op-line": "no line known",
+}
+
+
+def saved_table(found: Saved, top: int | None = TOP) -> RenderableType:
+    """The rows, at most `top` of them (0 or None for all), and the totals."""
+    parts: list[RenderableType] = []
+    if found.rows:
+        parts += [_rows(found, top), Text()]
+    parts.append(_totals(found))
+    parts += [Text(f"note: {labels.one_line(note)}", style="yellow") for note in found.notes]
+    return Group(*parts)
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _rows(found: Saved, top: int | None) -> Table:
+    shown, others = found.top(top)
+    weights = any(row.nbytes > row.held for row in found.rows)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("held", "share", "sum", "only graph", *(["weights"] if weights else []), "tensors"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column(found.by, overflow="ellipsis", no_wrap=True)
+    for row in shown:
+        table.add_row(*_numbers(row, weights), row_name(row, found.by))
+    if others is not None:
+        table.add_row(*_numbers(others, weights), Text(labels.more(len(found.rows) - len(shown)), style="dim"))
+    table.add_section()
+    table.add_row(*_numbers(found.total, weights), Text("in all"), style="bold")
+    return table
+
+
+def _numbers(row: Row, weights: bool) -> list[Text]:
+    cells = [
+        labels.bytes_text(row.held),
+        _percent(row.share),
+        _percent(row.cumulated),
+        labels.bytes_text(row.only_graph),
+    ]
+    if weights:
+        cells.append(labels.bytes_text(row.nbytes - row.held) if row.nbytes > row.held else "")
+    return [Text(cell) for cell in (*cells, labels.count_text(row.storages))]
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
+def row_name(row: Row, by: By) -> Text:
+    """What a row stands for: op, module and class, line and its code."""
+    if row.source is not None:
+        code = labels.clip(row.source.text.strip(), 80)
+        return Text.assemble(labels.source_text(row.source), (f"  {code}" if code else "", "dim"))
+    if not row.name:
+        return Text(_NOTHING_RECORDED.get(by, "unknown"), style="dim")
+    name = labels.clip(row.name, 80)
+    if row.node is not None:
+        return Text.assemble(name, (f"  node {row.node}", "dim"))
+    return Text.assemble(name, (f"  {labels.clip(row.type)}" if row.type and row.type != row.name else "", "dim"))
+
+
+# -- totals ----------------------------------------------------------------------------------------------------------
+
+_KINDS: dict[StorageKind, tuple[str, str]] = {
+    "activation": ("activations", ""),
+    "output": ("outputs", "a variable of yours holds them, too"),
+    "input": ("inputs", ""),
+    "parameter": ("parameters", ""),
+    "buffer": ("buffers", ""),
+    "number": ("wrapped numbers", "numbers that autograd made tensors of"),
+}
+
+
+def _totals(found: Saved) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for what, nbytes, remark in _lines(found):
+        table.add_row(Text(what), Text("" if nbytes is None else labels.bytes_text(nbytes)), Text(remark, style="dim"))
+    return table
+
+
+def _lines(found: Saved) -> Iterator[tuple[str, int | None, str]]:
+    totals, kinds = found.totals, found.total.kinds
+    saved = f"{labels.plural(totals.slots, 'saved tensor')} in {labels.plural(totals.storages, 'storage')}"
+    yield "held for backward", totals.held_for_backward, saved
+    for kind, (what, remark) in _KINDS.items():
+        if kinds.get(kind):
+            yield f"  {what}", kinds[kind], remark
+    yield "held only by the graph", totals.held_only_by_graph, "freed when backward() has run or the graph is deleted"
+    if totals.modified_slots:
+        yield "modified in place", totals.modified_bytes, labels.plural(totals.modified_slots, "slot")
+    if totals.packed_slots:
+        unknown = f", {labels.count_text(totals.packed_unknown)} of unknown size" if totals.packed_unknown else ""
+        again = f", {labels.count_text(totals.recomputed_slots)} computed again" if totals.recomputed_slots else ""
+        yield "packed by hooks", totals.packed_bytes, labels.plural(totals.packed_slots, "slot") + unknown + again
+    yield "in the whole graph:", None, ""
+    for what, nbytes in (("parameters", totals.parameters), ("buffers", totals.buffers), ("inputs", totals.inputs)):
+        if nbytes:
+            yield f"  {what}", nbytes, ""
+    yield "  gradients to come", totals.gradients, "of leaves whose .grad is None" if totals.gradients else ""
+
+
+# Which modules to wrap in a checkpoint, as a table with the outcome below it. Numbers come from
+# `gradviz.memory.checkpoint`; this module only words and aligns them.
+
+_NUMBER = re.compile(r"\d+")
+
+
+class Series(NamedTuple):
+    """Steps in a row whose paths differ in one number, such as `blocks.0` to `blocks.7`."""
+
+    title: str
+    steps: tuple[Wrap, ...]
+
+
+def advice_table(advice: Advice) -> RenderableType:
+    """What to wrap, what it frees and costs, and whether the budget holds then."""
+    parts: list[RenderableType] = []
+    if advice.steps:
+        parts += [_steps(advice), Text()]
+    return Group(*parts, *(Text(line) for line in _outcome(advice)))
+
+
+def _steps(advice: Advice) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("frees", "computes again", "held after", "brings back"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("wrap in torch.utils.checkpoint", overflow="fold")
+    for series in joined(advice.steps):
+        last = series.steps[-1]
+        freed, ops = sum(step.freed for step in series.steps), sum(step.ops for step in series.steps)
+        again = max(step.again for step in series.steps)
+        cells = (
+            labels.bytes_text(freed),
+            labels.plural(ops, "op"),
+            labels.bytes_text(last.held),
+            labels.bytes_text(again),
+        )
+        table.add_row(*map(Text, cells), _name(series))
+    return table
+
+
+def _name(series: Series) -> Text:
+    remarks = [labels.clip(series.steps[0].type)]
+    if len(series.steps) > 1:
+        remarks.append(labels.plural(len(series.steps), "module"))
+    if series.steps[0].calls > 1:
+        remarks.append(labels.plural(series.steps[0].calls, "call"))
+    return Text.assemble(labels.one_line(series.title or "the whole model"), (f"  {', '.join(remarks)}", "dim"))
+
+
+def joined(steps: tuple[Wrap, ...]) -> Iterator[Series]:
+    """Steps as series: neighbours of one class and size whose paths differ in one number that counts up or down."""
+    waiting: list[Wrap] = []
+    for step in steps:
+        if waiting and _varying([*waiting, step]) is None:
+            yield _series(waiting)
+            waiting = []
+        waiting.append(step)
+    if waiting:
+        yield _series(waiting)
+
+
+def _series(steps: list[Wrap]) -> Series:
+    if len(steps) == 1:
+        return Series(steps[0].path, (steps[0],))
+    place = _varying(steps)
+    assert place is not None
+    first, last = sorted((steps[0], steps[-1]), key=lambda step: int(_NUMBER.findall(step.path)[place]))
+    return Series(f"{first.path} to {last.path}", tuple(steps))
+
+
+def _varying(steps: list[Wrap]) -> int | None:
+    """Which number of the paths counts up or down by one, all else being equal; None where that is not so."""
+    alike = {(_NUMBER.sub("#", step.path), step.type, step.ops, step.freed, step.calls) for step in steps}
+    columns = list(zip(*(map(int, _NUMBER.findall(step.path)) for step in steps)))
+    varying = [i for i, column in enumerate(columns) if len(set(column)) > 1]
+    if len(alike) > 1 or len(varying) != 1:
+        return None
+    differences = {after - before for before, after in zip(columns[varying[0]], columns[varying[0]][1:])}
+    return varying[0] if differences in ({1}, {-1}) else None
+
+
+def _outcome(advice: Advice) -> Iterator[str]:
+    budget = labels.bytes_text(advice.budget)
+    if not advice.steps:
+        if advice.fits:
+            yield f"{labels.bytes_text(advice.before)} held for backward fits the budget of {budget}: nothing to wrap."
+        else:
+            yield (
+                f"{labels.bytes_text(advice.before)} held for backward does not fit the budget of {budget}, and wrapping "
+                "a module frees nothing."
+            )
+        return
+    yield (
+        f"held for backward: {labels.bytes_text(advice.before)} now, {labels.bytes_text(advice.held)} then, "
+        f"at most {labels.bytes_text(advice.peak)} while a wrapped module is computed again"
+    )
+    again = f"{labels.count_text(advice.again)} of {labels.plural(advice.ops, 'op')}"
+    yield f"computed again in backward: {again}"
+    if advice.fits:
+        yield f"the budget of {budget} holds."
+    else:
+        yield f"the budget of {budget} does not hold. No plan was found that needs less than this one."
+    yield (
+        "This is an estimate for non-reentrant checkpoints (use_reentrant=False). Parameters, gradients, the optimizer's "
+        "state and temporary memory come on top."
+    )

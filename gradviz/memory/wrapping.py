@@ -1,0 +1,311 @@
+"""What stays in memory when some module calls are wrapped in a checkpoint: the bookkeeping behind the advice.
+
+A storage stays when somebody outside the wrapped calls saved it, when two different wrapped calls saved it (it crossed
+from one to the other), or when it is an input of a wrapped call. Knows nothing of torch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from gradviz.graph import (
+    Graph,
+    Node,
+    SavedTensor,
+    TensorInfo,
+)
+from gradviz.graph.scopes import ScopeTree
+from gradviz.graph.storage import COUNTED, forward_order, tensor_bytes
+from gradviz.memory.saved import ONLY_GRAPH, storages_of
+
+# Which storage the tensor on an edge has, as far as saved tensors tell. A graph does not record the storage of a
+# result, only those of saved tensors. But a node that saved its result or its input did so in a slot with a telling
+# name, and a view has the storage of what it looks at. What neither tells is unknown; its bytes follow from its
+# shape. Knows nothing of torch.
+
+Tensor = tuple[int, int]
+"""The node that made a tensor, and which of its outputs that is."""
+
+_VIEWING = """
+    Alias AsStrided Detach Diagonal Expand Permute ReshapeAlias Select Slice Split SplitWithSizes Squeeze T Transpose
+    Unbind Unfold UnsafeSplit UnsafeView Unsqueeze View ViewAsComplex ViewAsReal
+"""
+VIEWS = frozenset(f"{name}Backward{i}" for name in _VIEWING.split() for i in range(3))
+
+_RESULTS = {"result": 0, "output": 0, "out": 0, "result0": 0, "result1": 1, "result2": 2}
+_INPUTS = {
+    "self": 0,
+    "input": 0,
+    "query": 0,
+    "mat1": 0,
+    "batch1": 0,
+    "tensor1": 0,
+    "other": 1,
+    "mat2": 1,
+    "batch2": 1,
+    "key": 1,
+    "weight": 1,
+    "value": 2,
+}
+_AFTER_A_SUMMAND = ("mat1", "mat2", "batch1", "batch2", "tensor1", "tensor2")  # shifted by one in addmm, addcmul, ...
+
+
+class TensorStorage:
+    """Storage and bytes of the tensors of a graph. Tensors that are views of each other are one, called by one of them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._base: dict[Tensor, Tensor] = {}
+        self._known: dict[Tensor, int] = {}
+        self._bytes: dict[Tensor, int] = {}
+        self._join_views()
+        for node in graph.nodes:
+            for slot in node.saved:
+                if slot.storage is not None:
+                    for tensor in self._held_in(node, slot):
+                        self._known.setdefault(self.base(tensor), slot.storage)
+
+    def base(self, tensor: Tensor) -> Tensor:
+        """The tensor that this one is a view of, or itself."""
+        while tensor in self._base:
+            tensor = self._base[tensor]
+        return tensor
+
+    def storage(self, tensor: Tensor) -> int | None:
+        """Id of the tensor's storage, None where no saved tensor tells."""
+        return self._known.get(self.base(tensor))
+
+    def nbytes(self, tensor: Tensor) -> int:
+        """Bytes of the tensor's storage: asked where it is known, else those of its base's shape."""
+        storage = self.storage(tensor)
+        if storage is not None:
+            return self._graph.storages[storage].nbytes or 0
+        info = self._info(self.base(tensor))
+        return (tensor_bytes(info) or 0) if info is not None else 0
+
+    def _join_views(self) -> None:
+        """Point each view at what it looks at. Producers come last in `order`, so no chain grows long."""
+        for id in reversed(self._graph.order):
+            node = self._graph.nodes[id]
+            if node.op in VIEWS:
+                inputs = self._graph.inputs(id)
+                if len(inputs) == 1:
+                    base = self.base((inputs[0].producer, inputs[0].output))
+                    for output in range(max(1, len(node.outputs))):
+                        self._base[id, output] = base
+
+    def _held_in(self, node: Node, slot: SavedTensor) -> Iterable[Tensor]:
+        """The tensors that a slot can only hold: a result of the node, or the input at the position its name tells."""
+        output = _RESULTS.get(slot.slot)
+        if output is not None and output < len(node.outputs) and _alike(node.outputs[output], slot.tensor):
+            yield node.id, output
+        position = _position(node.op, slot.slot)
+        for edge in self._graph.inputs(node.id) if position is not None else ():
+            if edge.position == position and _alike(self._info((edge.producer, edge.output)), slot.tensor):
+                yield edge.producer, edge.output
+
+    def _info(self, tensor: Tensor) -> TensorInfo | None:
+        outputs = self._graph.nodes[tensor[0]].outputs
+        return outputs[tensor[1]] if tensor[1] < len(outputs) else None
+
+
+def _position(op: str, slot: str) -> int | None:
+    position = _INPUTS.get(slot)
+    if position is None or slot not in _AFTER_A_SUMMAND or not op.startswith(("Add", "Badd", "Sparse")):
+        return position
+    return position + 1
+
+
+def _alike(one: TensorInfo | None, other: TensorInfo | None) -> bool:
+    return one is not None and other is not None and (one.shape, one.dtype) == (other.shape, other.dtype)
+
+
+Unit = int | Tensor
+"""A piece of memory: a saved storage by its id, or a tensor that nobody saved so far and that a checkpoint would keep."""
+
+
+class Call(NamedTuple):
+    """One call of a module: what it saves, and what comes in from outside."""
+
+    scope: int
+    nodes: tuple[int, ...]
+    storages: tuple[int, ...]
+    inputs: tuple[Unit, ...]
+
+
+class Gain(NamedTuple):
+    """What wrapping all calls of one more module would change."""
+
+    path: str
+    freed: int
+    ops: int
+    again: int
+    place: int  # of its first op in forward order
+
+
+class ModuleCalls:
+    """Which memory each module call saves and takes in. Made once for a graph, never changed."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.tree = graph, ScopeTree(graph)
+        self.place = {node: i for i, node in enumerate(forward_order(graph))}
+        self.ops = len(graph.nodes) - len(graph.leaf_of)
+        self.savers = self._savers()
+        self.nbytes: dict[Unit, int] = {unit: graph.storages[unit].nbytes or 0 for unit in self.savers}
+        self.total = sum(self.nbytes.values())
+        self._tensors = TensorStorage(graph)
+        self.by_path: dict[str, list[Call]] = {}
+        for scope in self.tree.top_down:
+            if self.tree.members[scope]:
+                self.by_path.setdefault(graph.scopes[scope].path, []).append(self._call(scope))
+        self.paths_of: dict[Unit, set[str]] = {}
+        for path, calls in self.by_path.items():
+            for unit in (unit for call in calls for unit in (*call.storages, *call.inputs)):
+                self.paths_of.setdefault(unit, set()).add(path)
+
+    def described(self, path: str) -> tuple[str, int]:
+        """The module's class, and how often it is called."""
+        calls = self.by_path[path]
+        return self.graph.scopes[calls[0].scope].type, len(calls)
+
+    def first_op(self, path: str) -> int:
+        """Where the module's first op is in forward order."""
+        return min(self.place[call.nodes[0]] for call in self.by_path[path])
+
+    def can_go(self, unit: Unit) -> bool:
+        """Whether nobody but the graph holds it."""
+        return isinstance(unit, tuple) or self.graph.storages[unit].kind in ONLY_GRAPH
+
+    def first_place(self, unit: Unit) -> int:
+        """Where in forward order it was saved first, or made. Backward lets go of it there."""
+        return self.place[unit[0] if isinstance(unit, tuple) else self.savers[unit][0]]
+
+    def _savers(self) -> dict[int, list[int]]:
+        """The nodes that hold each storage, first saver first; parameters and buffers left out."""
+        found: dict[int, list[int]] = {}
+        for node in self.place:
+            for slot in self.graph.nodes[node].saved:
+                for storage in storages_of(slot):
+                    if storage < len(self.graph.storages) and self.graph.storages[storage].kind in COUNTED:
+                        found.setdefault(storage, []).append(node)
+        return found
+
+    def _call(self, scope: int) -> Call:
+        nodes = self.tree.members[scope]
+        inside = set(nodes)
+        storages: dict[int, None] = {}
+        inputs: dict[Unit, None] = {}
+        for node in nodes:
+            for slot in self.graph.nodes[node].saved:
+                storages.update(dict.fromkeys(one for one in storages_of(slot) if one in self.savers))
+            for edge in self.graph.inputs(node):
+                unit = self._coming_in((edge.producer, edge.output), inside)
+                if unit is not None:
+                    inputs[unit] = None
+        return Call(scope, tuple(nodes), tuple(storages), tuple(inputs))
+
+    def _coming_in(self, tensor: Tensor, inside: Collection[int]) -> Unit | None:
+        """The memory of a tensor that comes from outside; None for one made inside and for leaves, which stay anyway."""
+        base = self._tensors.base(tensor)
+        if tensor[0] in inside or base[0] in self.graph.leaf_of:
+            return None
+        storage = self._tensors.storage(tensor)
+        if storage is not None:
+            return storage if storage in self.savers else None
+        self.nbytes[base] = self._tensors.nbytes(tensor)
+        return base
+
+
+class Wrapping:
+    """A set of wrapped calls, none inside another, and the bytes held because of it."""
+
+    def __init__(self, calls: ModuleCalls) -> None:
+        self._calls = calls
+        self.held = calls.total
+        self._wrapped: dict[int, Call] = {}  # by scope
+        self._region: dict[int, int] = {}  # node -> the wrapped scope that it is in
+        self._uses: Counter[Unit] = Counter()  # as input of wrapped calls
+
+    def has(self, path: str) -> bool:
+        """Whether calls of this module are wrapped themselves, not only inside others."""
+        return any(call.scope in self._wrapped for call in self._calls.by_path[path])
+
+    def gain(self, path: str) -> Gain:
+        """What wrapping this module would change. Its calls inside wrapped ones, and wrapped calls inside it, count once."""
+        new, inner = self._change(path)
+        override = {node: call.scope for call in new for node in call.nodes}
+        uses = Counter(unit for call in new for unit in call.inputs)
+        uses.subtract(unit for call in inner for unit in call.inputs)
+        touched = {unit for call in new for unit in (*call.storages, *call.inputs)}.union(uses)
+        freed = sum(
+            self._calls.nbytes[unit] * (self._stays(unit, {}, {}) - self._stays(unit, override, uses))
+            for unit in touched
+        )
+        ops = sum(len(call.nodes) for call in new) - sum(len(call.nodes) for call in inner)
+        again = max((self._bytes(filter(self._calls.can_go, call.storages)) for call in new), default=0)
+        place = min((self._calls.place[call.nodes[0]] for call in new), default=0)
+        return Gain(path, freed, max(ops, 1), again, place)
+
+    def wrap(self, path: str) -> set[str]:
+        """Wrap this module. Returns the paths of modules whose gain may have changed."""
+        self.held -= self.gain(path).freed
+        new, inner = self._change(path)
+        for call in inner:
+            del self._wrapped[call.scope]
+            self._uses.subtract(call.inputs)
+        for call in new:
+            self._wrapped[call.scope] = call
+            self._uses.update(call.inputs)
+            self._region.update(dict.fromkeys(call.nodes, call.scope))
+        touched = {unit for call in (*new, *inner) for unit in (*call.storages, *call.inputs)}
+        related = {scope for call in new for scope in self._related(call.scope)}
+        paths = {self._calls.graph.scopes[scope].path for scope in related}
+        paths.update(name for unit in touched for name in self._calls.paths_of[unit])
+        return paths & self._calls.by_path.keys()
+
+    def peak(self) -> int:
+        """The most that is held at any time of backward: when it begins, or while it is inside a wrapped call."""
+        units = set(self._calls.savers) | set(self._uses)
+        kept = sorted((self._calls.first_place(u), self._calls.nbytes[u]) for u in units if self._stays(u, {}, {}))
+        peak, below, next_kept = self.held, 0, 0
+        for call in sorted(self._wrapped.values(), key=lambda call: self._calls.place[call.nodes[-1]]):
+            end = self._calls.place[call.nodes[-1]]
+            while next_kept < len(kept) and kept[next_kept][0] <= end:
+                below += kept[next_kept][1]
+                next_kept += 1
+            back = self._bytes(unit for unit in call.storages if not self._stays(unit, {}, {}))
+            peak = max(peak, below + back)
+        return peak
+
+    def _change(self, path: str) -> tuple[list[Call], list[Call]]:
+        """The calls that would be wrapped now, and those wrapped already that they would take the place of."""
+        around = self._calls.tree.around
+        calls = self._calls.by_path[path]
+        new = [call for call in calls if not any(scope in self._wrapped for scope in around(call.scope))]
+        outermost = {call.scope for call in new}
+        new = [call for call in new if sum(scope in outermost for scope in around(call.scope)) == 1]
+        inner = [call for scope, call in self._wrapped.items() if any(one in outermost for one in around(scope))]
+        return new, inner
+
+    def _related(self, scope: int) -> Iterable[int]:
+        """The scope, all around it and all inside it."""
+        inside = [scope]
+        for one in inside:  # grows while it is read
+            inside.extend(self._calls.tree.children[one])
+        return (*inside, *self._calls.tree.around(scope))
+
+    def _stays(self, unit: Unit, override: Mapping[int, int], uses: Mapping[Unit, int]) -> bool:
+        """Whether this memory is held when backward begins. `override` and `uses` are what a change would add."""
+        if self._uses[unit] + uses.get(unit, 0) > 0:
+            return True
+        if isinstance(unit, tuple):
+            return False
+        if not self._calls.can_go(unit):
+            return True
+        regions = {override.get(node, self._region.get(node)) for node in self._calls.savers[unit]}
+        return None in regions or len(regions) > 1
+
+    def _bytes(self, units: Iterable[Unit]) -> int:
+        return sum(self._calls.nbytes[unit] for unit in units)

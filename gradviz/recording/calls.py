@@ -1,0 +1,164 @@
+"""What a session notes of module calls: the modules by identity, the calls, and the tape of each thread.
+
+Holds modules, parameters and tensors weakly, so a recording keeps nothing alive. Does not know source lines or graphs.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from gradviz.recording.logs import LineLog, Steps
+from gradviz.source.lines import Place
+from gradviz.walker.tensors import elements
+
+_CALL_NOTES = 1_000_000  # begins and ends of calls that a tape keeps, some 70 MB
+_MOST_HELD = 1000  # entries of a list or dict that is searched for modules which torch does not know
+_LAST = 8  # completed calls whose outputs a failed forward is shown from
+
+
+class SeenModule:
+    """A module that was called, by identity, held weakly.
+
+    What its last call was like: the sequence number it began at, the line that called it, whether autograd was recording, and
+    whether it gave a tensor that requires grad. `checkpoint` is the line of the reentrant checkpoint that kept it from recording.
+    """
+
+    __slots__ = ("began", "calls", "checkpoint", "gave_graph", "recording", "ref", "source", "type")
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.ref = weakref.ref(module)
+        self.type = type(module).__name__
+        self.calls = self.began = 0
+        self.recording = self.gave_graph = True
+        self.source: Any = None
+        self.checkpoint: Any = None
+
+
+class Tree:
+    """An outermost module: the paths of the modules below it, and who owns which parameter."""
+
+    __slots__ = ("owners", "parameters", "paths", "pending", "seen")
+
+    def __init__(self, seen: SeenModule) -> None:
+        self.seen = seen
+        self.paths: dict[SeenModule, str] = {seen: ""}
+        self.parameters: dict[SeenModule, int | None] = {}
+        self.owners: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
+        self.pending: list[Call] = []
+
+    def settle(self) -> None:
+        """Find paths and parameters of the modules called since the last time."""
+        if not self.pending:
+            return
+        root = self.seen.ref()
+        found = {} if root is None else {id(module): path for path, module in root.named_modules()}
+        if root is not None:
+            self._own("", root)
+        for call in self.pending:  # outer calls come before inner ones, so the parent has its path
+            module = call.module.ref()
+            if call.module not in self.paths:
+                self.paths[call.module] = self._path(call, found.get(id(module)) if module is not None else None)
+                if module is not None and id(module) not in found:
+                    self._own(self.paths[call.module], module)
+            if module is not None:
+                self.parameters[call.module] = elements(module.parameters())
+        self.pending.clear()
+
+    def _path(self, call: Call, path: str | None) -> str:
+        """A module that is not registered below the outermost one is named as its caller holds it, or else by its class."""
+        if path is not None:
+            return path
+        caller = call.parent.module if call.parent is not None else None
+        held = _held_as(call.module.ref(), caller.ref() if caller is not None else None)
+        return joined(self.paths.get(caller, "") if caller is not None else "", held or call.module.type)
+
+    def _own(self, prefix: str, module: torch.nn.Module) -> None:
+        for name, parameter in module.named_parameters():
+            self.owners.setdefault(id(parameter), (weakref.ref(parameter), joined(prefix, name)))
+
+
+def _held_as(module: torch.nn.Module | None, caller: torch.nn.Module | None) -> str:
+    """The attribute of `caller` that holds `module` past torch: itself, or in a list, tuple or dict; "" when there is none."""
+    if module is None or caller is None:
+        return ""
+    for name, value in list(vars(caller).items()):
+        if value is module:
+            return name
+        if name.startswith("_") or type(value) not in (list, tuple, dict) or len(value) > _MOST_HELD:
+            continue  # torch's own tables, and what a replay buffer may hold
+        for key, item in list(value.items() if type(value) is dict else enumerate(value)):
+            if item is module:
+                return f"{name}[{key!r}]" if type(key) in (int, str) else name
+    return ""
+
+
+def joined(outer: str, inner: str) -> str:
+    """A module path below another; either may be empty."""
+    return f"{outer}.{inner}" if outer and inner else outer or inner
+
+
+class Call:
+    """One call of one module. `output` is shape, dtype, device and layout of its first output tensor.
+
+    `own`: of a `__call__` of the module's own, known only from the frames of the nodes made inside, which carry it.
+    """
+
+    __slots__ = ("code", "frame", "module", "number", "output", "own", "parent", "place", "tree")
+
+    number: int
+    module: SeenModule
+    tree: Tree
+    parent: Call | None
+    own: bool
+    frame: int  # identity of torch's frame that runs the call, or of its own
+    code: CodeType
+    place: Place | None  # of the line that called
+    output: tuple[Any, torch.dtype, torch.device, torch.layout] | None
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        """As a frame's trace function: does nothing."""
+
+
+class Tape:
+    """What one thread noted: lines and calls by sequence number, and the calls that run now.
+
+    `backward` is the place of the innermost backward call that runs now.
+    """
+
+    __slots__ = ("backward", "calls", "failed", "last", "lines", "stack", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.lines = LineLog(start)
+        self.backward: Place | None = None
+        self.calls: Steps[Call] = Steps(start, limit=_CALL_NOTES)
+        self.stack: list[Call] = []
+        self.last: deque[tuple[Call, list[weakref.ref[torch.Tensor]]]] = deque(maxlen=_LAST)
+        self.failed: FailedCall | None = None
+
+    @property
+    def end(self) -> int:
+        """The last sequence number noted: every node made under an earlier one is covered."""
+        return max(self.lines.seen, self.calls.numbers[-1])
+
+
+class LocalTape(threading.local):
+    """The tape of the running thread."""
+
+    tape: Tape | None = None
+
+
+class FailedCall:
+    """The innermost call that an exception left, with what it was given."""
+
+    __slots__ = ("arguments", "call", "error", "reached")
+
+    def __init__(self, call: Call, error: int, arguments: list[weakref.ref[torch.Tensor]]) -> None:
+        self.call, self.error, self.arguments = call, error, arguments
+        self.reached = call  # the outermost call that the same exception has left so far

@@ -1,0 +1,238 @@
+"""Notes which call of which module is running, from sequence number to sequence number, while foreign code runs.
+
+Owns the global module hooks, the calls seen, and the modules by identity. Does not know source lines or graphs.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import CheckpointFunction
+
+from gradviz.recording.calls import (
+    Call,
+    FailedCall,
+    LocalTape,
+    SeenModule,
+    Tape,
+    Tree,
+)
+from gradviz.recording.own_calls import OwnCalls
+from gradviz.source.lines import Place, UserCode
+from gradviz.variables.scanner import local_variables
+from gradviz.walker.private import hide_global_hooks, peek_sequence
+
+# Whether a module runs in a reentrant checkpoint that records nothing, because no input of it requires grad. Such a
+# checkpoint runs its function without recording and makes no node, so backward never comes to compute it again. Looks
+# at frames only and calls nothing.
+
+_FORWARD = getattr(CheckpointFunction.forward, "__code__", None)
+
+
+def bare_checkpoint(frame: FrameType | None, outer: int) -> FrameType | None:
+    """The innermost such checkpoint between a module's call and the call around it, which runs in frame `outer`."""
+    while frame is not None and id(frame) != outer:
+        if frame.f_code is _FORWARD:
+            inputs: Any = local_variables(frame).get("args", ())
+            with torch._C.DisableTorchFunction():
+                bare = not any(isinstance(one, torch.Tensor) and one.requires_grad for one in inputs)
+            return frame if bare else None
+        frame = frame.f_back
+    return None
+
+
+_new = object.__new__
+_weak = weakref.ref
+grad_enabled = torch.is_grad_enabled
+_without_functions = torch._C.DisableTorchFunction  # runs nobody's `__torch_function__`
+
+
+class ModuleCalls:
+    """The hooks. `local` has the tape of the running thread; where there is none yet, `tape` makes it."""
+
+    def __init__(self, local: LocalTape, tape: Callable[[], Tape], user: UserCode) -> None:
+        self._local = local
+        self._user = user
+        self._tape = tape
+        self._seen: dict[int, SeenModule] = {}
+        self._trees: dict[SeenModule, Tree] = {}
+        self._count = 0
+        self._handles: list[Any] = []
+        self.own = OwnCalls(user, self._trees, self._begin_own)
+
+    def start(self) -> None:
+        register = torch.nn.modules.module
+        self._handles.append(register.register_module_forward_pre_hook(self._enter))
+        self._handles.append(register.register_module_forward_hook(self._leave, always_call=True))
+        self._handles.append(hide_global_hooks({handle.id for handle in self._handles}))
+
+    def stop(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+        self.own.forget(sys._getframe(1))
+
+    def seen(self, module: torch.nn.Module) -> SeenModule | None:
+        """What is known of a module, None when it was not called."""
+        found = self._seen.get(id(module))
+        return found if found is not None and found.ref() is module else None
+
+    def trees(self) -> list[Tree]:
+        """Every outermost module so far, settled."""
+        for tree in self._trees.values():
+            tree.settle()
+        return list(self._trees.values())
+
+    # The two hooks return None, so that torch leaves arguments and result as they are. Under torch.compile they must do
+    # nothing at all, or what they do is compiled into the user's function.
+
+    def _enter(self, module: torch.nn.Module, arguments: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        tape = self._local.tape or self._tape()
+        stack, frame = tape.stack, sys._getframe(1)
+        while stack:  # does this call run inside the one that began last?
+            outer, code, around = stack[-1].frame, stack[-1].code, frame.f_back
+            while around is not None and (id(around) != outer or around.f_code is not code):
+                around = around.f_back
+            if around is not None:
+                break
+            stack.pop()  # no: an interrupt ended that one. Hooks run for exceptions, but not for KeyboardInterrupt.
+        place, made = self._user.place(frame.f_back, stack[-1] if stack else None), peek_sequence()
+        if self.own.codes:
+            self.own.follow(tape, frame.f_back, made)
+            if stack and stack[-1].own and stack[-1].module.ref() is module:  # its `__call__` has come to torch's
+                stack.append(stack[-1])
+                return
+        self._begin(tape, module, frame, place, made)
+
+    def _begin_own(self, tape: Tape, module: torch.nn.Module, frame: FrameType, number: int) -> Call:
+        place = self._user.place(frame.f_back, tape.stack[-1] if tape.stack else None)
+        call = self._begin(tape, module, frame, place, number)
+        call.own = True
+        return call
+
+    def _begin(self, tape: Tape, module: torch.nn.Module, frame: FrameType, place: Place | None, made: int) -> Call:
+        stack, seen = tape.stack, self._seen.get(id(module))
+        if seen is None or seen.ref() is not module:
+            seen = self._seen[id(module)] = SeenModule(module)
+        call = _new(Call)
+        call.module, call.frame, call.code, call.output = seen, id(frame), frame.f_code, None
+        call.own, call.place = False, place
+        self._count = call.number = self._count + 1
+        if stack:
+            call.parent, call.tree = stack[-1], stack[-1].tree
+        else:
+            call.parent, call.tree = None, self._tree(seen)
+        if seen not in call.tree.parameters:
+            call.tree.parameters[seen] = None
+            call.tree.pending.append(call)
+        stack.append(call)
+        seen.calls += 1
+        seen.began, seen.recording, seen.source = made, grad_enabled(), place.source if place is not None else None
+        seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
+        tape.calls.add(max(made, tape.calls.numbers[-1]), call)
+        return call
+
+    def _checkpoint(self, frame: FrameType, call: Call) -> Any:
+        """The line of the checkpoint that is why this call does not record."""
+        outer = call.parent
+        if outer is not None and not outer.module.recording:
+            return outer.module.checkpoint
+        found = bare_checkpoint(frame, outer.frame if outer is not None else 0)
+        place = self._user.place(found.f_back, outer) if found is not None else None
+        return place.source if place is not None else None
+
+    def _leave(self, module: torch.nn.Module, arguments: Any, *result: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        tape = self._local.tape or self._tape()
+        stack = tape.stack
+        if stack and stack[-1].module.ref() is module:
+            call = stack.pop()
+        else:
+            found = _closed(stack, module)
+            if found is None:
+                return
+            call = found
+        tape.calls.add(peek_sequence(), stack[-1] if stack else None)
+        output = result[-1]
+        error = _error_that_left(sys._getframe(1)) if output is None else None
+        if error is not None:
+            _note_failure(tape, call, error, arguments)
+        elif torch._C._get_tracing_state() is None:  # torch.jit.trace would record that a shape is read
+            if not isinstance(output, torch.Tensor):
+                _note_outputs(tape, call, output)
+            else:
+                with _without_functions():
+                    call.module.gave_graph = output.requires_grad
+                    try:
+                        call.output = (output.shape, output.dtype, output.device, output.layout)
+                    except RuntimeError:  # a strided nested tensor has no shape
+                        pass
+                tape.last.append((call, [_weak(output)]))
+        if call.parent is None and call.tree.pending and torch._C._get_tracing_state() is None:
+            call.tree.settle()
+
+    def _tree(self, seen: SeenModule) -> Tree:
+        tree = self._trees.get(seen)
+        if tree is None:
+            tree = self._trees[seen] = Tree(seen)
+        return tree
+
+
+def _closed(stack: list[Call], module: torch.nn.Module) -> Call | None:
+    """Take the innermost call of `module` from the stack, and whatever was left open inside it."""
+    for i in range(len(stack) - 1, -1, -1):
+        if stack[i].module.ref() is module:
+            call = stack[i]
+            del stack[i:]
+            return call
+    return None
+
+
+def _error_that_left(frame: FrameType) -> BaseException | None:
+    """The exception that a module call is ending with, when the hook runs for that: its traceback begins in that call."""
+    error = sys.exc_info()[1]
+    trace = error.__traceback__ if error is not None else None
+    return error if trace is not None and trace.tb_frame is frame else None
+
+
+def _note_outputs(tape: Tape, call: Call, output: Any) -> None:
+    """Note a result that is not a tensor but may hold some; the first one stands for its shape."""
+    tensors = _tensors(output)
+    if tensors:
+        with _without_functions():
+            call.module.gave_graph = any(tensor.requires_grad for tensor in tensors)
+            try:
+                first = tensors[0]
+                call.output = (first.shape, first.dtype, first.device, first.layout)
+            except RuntimeError:
+                pass
+    tape.last.append((call, [_weak(tensor) for tensor in tensors]))
+
+
+def _note_failure(tape: Tape, call: Call, error: BaseException, arguments: Any) -> None:
+    known = tape.failed
+    around = known.reached.parent if known is not None else None
+    while around is not None and around.own and around is not call:
+        around = around.parent
+    if known is not None and known.error == id(error) and around is call:
+        known.reached = call
+    else:
+        tape.failed = FailedCall(call, id(error), [weakref.ref(tensor) for tensor in _tensors(arguments)])
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors in a result or in arguments, one container deep."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (tuple, list)):
+        return []
+    return [item for item in value if isinstance(item, torch.Tensor)]

@@ -1,0 +1,1 @@
+"""How results show themselves: terminal table, plain text, HTML table."""

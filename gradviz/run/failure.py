@@ -1,0 +1,230 @@
+"""How a user's script ended, and its own traceback as plain Python would show it.
+
+Knows nothing of torch or graphs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from gradviz.errors import ScriptError, text_of
+from gradviz.run.program import as_module
+from gradviz.run.target_name import Target
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_RUNNING = [
+    "cut_watch",
+    "engine",
+    "failure",
+    "find",
+    "frames",
+    "ledger",
+    "live",
+    "main_module",
+    "node_made",
+    "order",
+    "program",
+    "recorder",
+    "run",
+    "target",
+    "when_imported",
+]
+_OURS = frozenset(
+    [
+        *(os.path.join(_HERE, f"{name}.py") for name in _RUNNING),
+        os.path.join(os.path.dirname(_HERE), "ranks", "calls.py"),
+    ]
+)
+_IMPORTING = "<frozen importlib"
+_HANDING_OVER = "handle_torch_function"
+
+
+class Stopped(BaseException):
+    """Ends the user's script where it called backward. Not an Exception, so that `except Exception` lets it through."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The exception that ended the script, and who shows it: the script's own `sys.excepthook`."""
+
+    error: BaseException
+    show_with: Callable[[type[BaseException], BaseException, TracebackType | None], Any]
+
+    @property
+    def exit_code(self) -> int | None:
+        """The code that the script asked to exit with, None when it raised something else."""
+        return _exit_code(self.error) if isinstance(self.error, SystemExit) else None
+
+    def show(self) -> None:
+        """Print what plain Python would print: the user's own traceback, or the message of a `sys.exit`."""
+        if isinstance(self.error, SystemExit):
+            if self.error.code is not None and not isinstance(self.error.code, int):
+                print(self.error.code, file=sys.stderr)
+            return
+        _without_our_frames(self.error)
+        try:
+            self.show_with(type(self.error), self.error, self.error.__traceback__)
+        except Exception:
+            sys.__excepthook__(type(self.error), self.error, self.error.__traceback__)
+
+    def raise_error(self, target: Target, before: str = "") -> None:
+        """Show it, then raise ScriptError, which has a message only where the script's own output says too little."""
+        self.show()
+        if self.exit_code is None:
+            raise ScriptError(_hint(self.error, target)) from self.error
+        raise ScriptError(f"{target.short} exited with code {self.exit_code}{before}") from self.error
+
+
+def _hint(error: BaseException, target: Target) -> str:
+    """What to do about a script of a package that was started as if it were none, "" otherwise."""
+    if target.kind != "script" or not isinstance(error, ImportError) or "relative import" not in text_of(error):
+        return ""
+    folder, name = as_module(target.place)
+    where = "" if os.path.samefile(folder, os.getcwd()) else f" in {folder!r}"
+    return f"{target.short} imports from its own package. Run it as python -m does{where}: -m {name}"
+
+
+class Outcome:
+    """What became of a piece of user code. `failure` is None when it ended normally or was stopped by us."""
+
+    def __init__(self) -> None:
+        self.failure: Failure | None = None
+        self.stopped = False
+
+
+@contextmanager
+def users_code() -> Iterator[Outcome]:
+    """Runs user code and says how it ended. Lets only KeyboardInterrupt through.
+
+    In a process that the user's code forked off, an end is that process's end, as it would be under plain Python.
+    """
+    outcome, process = Outcome(), os.getpid()
+    try:
+        yield outcome
+    except KeyboardInterrupt:
+        if os.getpid() == process:
+            raise
+    except BaseException as error:
+        outcome.stopped = _caused_by_stop(error)
+        if not outcome.stopped and not (isinstance(error, SystemExit) and _exit_code(error) == 0):
+            outcome.failure = Failure(error, sys.excepthook)
+    if os.getpid() != process:
+        _end_of_fork(outcome.failure)
+
+
+def _end_of_fork(failure: Failure | None) -> None:
+    if failure is not None:
+        failure.show()
+    raise SystemExit(0 if failure is None else 1 if failure.exit_code is None else failure.exit_code)
+
+
+def _exit_code(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    return error.code if isinstance(error.code, int) else 1
+
+
+def _caused_by_stop(error: BaseException) -> bool:
+    """Whether our stop began this: the user's code may have caught it and raised another in its place."""
+    return any(isinstance(link, Stopped) for link in _chain(error))
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The exception with all that it came from, and the members of exception groups."""
+    found: list[BaseException] = []
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        link = waiting.pop()
+        if link is not None and not any(link is known for known in found):
+            found.append(link)
+            waiting += [link.__cause__, link.__context__, *getattr(link, "exceptions", ())]
+    return found
+
+
+def _without_our_frames(error: BaseException) -> None:
+    for link in _chain(error):
+        with suppress(TypeError, AttributeError):  # an exception class may refuse
+            link.__traceback__ = _users_part(link.__traceback__)
+
+
+def _users_part(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames of this package's running, and of the import machinery that led to them."""
+    kept: list[TracebackType] = []
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if file in _OURS:
+            if kept and kept[-1].tb_frame.f_code.co_name == _HANDING_OVER:  # and the function of torch that asked it
+                del kept[-2:]
+            while kept and kept[-1].tb_frame.f_code.co_filename.startswith(_IMPORTING):
+                kept.pop()
+        else:
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    made: TracebackType | None = None
+    for link in reversed(kept):
+        made = TracebackType(made, link.tb_frame, link.tb_lasti, link.tb_lineno)
+    return made
+
+
+# Stops the main thread from another one, where the system can. By a real-time signal, which nobody else uses and
+# which also wakes a thread that waits. Setting an exception asynchronously would be simpler, but up to Python 3.11
+# every other thread whose lines are traced then stands still until the main thread has taken it, and the main thread
+# may be waiting for one of them.
+
+_SIGNAL: int | None = getattr(signal, "SIGRTMAX", None)
+
+
+@contextmanager
+def stoppable_main() -> Iterator[Callable[[], None]]:
+    """Yields a function that raises `Stopped` in this thread, if this is the main one. Elsewhere it does nothing.
+
+    Where there are no real-time signals it does nothing either.
+    """
+    if _SIGNAL is None or threading.current_thread() is not threading.main_thread():
+        yield _nothing
+        return
+    with _handled(_SIGNAL) as stop:
+        yield stop
+
+
+def _nothing() -> None:
+    pass
+
+
+@contextmanager
+def _handled(number: int) -> Iterator[Callable[[], None]]:
+    main = threading.get_ident()
+    lock = threading.Lock()
+    listening, sent = True, False
+
+    def stop() -> None:
+        nonlocal sent
+        with lock:
+            if listening and not sent:
+                sent = True
+                signal.pthread_kill(main, number)
+
+    before = signal.signal(number, _raise)
+    try:
+        yield stop
+    finally:
+        with suppress(Stopped):
+            with lock:
+                listening = False
+            if sent:  # it may still be on its way
+                for _ in range(10):
+                    time.sleep(0)
+        signal.signal(number, before)
+
+
+def _raise(number: int, frame: Any) -> None:
+    raise Stopped

@@ -1,0 +1,168 @@
+"""Finds what to look at in a script's variables: a name that was asked for, or the tensors that nothing depends on.
+
+Reads live variables and calls a function that the user named; knows nothing of how the script was run.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from gradviz.errors import (
+    NoGraphError,
+    NotATensorError,
+    TargetError,
+    did_you_mean,
+)
+from gradviz.variables.scanner import Held, Namespace, scan
+
+_ABSENT = object()
+_ROUTINES = (FunctionType, BuiltinFunctionType, MethodType)
+_SHOWN = 20
+
+
+def lookup(name: str, namespaces: Sequence[Namespace], place: str) -> object:
+    """The value of a dotted name, the innermost namespace first. Raises TargetError that lists near names."""
+    first, *rest = name.split(".")
+    value = next((space[first] for space in namespaces if first in space), _ABSENT)
+    if value is _ABSENT:
+        names = [known for space in namespaces for known, item in space.items() if _worth_naming(known, item, space)]
+        raise TargetError(f"{place} has no variable {first!r}. {did_you_mean(first, names, what='variables')}")
+    path = first
+    for part in rest:
+        inner = _step(value, part)
+        if inner is _ABSENT:
+            hint = did_you_mean(part, _parts(value), what="attributes")
+            raise TargetError(f"{path} in {place} is a {type(value).__name__} and has no {part!r}. {hint}")
+        value, path = inner, f"{path}.{part}"
+    return value
+
+
+def outputs_of(value: object, name: str, place: str) -> object:
+    """The tensors of a value: itself, or what it returns when it is a function. Runs the user's function.
+
+    Raises TargetError when the function needs arguments and NotATensorError when there is no tensor.
+    """
+    import torch
+
+    from gradviz.walker.outputs import is_node
+
+    if not callable(value) or isinstance(value, (type, torch.nn.Module, torch.Tensor)) or is_node(value):
+        return value
+    needed = _needed_arguments(value)
+    if needed:
+        raise TargetError(
+            f"{name} in {place} needs {_count(needed, 'argument')} ({', '.join(needed)}), and gradviz calls it without any. "
+            f"Name a tensor, or a function without arguments that calls {name}."
+        )
+    return value()
+
+
+def check_tensors(outputs: object, name: str, place: str) -> None:
+    """Raises NotATensorError, which says what `outputs` is, when there is no tensor in it."""
+    from gradviz.walker.outputs import flatten
+
+    if isinstance(outputs, type):
+        raise NotATensorError(f"{name} in {place}: this is a class ({outputs.__name__}), not a tensor")
+    try:
+        flatten(outputs)
+    except NotATensorError as error:
+        raise NotATensorError(f"{name} in {place}: {error}") from None
+
+
+def final_tensors(namespace: Namespace, place: str, *, also: str = "") -> dict[str, Any]:
+    """The tensors with a graph among global variables that no other such tensor depends on, by name.
+
+    Raises NoGraphError that lists the tensors seen and why each has no graph. `also` is said first in that message.
+    """
+    held = [one for one in scan([namespace]) if one.kind == "tensor"]
+    seen = _distinct(held)
+    if not seen:
+        raise NoGraphError(f"{place} {also}has no global variable that holds a tensor.\n{_advice(place)}")
+    found = _not_depended_on(_distinct(one for one in held if not one.level)) or _not_depended_on(seen)
+    if not found:
+        raise NoGraphError(_no_graph(seen, place, also))
+    return found
+
+
+def _not_depended_on(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Those with a graph that are not part of another one's graph."""
+    from gradviz.walker.walk import capture
+
+    if not tensors:
+        return {}
+    graph = capture(list(tensors.values()), saved=False, need_graph=False)
+    used = {(edge.producer, edge.output) for edge in graph.edges}
+    return {
+        name: tensor
+        for (name, tensor), root in zip(tensors.items(), graph.roots)
+        if root.node is not None and root.node not in graph.leaf_of and (root.node, root.output) not in used
+    }
+
+
+def _worth_naming(name: str, value: object, space: Namespace) -> bool:
+    """Whether a variable could be meant: not private, no module or class, no function that was imported."""
+    kind = type(value)
+    if name.startswith("_") or issubclass(kind, (ModuleType, type)):
+        return False
+    return not issubclass(kind, _ROUTINES) or getattr(value, "__module__", None) == space.get("__name__")
+
+
+def _step(value: object, part: str) -> object:
+    """An attribute, a key or an element."""
+    if isinstance(value, Mapping) and part in value:
+        return value[part]
+    if part.isdigit():
+        return value[int(part)] if isinstance(value, (list, tuple)) and int(part) < len(value) else _child(value, part)
+    return getattr(value, part, _ABSENT)
+
+
+def _child(value: object, part: str) -> object:
+    """A numbered child of a Sequential, which only `_modules` knows by that name."""
+    return getattr(value, "_modules", {}).get(part, _ABSENT)
+
+
+def _parts(value: object) -> list[str]:
+    names = [str(key) for key in value] if isinstance(value, Mapping) else list(getattr(value, "__dict__", ()))
+    for hidden in ("_parameters", "_buffers", "_modules"):
+        names += getattr(value, hidden, ())
+    return [name for name in names if not name.startswith("_")]
+
+
+def _needed_arguments(function: Any) -> list[str]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions do not tell
+        return []
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [item.name for item in parameters if item.default is item.empty and item.kind not in optional]
+
+
+def _count(things: Sequence[str], word: str) -> str:
+    return f"{len(things)} {word}" + ("s" if len(things) != 1 else "")
+
+
+def _distinct(held: Iterable[Held]) -> dict[str, Any]:
+    """Each tensor once, under its first name."""
+    first: dict[int, Held] = {}
+    for one in held:
+        first.setdefault(id(one.value), one)
+    return {one.name: one.value for one in first.values()}
+
+
+def _no_graph(seen: Mapping[str, Any], place: str, also: str) -> str:
+    from gradviz.walker.private import without_subclasses
+    from gradviz.walker.tensors import why_no_graph
+
+    with without_subclasses():
+        lines = [f"  {name} {why_no_graph(tensor)}" for name, tensor in list(seen.items())[:_SHOWN]]
+    if len(seen) > _SHOWN:
+        lines.append(f"  ... and {len(seen) - _SHOWN} more")
+    head = f"{place} {also}has no global tensor with a graph. Seen:"
+    return "\n".join([head, *lines, _advice(place)])
+
+
+def _advice(place: str) -> str:
+    return f"Name what to look at ({place}:NAME, a tensor or a function that returns one), or call backward() on it."

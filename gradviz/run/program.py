@@ -1,0 +1,216 @@
+"""Runs a user's script as `python script.py` does, a module as `python -m` does, or imports one as `import package.module` does.
+
+Owns what such code sees of the interpreter (`__main__`, argv, sys.path, cwd, standard streams) and puts all of it back.
+Knows nothing of torch or graphs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import find_spec
+from types import CodeType, ModuleType
+from typing import Any
+
+from gradviz.errors import TargetError
+from gradviz.run.target_name import Target
+
+# Finds the module that `python -m NAME` runs, and its code. Knows nothing of torch or graphs.
+
+
+def main_module(name: str) -> tuple[ModuleSpec, CodeType]:
+    """The spec and the code of a module, or of `NAME.__main__` for a package. Imports the packages around it.
+
+    Raises what importing these raises, and TargetError when there is no such module, or no Python code of it.
+    """
+    parent = name.rpartition(".")[0]
+    if parent:
+        _import(parent)
+    spec = find_spec(name)
+    if spec is None:
+        raise _none(name)
+    if spec.submodule_search_locations is not None:
+        _import(name)
+        spec = find_spec(f"{name}.__main__")
+        if spec is None:
+            raise TargetError(
+                f"{name!r} is a package without a __main__ module, so there is nothing to run. Name one of its modules."
+            )
+    code = getattr(spec.loader, "get_code", lambda name: None)(spec.name)
+    if code is None:
+        raise TargetError(f"{spec.name!r} has no Python code to run ({spec.origin})")
+    return spec, code
+
+
+def attributes_of(spec: ModuleSpec) -> dict[str, Any]:
+    """What Python tells a module that it runs with -m."""
+    return {
+        "__file__": spec.origin,
+        "__cached__": spec.cached,
+        "__loader__": spec.loader,
+        "__package__": spec.parent,
+        "__spec__": spec,
+    }
+
+
+def as_module(path: str) -> tuple[str, str]:
+    """The folder to be in and the name to give so that `python -m` runs this file as part of its package: "pkg.train"."""
+    folder, base = os.path.split(os.path.realpath(path))
+    folder, package = os.path.split(folder)  # at least one, for packages need no __init__.py
+    parts = [package, os.path.splitext(base)[0]]
+    while os.path.isfile(os.path.join(folder, "__init__.py")):
+        folder, package = os.path.split(folder)
+        parts.insert(0, package)
+    return folder, ".".join(parts)
+
+
+def _import(name: str) -> None:
+    try:
+        __import__(name)  # and not importlib, whose frames would stand in the user's traceback
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise _none(error.name) from error
+        raise
+
+
+def _none(name: str) -> TargetError:
+    return TargetError(f"there is no module {name!r} in {os.getcwd()!r} nor on Python's path")
+
+
+class Program:
+    """The user's code, ready to run once. `namespace` fills while it runs."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._main = _main(target)
+        self._source = _read(target.place) if target.kind == "script" else b""
+        self.problem: TargetError | None = None  # why there was nothing to run, once `run` has failed
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """The globals of `__main__`, or of the imported module."""
+        module = self._main or sys.modules.get(self._target.place)
+        return vars(module) if module is not None else {}
+
+    def run(self) -> None:
+        """Run the code to its end. Raises what it raises. Call it inside `interpreter_of`."""
+        if self._main is None:
+            self._import(self._target.place)
+        elif self._target.kind == "main":
+            self._run_module(self._main)
+        else:
+            code = compile(self._source, vars(self._main)["__file__"], "exec", dont_inherit=True)
+            exec(code, vars(self._main))
+
+    def _run_module(self, main: ModuleType) -> None:
+        try:
+            spec, code = main_module(self._target.place)
+        except TargetError as error:
+            self.problem = error
+            raise
+        vars(main).update(attributes_of(spec))
+        sys.argv[0] = str(spec.origin)
+        exec(code, vars(main))
+
+    def _import(self, name: str) -> None:
+        try:
+            __import__(name)  # and not importlib, whose frames would stand in the user's traceback
+        except ModuleNotFoundError as error:
+            if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+                self.problem = TargetError(f"there is no module {error.name!r} in {os.getcwd()!r} nor on Python's path")
+            raise
+
+    @contextmanager
+    def interpreter(self, arguments: Sequence[str]) -> Iterator[None]:
+        """The interpreter as the code expects to find it; put back as it was before, whatever the code did to it."""
+        with _put_back():
+            script = self._target.kind == "script"
+            sys.argv = ["-m" if self._target.kind == "main" else self._target.place, *arguments]
+            folder = os.path.dirname(os.path.realpath(self._target.place)) if script else os.getcwd()
+            if not getattr(sys.flags, "safe_path", False):
+                sys.path[:1] = [folder]
+            if self._main is not None:
+                sys.modules["__main__"] = self._main
+            known = set(sys.modules)
+            shared = folder in sys.path[1:]  # a folder of installed packages, which stay
+            try:
+                yield
+            finally:
+                if not shared:
+                    _forget_neighbours(known, folder)
+
+
+def _main(target: Target) -> ModuleType | None:
+    """An empty `__main__` with the attributes that Python gives it before the first line runs; None for an import."""
+    if target.kind == "module":
+        return None
+    main = ModuleType("__main__")
+    attributes: dict[str, Any] = {"__builtins__": builtins}
+    if target.kind == "script":
+        file = os.path.join(os.getcwd(), target.place)  # not normalised: Python does not either
+        attributes |= {"__file__": file, "__loader__": SourceFileLoader("__main__", file)}
+    if sys.version_info < (3, 14):
+        attributes["__annotations__"] = {}
+    if sys.version_info < (3, 15):
+        attributes["__cached__"] = None
+    vars(main).update(attributes)
+    return main
+
+
+def _read(path: str) -> bytes:
+    try:
+        with io.open_code(os.path.abspath(path)) as file:
+            return file.read()
+    except OSError as error:
+        raise TargetError(f"cannot read {path!r}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _put_back() -> Iterator[None]:
+    argv, path, entries, folder = sys.argv, sys.path, list(sys.path), os.getcwd()
+    main = sys.modules.get("__main__")
+    streams = sys.stdin, sys.stdout, sys.stderr
+    hooks = sys.excepthook, threading.excepthook
+    try:
+        yield
+    finally:
+        _flush()
+        sys.argv, sys.path = argv, path
+        sys.path[:] = entries
+        sys.stdin, sys.stdout, sys.stderr = streams
+        sys.excepthook, threading.excepthook = hooks
+        if main is not None:
+            sys.modules["__main__"] = main
+        with suppress(OSError):  # the folder may be gone
+            os.chdir(folder)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # the user may have closed or replaced it
+            stream.flush()
+
+
+def _forget_neighbours(known: set[str], folder: str) -> None:
+    """Drop the modules that were imported from the script's own folder, so that another script finds its own neighbours."""
+    tops = {
+        name for name in set(sys.modules) - known if "." not in name and _folder_of(sys.modules.get(name)) == folder
+    }
+    for name in list(sys.modules):
+        if name not in known and name.partition(".")[0] in tops:
+            del sys.modules[name]
+
+
+def _folder_of(module: ModuleType | None) -> str:
+    """The folder that a top-level module was found in, "" when it has none."""
+    spec = getattr(module, "__spec__", None)
+    if spec is None:
+        return ""
+    places = list(spec.submodule_search_locations or ()) or ([spec.origin] if spec.has_location else [])
+    return os.path.dirname(os.path.abspath(places[0])) if places and isinstance(places[0], str) else ""

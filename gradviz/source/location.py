@@ -1,0 +1,93 @@
+"""Where the user's code is at, and what the statements there do, as far as their text shows it. Runs nothing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from types import CodeType
+from typing import NamedTuple
+
+from gradviz.checks.context import Change
+from gradviz.graph import SourceLine
+from gradviz.source.statements import (
+    Body,
+    body_at,
+    body_of,
+    own_expressions,
+    text_of,
+)
+from gradviz.variables.scanner import Namespace
+
+
+class Spot(NamedTuple):
+    """Where the user's code is at. `line` is None when it has ended."""
+
+    body: Body
+    line: int | None
+    variables: Sequence[Namespace]
+
+
+def spot_at(code: CodeType, line: int | None, variables: Sequence[Namespace]) -> Spot | None:
+    """The place in a function that is running."""
+    body = body_of(code)
+    return Spot(body, line, variables) if body is not None else None
+
+
+def spot_at_end(variables: Sequence[Namespace]) -> Spot | None:
+    """The end of a script whose global variables these are."""
+    file = variables[-1].get("__file__") if variables else None
+    body = body_at(file) if isinstance(file, str) else None
+    return Spot(body, None, variables) if body is not None else None
+
+
+def changes(spot: Spot) -> Iterator[Change]:
+    """The statements that change a tensor in place, as far as their text shows it."""
+    for statement in spot.body.statements:
+        node = statement.node
+        if isinstance(node, ast.AugAssign):
+            yield _change(spot.body, node, node.target)
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Subscript):
+                    yield _change(spot.body, node, target)
+        for expression in own_expressions(node):
+            for call in ast.walk(expression):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+                    method = call.func.attr
+                    if (method.endswith("_") and not method.endswith("__")) or method == "step":
+                        yield _change(spot.body, call, call.func.value)
+
+
+_ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
+
+
+def additions(spot: Spot) -> dict[str, SourceLine]:
+    """Where the code puts something into a container, by the container's name: `losses.append(loss)`, `losses[step] = loss`."""
+    found: dict[str, SourceLine] = {}
+    for statement in spot.body.statements:
+        node = statement.node
+        into = [target.value for target in getattr(node, "targets", ()) if isinstance(target, ast.Subscript)]
+        for expression in own_expressions(node):
+            for call in ast.walk(expression):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _ADDING:
+                    into.append(call.func.value)
+        for container in into:
+            found.setdefault(ast.unparse(container), spot.body.source(node))
+    return found
+
+
+def _change(body: Body, node: ast.AST, target: ast.expr) -> Change:
+    while isinstance(target, ast.Subscript) or (isinstance(target, ast.Attribute) and target.attr == "data"):
+        target = target.value
+    return Change(body.source(node), (ast.unparse(target),), text_of(node))
+
+
+def grad_reads(spot: Spot) -> dict[str, SourceLine]:
+    """Where the code reads `.grad` of a variable, by the variable's name."""
+    found: dict[str, SourceLine] = {}
+    for statement in spot.body.statements:
+        for expression in own_expressions(statement.node):
+            for node in ast.walk(expression):
+                if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load):
+                    found.setdefault(ast.unparse(node.value), spot.body.source(node))
+    return found

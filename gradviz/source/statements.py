@@ -1,0 +1,223 @@
+"""Reads the user's source text: which statements a function has, in which order, and what they assign.
+
+Only parses; runs nothing and imports nothing. Text that is not there or does not parse gives no statements.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator, Sequence
+from types import CodeType
+from typing import NamedTuple
+
+from gradviz.graph import SourceLine
+from gradviz.packages import package_of, with_text
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_OFF = {"no_grad": "no_grad", "inference_mode": "inference"}
+_parsed: dict[str, tuple[str, ast.Module | None]] = {}
+
+
+class Statement(NamedTuple):
+    """One statement, and the mode that it is in: "no_grad" or "inference" inside such a block, else ""."""
+
+    node: ast.stmt
+    off: str
+
+
+class Body(NamedTuple):
+    """The statements of one function or of a module's top level, in the order of the text. Nested functions are left out."""
+
+    file: str
+    function: str
+    statements: tuple[Statement, ...]
+    returns: tuple[ast.expr, ...]
+
+    def source(self, node: ast.AST) -> SourceLine:
+        """The line of a node."""
+        return self.line(getattr(node, "lineno", 0))
+
+    def line(self, number: int) -> SourceLine:
+        return with_text(SourceLine(self.file, number, self.function, package=package_of(self.file)))
+
+
+def body_of(code: CodeType) -> Body | None:
+    """What a code object was compiled from, None where there is no text."""
+    return body_at(code.co_filename, code.co_name, code.co_firstlineno)
+
+
+def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body | None:
+    """The body of the function `name` that begins at `first_line`, or of the module's top level."""
+    tree = _tree(file)
+    if tree is None:
+        return None
+    if name == "<module>":
+        return _body(file, name, tree.body, "")
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
+            lines = [node.lineno, *(one.lineno for one in node.decorator_list)]
+            if min(lines) <= first_line <= max(lines):
+                off = next(filter(None, map(recording_off, node.decorator_list)), "")
+                return _body(file, name, node.body, off)
+    return None
+
+
+def sets_attribute(file: str, *endings: str) -> SourceLine | None:
+    """The first line of a file that assigns to something that ends so, such as "head.weight" for `self.head.weight = ...`."""
+    tree = _tree(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        for target in getattr(node, "targets", ()):
+            if isinstance(target, ast.Attribute) and f".{ast.unparse(target)}".endswith(
+                tuple(f".{one}" for one in endings)
+            ):
+                return with_text(SourceLine(file, target.lineno, package=package_of(file)))
+    return None
+
+
+def expressions_at(file: str, line: int) -> Iterator[ast.expr]:
+    """The expressions of a file that begin on a line, or that go across it."""
+    tree = _tree(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.expr) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            yield node
+
+
+def calls_method(file: str, method: str) -> Iterator[tuple[str, SourceLine]]:
+    """The lines of a file that call a method of this name without arguments, and what they call it on."""
+    tree = _tree(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == method
+            and not node.args
+        ):
+            line = SourceLine(file, node.func.end_lineno or node.lineno, package=package_of(file))
+            yield ast.unparse(node.func.value), with_text(line)
+
+
+def body_around(file: str, number: int) -> Body | None:
+    """The body of the innermost function around a line, or of the module's top level."""
+    tree = _tree(file)
+    around = [
+        node
+        for node in (ast.walk(tree) if tree is not None else ())
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.lineno <= number <= (node.end_lineno or 0)
+    ]
+    if not around:
+        return body_at(file)
+    inner = max(around, key=lambda node: node.lineno)
+    return _body(file, inner.name, inner.body, "")
+
+
+class Around(NamedTuple):
+    """What a line stands in: the first lines of the loops around it, the outermost first, and the tests of the `if`s there."""
+
+    loops: tuple[int, ...] = ()
+    tests: tuple[str, ...] = ()
+
+
+def around(file: str, line: int) -> Around:
+    """The loops and conditions around a line of a file, within the function that it is in."""
+    tree = _tree(file)
+    loops: list[int] = []
+    tests: list[str] = []
+    inside: Sequence[ast.AST] = tree.body if tree is not None else ()
+    while inside:
+        node = next((one for one in inside if _covers(one, line)), None)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            loops, tests = [], []
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+            loops.append(node.lineno)
+        elif isinstance(node, ast.If) and any(_covers(one, line) for one in node.body):
+            tests.append(ast.unparse(node.test))
+        inside = list(ast.iter_child_nodes(node)) if node is not None else ()
+    return Around(tuple(loops), tuple(tests))
+
+
+def _covers(node: ast.AST, line: int) -> bool:
+    first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
+    return isinstance(node, (ast.stmt, ast.excepthandler)) and first is not None and first <= line <= (last or first)
+
+
+def _tree(file: str) -> ast.Module | None:
+    text = "".join(linecache.getlines(file))
+    known = _parsed.get(file)
+    if known is None or known[0] != text:
+        try:
+            tree = ast.parse(text) if text else None
+        except (SyntaxError, ValueError, RecursionError):
+            tree = None
+        known = _parsed[file] = (text, tree)
+    return known[1]
+
+
+def _body(file: str, name: str, statements: Sequence[ast.stmt], off: str) -> Body:
+    flat = tuple(_flat(statements, off))
+    returns = [one.node.value for one in flat if isinstance(one.node, ast.Return) and one.node.value is not None]
+    return Body(file, name, flat, tuple(returns))
+
+
+def _flat(statements: Sequence[ast.stmt], off: str) -> Iterator[Statement]:
+    """All statements in the order of the text, those inside blocks included."""
+    waiting = [(node, off) for node in reversed(statements)]
+    while waiting:
+        node, mode = waiting.pop()
+        yield Statement(node, mode)
+        if isinstance(node, _FUNCTIONS):
+            continue
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            mode = next(filter(None, (recording_off(item.context_expr) for item in node.items)), mode)
+        inner: list[ast.stmt] = []
+        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+            for child in getattr(node, name, ()):
+                inner += child.body if isinstance(child, (ast.ExceptHandler, ast.match_case)) else [child]
+        waiting += [(child, mode) for child in reversed(inner)]
+
+
+def recording_off(node: ast.expr) -> str:
+    """ "no_grad" or "inference" for an expression such as `torch.no_grad()`, else ""."""
+    called = node.func if isinstance(node, ast.Call) else node
+    name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+    arguments = node.args if isinstance(node, ast.Call) else []
+    first = arguments[0].value if arguments and isinstance(arguments[0], ast.Constant) else None
+    if name == "set_grad_enabled":
+        return "no_grad" if first is False else ""
+    return "" if first is False else _OFF.get(name, "")
+
+
+def assigned(statement: ast.stmt) -> tuple[tuple[str, ...], ast.expr | None]:
+    """The plain names that a statement gives a value to, and the expression they get it from."""
+    if isinstance(statement, ast.Assign):
+        return tuple(name for target in statement.targets for name in _names(target)), statement.value
+    if isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
+        return tuple(_names(statement.target)), statement.value
+    return (), None
+
+
+def _names(target: ast.expr) -> Iterator[str]:
+    if isinstance(target, ast.Name):
+        yield target.id
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        for element in target.elts:
+            yield from _names(element)
+    elif isinstance(target, ast.Starred):
+        yield from _names(target.value)
+    elif isinstance(target, ast.Attribute):
+        yield ast.unparse(target)
+
+
+def own_expressions(statement: ast.stmt) -> Iterator[ast.expr]:
+    """The expressions that belong to a statement itself, not to the statements inside it."""
+    for value in ast.iter_child_nodes(statement):
+        if isinstance(value, ast.expr):
+            yield value
+        elif isinstance(value, ast.withitem):
+            yield value.context_expr
+
+
+def text_of(node: ast.AST, limit: int = 60) -> str:
+    """A piece of code as text, cut when it is long."""
+    text = ast.unparse(node)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,1 @@
+"""The tensors of a program: an inventory, and its table."""

@@ -1,0 +1,256 @@
+"""The one scanner of the user's variables: modules, tensors and optimizers, in containers and objects too, with their names.
+
+Breadth first from the variables, bounded in depth and number. Runs nothing of the user's: asks `type(x)` and never
+`isinstance`, reads `__dict__` and slots past the class, and so wakes no lazy proxy, no property and no `__getattr__`.
+Leaves nothing behind. Knows nothing of what the names are for.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
+from types import ModuleType as PythonModule
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from gradviz.variables.objects import (
+    class_attribute,
+    joined,
+    own_attributes,
+    submodules,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+Namespace = Mapping[str, object]
+Kind = Literal["tensor", "module", "optimizer"]
+
+_DEEPEST = 5  # steps from a variable: `trainer.agents[0].policy` is three
+_MOST = 100_000  # values that are looked into or named
+_SELF_COMES = 2  # the level at which the object is entered whose method runs: shorter names for it are better
+_LONGEST_KEY = 80
+_NAMING_KEYS = (str, int, float, bool, type(None))  # others have a `repr` of unknown length and effect
+ITSELF = ("self", "cls")
+_NOBODYS = re.compile(r"__.*|_\d*|_i+\d*|In|Out")  # Python's own, and IPython's history
+_OPTIMIZED = 0x1  # CO_OPTIMIZED: a function's frame, whose locals live in fast slots
+
+_OPAQUE = (
+    *(type, PythonModule, FunctionType, BuiltinFunctionType, MethodType),
+    *(str, bytes, bytearray, int, float, complex, type(None), set, frozenset, range, slice),
+)
+_ITERATE: dict[type, Callable[[Any], Iterator[Any]]] = {
+    list: list.__iter__,
+    tuple: tuple.__iter__,
+    deque: deque.__iter__,
+}
+
+
+class Held(NamedTuple):
+    """A tensor, module or optimizer that a variable leads to, and the name that leads there.
+
+    `level` is 0 for a variable and one more for every step into a container or object. `space` is the number of the
+    namespace. `private`: a part of the name begins with `_`.
+    """
+
+    name: str
+    value: Any
+    kind: Kind
+    level: int
+    space: int
+    private: bool
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """Smaller for the better of two names: a public one, a short one, one that does not end in a mere index."""
+        index = self.name.endswith("]") and not self.name.endswith(("']", '"]'))
+        return self.private, self.level + 2 * index, self.space
+
+
+def scan(namespaces: Sequence[Namespace], model: torch.nn.Module | None = None) -> list[Held]:
+    """Everything that the variables lead to, shorter names first. Modules inside modules are not listed: see `submodules`.
+
+    What several names lead to is listed several times, but a container or object is entered once. `model` is a module
+    whose name is left out of the names inside it.
+
+    >>> import torch
+    >>> class Agent: pass
+    >>> agent = Agent()
+    >>> agent.policy, agent.seen = torch.nn.Linear(2, 1), [torch.ones(1)]
+    >>> [(held.name, held.kind) for held in scan([{"agent": agent}])]
+    [('agent.policy', 'module'), ('agent.seen[0]', 'tensor')]
+    """
+    return _Scanner().scan(namespaces, model)
+
+
+class _Waiting(NamedTuple):
+    name: str
+    value: Any
+    what: str
+    level: int
+    space: int
+    private: bool
+
+
+class _Scanner:
+    """One scan. Level by level, public names before private ones."""
+
+    def __init__(self) -> None:
+        self._types = _Types()
+        self._found: list[Held] = []
+        self._entered: dict[int, Any] = {}  # keeps alive what was entered, so that an id means one thing
+        self._levels: list[list[_Waiting]] = [[] for _ in range(_DEEPEST + 1)]
+        self._later: list[_Waiting] | None = []  # private names, until public ones lead no further
+        self._left = _MOST
+
+    def scan(self, namespaces: Sequence[Namespace], model: Any) -> list[Held]:
+        if model is not None:
+            self._wait("", model, 0, 0, False)
+        for space, namespace in enumerate(namespaces):
+            for name, value in list(namespace.items()):
+                if type(name) is str and name.isidentifier() and not _NOBODYS.fullmatch(name):
+                    level = _SELF_COMES if name in ITSELF else 0
+                    self._wait(name, value, level, space, name.startswith("_"))
+        self._run()
+        later, self._later = self._later or [], None
+        for one in later:
+            self._levels[one.level].append(one)
+        self._run()
+        return self._found
+
+    def _run(self) -> None:
+        for level in self._levels:
+            for one in level:
+                if one.what in ("tensor", "module", "optimizer"):
+                    self._found.append(Held(one.name, one.value, one.what, one.level, one.space, one.private))  # type: ignore[arg-type]
+                if one.what not in ("tensor", "optimizer") and id(one.value) not in self._entered:
+                    self._entered[id(one.value)] = one.value
+                    self._enter(one)
+            level.clear()
+
+    def _wait(self, name: str, value: Any, level: int, space: int, private: bool) -> None:
+        what = self._types.what(type(value))
+        if not what or level > _DEEPEST or not self._left:
+            return
+        self._left -= 1
+        into = self._later if private and self._later is not None else self._levels[level]
+        into.append(_Waiting(name, value, what, level, space, private))
+
+    def _enter(self, one: _Waiting) -> None:
+        if one.what == "module":
+            inside = [(joined(one.name, path), module) for path, module in submodules(one.value)]
+            self._entered.update((id(module), module) for _, module in inside)
+            steps: Iterable[tuple[str, Any, bool]] = (
+                (joined(path, part), value, False)
+                for path, module in inside
+                for part, value in own_attributes(module).items()
+                if not part.startswith("_")  # torch's own tables
+            )
+        elif one.what == "object":
+            steps = (
+                (f"{one.name}.{part}", value, part.startswith("_"))
+                for part, value in own_attributes(one.value).items()
+                if not part.startswith("__")
+            )
+        else:
+            steps = ((one.name + step, value, False) for step, value in self._entries(one.value))
+        for name, value, private in list(steps):
+            self._wait(name, value, one.level + 1, one.space, one.private or private)
+
+    def _entries(self, value: Any) -> Iterator[tuple[str, Any]]:
+        """The entries of a container that are worth a look, with the step to each as Python writes it."""
+        kind = type(value)
+        keys: Iterable[Any] = ()
+        if issubclass(kind, dict):
+            keys, items = list(dict.keys(value)), list(dict.values(value))
+        else:
+            items = list(_ITERATE[_base(kind)](value))
+        kinds = list(map(type, items))
+        if not any(map(self._types.what, dict(zip(map(id, kinds), kinds)).values())):
+            return  # a list of a million numbers is nothing unusual
+        if issubclass(kind, dict):
+            dotted = class_attribute(kind, "__dataclass_fields__") is not None  # a model output
+            for key, item in zip(keys, items):
+                if type(key) in _NAMING_KEYS and (type(key) is not str or len(key) <= _LONGEST_KEY):
+                    yield f".{key}" if dotted and type(key) is str else f"[{key!r}]", item
+            return
+        fields = class_attribute(kind, "_fields") if issubclass(kind, tuple) else None
+        for i, item in enumerate(items):
+            yield f".{fields[i]}" if type(fields) is tuple and i < len(fields) else f"[{i}]", item
+
+
+class _Types:
+    """What to do with a value, by its type: "" for nothing. By identity, since a metaclass may define `__hash__`."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._torch: tuple[tuple[type, str], ...] = (
+            (torch.Tensor, "tensor"),
+            (torch.nn.Module, "module"),
+            (torch.optim.Optimizer, "optimizer"),
+        )
+        self._known: dict[int, tuple[type, str]] = {}
+
+    def what(self, kind: type) -> str:
+        known = self._known.get(id(kind))
+        if known is None:
+            known = self._known[id(kind)] = (kind, self._find(kind))
+        return known[1]
+
+    def _find(self, kind: type) -> str:
+        found = next((what for base, what in self._torch if issubclass(kind, base)), "")
+        if found or issubclass(kind, _OPAQUE):
+            return found
+        return "container" if issubclass(kind, (dict, *_ITERATE)) else "object"
+
+
+def _base(kind: type) -> type:
+    return next(base for base in _ITERATE if issubclass(kind, base))
+
+
+# -- namespaces ---------------------------------------------------------------------------------------------------------
+
+
+def name_of(value: object, namespaces: Sequence[Namespace]) -> str:
+    """The variable that holds this very value, "" when none does."""
+    named = (name for space in namespaces for name, item in space.items() if item is value and not name.startswith("_"))
+    return next(named, "")
+
+
+def as_written(name: str, namespaces: Sequence[Namespace]) -> str:
+    """The same name as the innermost code writes it: `self.total` in a method of what is `trainer.total` outside."""
+    first, dot, rest = name.partition(".")
+    value = next((space[first] for space in namespaces if first in space), None)
+    here = name_of(value, namespaces[:1]) if dot and value is not None else ""
+    return f"{here}.{rest}" if here else name
+
+
+def namespaces(frame: FrameType | None) -> list[dict[str, object]]:
+    """Copies of the local and global variables of a frame, inner first. Leaves nothing behind in the frame."""
+    if frame is None:
+        return []
+    local = local_variables(frame)
+    if not frame.f_code.co_flags & _OPTIMIZED and frame.f_locals is frame.f_globals:
+        return [local]
+    return [local, dict(frame.f_globals)]
+
+
+def first_argument(frame: FrameType) -> Any:
+    """What the first argument of a running function is now, `self` in a method. Leaves nothing behind in the frame."""
+    return local_variables(frame).get(frame.f_code.co_varnames[0])
+
+
+def local_variables(frame: FrameType) -> dict[str, object]:
+    """A copy of the local variables.
+
+    Up to Python 3.12 reading `f_locals` of a running function fills a dict that the frame keeps until it ends, so a later
+    `del y` of the user's would free nothing. It is emptied again, unless the user holds it from a `locals()` call.
+    """
+    live = frame.f_locals  # read once: reading it again would fill it again
+    local = dict(live)
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & _OPTIMIZED and sys.getrefcount(live) <= 3:
+        live.clear()
+    return local

@@ -1,0 +1,272 @@
+"""Reads the compiled regions of a live graph into records: what their backward does, while their nodes are alive.
+
+The backward is neither compiled nor run by this, and the module that torch keeps of it is left as it is. What was read once is
+kept as long as the region lives: torch drops what it noted as soon as it has put the region into its cache on disk.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from gradviz.checks.context import GraphBreak
+from gradviz.compiled.region import (
+    Input,
+    ModuleCall,
+    Operation,
+    Place,
+    Region,
+    Use,
+)
+from gradviz.compiled.scoping import Known
+from gradviz.compiled.source_text import input_kind, region_of
+from gradviz.compiled.splice import Found
+from gradviz.graph import SourceLine, TensorInfo
+from gradviz.packages import package_of, with_text
+from gradviz.variables.objects import (
+    is_compiled,
+    joined,
+    parameters,
+    submodules,
+)
+from gradviz.variables.scanner import Namespace
+from gradviz.walker import private
+from gradviz.walker.names import outermost_modules
+from gradviz.walker.private import Node
+from gradviz.walker.tensors import elements, tensor_info
+
+_FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)')
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")  # what runs on after a break, as part of the function
+_regions: WeakKeyDictionary[type, Region] = WeakKeyDictionary()
+
+
+def compiled_regions(nodes: Sequence[Node]) -> dict[int, Found]:
+    """The regions that can be opened, by the number of their node."""
+    kinds = {kind for kind in set(map(type, nodes)) if private.is_compiled(kind)}
+    found: dict[int, Found] = {}
+    if kinds:
+        for i, node in enumerate(nodes):
+            if type(node) in kinds:
+                one = _found(node)
+                if one is not None:
+                    found[i] = one
+    return found
+
+
+def remember_regions() -> None:
+    """Read the regions that exist now, before a backward makes torch drop what it knows of them."""
+    for kind in private.compiled_kinds():
+        region_behind(kind)
+
+
+def region_behind(kind: type) -> Region | None:
+    """The region that nodes of this type run; None where this torch does not tell."""
+    region = _regions.get(kind)
+    if region is None or not region.described:
+        read = _read(kind)
+        if read is not None and (region is None or read.described):
+            region = _regions[kind] = read
+    return region
+
+
+def graph_breaks() -> Iterator[GraphBreak]:
+    """Where `torch.compile` broke graphs apart in this process, each line once, in the order in which it met them."""
+    seen: set[tuple[str, int]] = set()
+    for reason, frames in private.break_reasons():
+        lines = [line for frame in frames if (line := _frame_line(frame)).package != "torch"]
+        if lines and (lines[-1].file, lines[-1].line) not in seen:
+            seen.add((lines[-1].file, lines[-1].line))
+            told = [one.strip() for one in reason.splitlines() if one.strip()]
+            hint = next((one.removeprefix("Hint: ") for one in told if one.startswith("Hint: ")), "")
+            yield GraphBreak(with_text(lines[-1]), told[0] if told else "", hint)
+
+
+def _frame_line(frame: Any) -> SourceLine:
+    return SourceLine(
+        frame.filename, frame.lineno or 0, _RESUMED.sub(r"\1", frame.name), "", package_of(frame.filename)
+    )
+
+
+def named_modules(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, Known]:
+    """The modules that the caller has a name for, by identity. torch's wrapper around a compiled module is none."""
+    found: dict[int, Known] = {}
+    for name, outermost in outermost_modules(model, variables):
+        for path, module in submodules(outermost):
+            if not is_compiled(module):
+                known = Known(joined(name, path), type(module).__name__, elements(parameters(module)))
+                found.setdefault(id(module), known)
+    return found
+
+
+def _found(node: Node) -> Found | None:
+    region = region_behind(type(node))
+    if region is None:
+        return None
+    unwatched, sizes, needed = private.compiled_state(node)
+    edges = tuple([i for i, needs in enumerate(needed) if needs])
+    there = [child for child, _ in node.next_functions if child is not None]
+    if len(there) != len(edges) or any(i >= len(region.gradients) for i in edges):
+        return None
+    saved = sum(one.kind == "saved" for one in region.inputs)
+    return Found(region, edges, sizes, saved - unwatched, private.is_backward_compiled(type(node)))
+
+
+def _read(kind: type) -> Region | None:
+    sizes, module, text = private.compiled_backward(kind)
+    try:
+        if module is not None:
+            return _of_graph(module.graph, sizes)
+        return _with_views(region_of(text, sizes)) if text is not None else None
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):  # torch keeps it in another form
+        return None
+
+
+def _with_views(region: Region | None) -> Region | None:
+    """The same with the operations that only look at their input marked, which the text does not say."""
+    if region is None:
+        return None
+    marked = [one._replace(view=_is_view(_overload(one.op)), op=_short(one.op)) for one in region.operations]
+    return Region(region.inputs, tuple(marked), region.gradients, region.described)
+
+
+def _overload(name: str) -> Any:
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+# -- the backward as a graph of torch.fx ---------------------------------------------------------------------------------
+
+
+def _of_graph(graph: Any, sizes: int) -> Region:
+    described = any(node.meta for node in graph.nodes)
+    inputs: list[Input] = []
+    operations: list[Operation] = []
+    known: dict[Any, Use] = {}
+    given = [node for node in graph.nodes if node.op == "placeholder"]
+    for i, node in enumerate(given):
+        known[node] = Use(i)
+        inputs.append(_input(node, i, sizes))
+    gradients: tuple[Use | None, ...] = ()
+    for node in graph.nodes:
+        if node.op == "output":
+            (returned,) = node.args
+            gradients = tuple([known.get(one) if one is not None else None for one in returned])
+        elif node.op in ("call_function", "call_module", "call_method") and not _is_size(node):
+            if node.target is operator.getitem and node.args[0] in known and type(node.args[1]) is int:
+                known[node] = Use(known[node.args[0]].value, node.args[1])
+                continue
+            known[node] = Use(len(given) + len(operations))
+            operations.append(_operation(node, [use for use in _uses(node, known) if _is_tensor(inputs, use)]))
+    return Region(tuple(inputs), tuple(operations), gradients, described)
+
+
+def _is_tensor(inputs: Sequence[Input], use: Use) -> bool:
+    """Whether a use is not that of a size."""
+    return use.value >= len(inputs) or inputs[use.value].kind != "size"
+
+
+def _input(node: Any, number: int, sizes: int) -> Input:
+    value = node.meta.get("val")
+    kind = input_kind(node.name, number, sizes)
+    tensor = tensor_info(value) if isinstance(value, torch.Tensor) else None
+    if kind == "saved" and value is not None and tensor is None:
+        kind = "other"
+    return Input(node.name, kind, tensor, str(value) if kind == "size" and value is not None else "", _place(node.meta))
+
+
+def _operation(node: Any, uses: Sequence[Use]) -> Operation:
+    meta = node.meta
+    return Operation(
+        node.name,
+        _name(node.target),
+        tuple(uses),
+        _results(meta.get("val")),
+        _place(meta),
+        forward=meta.get("partitioner_tag") == "is_forward",
+        view=_is_view(node.target),
+        meeting=bool(meta.get("is_gradient_acc")),
+    )
+
+
+def _results(value: Any) -> tuple[TensorInfo | None, ...]:
+    values = value if isinstance(value, (tuple, list)) else (value,)
+    return tuple([tensor_info(one) if isinstance(one, torch.Tensor) else None for one in values])
+
+
+def _uses(node: Any, known: Mapping[Any, Use]) -> list[Use]:
+    found: list[Use] = []
+
+    def note(argument: Any) -> Any:
+        if argument in known:
+            found.append(known[argument])
+        return argument
+
+    torch.fx.node.map_arg((node.args, node.kwargs), note)
+    return found
+
+
+def _is_size(node: Any) -> bool:
+    """Whether a call computes with sizes: then it makes no tensor."""
+    value = node.meta.get("val")
+    if value is not None:
+        return not isinstance(value, (torch.Tensor, tuple, list))
+    return node.target is not operator.getitem and getattr(node.target, "__module__", "") in ("_operator", "math")
+
+
+def _name(target: Any) -> str:
+    if isinstance(target, str):
+        return target
+    if isinstance(target, torch._ops.OpOverload):
+        return _short(str(target))
+    name = getattr(target, "name", None)
+    return name() if callable(name) else getattr(target, "__name__", str(target))
+
+
+def _short(name: str) -> str:
+    """ "aten.sum" for "aten.sum.dim_IntList"."""
+    namespace, _, rest = name.partition(".")
+    return f"{namespace}.{rest.partition('.')[0]}" if rest else name
+
+
+def _is_view(target: Any) -> bool:
+    """Whether an operator only looks at its input in another way, by what its schema says of its results."""
+    schema = getattr(target, "_schema", None)
+    return any(
+        one.alias_info is not None and not one.alias_info.is_write for one in getattr(schema, "returns", None) or ()
+    )
+
+
+# -- where it comes from ---------------------------------------------------------------------------------------------------
+
+
+def _place(meta: Mapping[str, Any]) -> Place:
+    stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
+    modules = tuple([_module_call(str(key), *value) for key, value in stack.items()])
+    lines = list(_lines(meta.get("stack_trace") or ""))
+    if not lines:
+        return Place(modules)
+    source = with_text(lines[-1])
+    own = next((line for line in reversed(lines) if not line.package), None)
+    return Place(modules, source, with_text(own) if source.package and own is not None else None)
+
+
+def _module_call(key: str, expression: str, type: Any) -> ModuleCall:
+    identity, _, count = key.partition("@")
+    name = type if isinstance(type, str) else type.__name__
+    number = int(identity) if identity.isdecimal() else 0
+    return ModuleCall(number, expression, name.rpartition(".")[2], int(count) + 1 if count.isdecimal() else 1)
+
+
+def _lines(trace: str) -> Iterator[SourceLine]:
+    """The lines of a traceback outside torch, outermost first."""
+    for file, line, function in _FRAME.findall(trace):
+        package = package_of(file)
+        if package != "torch":
+            yield SourceLine(file, int(line), _RESUMED.sub(r"\1", function), "", package)

@@ -1,0 +1,239 @@
+"""Names for leaves and intermediate results, found without asking the user for them.
+
+Sources, the first that knows a tensor wins: `model=` (parameters and buffers), `params=`, then what the caller's variables
+lead to (`variables.scan`): modules, then tensors, the better name first. Reading the variables creates no autograd node and
+leaves no reference behind.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count, groupby
+
+import torch
+
+from gradviz.errors import NotATensorError
+from gradviz.graph import StorageKind
+from gradviz.variables.objects import (
+    Table,
+    every_path,
+    joined,
+    members,
+    submodules,
+    unwrapped,
+)
+from gradviz.variables.scanner import (
+    ITSELF,
+    Held,
+    Namespace,
+    scan,
+)
+from gradviz.walker.private import Node, fsdp_parameters, without_subclasses
+from gradviz.walker.tensors import base_of, grad_fn_of, storage_of
+
+_REGISTERED: tuple[tuple[Table, StorageKind], ...] = (("_parameters", "parameter"), ("_buffers", "buffer"))
+_STRENGTH = ("input", "output", "buffer", "parameter")
+
+
+class Names:
+    """Who is called what: `leaf` by the tensor itself, `result` by the node and output that made it.
+
+    `owner_of` maps a storage's identity to "parameter", "buffer", "input" or "output" for everything that the caller holds.
+    `results` are the names by node. `shards` has what this process holds of each gathered parameter, by that one's identity.
+    Keeps the named tensors referenced, so it must not outlive the walk.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        params: Mapping[str, torch.Tensor] | None = None,
+        variables: Sequence[Namespace] = (),
+    ) -> None:
+        self.owner_of: dict[int, str] = {}
+        self.shards: dict[int, torch.Tensor] = {}
+        self._tensors: dict[int, tuple[torch.Tensor, tuple[str, ...], int]] = {}
+        self._aliases: dict[int, list[str]] = {}
+        self.results: dict[Node, list[tuple[int, str]]] = {}
+        self.hooked: set[Node] = set()
+        self._buffers: set[int] = set()
+        self._parameters: set[int] = set()
+        with without_subclasses():
+            for rank, source in enumerate(self._sources(model, params, variables)):
+                for name, tensor in source:
+                    self._add(name, tensor, rank)
+            self._tell_apart()
+            self._index()
+
+    def named(self) -> Iterator[tuple[torch.Tensor, tuple[str, ...]]]:
+        """Every tensor that has a name, with all its names."""
+        for tensor, names, _ in self._tensors.values():
+            yield tensor, names
+
+    def leaf(self, tensor: torch.Tensor) -> tuple[str, ...]:
+        """All names of a tensor, none if nobody knows it."""
+        entry = self._tensors.get(id(tensor))
+        return entry[1] if entry else ()
+
+    def aliases(self, tensor: torch.Tensor) -> tuple[str, ...]:
+        """What else the caller's variables call a tensor: those that are less telling, such as places in a tuple."""
+        return tuple(self._aliases.get(id(tensor), ()))
+
+    def result(self, node: Node) -> tuple[str, ...]:
+        """Names of the tensors that `node` made, by output number."""
+        return tuple(name for _, name in sorted(self.results.get(node, ()), key=lambda item: item[0]))
+
+    def kind(self, tensor: torch.Tensor) -> str:
+        """Whether a leaf is a "parameter", a "buffer" or an "input"."""
+        if isinstance(tensor, torch.nn.Parameter) or id(tensor) in self._parameters:
+            return "parameter"
+        return "buffer" if id(tensor) in self._buffers else "input"
+
+    def _sources(
+        self,
+        model: torch.nn.Module | None,
+        params: Mapping[str, torch.Tensor] | None,
+        variables: Sequence[Namespace],
+    ) -> Iterator[Iterable[tuple[str, torch.Tensor]]]:
+        if model is not None:
+            yield self._of_module("", model)
+        if params is not None:
+            yield _checked(params)
+        held = scan(variables, model)
+        known = [("", model)] if model is not None else []
+        yield (item for name, module in outermost(held, known)[len(known) :] for item in self._of_module(name, module))
+        named = [one for one in held if one.kind == "tensor"]
+        for _, equals in groupby(sorted(named, key=lambda one: one.rank), key=lambda one: one.rank):
+            yield ((one.name, one.value) for one in equals)
+
+    def _of_module(self, prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, tensor, kind in registered(prefix, root):
+            (self._parameters if kind == "parameter" else self._buffers).add(id(tensor))
+            yield name, tensor
+        for name, shard, whole in gathered(prefix, root):
+            self._parameters.update((id(whole), id(shard)))
+            self.shards[id(whole)] = shard
+            yield from ((name, one) for one in (whole, shard) if one is not None)
+
+    def _add(self, name: str, tensor: torch.Tensor, rank: int) -> None:
+        known = self._tensors.get(id(tensor))
+        if known is None:
+            self._tensors[id(tensor)] = (tensor, (name,), rank)
+        elif known[2] == rank and name not in known[1]:  # the same source names it twice: a tied parameter
+            self._tensors[id(tensor)] = (tensor, (*known[1], name), rank)
+        elif name not in known[1]:
+            self._aliases.setdefault(id(tensor), []).append(name)
+
+    def _tell_apart(self) -> None:
+        """Take another name for a tensor whose own one also means another tensor, as the argument of a function may."""
+        meant = Counter(name for _, names, _ in self._tensors.values() for name in names)
+        for key, (tensor, names, rank) in list(self._tensors.items()):
+            if all(meant[name] > 1 for name in names):
+                other = next((name for name in self._aliases.get(key, ()) if not meant[name]), None)
+                if other is not None:
+                    self._tensors[key] = (tensor, (other,), rank)
+                    self._aliases[key] = [*names, *(name for name in self._aliases[key] if name != other)]
+                    meant.update([other])
+                    meant.subtract(names)
+
+    def _index(self) -> None:
+        for tensor, names, _ in self._tensors.values():
+            node = _grad_fn(tensor)
+            storage = storage_of(tensor)
+            if storage is not None:
+                self._own(storage[0], self._owner(tensor, node))
+            if node is not None:
+                self.results.setdefault(node, []).extend((tensor.output_nr, name) for name in names)
+                if tensor._backward_hooks:
+                    self.hooked.add(node)
+
+    def _owner(self, tensor: torch.Tensor, node: Node | None) -> str:
+        """Whose memory this is. A view that was computed says nothing by itself: its base does."""
+        if not tensor.requires_grad:
+            return self.kind(tensor)
+        base = base_of(tensor)
+        if base is not None:
+            node, tensor = _grad_fn(base), base
+        return "output" if node is not None else self.kind(tensor)
+
+    def _own(self, storage: int, owner: str) -> None:
+        known = self.owner_of.get(storage)
+        if known is None or _STRENGTH.index(owner) > _STRENGTH.index(known):
+            self.owner_of[storage] = owner
+
+
+def _grad_fn(tensor: torch.Tensor) -> Node | None:
+    try:
+        return grad_fn_of(tensor)
+    except RuntimeError:
+        return None
+
+
+def _checked(params: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, value in params.items():
+        if not isinstance(value, torch.Tensor):
+            raise NotATensorError(f"params[{name!r}] is a {type(value).__name__}, not a tensor")
+        yield name, value
+
+
+def registered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, StorageKind]]:
+    """Parameters, then buffers of a module and those inside it, under every path that leads to them."""
+    for table, kind in _REGISTERED:
+        for path, module in every_path(root):
+            for name, tensor in members(module, table):
+                yield joined(prefix, joined(path, name)), tensor, kind
+
+
+def gathered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, torch.Tensor | None]]:
+    """Parameters that FSDP2 shards: the name in the module, the shard, and the whole one that a graph holds, if it was gathered."""
+    if "torch.distributed.fsdp" not in sys.modules:
+        return
+    path_of = {id(module): path for path, module in every_path(root)}
+    for one in fsdp_parameters(root):
+        path = path_of.get(id(one.owner))
+        if path is not None:
+            yield joined(prefix, joined(path, one.attribute)), one.shard, one.whole
+
+
+_Named = list[tuple[str, torch.nn.Module]]
+
+
+def outermost(held: Sequence[Held], known: Sequence[tuple[str, torch.nn.Module]] = ()) -> _Named:
+    """The modules that no other one contains, each under its best name, so that a parameter has one name.
+
+    `known` ones come first. A variable comes before what only an object deep inside others holds, then the larger module.
+    """
+    modules = [(one, list(submodules(one.value))) for one in held if one.kind == "module"]
+    modules.sort(key=lambda item: (item[0].private, item[0].level > 1, -len(item[1]), item[0].rank))
+    kept = list(known)
+    inside = {id(module) for _, outer in known for _, module in submodules(outer)}
+    for one, parts in modules:
+        if id(unwrapped(one.value)) not in inside:
+            kept.append((_called(one, (name for name, _ in kept)), one.value))
+            inside.update(id(module) for _, module in parts)
+    return kept
+
+
+def _called(one: Held, taken: Iterable[str]) -> str:
+    """What a module is called. In its own method it is `self`, and so is every other one in its own: the class tells more."""
+    return distinct(type(one.value).__name__, set(taken)) if one.name in ITSELF else one.name
+
+
+def distinct(name: str, taken: Container[str]) -> str:
+    """`name`, or with a number behind it where it is taken."""
+    return next(one for one in chain([name], (f"{name}_{i}" for i in count(2))) if one not in taken)
+
+
+def outermost_modules(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> _Named:
+    """The modules that the caller knows with their names: `model` without one, then those the variables lead to."""
+    return outermost(scan(variables, model), [("", model)] if model is not None else [])
+
+
+def module_paths(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, str]:
+    """The caller's path for every module it knows, by identity: below `model` as the model names it, else by variable."""
+    found: dict[int, str] = {}
+    for name, outermost in outermost_modules(model, variables):
+        for path, module in submodules(outermost):
+            found.setdefault(id(module), joined(name, path))
+    return found

@@ -1,0 +1,197 @@
+"""Finds the tensors in whatever a model returned, with the path to each. A node of the graph stands for what it made.
+
+Understands everything torch's pytree knows, and also what it does not: dataclasses and mappings that nobody registered,
+Hugging Face's ModelOutput, objects with tensors as attributes. Iterative, so nesting may be deep or even circular.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.autograd.graph import GradientEdge
+from torch.utils import _pytree
+
+from gradviz.errors import NotATensorError
+from gradviz.walker.names import Names
+from gradviz.walker.private import Node
+from gradviz.walker.tensors import base_of, grad_fn_of, why_no_graph
+
+Output = torch.Tensor | GradientEdge
+"""Where a walk may begin: a tensor, or one result of a node."""
+
+_OPAQUE = (str, bytes, bytearray, int, float, complex, type, torch.nn.Module, torch.Generator)
+
+_WORTH_ENTERING = (torch.Tensor, list, tuple, deque, Mapping)
+
+_Path = tuple[Any, str] | None
+"""The path to a container and the last step from there. Linked, so that deep nesting does not copy long texts."""
+
+_LEAVE = object()
+
+
+def flatten(outputs: object) -> list[tuple[str, Output]]:
+    """All tensors in `outputs` with their paths ("" for a bare tensor, "['loss']", "[0].logits"), in order.
+
+    A `grad_fn` or a GradientEdge counts as a tensor; that of a leaf becomes the leaf. What is reached twice is listed twice; a
+    container that holds itself is entered once. Raises NotATensorError when there is no tensor in it.
+    """
+    found: list[tuple[str, Output]] = []
+    inside: set[int] = set()  # the containers around the current value
+    stack: list[tuple[_Path | object, object]] = [(None, outputs)]
+    while stack:
+        path, value = stack.pop()
+        if path is _LEAVE:
+            inside.discard(id(value))
+        elif isinstance(value, torch.Tensor):
+            found.append((_written(path), value))
+        elif is_node(value) or isinstance(value, GradientEdge):
+            found.append((_written(path), _result(value)))
+        elif value is not None and id(value) not in inside:
+            children = [((path, key), child) for key, child in _children(value)]
+            if children:
+                inside.add(id(value))
+                stack.append((_LEAVE, value))
+                stack.extend(reversed(children))
+    if not found:
+        raise NotATensorError(_not_a_tensor(outputs))
+    return found
+
+
+def is_node(value: object) -> bool:
+    """Whether this is a node of the graph, a `grad_fn`. Not all of them are instances of torch's own class of nodes."""
+    kind = type(value)
+    return hasattr(kind, "next_functions") and hasattr(kind, "register_prehook")
+
+
+def as_tensor(output: Output) -> torch.Tensor:
+    """The tensor, or for a node's result one of its shape, dtype and device with other numbers, and without storage for them."""
+    if isinstance(output, torch.Tensor):
+        return output
+    made = output.node._input_metadata[output.output_nr]
+    return torch.zeros((), dtype=made.dtype, device=made.device).expand(tuple(made.shape))
+
+
+def _result(value: Any) -> Output:
+    edge = value if isinstance(value, GradientEdge) else GradientEdge(value, 0)
+    variable = getattr(edge.node, "variable", None) if type(edge.node).__name__ == "AccumulateGrad" else None
+    return edge if variable is None else variable
+
+
+def _written(path: Any) -> str:
+    steps: list[str] = []
+    while path is not None:
+        path, step = path
+        steps.append(step)
+    return "".join(reversed(steps))
+
+
+def _children(value: object) -> Iterable[tuple[str, object]]:
+    """The values inside one container, with the step of the path to each; nothing for an opaque object."""
+    if isinstance(value, _OPAQUE):
+        return ()
+    if dataclasses.is_dataclass(value):  # before Mapping: a ModelOutput is both, and people write `.logits`
+        return [(f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value)]
+    if isinstance(value, Mapping):
+        return [(f"[{key!r}]", item) for key, item in value.items()]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return [(f".{name}", getattr(value, name)) for name in value._fields]
+    if isinstance(value, (list, tuple, deque)):
+        return [(f"[{i}]", item) for i, item in enumerate(value)]
+    registered = _pytree.SUPPORTED_NODES.get(type(value))
+    if registered is not None:
+        return [(f"[{i}]", item) for i, item in enumerate(registered.flatten_fn(value)[0])]
+    # Any other object: its own tensors and containers, but not the objects it knows, which could be the whole program.
+    attributes = vars(value) if hasattr(value, "__dict__") else {}
+    return [(f".{name}", item) for name, item in attributes.items() if isinstance(item, _WORTH_ENTERING)]
+
+
+def _not_a_tensor(outputs: object) -> str:
+    kind = type(outputs).__name__
+    if isinstance(outputs, torch.nn.Module):
+        return f"this is a module ({kind}), not a tensor: call it and pass what it returns"
+    if callable(outputs) and not _children(outputs):
+        return (
+            f"this is a function ({getattr(outputs, '__name__', kind)}), not a tensor: call it and pass what it returns"
+        )
+    if isinstance(outputs, (int, float, complex)):
+        return f"this is a Python {kind}, which has no graph: pass the tensor itself (without .item() or float())"
+    return f"there is no tensor in this {kind}: pass a tensor, or any nesting of dict, list, tuple or dataclass with tensors"
+
+
+def describe(value: Any) -> str:
+    """What a value is, for messages: "Tensor (3, 4)" or its type's name."""
+    return f"Tensor {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+# The outputs a walk begins at: which node made each, what it is called, and why it has no graph where it has none.
+
+
+class FoundRoot(NamedTuple):
+    """An output and the node that made it, while both are alive. `tensor` is None where only the node was given."""
+
+    name: str
+    tensor: torch.Tensor | None
+    node: Node | None
+    output: int
+    why: str = ""
+
+    @property
+    def base(self) -> torch.Tensor | None:
+        """The tensor that this one is a view of."""
+        return base_of(self.tensor) if self.tensor is not None else None
+
+
+def find_root(name: str, output: Output) -> FoundRoot:
+    """The node that made an output, or why there is none."""
+    if not isinstance(output, torch.Tensor):
+        return FoundRoot(name, None, output.node, output.output_nr)
+    try:
+        node = grad_fn_of(output, asked_for=True)
+    except RuntimeError as error:  # torch refuses: a view whose base was modified in a way it does not allow
+        return FoundRoot(
+            name, output, None, 0, f"has a grad_fn that torch refuses to give: {str(error).splitlines()[0]}"
+        )
+    if node is None:
+        return FoundRoot(name, output, None, 0, why_no_graph(output))
+    return FoundRoot(name, output, node, output.output_nr)
+
+
+def root_name(variable: str, path: str, output: Output, names: Names) -> str:
+    """The variable's name plus the path inside it: "y", "out['loss']"; "output" where there is no variable.
+
+    What is known by its node only is called as the tensor that the node made.
+    """
+    if variable:
+        return variable + path
+    if not isinstance(output, torch.Tensor):
+        made = [name for number, name in names.results.get(output.node, ()) if number == output.output_nr]
+        return made[0] if made else "output" + path
+    known = names.leaf(output)
+    return known[0] if known and not path else "output" + path
+
+
+def no_graph(roots: Sequence[FoundRoot]) -> str:
+    """What to tell the user when none of the outputs has a graph."""
+    if len(roots) == 1:
+        return f"{roots[0].name} has no graph to show: it {roots[0].why}"
+    lines = [f"  {root.name} {root.why}" for root in roots[:10]]
+    more = [f"  ... and {len(roots) - 10} more"] if len(roots) > 10 else []
+    return "\n".join([f"none of the {len(roots)} outputs has a graph to show:", *lines, *more])
+
+
+def starts(roots: Sequence[FoundRoot], bases: Sequence[torch.Tensor | None]) -> list[Node]:
+    """Where a walk begins: the nodes of the roots, then those of the tensors that roots are views of."""
+    nodes = [root.node for root in roots if root.node is not None]
+    return nodes + [node for base in bases if base is not None and (node := quiet_grad_fn(base)) is not None]
+
+
+def quiet_grad_fn(tensor: torch.Tensor) -> Node | None:
+    """The node that made a tensor; None where there is none or torch refuses to give it."""
+    try:
+        return grad_fn_of(tensor)
+    except RuntimeError:
+        return None

@@ -1,0 +1,280 @@
+"""The private names of torch that capture relies on, probed once, in one place.
+
+Every function here works on any torch from 2.6 on; where a name is missing it degrades and `missing()` says what a reader
+then does not get. Nothing else in gradviz spells these names.
+
+Importing this module only looks up names: it may happen inside the script's `import torch`, where making a tensor in another
+thread would wait for that import for ever. What has to be tried out is tried when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import _thread
+import re
+import sys
+from collections.abc import Collection, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from gradviz.variables.objects import class_attribute, submodules
+
+Node = Any  # a torch.autograd.graph.Node; its private members are not typed
+LAST = 2**64 - 1
+"""Sequence number of AccumulateGrad: autograd runs it before everything else that is ready."""
+
+
+OWN_THREADS: set[int] = set()
+"""Threads that make nodes of gradviz's, which no recording is about."""
+
+
+class _Probe:
+    """What the running torch can do, tried out on a graph of one node."""
+
+    def __init__(self) -> None:
+        self.wrappers_are_preserved = False
+        self.small: dict[torch.dtype, torch.Tensor] = {}
+        # In a thread of its own: there, the caller's no_grad, modes and sequence numbers are not in force. One from
+        # `threading` would be traced by the recording of the user's lines, and use up a number in the names of the
+        # user's threads.
+        done = _thread.allocate_lock()
+        done.acquire()
+        _thread.start_new_thread(self._run, (done,))
+        done.acquire()
+
+    def _run(self, done: _thread.LockType) -> None:
+        OWN_THREADS.add(_thread.get_ident())
+        try:
+            self._try()  # what it held is gone when the lock is: a tensor that this thread drops while Python ends aborts it
+        finally:
+            OWN_THREADS.discard(_thread.get_ident())
+            done.release()
+
+    def _try(self) -> None:
+        tensor = torch.ones(1, requires_grad=True, device="cpu") * 1
+        node, other = tensor.grad_fn, object()
+        self.wrappers_are_preserved = sys.getrefcount(node) > sys.getrefcount(other)
+        small = (torch.zeros((), dtype=dtype, device="cpu") for dtype in (torch.float32, torch.int8, torch.float32))
+        self.small = dict(zip((torch.float64, torch.int64, torch.complex128), small))
+
+
+@cache
+def _probe() -> _Probe:
+    return _Probe()
+
+
+def wrappers_are_preserved() -> bool:
+    """Whether the Python wrapper of a node lives as long as the node (torch 2.12 or 2.13 and later).
+
+    Then a deep graph that was touched from Python crashes the process when it is deleted: see `keepalive`.
+    """
+    return _probe().wrappers_are_preserved
+
+
+HAS_METADATA = hasattr(torch._C._FunctionBase, "_input_metadata")
+HAS_RAW_DATA = hasattr(torch._C._autograd.SavedTensor, "data")
+BackwardCFunction = torch.autograd.function.BackwardCFunction
+
+
+def missing() -> tuple[str, ...]:
+    """What this version of torch does not let Python see, in words for `Graph.notes`."""
+    found = []
+    if not HAS_METADATA:
+        found.append(f"torch {torch.__version__} does not tell the shapes of the tensors that a node made")
+    if not HAS_RAW_DATA:
+        found.append(f"torch {torch.__version__} cannot show saved tensors without running hooks, so they are left out")
+    return tuple(found)
+
+
+def without_subclasses() -> Any:
+    """A context in which reading a tensor runs no `__torch_function__` of the user's, of a subclass or of a mode.
+
+    `torch.set_default_device` is such a mode.
+    """
+    return torch._C.DisableTorchFunction()
+
+
+def smaller(dtype: torch.dtype) -> torch.Tensor | None:
+    """A 0-dim tensor of a smaller dtype, for `is_wrapped_number`. None where a Python number never has this one."""
+    return _probe().small.get(dtype)
+
+
+def is_wrapped_number(tensor: torch.Tensor, smaller: torch.Tensor) -> bool:
+    """Whether a 0-dim tensor is a Python number that autograd wrapped, as in `x * 2.5`.
+
+    Type promotion tells: only a wrapped number leaves the dtype of a smaller 0-dim tensor alone (but for its category).
+    """
+    return torch.result_type(smaller, tensor) is not tensor.dtype
+
+
+def transform_of(tensor: torch.Tensor) -> str:
+    """The transform of torch.func that this tensor belongs to, "vmap" or "jvp"; "" for a tensor outside all of them."""
+    functions = getattr(torch._C, "_functorch", None)
+    try:
+        if functions is None or not functions.is_functorch_wrapped_tensor(tensor):
+            return ""
+        if functions.is_batchedtensor(tensor):
+            return "vmap"
+        inner = functions.peek_interpreter_stack()
+        return str(inner.key()).rpartition(".")[2].lower() if inner is not None else "a transform"
+    except AttributeError:
+        return ""
+
+
+def made_as(tensor: torch.Tensor) -> str:
+    """How a view came to be: "DEFAULT", "NO_GRAD_MODE", "INFERENCE_MODE", ... or "" where torch does not tell."""
+    try:
+        return str(torch._C._autograd._get_creation_meta(tensor)).rpartition(".")[2]
+    except (AttributeError, RuntimeError):
+        return ""
+
+
+def _sequence_counter() -> Any:
+    try:
+        return torch._C._autograd._get_sequence_nr
+    except AttributeError:
+        return None
+
+
+CAN_RECORD = _sequence_counter() is not None
+peek_sequence = _sequence_counter() or (lambda: 0)
+"""The number that the next node of this thread will get. Looking takes none."""
+
+
+_HOOK_TABLE = re.compile(r"_global_(forward|backward)_(pre_)?hooks")
+
+
+class hide_global_hooks:
+    """Makes a compiled module not warn about the global module hooks with these ids, until `remove()`.
+
+    The warning is about hooks that the user set, and a user who turns warnings into errors would be stopped by it.
+    """
+
+    _NAME = "_has_any_global_hook"
+
+    def __init__(self, ids: Collection[int]) -> None:
+        home = torch.nn.modules.module
+        self._original = getattr(home, self._NAME, None)
+        if self._original is None:
+            return
+        tables = [table for name, table in vars(home).items() if _HOOK_TABLE.match(name) and isinstance(table, dict)]
+
+        def any_of_the_users() -> bool:
+            return any(key not in ids for table in tables for key in table)
+
+        self._mine = any_of_the_users
+        setattr(home, self._NAME, any_of_the_users)
+
+    def remove(self) -> None:
+        home = torch.nn.modules.module
+        if self._original is not None and getattr(home, self._NAME, None) is self._mine:
+            setattr(home, self._NAME, self._original)
+
+
+class FsdpParameter(NamedTuple):
+    """A parameter under FSDP2: the shard that this process holds, and the whole one, which is the leaf while it is gathered.
+
+    `owner` is the module that has it, as `attribute`. `whole` has no memory while it is not gathered.
+    """
+
+    owner: torch.nn.Module
+    attribute: str
+    shard: torch.Tensor
+    whole: torch.Tensor | None
+
+
+def fsdp_parameters(model: torch.nn.Module) -> Iterator[FsdpParameter]:
+    """Every parameter that FSDP2 shards in a model; none where there is no FSDP2, or a torch that keeps them otherwise."""
+    for _, module in submodules(model):
+        ask = class_attribute(type(module), "_get_fsdp_state")
+        if ask is None:
+            continue
+        try:
+            state = ask(module)
+            groups = getattr(state, "_fsdp_param_groups", None)  # torch 2.13; one group before
+            if groups is None:
+                groups = [state._fsdp_param_group]
+            held = [one for group in groups if group is not None for one in group.fsdp_params]
+            found = [
+                FsdpParameter(
+                    one._module_info.module,
+                    one._module_info.param_name,
+                    one.sharded_param,
+                    getattr(one, "_unsharded_param", None),
+                )
+                for one in held
+            ]
+        except AttributeError:
+            continue
+        yield from found
+
+
+class FunctionModes:
+    """The stack of modes of `torch.overrides` in the calling thread, the last entered on top."""
+
+    def __init__(self) -> None:
+        import torch.overrides as home
+
+        self.depth: Any = vars(home)["_len_torch_function_stack"]
+        self.pop: Any = vars(home)["_pop_mode"]
+        self.push: Any = vars(home)["_push_mode"]
+
+
+# -- torch.compile -----------------------------------------------------------------------------------------------------
+
+_COMPILED = "CompiledFunctionBackward"
+
+
+def is_compiled(kind: type) -> bool:
+    """Whether nodes of this type run the backward of what `torch.compile` compiled."""
+    return kind.__name__ == _COMPILED and hasattr(getattr(kind, "_forward_cls", None), "_lazy_backward_info")
+
+
+def compiled_kinds() -> list[type]:
+    """The types of such nodes that exist: one for each compiled graph that records gradients."""
+    return [kind for kind in BackwardCFunction.__subclasses__() if is_compiled(kind)]
+
+
+def compiled_backward(kind: Any) -> tuple[int, Any, str | None]:
+    """How many sizes the backward takes first, and the backward itself: as a module of torch.fx, or as Python text.
+
+    Text is what the cache on disk keeps. torch would run it to make a module of it; here it is only read.
+    """
+    forward = kind._forward_cls
+    lazy = getattr(forward, "_lazy_backward_info", None)
+    sizes = getattr(forward, "num_symints_saved_for_bw", None) or 0
+    module = getattr(lazy, "bw_module", None)
+    serialized = getattr(getattr(lazy, "bw_module_fn", None), "__self__", None)
+    arguments = getattr(serialized, "args", None)
+    body = arguments[0] if type(arguments) is tuple and arguments else None
+    text = body.get("_code") if isinstance(body, dict) else None
+    return sizes, module if hasattr(module, "graph") else None, text if type(text) is str else None
+
+
+def is_backward_compiled(kind: Any) -> bool | None:
+    """Whether the backward is compiled by now. torch mostly does it when backward() first runs. None: it does not tell."""
+    forward = kind._forward_cls
+    return forward.compiled_bw is not None if hasattr(forward, "compiled_bw") else None
+
+
+def compiled_state(node: Any) -> tuple[int, tuple[int, ...], tuple[bool, ...]]:
+    """Of one such node: how many tensors it saved beside autograd's own list, the sizes it saved, and which inputs need a
+    gradient."""
+    held = vars(node)
+    unwatched = held.get("_tensors_no_vc_check") or ()
+    sizes = tuple([int(size) if type(size) is int else 0 for size in held.get("symints") or ()])
+    return len(unwatched), sizes, tuple(getattr(node, "needs_input_grad", None) or ())
+
+
+def break_reasons() -> list[tuple[str, Any]]:
+    """Why `torch.compile` broke graphs apart in this process, and the frames of the user's code at that time, outermost first.
+
+    Nothing while nobody has imported what compiles.
+    """
+    kept = getattr(sys.modules.get("torch._dynamo.utils"), "graph_break_reasons", None) or ()
+    return [
+        (str(one.reason), one.user_stack)
+        for one in kept
+        if getattr(one, "graph_break", False) and hasattr(one, "user_stack")
+    ]

@@ -1,0 +1,194 @@
+"""Reads the numbers of what a graph holds: which saved tensors, leaves and outputs have NaN or Inf, and who made them.
+
+The only reader of numbers besides the gradients. Hooks do not run: a packed tensor counts as unread.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gradviz.checks.context import Value, Values
+from gradviz.graph import SavedTensor
+from gradviz.walker.description import Walked
+from gradviz.walker.outputs import flatten
+from gradviz.walker.private import without_subclasses
+from gradviz.walker.saved import tensors_on
+from gradviz.walker.tensors import grad_fn_of, parts_of
+
+# Which tensors have numbers that may be read, and why others have none. Asking reads no number and runs no code of a
+# subclass. Reading a tensor whose storage was resized below it, as fully_shard does between two uses, ends the
+# process.
+
+
+def why_unreadable(tensor: torch.Tensor) -> str:
+    """Why no number of this tensor can be read, to be put after "it"; "" where they can be.
+
+    >>> why_unreadable(torch.ones(2))
+    ''
+    >>> why_unreadable(torch.ones(2, device="meta"))
+    'is on the meta device, which has no numbers'
+    """
+    with without_subclasses():
+        if tensor.is_meta:
+            return "is on the meta device, which has no numbers"
+        return _CLASSES.get(type(tensor).__name__) or outgrown(tensor)
+
+
+_CLASSES = {
+    "FakeTensor": "is a fake tensor, which has no numbers",
+    "MaskedTensor": "is a masked tensor, which supports none of the operations that measure it",
+}
+
+
+def outgrown(tensor: torch.Tensor) -> str:
+    """The same, only for a tensor, or a part of one, that does not fit into its storage any more."""
+    with without_subclasses():
+        parts = [part for _, part in parts_of(tensor)]
+        for one in parts or [tensor]:
+            needed, there = _extent(one)
+            if there < needed:
+                return f"needs {needed:,} bytes of a storage that was resized to {there:,}"
+    return ""
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """How many bytes of its storage the tensor reaches into, and how many there are; nothing where it has no such storage."""
+    if _keeps_its_own(tensor) or tensor.layout != torch.strided:
+        return 0, 0
+    try:
+        there = tensor.untyped_storage().nbytes()
+        if type(there) is not int or tensor.is_nested or not tensor.numel():
+            return 0, 0
+        last = tensor.storage_offset() + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+        return int(last + 1) * tensor.element_size(), there
+    except (RuntimeError, NotImplementedError):  # no storage, or sizes that are not told
+        return 0, 0
+
+
+_ORDINARY: Any = torch.Tensor.__torch_dispatch__
+
+
+def _keeps_its_own(tensor: torch.Tensor) -> bool:
+    """Whether the class of a tensor keeps its elements elsewhere, and answers all operations itself."""
+    return getattr(type(tensor), "__torch_dispatch__", _ORDINARY) is not _ORDINARY
+
+
+def values_of(walked: Walked, outputs: object) -> Values:
+    """Every tensor that can be read, each storage and shape once for each maker."""
+    reader = _Reader(walked)
+    for node in walked.graph.nodes:
+        for slot in node.saved:
+            reader.slot(node.id, slot)
+    for i, tensor in walked.variables.items():
+        reader.take(tensor, i, None, "", walked.graph.leaf_of[i].names)
+    for (_, output), root in zip(flatten(outputs), walked.graph.roots):
+        if isinstance(output, torch.Tensor):
+            reader.take(output, root.node, None, "", (root.name,))
+    return Values(tuple(reader.bad), reader.read, frozenset(reader.finite), reader.unread, reader.largest)
+
+
+class _Reader:
+    def __init__(self, walked: Walked) -> None:
+        self._walked = walked
+        self._known: dict[tuple[int | None, int], None] = {}
+        self.bad: list[Value] = []
+        self.finite: set[int] = set()
+        self.read = self.unread = 0
+        self.largest = 0.0  # of what comes from outside
+
+    def slot(self, node: int, saved: SavedTensor) -> None:
+        tensor = tensor_in(self._walked.nodes[node], saved.slot) if saved.state in ("live", "modified") else None
+        if tensor is None:
+            self.unread += 1
+            return
+        self.take(tensor, self._maker(node, saved, tensor), node, saved.slot)
+
+    def take(
+        self, tensor: torch.Tensor, maker: int | None, node: int | None, slot: str, names: tuple[str, ...] = ()
+    ) -> None:
+        bad = nonfinite(tensor)
+        if bad is None:
+            self.unread += 1
+            return
+        self.read += 1
+        if bad:
+            known = self._walked.names.leaf(tensor)
+            self.bad.append(Value(maker, node, slot, bad, tensor.numel(), names or known, _minus_infinite(tensor)))
+        elif maker is not None:
+            self.finite.add(maker)
+        elif slot:
+            self.largest = max(self.largest, _largest(tensor))
+
+    def _maker(self, node: int, saved: SavedTensor, tensor: torch.Tensor) -> int | None:
+        """The node that made a saved tensor: what it says itself, its leaf, or the saving node for its own result."""
+        if saved.leaf is not None:
+            return saved.leaf
+        try:
+            function = grad_fn_of(tensor)
+        except RuntimeError:
+            return None
+        if function is not None:
+            return self._walked.position_of.get(function)
+        return node if saved.slot in ("result", "output", "out", "values") else None
+
+
+def nonfinite(tensor: torch.Tensor) -> int | None:
+    """How many elements are NaN or Inf; None where there are no numbers to read, or a class of tensors refuses to tell."""
+    if tensor.is_nested or why_unreadable(tensor):
+        return None
+    if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
+        return 0
+    try:
+        with torch.no_grad():
+            dense = _dense(tensor)
+            return int(dense.numel() - torch.isfinite(dense).sum())
+    except Exception:  # what a masked tensor, one of a transform, or a dtype without arithmetic does not support
+        return None
+
+
+def _minus_infinite(tensor: torch.Tensor) -> int:
+    """How many elements are minus infinity, of a tensor that `nonfinite` could read."""
+    if tensor.dtype.is_complex:
+        return 0
+    with torch.no_grad():
+        return int(torch.isneginf(_dense(tensor)).sum())
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    """The largest absolute value of a finite tensor of real numbers."""
+    if not tensor.dtype.is_floating_point or tensor.dim() < 2 or not tensor.numel():
+        return 0.0  # a number, or one for each column
+    with torch.no_grad():
+        return float(_dense(tensor).abs().max())
+
+
+def is_zero(tensor: torch.Tensor) -> bool | None:
+    """Whether all elements are zero; None where there are no numbers to read, or another class keeps them."""
+    if type(tensor) is not torch.Tensor or tensor.is_nested or why_unreadable(tensor):
+        return None
+    with torch.no_grad():
+        return not bool(_dense(tensor).any())
+
+
+def _dense(tensor: torch.Tensor) -> Any:
+    """The elements that are there: all, or those that a sparse tensor names."""
+    dense: Any = tensor.detach()
+    if dense.layout != torch.strided:
+        dense = dense.coalesce().values() if dense.layout == torch.sparse_coo else dense.values()
+    return dense
+
+
+def tensor_in(node: Any, slot: str) -> torch.Tensor | None:
+    """The tensor in a slot of a live node, as `SavedTensor.slot` names it; None where it is packed, freed, or hidden."""
+    name, _, index = slot.partition("[")
+    if name.startswith("ctx."):
+        name = name.removeprefix("ctx.")
+        return dict(tensors_on(name, vars(node).get(name))).get(slot.removeprefix("ctx."))
+    raw = getattr(node, "_raw_saved_" + ("tensors" if name == "saved_tensors" else name), None)
+    if index and isinstance(raw, tuple):
+        raw = raw[int(index.rstrip("]"))]
+    if raw is None or isinstance(raw, tuple) or raw.unpack_hook is not None:
+        return None
+    return raw.data if isinstance(raw.data, torch.Tensor) else None

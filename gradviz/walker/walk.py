@@ -1,0 +1,105 @@
+"""From output tensors to a `Graph`: follows `next_functions` and `AccumulateGrad.variable`, iteratively.
+
+Two steps. `traverse` visits every node once and makes the edges; ids are the order of discovery, so they are
+deterministic and the first root is node 0. `Describer` then reads each node's facts while all of them are held.
+Nothing of the user's graph outlives the walk, and what the walk touched stays safe to delete (`keepalive`).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from gradviz.compiled.splice import splice
+from gradviz.errors import NoGraphError
+from gradviz.graph import Graph
+from gradviz.variables.scanner import Namespace, name_of
+from gradviz.walker import private, traversal
+from gradviz.walker.attribution import Attribution
+from gradviz.walker.compiled import compiled_regions, named_modules
+from gradviz.walker.description import Describer, Walked
+from gradviz.walker.names import Names
+from gradviz.walker.outputs import (
+    FoundRoot,
+    Output,
+    find_root,
+    flatten,
+    no_graph,
+    root_name,
+    starts,
+)
+from gradviz.walker.private import Node
+from gradviz.walker.traversal import traverse
+
+
+def capture(
+    outputs: object,
+    *,
+    model: torch.nn.Module | None = None,
+    params: Mapping[str, torch.Tensor] | None = None,
+    variables: Sequence[Namespace] = (),
+    title: str = "",
+    saved: bool = True,
+    need_graph: bool = True,
+    attribution: Attribution | None = None,
+    inspect: Callable[[Walked], None] | None = None,
+    open_compiled: bool = True,
+) -> Graph:
+    """The graph behind `outputs`, with names from `model`, else `params`, else `variables` (inner namespace first).
+
+    `attribution` knows the scopes and source lines of the nodes. With `saved=False` saved tensors and attributes are not
+    read. Raises NotATensorError when there is no tensor in `outputs`, and with `need_graph` NoGraphError when none of them
+    has a graph. `inspect` is shown the live nodes behind the graph before they are let go. `open_compiled` puts the operations
+    of compiled functions into the graph, behind all other nodes.
+    """
+    tensors = flatten(outputs)
+    names = Names(model, params, variables)
+    collecting = gc.isenabled()
+    gc.disable()  # a million new records would set off collection after collection
+    try:
+        with private.without_subclasses():
+            variable = name_of(outputs, variables)
+            roots = [find_root(root_name(variable, path, tensor, names), tensor) for path, tensor in tensors]
+            if need_graph and all(root.node is None for root in roots):
+                raise NoGraphError(no_graph(roots))
+            return _describe(
+                roots, names, title, saved, attribution, inspect, (model, variables) if open_compiled else None
+            )
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _describe(
+    roots: Sequence[FoundRoot],
+    names: Names,
+    title: str,
+    saved: bool,
+    attribution: Attribution | None,
+    inspect: Callable[[Walked], None] | None,
+    opening: tuple[torch.nn.Module | None, Sequence[Namespace]] | None,
+) -> Graph:
+    bases = [root.base for root in roots]
+    found = traverse(starts(roots, bases))
+    if traversal.needed():
+        for node in names.results:  # asked for its name only, but it has a wrapper now too
+            if node not in found.position_of:
+                traversal.keep(node, [child for child, _ in node.next_functions if child is not None])
+    describer = Describer(found, roots, names, saved, attribution)
+    graph = describer.graph(bases, title)
+    regions = compiled_regions(found.nodes) if opening is not None else {}
+    if opening is not None and regions:
+        graph = splice(graph, regions, named_modules(*opening))
+    if inspect is not None:
+        nodes = [*found.nodes, *[None] * (len(graph.nodes) - len(found.nodes))]
+        inspect(Walked(graph, nodes, found.position_of, describer.variables, names, describer.storage_id))
+    return graph
+
+
+def live_nodes(outputs: Sequence[Output]) -> list[Node]:
+    """The nodes that `capture` numbers for these outputs, in the same order. Whoever keeps them keeps the graph alive."""
+    with private.without_subclasses():
+        roots = [find_root("", output) for output in outputs]
+        return traverse(starts(roots, [root.base for root in roots])).nodes

@@ -1,0 +1,326 @@
+"""`gradviz.check`: what it returns, what it needs to know, and that it leaves everything as it was."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import gradviz
+from gradviz.checks.context import (
+    Evidence,
+    Held,
+    LeafGradient,
+    Model,
+    ModuleRun,
+    Parameter,
+)
+from gradviz.checks.finding import Finding, Findings
+from gradviz.checks.registry import checks, run
+from gradviz.errors import FormatError, NotATensorError
+from gradviz.graph import SourceLine
+from tests.builders import (
+    GRAPHS,
+    chain,
+    freed,
+    tensor,
+)
+
+
+def ids(findings: Findings) -> list[str]:
+    return [finding.id for finding in findings]
+
+
+def one(findings: Findings, id: str) -> Finding:
+    (found,) = [finding for finding in findings if finding.id == id]
+    return found
+
+
+class Two(nn.Module):
+    """Two layers, of which `forward` uses what it is told to."""
+
+    def __init__(self, use: Callable[[Two, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.use = use
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.use(self, x)
+
+
+# -- the findings ------------------------------------------------------------------------------------------------------
+
+
+def test_findings_are_a_sequence_and_print_themselves() -> None:
+    net = Two(lambda self, x: self.a(x))
+    found = gradviz.check(net(torch.ones(1, 4)).sum(), model=net)
+    assert len(found) == 1 and found[0] is next(iter(found)) and found[:1] == (found[0],)
+    assert found.as_data() == {"findings": [found[0].as_data()]}
+    assert "b.weight" in str(found) and "1 warning" in str(found)
+    assert found.reach("warning") and found.reach("note") and not found.reach("error")
+
+
+def test_the_worst_comes_first() -> None:
+    net = Two(lambda self, x: self.a(x))
+    x = torch.randn(1, 4, requires_grad=True)
+    hidden = net(x).exp()
+    hidden.add_(1)
+    assert [one.severity for one in gradviz.check(hidden.sum(), model=net)] == ["error", "warning", "note"]
+
+
+def test_only_and_ignore_choose_checks() -> None:
+    net = Two(lambda self, x: self.a(x))
+    loss = net(torch.ones(1, 4, requires_grad=True)).sum()
+    assert ids(gradviz.check(loss, net, only=["requires-grad-input"])) == ["requires-grad-input"]
+    assert ids(gradviz.check(loss, net, ignore=["requires-grad-input"])) == ["unused-parameter"]
+    with pytest.raises(FormatError, match="Did you mean no-graph"):
+        gradviz.check(loss, only=["no-grap"])
+
+
+def test_no_tensor_is_an_error() -> None:
+    with pytest.raises(NotATensorError):
+        gradviz.check({"loss": 3.0})
+
+
+# -- nothing is disturbed ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_nothing_is_disturbed(values: bool) -> None:
+    calls: list[str] = []
+    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+    unpack = calls.append if not values else lambda packed: None
+    for parameter in net.parameters():
+        parameter.register_hook(lambda gradient: calls.append("hook"))
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: one, lambda one: (unpack("unpack"), one)[1]):
+        hidden = net[0](torch.ones(2, 3))
+    loss = net[2](net[1](hidden)).sum()
+    random = torch.get_rng_state()
+    versions = [parameter._version for parameter in net.parameters()]
+    gradviz.check(loss, model=net, values=values)
+    assert not calls
+    assert all(parameter.grad is None for parameter in net.parameters())
+    assert versions == [parameter._version for parameter in net.parameters()]
+    assert torch.equal(random, torch.get_rng_state())
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in net.parameters()) and calls.count("hook") == 4
+
+
+def test_nothing_is_kept_alive() -> None:
+    net = Two(lambda self, x: self.a(x))
+    loss = net(torch.ones(1, 4)).sum()
+    findings = gradviz.check(loss, model=net, values=True)
+    gone = [weakref.ref(loss), weakref.ref(net), weakref.ref(net.a.weight)]
+    del loss, net
+    gc.collect()
+    assert [reference() for reference in gone] == [None] * 3 and len(findings) == 1
+
+
+# -- verdicts ----------------------------------------------------------------------------------------------------------
+
+
+def _detached(self: Two, x: torch.Tensor) -> torch.Tensor:
+    return self.a(x) + self.b(x).detach()
+
+
+def _no_grad(self: Two, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        extra = self.b(x)
+    return self.a(x) + extra
+
+
+def _frozen(self: Two, x: torch.Tensor) -> torch.Tensor:
+    self.b.requires_grad_(False)
+    return self.a(x) + self.b(x)
+
+
+@pytest.mark.parametrize(
+    ("use", "severity", "words"),
+    [
+        (lambda self, x: self.a(x), "warning", "never ran"),
+        (_detached, "warning", "do not reach the output"),
+        (_no_grad, "warning", "ran without recording"),
+        (_frozen, "note", "frozen"),
+        (lambda self, x: self.a(x) + checkpoint(self.b, x, use_reentrant=True), "note", "checkpoint: unknown"),
+    ],
+)
+def test_unused_parameters_have_a_verdict(use: Any, severity: str, words: str) -> None:
+    net = Two(use)
+    x = torch.ones(1, 4, requires_grad=True)
+    with gradviz.record() as recording:
+        loss = net(x).sum()
+    found = one(gradviz.check(loss, net, recording=recording), "unused-parameter")
+    assert found.names == ("b.weight", "b.bias")
+    assert found.severity == severity and words in found.summary
+
+
+def test_without_a_recording_nobody_claims_to_know_what_ran() -> None:
+    net = Two(lambda self, x: self.a(x))
+    found = one(gradviz.check(net(torch.ones(1, 4)).sum(), net), "unused-parameter")
+    assert "unknown" in found.why and "never ran" not in str(found)
+
+
+def test_a_whole_part_of_a_model_is_named_once() -> None:
+    net = nn.ModuleDict({"used": nn.Linear(2, 1), "head": nn.Sequential(*(nn.Linear(2, 2) for _ in range(20)))})
+    found = one(gradviz.check(net["used"](torch.ones(1, 2)).sum(), net), "unused-parameter")
+    assert len(found.names) == 40 and found.where == "head"
+
+
+def test_none_grad_after_backward() -> None:
+    net = Two(lambda self, x: self.a(x))
+    loss = net(torch.ones(1, 4)).sum()
+    assert "none-grad" not in ids(gradviz.check(loss, net))
+    loss.backward()
+    assert one(gradviz.check(loss, net, only=["none-grad"]), "none-grad").names == ("b.weight", "b.bias")
+    net.zero_grad()
+    assert not gradviz.check(loss, net, only=["none-grad"])
+
+
+class Nothing(torch.autograd.Function):
+    """Passes on no gradient for its second input."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return gradient, None
+
+
+def test_none_grad_of_a_parameter_in_the_graph() -> None:
+    net = Two(lambda self, x: Nothing.apply(self.a(x), self.b(x)))
+    loss = net(torch.ones(1, 4)).sum()
+    loss.backward()
+    found = one(gradviz.check(loss, net), "none-grad")
+    assert found.names == ("b.weight", "b.bias") and "in the graph" in found.why
+
+
+# -- outputs without a graph -------------------------------------------------------------------------------------------
+
+
+def _item(x: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(x.sum().item())
+
+
+def _numpy(x: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(x.detach().numpy())
+
+
+@torch.no_grad()
+def _decorated(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [(_item, "Python number"), (_numpy, "detaches"), (_decorated, "recording is off")],
+)
+def test_the_line_where_the_chain_broke_inside_a_function(function: Any, words: str) -> None:
+    x = torch.ones(3, requires_grad=True) * 2
+    loss = function(x)
+    found = one(gradviz.check(loss), "no-graph")
+    line = (
+        function.__code__.co_firstlineno
+        if not hasattr(function, "__wrapped__")
+        else function.__wrapped__.__code__.co_firstlineno + 1
+    )
+    assert words in found.why and f"test_check.py:{line + 1}" in found.where
+
+
+def test_the_broken_line_is_proven_by_a_variable_that_has_its_graph() -> None:
+    x = torch.ones(3, requires_grad=True) * 2
+    labels = x.argmax()
+    loss = labels.float() + 1
+    found = one(gradviz.check(loss), "no-graph")
+    assert "there the chain broke" in found.why and "integers" in found.why
+
+
+def test_nothing_required_grad() -> None:
+    x, target = torch.ones(3), torch.zeros(3)
+    loss = (x - target).square().sum()
+    found = one(gradviz.check(loss), "no-graph")
+    assert "x and target, which do not require grad" in found.why and found.severity == "error"
+
+
+def test_an_output_without_graph_beside_one_with_a_graph_is_a_note() -> None:
+    x = torch.ones(3, requires_grad=True)
+    outputs = {"loss": x.sum(), "mean": x.detach().mean(), "index": x.argmax()}
+    found = gradviz.check(outputs)
+    assert [(finding.id, finding.severity, finding.names) for finding in found] == [
+        ("no-graph", "note", ("outputs['mean']",))
+    ]
+
+
+def test_recording_switched_off_is_said() -> None:
+    w = torch.ones(3, requires_grad=True)
+    with torch.no_grad():
+        loss = w.sum()
+        found = one(gradviz.check(loss), "no-graph")
+    assert "recording is off right now" in found.why
+
+
+# -- optimizers --------------------------------------------------------------------------------------------------------
+
+
+def test_an_optimizer_of_a_copied_model() -> None:
+    import copy
+
+    net = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(copy.deepcopy(net).parameters(), lr=0.1)
+    found = one(gradviz.check(net(torch.ones(1, 2)).sum(), net, optimizer), "nonleaf-parameter")
+    assert "2 tensors" in found.summary and set(found.names) == {"weight", "bias"}
+    right = torch.optim.SGD(net.parameters(), lr=0.1)
+    assert "nonleaf-parameter" not in ids(gradviz.check(net(torch.ones(1, 2)).sum(), net, right))
+
+
+def test_a_weight_that_the_optimizer_changed_before_backward() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    first, second = net(torch.ones(1, 2)).sum(), net(torch.ones(1, 2)).sum()
+    first.backward()
+    optimizer.step()
+    found = [finding for finding in gradviz.check(second, net, optimizer) if finding.id == "stale-saved"]
+    assert [finding.names[0] for finding in found] == ["1.weight"]
+    assert "optimizer.step()" in found[0].why + found[0].fix
+    with pytest.raises(RuntimeError, match="inplace"):
+        second.backward()
+
+
+# -- checks on facts made by hand --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_check_takes_every_graph(name: str) -> None:
+    found = run([Evidence(GRAPHS[name])], values=True)
+    assert found.checked == tuple(one.id for one in checks() if one.ranks < 2)
+
+
+def test_hand_made_facts_are_enough() -> None:
+    source = SourceLine("train.py", 7, "", "y = h.grad")
+    held = Held(("h",), tensor(3, 4), node=1, leaf=False, requires_grad=True, grad_read=source)
+    parameter = Parameter(("w",), "net", "Linear", 0, tensor(3, 4), run=ModuleRun(0))
+    found = run(
+        [Evidence(chain(3), held=(held,), parameters=(parameter,), models=(Model("net", "Net", True),), recorded=True)]
+    )
+    assert [(one.id, one.where) for one in found] == [("unused-parameter", "net (Linear)"), ("none-grad", "train.py:7")]
+
+
+def test_a_graph_freed_as_a_whole_is_a_note_until_backward_is_called_again() -> None:
+    assert [one.severity for one in run([Evidence(freed())], only=["freed-graph"])] == ["note"]
+    assert [one.severity for one in run([Evidence(freed(), call=2)], only=["freed-graph"])] == ["error"]
+
+
+def test_every_check_is_documented() -> None:
+    for check in checks():
+        assert len(check.summary) < 90 and check.function.__doc__ and "```python" in check.function.__doc__
+
+
+def test_leaf_gradients_are_plain() -> None:
+    assert LeafGradient(0, 1.0, 1.0, 0.0, 0).norm == 1.0

@@ -1,0 +1,354 @@
+"""Every cut has its line: scripts whose graph is lost somewhere, each healed by the advice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checks.advice import Fault, alarms, shows_and_heals
+
+FAULTS = {
+    "an index between two networks": Fault(
+        "unused-parameter",
+        "token = logits.topk(1)[1].squeeze(1)",
+        "torch.nn.functional.gumbel_softmax(scores, hard=True)",
+        "    token = logits.topk(1)[1].squeeze(1)\n    out = decoder(embed(token))",
+        "    token = torch.nn.functional.gumbel_softmax(logits, hard=True)\n    out = decoder(token @ embed.weight)",
+        """
+        import torch
+        from torch import nn
+        chooser, embed, decoder = nn.Linear(4, 5), nn.Embedding(5, 3), nn.Linear(3, 1)
+        opt = torch.optim.Adam([*chooser.parameters(), *embed.parameters(), *decoder.parameters()])
+        for step in range(3):
+            logits = chooser(torch.randn(6, 4))
+            token = logits.topk(1)[1].squeeze(1)
+            out = decoder(embed(token))
+            loss = out.square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "a hard gate in a helper": Fault(
+        "unused-parameter",
+        "return (score > level).float()",
+        "torch.sigmoid(x - threshold)",
+        "return (score > level).float()",
+        "return torch.sigmoid(score - level)",
+        """
+        import torch
+        def harden(score, level=0.0):
+            return (score > level).float()
+        class Gated(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.key = torch.nn.Linear(3, 3)
+                self.value = torch.nn.Linear(3, 3)
+            def forward(self, x):
+                return self.value(x) * harden(self.key(x))
+        net = Gated()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(3):
+            loss = (net(torch.randn(5, 3)) - 1).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "features under no_grad in a method": Fault(
+        "constant-term",
+        "return self.layer(image).relu()",
+        "move the line out of torch.no_grad()",
+        "    @torch.no_grad()\n",
+        "",
+        """
+        import torch
+        class Critic(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(4, 3).requires_grad_(False)
+            @torch.no_grad()
+            def features(self, image):
+                return self.layer(image).relu()
+        generator, critic = torch.nn.Linear(2, 4), Critic()
+        opt = torch.optim.Adam(generator.parameters())
+        for step in range(3):
+            image, real = generator(torch.randn(5, 2)), torch.randn(5, 4)
+            pixel = (image - real).abs().mean()
+            style = (critic.features(image) - critic.features(real)).square().mean()
+            total = pixel + 0.1 * style
+            opt.zero_grad()
+            total.backward()
+            opt.step()
+        """,
+    ),
+    "a term added as a number": Fault(
+        "constant-term",
+        "loss += 0.01 * penalty(net).item()",
+        "compute the loss from the tensors themselves, and call .item() only on what is printed",
+        "penalty(net).item()",
+        "penalty(net)",
+        """
+        import torch
+        def penalty(net):
+            return sum(p.square().sum() for p in net.parameters())
+        net = torch.nn.Linear(3, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(3):
+            loss = net(torch.randn(4, 3)).square().mean()
+            loss += 0.01 * penalty(net).item()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "a penalty on a gradient that is a constant": Fault(
+        "constant-term",
+        "slope, = torch.autograd.grad(score, x)",
+        "pass create_graph=True to torch.autograd.grad",
+        "torch.autograd.grad(score, x)",
+        "torch.autograd.grad(score, x, create_graph=True)",
+        """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(3):
+            x = torch.randn(4, 3, requires_grad=True)
+            score = net(x).sum()
+            slope, = torch.autograd.grad(score, x)
+            gp = (slope.norm(dim=1) - 1).square().mean()
+            loss = net(torch.randn(4, 3)).square().mean() + 10 * gp
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "a draw that cannot be differentiated": Fault(
+        "unused-parameter",
+        "z = torch.distributions.Normal(mean, 1.0).sample()",
+        "use rsample()",
+        ".sample()",
+        ".rsample()",
+        """
+        import torch
+        class VAE(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.enc, self.dec = torch.nn.Linear(4, 2), torch.nn.Linear(2, 4)
+            def forward(self, x):
+                mean = self.enc(x)
+                z = torch.distributions.Normal(mean, 1.0).sample()
+                return self.dec(z)
+        vae = VAE()
+        opt = torch.optim.Adam(vae.parameters())
+        for i in range(3):
+            x = torch.randn(8, 4)
+            loss = (vae(x) - x).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "a loss through NumPy": Fault(
+        "no-graph",
+        "error = y - np.asarray(net(x).detach())",
+        "leave out .detach() where the gradient has to pass",
+        "    error = y - np.asarray(net(x).detach())\n    loss = torch.from_numpy(error ** 2).mean()",
+        "    error = torch.from_numpy(y) - net(x)\n    loss = (error ** 2).mean()",
+        """
+        import numpy as np, torch
+        net = torch.nn.Linear(3, 1)
+        for i in range(3):
+            x, y = torch.randn(4, 3), np.ones((4, 1), dtype=np.float32)
+            error = y - np.asarray(net(x).detach())
+            loss = torch.from_numpy(error ** 2).mean()
+            loss.backward()
+        """,
+    ),
+    "a loss that was told to require grad": Fault(
+        "no-graph",
+        "hits = (net(x).argmax(1) == y).float()",
+        "cross_entropy on them for a loss",
+        "    hits = (net(x).argmax(1) == y).float()\n    loss = (1 - hits.mean()).requires_grad_()",
+        "    loss = torch.nn.functional.cross_entropy(net(x), y)",
+        """
+        import torch
+        net = torch.nn.Linear(3, 4)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(3):
+            x, y = torch.randn(6, 3), torch.randint(0, 4, (6,))
+            hits = (net(x).argmax(1) == y).float()
+            loss = (1 - hits.mean()).requires_grad_()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "a forward pass with recording switched off": Fault(
+        "no-graph",
+        "return self.head(x)",
+        "move the line out of torch.no_grad()",
+        "        with torch.set_grad_enabled(self.learn):",
+        "        if True:",
+        """
+        import torch
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head, self.learn = torch.nn.Linear(3, 1), False
+            def forward(self, x):
+                with torch.set_grad_enabled(self.learn):
+                    return self.head(x)
+        model = Model()
+        for i in range(3):
+            loss = model(torch.randn(4, 3)).mean()
+            loss.backward()
+        """,
+    ),
+    "a weight that a network makes, wrapped again": Fault(
+        "unused-parameter",
+        "weight = torch.nn.Parameter(self.maker(code).view(2, 3))",
+        "use the tensor itself",
+        "torch.nn.Parameter(self.maker(code).view(2, 3))",
+        "self.maker(code).view(2, 3)",
+        """
+        import torch
+        class Hyper(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.maker, self.bias = torch.nn.Linear(2, 6), torch.nn.Parameter(torch.zeros(2))
+            def forward(self, code, x):
+                weight = torch.nn.Parameter(self.maker(code).view(2, 3))
+                return torch.nn.functional.linear(x, weight, self.bias)
+        hyper = Hyper()
+        opt = torch.optim.Adam(hyper.parameters())
+        for i in range(3):
+            loss = hyper(torch.randn(2), torch.randn(4, 3)).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "rounding on the way": Fault(
+        "zero-derivative",
+        "return torch.round(x * 16) / 16",
+        "(x.round() - x).detach()",
+        "return torch.round(x * 16) / 16",
+        "x = x * 16; return (x + (x.round() - x).detach()) / 16",
+        """
+        import torch
+        def quantize(x):
+            return torch.round(x * 16) / 16
+        net = torch.nn.Linear(3, 2)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(3):
+            loss = (quantize(net(torch.randn(4, 3))) - 1).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
+def test_the_cut_is_found_at_its_line_and_the_advice_heals_it(fault: Fault, tmp_path: Path) -> None:
+    shows_and_heals(fault, tmp_path)
+
+
+RIGHT = {
+    "metrics beside the loss": """
+        import torch
+        net = torch.nn.Linear(3, 4)
+        total, hits = 0.0, 0
+        for i in range(3):
+            out, y = net(torch.randn(6, 3)), torch.randint(0, 4, (6,))
+            loss = torch.nn.functional.cross_entropy(out, y)
+            total += loss.item()
+            hits += (out.argmax(1) == y).sum().item()
+            loss.backward()
+            out.detach().numpy().round(2), loss.data, float(loss.detach())
+        """,
+    "targets, advantages and ratios": """
+        import torch
+        actor, critic = torch.nn.Linear(3, 2), torch.nn.Linear(3, 1)
+        opt = torch.optim.Adam([*actor.parameters(), *critic.parameters()])
+        for i in range(3):
+            x = torch.randn(5, 3)
+            policy = torch.distributions.Categorical(logits=actor(x))
+            action = policy.sample()
+            with torch.no_grad():
+                target = torch.randn(5) + 0.9 * critic(x).squeeze(1)
+            value = critic(x).squeeze(1)
+            advantage = (target - value).detach()
+            loss = (target - value).square().mean() - (policy.log_prob(action) * advantage).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    "a quantizer with a straight path": """
+        import torch
+        encoder, codes, decoder = torch.nn.Linear(3, 2), torch.nn.Embedding(4, 2), torch.nn.Linear(2, 3)
+        opt = torch.optim.Adam([*encoder.parameters(), *codes.parameters(), *decoder.parameters()])
+        for i in range(3):
+            x = torch.randn(5, 3)
+            z = encoder(x)
+            q = codes(torch.cdist(z, codes.weight).argmin(1))
+            commit = (q.detach() - z).square().mean() + (q - z.detach()).square().mean()
+            loss = (decoder(z + (q - z).detach()) - x).square().mean() + commit
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    "a critic that learns from detached images": """
+        import torch
+        generator, critic = torch.nn.Linear(2, 3), torch.nn.Linear(3, 1)
+        opt_g, opt_c = torch.optim.Adam(generator.parameters()), torch.optim.Adam(critic.parameters())
+        for i in range(5):
+            fake = generator(torch.randn(4, 2)).detach()
+            loss = critic(fake).mean() - critic(torch.randn(4, 3)).mean()
+            opt_c.zero_grad()
+            loss.backward()
+            opt_c.step()
+        """,
+    "a spike with a gradient of its own": """
+        import torch
+        class Spike(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                out = torch.zeros_like(x)
+                out[x > 0] = 1.0
+                return out
+            @staticmethod
+            def backward(ctx, gradient):
+                return gradient / (1 + ctx.saved_tensors[0].abs()) ** 2
+        layer = torch.nn.Linear(3, 2)
+        opt = torch.optim.SGD(layer.parameters(), lr=0.1)
+        for i in range(3):
+            spikes = Spike.apply(layer(torch.randn(4, 3)))
+            loss = spikes.mean() + 0.1 * spikes.sum()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    "a mask from numbers": """
+        import torch
+        net = torch.nn.Linear(3, 3)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(3):
+            out = net(torch.randn(4, 3))
+            keep = out.detach().abs() < out.abs().mean().item() * 2
+            weight = torch.tensor(out.shape[0] / max(int(keep.sum()), 1))
+            loss = (out[keep].square() * weight).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+}
+
+
+@pytest.mark.parametrize("script", RIGHT.values(), ids=list(RIGHT))
+def test_cuts_that_belong_there_are_left_alone(script: str, tmp_path: Path) -> None:
+    assert not alarms(script, tmp_path)

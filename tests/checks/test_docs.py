@@ -1,0 +1,40 @@
+"""The page of each check: complete, in the documentation and in the terminal."""
+
+from __future__ import annotations
+
+import runpy
+import warnings
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gradviz.checks.pages import SECTIONS, page
+from gradviz.checks.registry import Check, checks
+from gradviz.cli.main import cli
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_page_of_the_checks_is_up_to_date() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # reading `.grad` of what is no leaf is an example
+        made = runpy.run_path(str(DOCS / "make_checks.py"))["document"]()
+    assert (DOCS / "checks.md").read_text() == made, "run: python docs/make_checks.py"
+
+
+@pytest.mark.parametrize("one", checks(), ids=lambda one: one.id)
+def test_every_check_has_its_page(one: Check) -> None:
+    made = page(one)
+    assert all(len(part) > 10 for part in made[1:])
+    result = CliRunner().invoke(cli, ["check", "--explain", one.id])
+    assert result.exit_code == 0
+    printed = result.stdout.splitlines()
+    assert printed[0].startswith(one.id) and all(title in printed for title in ("What it means", *SECTIONS.values()))
+    code = {f"  {line}".rstrip() for line in made.example.rstrip().splitlines()}
+    assert code <= set(printed) and max(map(len, set(printed) - code)) <= 80
+
+
+def test_an_unknown_check_is_not_explained() -> None:
+    result = CliRunner().invoke(cli, ["check", "--explain", "no-grap"])
+    assert result.exit_code == 2 and "Did you mean no-graph" in result.output

@@ -1,0 +1,185 @@
+"""One finding for one cause: what follows is told with it; and the line that it is about, with the part that matters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from torch import nn
+
+import gradviz
+from gradviz.checks.causes import Explained, joined
+from gradviz.checks.excerpt import Excerpt, excerpt
+from gradviz.checks.finding import Finding, Findings, Severity
+from gradviz.checks.text import code_lines, report
+from gradviz.cli.main import cli
+from gradviz.graph import Node, SourceLine
+from tests.checks.test_scripts import check, written
+
+
+def finding(id: str, severity: Severity = "warning", names: tuple[str, ...] = ("w",)) -> Finding:
+    return Finding(id, severity, id, names, "", "because", "mend it")
+
+
+def told(*found: Explained) -> list[tuple[str, str, list[str]]]:
+    return [(one.id, one.severity, [each.id for each in one.consequences]) for one in joined(found)]
+
+
+def test_what_follows_from_a_finding_is_told_with_it_and_makes_it_as_bad() -> None:
+    cause, effect = Explained(finding("a")), Explained(finding("b", "error", ("other",)), by=("a",))
+    assert told(effect, cause) == [("a", "error", ["b"])]
+    assert told(effect) == [("b", "error", [])]
+    assert told(cause, effect, Explained(finding("c"), by=("b",))) == [("a", "error", ["b", "c"])]
+
+
+def test_the_same_names_or_more_make_a_cause() -> None:
+    effect = Explained(finding("b", names=("w", "v")), by_same_names=("a",))
+    assert told(Explained(finding("a", names=("u", "v", "w"))), effect) == [("a", "warning", ["b"])]
+    assert len(told(Explained(finding("a", names=("w",))), effect)) == 2
+    assert (
+        len(told(Explained(finding("a", names=("w",))), Explained(finding("b", names=()), by_same_names=("a",)))) == 2
+    )
+
+
+def test_findings_that_explain_each_other_stay() -> None:
+    assert len(told(Explained(finding("a"), by=("b",)), Explained(finding("b"), by=("a",)))) == 2
+
+
+UNUSED = """
+import torch
+net = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 1), "b": torch.nn.Linear(2, 1)})
+loss = net["a"](torch.ones(1, 2)).sum()
+loss.backward()
+"""
+
+
+def test_unused_and_without_gradient_is_one_finding(tmp_path: Path) -> None:
+    (found,), _ = check(written(tmp_path, UNUSED))
+    assert found["id"] == "unused-parameter"
+    assert [one["id"] for one in found["consequences"]] == ["none-grad"]
+
+
+def test_tensors_that_one_line_changed_are_one_finding(tmp_path: Path) -> None:
+    script = """
+    import torch
+    net = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(4)))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    first, second = net(torch.ones(1, 2)).sum(), net(torch.ones(1, 2)).sum()
+    first.backward()
+    optimizer.step()
+    second.backward()
+    """
+    (found,), _ = check(written(tmp_path, script))
+    assert found["id"] == "stale-saved" and len(found["names"]) == 3
+    assert found["line"] == 7 and found["code"] == "optimizer.step()"
+    assert [one["id"] for one in found["consequences"]] == ["raised"]
+
+
+def test_a_report_is_80_columns_wide_and_lists_three_names() -> None:
+    net = nn.ModuleList([nn.Linear(2, 2) for _ in range(9)])
+    found = gradviz.check(net[0](torch.ones(1, 2)).sum(), nn.ModuleDict({"a_model_with_a_long_name": net}))
+    lines = [line for line, _ in report(found)]
+    assert max(map(len, lines)) <= 80
+    assert any("and 13 more" in line or "+13 more" in line for line in lines)
+    assert sum("weight" in line for line in [line for line, _ in report(found, verbose=True)]) > 3
+
+
+def test_ids_of_checks_are_listed_when_asked_for(tmp_path: Path) -> None:
+    path = written(tmp_path, "import torch\ntorch.ones(1, requires_grad=True).exp().backward()\n")
+    plain, verbose = (CliRunner().invoke(cli, ["check", str(path), *more]).stdout for more in ([], ["--verbose"]))
+    assert "stale-saved" not in plain and "Nothing found." in plain
+    assert "stale-saved" in verbose
+
+
+# -- the line of code --------------------------------------------------------------------------------------------------
+
+LINE = "    loss = torch.log(x).sum() + y.log2()  # log"
+
+
+@pytest.mark.parametrize(
+    ("text", "part", "op", "found"),
+    [
+        (LINE, "", "", "torch.log(x).sum() + y.log2()"),
+        (LINE, "", "LogBackward0", "torch.log(x)"),
+        (LINE, "", "AddBackward0", "torch.log(x).sum() + y.log2()"),
+        (LINE, "", "ExpBackward0", "torch.log(x).sum() + y.log2()"),
+        (LINE, "y . log2( )", "", "y.log2()"),
+        (LINE, "y", "", "y"),
+        ("x[:, 1] = f(x)", "x[:, 1]", "", "x[:, 1]"),
+        ("größe = größe.detach() * 2", "größe.detach()", "", "größe.detach()"),
+        ("for x in loader:", "", "", "loader"),
+        ("elif torch.exp(x) > 1:", "", "ExpBackward0", "torch.exp(x)"),
+        ("with torch.no_grad():", "", "", "torch.no_grad()"),
+        ("return self.head(x)", "", "", "self.head(x)"),
+        ("total += loss", "", "", "total += loss"),
+        ("loss = criterion(prediction,  # first", "", "", "loss = criterion(prediction,"),
+        ("no statement here", "", "", "no statement here"),
+    ],
+)
+def test_the_part_of_a_line_that_matters(text: str, part: str, op: str, found: str) -> None:
+    shown = excerpt(SourceLine("none.py", 3, "", text), part, Node(0, op) if op else None)
+    assert shown is not None and shown.part == found
+
+
+def test_a_statement_of_several_lines_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("if True:\n    loss = f(\n        x,\n    ).sum()\n")
+    shown = excerpt(SourceLine(str(path), 2, "", "loss = f("))
+    assert shown == Excerpt(str(path), 2, "    loss = f(", 12, 14)
+
+
+def test_a_file_that_changed_since_is_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("    y = 2\n")
+    shown = excerpt(SourceLine(str(path), 1, "", "x = 1"))
+    assert shown is not None and shown.text == "x = 1"
+
+
+@pytest.mark.parametrize("width", [30, 40, 80])
+def test_a_long_line_is_cut_around_what_matters(width: int) -> None:
+    text = f"{'a' * 60} = {'b' * 60}.detach() + {'c' * 60}"
+    start = text.index(".detach()") + 1
+    line, carets = code_lines(Excerpt("a.py", 7, text, start, start + 9), width)
+    assert len(line) <= width and line[carets.index("^") : carets.rindex("^") + 1] == ".detach()"
+
+
+def test_hidden_and_wide_characters_keep_the_carets_in_place() -> None:
+    text = "\tx = '漢\u202e' + y.detach()"
+    at = text.index("y.detach()") + 1
+    line, carets = code_lines(Excerpt("a.py", 7, text, at, at + 10), 80)
+    assert "\\u202e" in line and carets.index("^") == line.index("y.detach()") + 1  # the ideograph takes two columns
+
+
+def test_notes_below_an_alarm_are_short_unless_asked_for(tmp_path: Path) -> None:
+    frozen = UNUSED.replace("loss =", 'net["a"].bias.requires_grad_(False)\nloss =')
+    path = written(tmp_path, frozen)
+    plain, verbose = (CliRunner().invoke(cli, ["check", str(path), *more]).stdout for more in ([], ["--verbose"]))
+    assert "2. note:" in plain and "requires_grad is False" not in plain
+    assert "requires_grad is False" in verbose
+
+
+def test_consequences_of_one_check_are_one_line() -> None:
+    effects = tuple(finding("b", names=(name,)) for name in "xyz")
+    found = Findings((replace(finding("a"), consequences=effects),), ("a", "b"))
+    lines = [line.strip() for line, _ in report(found) if "[b]" in line]
+    assert lines == ["so:    b, +2 more  [b]"]
+
+
+@given(
+    text=st.text(st.sampled_from("ab .()=漢\u202e\t#'é"), max_size=90),
+    part=st.sampled_from(["", ".b()", "漢", "a"]),
+    width=st.integers(24, 90),
+)
+def test_any_line_has_columns_inside_it_and_fits_the_width(text: str, part: str, width: int) -> None:
+    shown = excerpt(SourceLine("none.py", 3, "", text), part)
+    if shown is None:
+        return
+    assert 1 <= shown.column < shown.end_column <= len(shown.text) + 1
+    line, carets = code_lines(shown, width)
+    assert cell_len(line) <= width and cell_len(carets) <= width and "^" in carets

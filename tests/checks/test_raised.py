@@ -1,0 +1,124 @@
+"""Scripts that fail: the exception is a finding with cause and cure, and the cure, followed to the letter, helps."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from gradviz.cli.main import cli
+from tests.checks.test_scripts import check, written
+
+
+class Case(NamedTuple):
+    """A script, the line that is to blame, a piece of the advice, and what in the script the advice replaces by what."""
+
+    text: str
+    line: str
+    advice: str
+    replace: tuple[str, str]
+    id: str = "raised"
+
+
+HEAD = """
+import copy
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(3, 1)
+x = torch.ones(2, 3)
+"""
+# ruff: noqa: E501
+CASES = {
+    "several numbers": Case(
+        "losses = torch.nn.functional.mse_loss(model(x), torch.ones(2, 1), reduction='none')\nlosses.backward()",
+        "losses.backward()", "losses.mean().backward()", ("losses.backward()", "losses.mean().backward()"),
+    ),
+    "not used": Case(
+        "noise = torch.zeros(2, 3, requires_grad=True)\nscore = model(x + noise.detach()).sum()\n"
+        "slope = torch.autograd.grad(score, noise)",
+        "autograd.grad(", "without .detach()", ("noise.detach())", "noise)"),
+    ),
+    "too few gradients": Case(
+        "class Mine(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, k):\n        return x * 2\n    @staticmethod\n"
+        "    def backward(ctx, g):\n        return g * 2\n"
+        "loss = Mine.apply(model(x), 3).sum()\nloss.backward()",
+        "def backward|@staticmethod", "Return 2 values from Mine.backward(): None for", ("return g * 2", "return g * 2, None"),
+    ),
+    "a gradient of the wrong shape": Case(
+        "class Mine(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x.sum(0)\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        return torch.ones(3)\n"
+        "loss = Mine.apply(model(x)).sum()\nloss.backward()",
+        "def backward|@staticmethod", "sum it over the dimensions", ("torch.ones(3)", "g.expand(2, 1)"),
+    ),
+    "a leaf in place": Case(
+        "model.weight += 0.1\nmodel(x).sum().backward()",
+        "model.weight +=", "with torch.no_grad():", ("model.weight += 0.1", "with torch.no_grad():\n    model.weight += 0.1"),
+    ),
+    "a view of a leaf in place": Case(
+        "model.weight[0, 1] = 0.0\nmodel(x).sum().backward()",
+        "model.weight[0", "with torch.no_grad():", ("model.weight[0", "with torch.no_grad():\n    model.weight[0"),
+    ),
+    "a gradient that is None": Case(
+        "w = torch.ones(3, requires_grad=True) * 2\nloss = (w * x).sum()\nloss.backward()\nstep = 0.1 * w.grad.sum()",
+        "w = torch.ones", "w = (torch.ones(3) * 2).requires_grad_()",
+        ("torch.ones(3, requires_grad=True) * 2", "(torch.ones(3) * 2).requires_grad_()"),
+        "raised|none-grad",
+    ),
+    "an optimizer of results": Case(
+        "w = torch.ones(3, requires_grad=True) * 0.1\noptimizer = torch.optim.SGD([w], lr=0.1)\n(w * x).sum().backward()",
+        "w = torch.ones", "w = (torch.ones(3) * 0.1).requires_grad_()",
+        ("torch.ones(3, requires_grad=True) * 0.1", "(torch.ones(3) * 0.1).requires_grad_()"),
+    ),
+    "inference tensors": Case(
+        "with torch.inference_mode():\n    features = torch.sin(x)\nmodel(features).sum().backward()",
+        "model(features)", "torch.no_grad() instead of inference_mode()", ("inference_mode", "no_grad"),
+    ),
+    "a copy of a result": Case(
+        "model.last = model(x).sum()\nmodel.last.backward()\nbest = copy.deepcopy(model)",
+        "deepcopy(", "Store x.detach()", ("best =", "model.last = model.last.detach()\nbest ="),
+    ),
+    "a second backward": Case(
+        "loss = model(x).square().sum()\nloss.backward()\nloss.backward()",
+        "loss = model(x)", "Compute", ("loss.backward()\nloss", "loss.backward()\nloss = model(x).square().sum()\nloss"), "freed-graph",
+    ),
+    "no parameter": Case(
+        "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.layers = [model]\n"
+        "net = Net()\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nnet.layers[0](x).sum().backward()",
+        "SGD(net", "torch.nn.ModuleList", ("[model]", "torch.nn.ModuleList([model])"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_exception_is_found_and_the_advice_helps(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    script = HEAD + case.text
+    found, code = check(written(tmp_path, script))
+    assert code == 1
+    alarms = [one for one in found if one["severity"] == "error" or one["id"] in case.id.split("|")]
+    assert {one["id"] for one in alarms} <= set(case.id.split("|")) and alarms
+    lines = script.split("\n")
+    blamed = [one["where"].rpartition(":")[2] for one in alarms]
+    assert any(part in lines[int(number) - 1] for number in blamed if number.isdigit() for part in case.line.split("|"))
+    assert any(case.advice in one["fix"] for one in alarms), alarms
+    assert script.count(case.replace[0]) == 1
+    found, code = check(written(tmp_path, script.replace(*case.replace)))
+    assert code == 0, found
+
+
+def test_nothing_found_is_never_said_above_a_traceback(tmp_path: Path) -> None:
+    path = written(tmp_path, HEAD + "model(x).sum().backward()\n{}['key']\n")
+    report = CliRunner().invoke(cli, ["check", str(path)])
+    assert report.exit_code == 3
+    assert "Nothing found" not in report.output
+    assert "The script failed, and no check explains it: KeyError: 'key'" in report.stdout
+    found, code = check(path)
+    assert (found, code) == ([], 3)
+
+
+@pytest.mark.parametrize("text", ["import nowhere_to_be_found", "raise ValueError('early')"])
+def test_json_is_printed_whenever_a_script_fails(text: str, tmp_path: Path) -> None:
+    assert check(written(tmp_path, textwrap.dedent(text))) == ([], 3)

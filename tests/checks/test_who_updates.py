@@ -1,0 +1,451 @@
+"""Who updates what: scripts in the manner of people who asked why something does not train, each healed by its advice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checks.advice import Fault, alarms, shows_and_heals
+
+FAULTS = {
+    "a head made after the optimizer's list": Fault(
+        "never-updated",
+        "optim = torch.optim.AdamW(encoder.parameters())",
+        "optim.add_param_group({'params': head.parameters()})",
+        "optim = torch.optim.AdamW(encoder.parameters())",
+        "optim = torch.optim.AdamW(encoder.parameters()); optim.add_param_group({'params': head.parameters()})",
+        """
+        import torch
+        from torch import nn
+        encoder = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
+        head = nn.Linear(8, 2)
+        optim = torch.optim.AdamW(encoder.parameters())
+        for batch in range(3):
+            out = head(encoder(torch.randn(5, 4)))
+            loss = nn.functional.cross_entropy(out, torch.randint(0, 2, (5,)))
+            optim.zero_grad()
+            loss.backward()
+            optim.step()
+        """,
+    ),
+    "a part of a model in a class": Fault(
+        "never-updated",
+        "self.opt = torch.optim.SGD(self.net.body.parameters(), lr=0.1)",
+        "trainer.opt.add_param_group({'params': trainer.net.scale.parameters()})",
+        "trainer = Trainer()\n",
+        "trainer = Trainer()\ntrainer.opt.add_param_group({'params': trainer.net.scale.parameters()})\n",
+        """
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = torch.nn.Linear(3, 3)
+                self.scale = torch.nn.Linear(3, 1)
+            def forward(self, x):
+                return self.scale(self.body(x).relu())
+        class Trainer:
+            def __init__(self):
+                self.net = Net()
+                self.opt = torch.optim.SGD(self.net.body.parameters(), lr=0.1)
+            def fit(self):
+                for _ in range(4):
+                    self.opt.zero_grad()
+                    loss = (self.net(torch.rand(6, 3)) - 1).pow(2).mean()
+                    loss.backward()
+                    self.opt.step()
+        trainer = Trainer()
+        trainer.fit()
+        """,
+    ),
+    "the target network of a critic": Fault(
+        "never-updated",
+        "target = reward + 0.9 * critic_target(nxt)",
+        "inside `with torch.no_grad():`",
+        "    target = reward + 0.9 * critic_target(nxt)",
+        "    with torch.no_grad():\n        target = reward + 0.9 * critic_target(nxt)",
+        """
+        import copy, torch
+        class Critic(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.q = torch.nn.Linear(3, 1)
+            def forward(self, s):
+                return self.q(s)
+        critic = Critic()
+        critic_target = copy.deepcopy(critic)
+        optimizer = torch.optim.Adam(critic.parameters())
+        for step in range(3):
+            obs, nxt, reward = torch.randn(4, 3), torch.randn(4, 3), torch.randn(4, 1)
+            target = reward + 0.9 * critic_target(nxt)
+            loss = torch.nn.functional.mse_loss(critic(obs), target)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    "a tensor as an attribute of a layer": Fault(
+        "never-updated",
+        "self.alpha = torch.ones(1, requires_grad=True)",
+        "self.alpha = torch.nn.Parameter(torch.ones(1))",
+        "self.alpha = torch.ones(1, requires_grad=True)",
+        "self.alpha = torch.nn.Parameter(torch.ones(1))",
+        """
+        import torch
+        class Swish(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.alpha = torch.ones(1, requires_grad=True)
+            def forward(self, x):
+                return x * torch.sigmoid(self.alpha * x)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), Swish(), torch.nn.Linear(3, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for i in range(3):
+            loss = model(torch.randn(4, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    "a step that was forgotten": Fault(
+        "idle-optimizer",
+        "loss.backward()",
+        "Call optimizer.step() after backward()",
+        "loss.backward()",
+        "loss.backward(); optimizer.step()",
+        """
+        import torch
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.Adam(model.parameters())
+        for epoch in range(5):
+            optimizer.zero_grad()
+            loss = model(torch.randn(4, 3)).square().mean()
+            loss.backward()
+        """,
+    ),
+    "a scheduler that multiplies by zero": Fault(
+        "idle-optimizer",
+        "opt = torch.optim.SGD(model.parameters(), lr=1e-1)",
+        "a scheduler must not multiply it by 0",
+        "lambda epoch: epoch // 10",
+        "lambda epoch: 0.95 ** epoch",
+        """
+        import torch
+        model = torch.nn.Linear(3, 1)
+        opt = torch.optim.SGD(model.parameters(), lr=1e-1)
+        schedule = torch.optim.lr_scheduler.LambdaLR(opt, lambda epoch: epoch // 10)
+        for epoch in range(5):
+            loss = model(torch.randn(4, 3)).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            schedule.step()
+        """,
+    ),
+    "the switch of a parameter, mistyped": Fault(
+        "not-frozen",
+        "p.requires_gard = False",
+        "parameter.requires_grad = False",
+        "p.requires_gard = False",
+        "p.requires_grad = False",
+        """
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+        for p in model[0].parameters():
+            p.requires_gard = False
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for i in range(3):
+            loss = model(torch.randn(4, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    "a module that has no such switch": Fault(
+        "not-frozen",
+        "net.backbone.requires_grad = False",
+        "net.backbone.requires_grad_(False)",
+        "net.backbone.requires_grad = False",
+        "net.backbone.requires_grad_(False)",
+        """
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.backbone = torch.nn.Linear(3, 3)
+                self.fc = torch.nn.Linear(3, 1)
+            def forward(self, x):
+                return self.fc(self.backbone(x).relu())
+        net = Net()
+        net.backbone.requires_grad = False
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(3):
+            loss = net(torch.randn(4, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    "frozen in the middle, with momentum": Fault(
+        "not-frozen",
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)",
+        "parameter.requires_grad_(False); parameter.grad = None",
+        "            parameter.requires_grad_(False)",
+        "            parameter.requires_grad_(False); parameter.grad = None",
+        """
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for i in range(4):
+            if i == 1:
+                for parameter in model[0].parameters():
+                    parameter.requires_grad_(False)
+            loss = model(torch.randn(4, 3)).square().mean()
+            model[1].zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    "LoRA as layers of its own": Fault(
+        "not-frozen",
+        "optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)",
+        "for name, parameter in model.named_parameters(): parameter.requires_grad = 'lora' in name",
+        "optimizer = ",
+        "for name, parameter in model.named_parameters(): parameter.requires_grad = 'lora' in name\noptimizer = ",
+        """
+        import torch
+        class Adapted(torch.nn.Module):
+            def __init__(self, linear):
+                super().__init__()
+                self.linear = linear
+                self.lora_down = torch.nn.Linear(4, 2, bias=False)
+                self.lora_up = torch.nn.Linear(2, 4, bias=False)
+            def forward(self, x):
+                return self.linear(x) + self.lora_up(self.lora_down(x))
+        model = torch.nn.Sequential(Adapted(torch.nn.Linear(4, 4)), torch.nn.ReLU())
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        for i in range(3):
+            loss = model(torch.randn(4, 4)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    "batch norm under a frozen backbone": Fault(
+        "moving-statistics",
+        "model.train()",
+        "model.backbone[1].eval()",
+        "    model.train()",
+        "    model.train(); model.backbone[1].eval()",
+        """
+        import torch
+        class Classifier(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.backbone = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU())
+                self.fc = torch.nn.Linear(4, 2)
+                for p in self.backbone.parameters():
+                    p.requires_grad = False
+            def forward(self, x):
+                return self.fc(self.backbone(x))
+        model = Classifier()
+        optimizer = torch.optim.Adam(model.fc.parameters())
+        for epoch in range(3):
+            model.train()
+            loss = torch.nn.functional.cross_entropy(model(torch.randn(8, 3)), torch.randint(0, 2, (8,)))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    "evaluation that is not switched back": Fault(
+        "eval-while-training",
+        "net.eval()",
+        "Call net.train() before the training steps",
+        "    loss = net(",
+        "    net.train()\n    loss = net(",
+        """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        def evaluate():
+            net.eval()
+            with torch.no_grad():
+                return net(torch.randn(4, 3)).mean()
+        for epoch in range(4):
+            evaluate()
+            loss = net(torch.randn(4, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    "tied through .data": Fault(
+        "untied",
+        "self.decoder.weight.data = self.embed.weight.data",
+        "model.decoder.weight = model.embed.weight",
+        "model = LM()\n",
+        "model = LM()\nmodel.decoder.weight = model.embed.weight\n",
+        """
+        import torch
+        class LM(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed = torch.nn.Embedding(7, 4)
+                self.decoder = torch.nn.Linear(4, 7, bias=False)
+                self.decoder.weight.data = self.embed.weight.data
+            def forward(self, x):
+                return self.decoder(self.embed(x).tanh())
+        model = LM()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for i in range(3):
+            x = torch.randint(0, 7, (5,))
+            loss = torch.nn.functional.cross_entropy(model(x), x.roll(1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    "two factors at zero": Fault(
+        "zero-start",
+        "self.up = torch.nn.Parameter(torch.zeros(4, 2))",
+        "torch.nn.init.normal_(self.up, std=0.02)",
+        "self.up = torch.nn.Parameter(torch.zeros(4, 2))",
+        "self.up = torch.nn.Parameter(torch.zeros(4, 2)); torch.nn.init.normal_(self.up, std=0.02)",
+        """
+        import torch
+        class Low(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.full = torch.nn.Linear(4, 4)
+                self.down = torch.nn.Parameter(torch.zeros(2, 4))
+                self.up = torch.nn.Parameter(torch.zeros(4, 2))
+            def forward(self, x):
+                return self.full(x) + x @ (self.up @ self.down).t()
+        layer = Low()
+        optimizer = torch.optim.Adam(layer.parameters(), lr=1e-2)
+        for i in range(4):
+            loss = (layer(torch.randn(8, 4)) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
+def test_the_fault_is_found_at_its_line_and_its_advice_heals_it(fault: Fault, tmp_path: Path) -> None:
+    shows_and_heals(fault, tmp_path)
+
+
+RIGHT = {
+    "an image that is optimized through a network": """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU())
+        image = torch.rand(1, 1, 8, 8, requires_grad=True)
+        optimizer = torch.optim.Adam([image])
+        for i in range(3):
+            loss = net(image).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    "a perceptual network in eval mode": """
+        import torch
+        vgg = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU()).eval()
+        generator = torch.nn.Conv2d(1, 1, 3, padding=1)
+        optimizer = torch.optim.Adam(generator.parameters())
+        for i in range(3):
+            loss = vgg(generator(torch.rand(1, 1, 8, 8))).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    "collocation points with an equation": """
+        import torch
+        class Physics(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.x = torch.linspace(0, 1, 5)[:, None].requires_grad_()
+                self.net = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+            def residual(self):
+                u = self.net(self.x)
+                (slope,) = torch.autograd.grad(u.sum(), self.x, create_graph=True)
+                return (slope + u).square().mean()
+        model = Physics()
+        optimizer = torch.optim.Adam(model.parameters())
+        for i in range(3):
+            loss = model.residual()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    "line searches": """
+        import torch
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=5)
+        x, y = torch.randn(8, 3), torch.randn(8, 1)
+        def closure():
+            optimizer.zero_grad()
+            loss = (model(x) - y).square().mean()
+            loss.backward()
+            return loss
+        for i in range(3):
+            optimizer.step(closure)
+        """,
+    "two networks that take turns, and the second only at times": """
+        import torch
+        critic, generator = torch.nn.Linear(2, 1), torch.nn.Linear(2, 2)
+        opt_c, opt_g = torch.optim.SGD(critic.parameters(), lr=0.1), torch.optim.SGD(generator.parameters(), lr=0.1)
+        for i in range(6):
+            opt_c.zero_grad()
+            critic(generator(torch.randn(4, 2))).mean().backward()
+            opt_c.step()
+            if i % 5 == 4:
+                opt_g.zero_grad()
+                (-critic(generator(torch.randn(4, 2))).mean()).backward()
+                opt_g.step()
+        """,
+    "an average of weights": """
+        import copy, torch
+        student = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+        teacher = copy.deepcopy(student).requires_grad_(False)
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+        for i in range(4):
+            x = torch.randn(6, 3)
+            with torch.no_grad():
+                goal = teacher(x)
+            loss = (student(x) - goal).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            with torch.no_grad():
+                for slow, fast in zip(teacher.parameters(), student.parameters()):
+                    slow.lerp_(fast, 0.1)
+        """,
+    "an option of a module that has the name of the switch": """
+        import torch
+        class Features(torch.nn.Module):
+            def __init__(self, requires_grad=False):
+                super().__init__()
+                self.requires_grad = requires_grad
+                self.layers = torch.nn.Linear(3, 3)
+                if not requires_grad:
+                    self.layers.requires_grad_(False)
+            def forward(self, x):
+                return self.layers(x)
+        features, head = Features(), torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+        for i in range(3):
+            loss = head(features(torch.randn(4, 3))).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+}
+
+
+@pytest.mark.parametrize("script", RIGHT.values(), ids=list(RIGHT))
+def test_correct_code_is_left_alone(script: str, tmp_path: Path) -> None:
+    assert not alarms(script, tmp_path)

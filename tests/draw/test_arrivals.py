@@ -1,0 +1,109 @@
+"""Pictures with gradients and the order of backward: boxes of single nodes, leaves, folded boxes, and none measured."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import gradviz
+from gradviz.draw.options import Options
+from gradviz.draw.scene import scene
+from gradviz.errors import FormatError
+from gradviz.gradients.order import arrivals
+from gradviz.graph import (
+    BackwardStep,
+    Graph,
+    Group,
+    Leaf,
+    Node,
+    TensorInfo,
+)
+
+BOTH = Options(color="grad", numbers=True)
+
+
+def measured(*norms: float | None) -> Graph:
+    nodes = tuple(Node(i, "ExpBackward0") for i in range(len(norms)))
+    return Graph(nodes, backward=tuple(BackwardStep(i, norm) for i, norm in enumerate(norms)))
+
+
+def test_boxes_say_place_and_norm() -> None:
+    made = scene(measured(2.0, 0.5, 0.1, 0.0, None), BOTH)
+    assert [box.lines[0].split()[0] for box in made.boxes] == ["#1", "#2", "#3", "#4", "#5"]
+    assert [box.kind for box in made.boxes] == ["heat5", "heat5", "heat4", "op", "op"]
+    assert [box.lines[-1] for box in made.boxes] == [
+        "gradient norm 2",
+        "gradient norm 0.5",
+        "gradient norm 0.1",
+        "gradient norm 0",
+        "no gradient arrives",
+    ]
+    assert [entry.text for entry in made.legend][1:] == ["gradient norm 0.02 to 0.2", "gradient norm above 0.2"]
+
+
+def test_the_engine_agrees() -> None:
+    """Places and norms against the engine's own calls, told by hooks on the nodes."""
+    x, w = torch.tensor(2.0, requires_grad=True), torch.tensor(1.0, requires_grad=True)
+    a = x + w
+    b = w + 1
+    y = a * b
+    drawn = scene(gradviz.flow(y).graph, BOTH)
+    called: list[str] = []
+    functions = (y.grad_fn, a.grad_fn, b.grad_fn)
+    for function in functions:
+        assert function is not None
+        function.register_prehook(lambda grads: called.append(f"gradient norm {float(grads[0].abs()):.4g}"))
+    y.backward()
+    ops = sorted((box for box in drawn.boxes if "Backward" in box.lines[0]), key=lambda box: box.lines[0])
+    assert [box.lines[-1] for box in ops] == called == ["gradient norm 1", "gradient norm 3", "gradient norm 2"]
+    leaves = {box.lines[0].split()[1]: box.lines[-1] for box in drawn.boxes if box.lines[0].split()[-1] in ("x", "w")}
+    assert w.grad is not None and x.grad is not None
+    assert leaves == {"w": f"gradient norm {w.grad:.4g}", "x": f"gradient norm {x.grad:.4g}"}
+
+
+def test_leaves_are_tinted_too() -> None:
+    graph = measured(1.0, 0.5)
+    leaf = Leaf(1, ("w",), TensorInfo((), "float32", "cpu"))
+    graph = Graph(graph.nodes, leaves=(leaf,), backward=graph.backward)
+    box = scene(graph, BOTH).boxes[1]
+    assert (box.kind, box.lines[0], box.lines[-1]) == ("heat5", "#2 w", "gradient norm 0.5")
+    assert scene(graph, Options()).boxes[1].kind == "leaf"
+
+
+@pytest.mark.parametrize(("inside", "places"), [((0, 1), "#1–2"), ((0, 2), "#1…3")])
+def test_folded_boxes_have_a_range(inside: tuple[int, ...], places: str) -> None:
+    whole = measured(1.0, 0.1, 0.01)
+    group = Node(0, "fc", group=Group("module", "fc", inside))
+    folded = Graph((group, Node(1, "ExpBackward0")), original=whole)
+    made = scene(folded, BOTH)
+    assert made.boxes[0].lines[0].startswith(f"{places} ")
+    assert made.boxes[0].lines[-1] == f"gradient norms {whole.backward[inside[-1]].norm} to 1"
+    assert any("other boxes" in line for line in made.footer) is ("…" in places)
+
+
+def test_folding_keeps_no_ids_of_another_graph() -> None:
+    net = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(3)))
+    with gradviz.record() as recording:
+        loss = net(torch.ones(1, 2)).sum()
+    graph = gradviz.flow(loss, model=net, recording=recording).graph
+    folded = graph.fold(depth=1)
+    assert folded.backward == () and folded.original is graph
+    assert sum(one.places for one in arrivals(folded).of if one is not None) == len(graph.nodes)
+
+
+def test_a_gradient_that_is_not_finite_says_so() -> None:
+    x = torch.zeros(2, requires_grad=True)
+    graph = gradviz.flow(x.sqrt().sum()).graph
+    assert [step.norm for step in graph.backward][-1] == math.inf
+    made = scene(graph, BOTH)
+    kinds = {box.lines[0]: (box.kind, box.flags) for box in made.boxes}
+    assert kinds["#2 SqrtBackward0"] == ("heat5", ())
+    assert kinds["#3 x"] == ("leaf", ("gradient not finite",))
+
+
+@pytest.mark.parametrize("options", [Options(color="grad"), Options(numbers=True)])
+def test_without_gradients_the_error_says_what_to_do(options: Options) -> None:
+    with pytest.raises(FormatError, match=r"gradviz\.flow\(loss\)\.graph"):
+        scene(Graph((Node(0, "ExpBackward0"),)), options)

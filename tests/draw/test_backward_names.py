@@ -1,0 +1,57 @@
+"""The page that explains backward names, against the samples and against the names that `--names forward` writes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from gradviz.draw.options import Options
+from gradviz.draw.output import render
+from gradviz.graph import Function, Node
+from gradviz.graph.forward import forward_name, with_forward_names
+from gradviz.run.target import run_target
+from tests.builders import diamond
+
+ROOT = Path(__file__).parents[2]
+EXPLAINED = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/backward-names.md").read_text(), re.M))
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt", "resnet", "lstm", "mlp_training", "views", "inplace_view", "exp_function", "saved_hooks"]
+)
+def test_every_name_in_a_sample_is_explained(name: str) -> None:
+    with contextlib.redirect_stdout(io.StringIO()):
+        graph = run_target(str(ROOT / "samples" / f"{name}.py"), []).result
+    assert {node.op for node in graph.nodes} <= EXPLAINED
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [
+        ("AddmmBackward0", "addmm"),
+        ("TBackward0", "t"),
+        ("UnsafeViewBackward0", "unsafe_view"),
+        ("MaxPool2DWithIndicesBackward0", "max_pool2d_with_indices"),
+        ("NativeLayerNormBackward0", "native_layer_norm"),
+        ("AccumulateGrad", "AccumulateGrad"),
+        ("CopySlices", "copy_ into a view"),
+    ],
+)
+def test_forward_names_are_those_of_torchs_ops(op: str, name: str) -> None:
+    assert forward_name(Node(0, op)) == name
+
+
+def test_a_custom_function_keeps_its_class() -> None:
+    assert forward_name(Node(0, "ExpBackward", function=Function("__main__.Exp", None))) == "Exp"
+
+
+def test_pictures_and_trees_use_forward_names_when_asked() -> None:
+    for format in ("dot", "svg", "md", "txt"):
+        text = str(render(diamond(), format, Options(names="forward")))
+        assert "exp" in text and "ExpBackward0" not in text
+    assert "ExpBackward0" in str(render(diamond(), "json", Options(names="forward")))
+    assert [node.op for node in with_forward_names(diamond()).nodes] == ["add", "exp", "sin", "AccumulateGrad"]

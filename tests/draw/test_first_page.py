@@ -1,0 +1,161 @@
+"""First pictures of whole programs fit the page: 2,000 pixels wide, 2,600 tall."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import gradviz
+from gradviz.draw.options import Options
+from gradviz.draw.output import (
+    HEIGHT,
+    MOST_TO_MEASURE,
+    WIDTH,
+    folded,
+    is_on_page,
+)
+from gradviz.draw.picture import picture
+from gradviz.draw.scene import scene
+from gradviz.graph import Graph
+from tests.builders import chain
+from tests.fold.test_fold import Program as Builder
+
+pytestmark = pytest.mark.slow
+
+Program = Callable[[], Any]
+
+
+def deep(width: int = 8) -> nn.Sequential:
+    return nn.Sequential(*(layer for _ in range(5) for layer in (nn.Linear(width, width), nn.Tanh())))
+
+
+def siamese() -> Tensor:
+    """Small enough to be drawn in full by its nodes, and 3,000 pixels wide then."""
+    net = deep()
+    return F.pairwise_distance(net(torch.ones(2, 8)), net(torch.zeros(2, 8))).sum()
+
+
+def triplet() -> Tensor:
+    net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+    return F.triplet_margin_loss(*(net(torch.full((2, 8), float(i))) for i in range(3)))
+
+
+def rewards() -> Tensor:
+    log_probs = torch.log_softmax(torch.zeros(30, requires_grad=True), 0)
+    losses = []
+    for i in range(30):
+        losses.append(-log_probs[i] * float(i))
+    return torch.stack(losses).sum()
+
+
+def weight_decay() -> Tensor:
+    net = deep()
+    return net(torch.ones(2, 8)).sum() + 0.1 * sum((p.pow(2).sum() for p in net.parameters()), torch.zeros(()))
+
+
+def many_inputs() -> Tensor:
+    return sum((torch.ones(i + 1, requires_grad=True).exp().sum() for i in range(60)), torch.zeros(()))
+
+
+def many_outputs() -> list[Tensor]:
+    net = nn.Linear(4, 4)
+    return [net(torch.ones(2, 4)) for _ in range(400)]
+
+
+def one_op_many_outputs() -> list[Tensor]:
+    return list(torch.ones(300, 2, requires_grad=True).unbind())
+
+
+def unlike_functions() -> Tensor:
+    x = torch.ones(3, requires_grad=True)
+    ops = (torch.sin, torch.cos, torch.exp, torch.tanh, torch.sigmoid, torch.relu, torch.abs, torch.square)
+    more = (torch.sinh, torch.cosh, torch.erf, torch.atan, torch.asinh, torch.expm1, F.gelu, F.silu, F.elu, F.mish)
+    return torch.stack([op(x) for op in (*ops, *more)]).sum()
+
+
+def tangle() -> Tensor:
+    """Every value uses two earlier ones: no order of boxes is quiet."""
+    values = [torch.ones(3, requires_grad=True) for _ in range(5)]
+    for i in range(200):
+        one, other = values[i * 7 % len(values)], values[i * 11 % len(values)]
+        values.append(one.sin() * other if i % 3 else one + other)
+    return torch.stack(values).sum()
+
+
+PROGRAMS: tuple[Program, ...] = (
+    siamese, triplet, rewards, weight_decay, many_inputs, many_outputs, one_op_many_outputs, unlike_functions, tangle,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["recorded", "walked"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_the_first_picture_fits_the_page(program: Program, how: str) -> None:
+    with gradviz.record() as recording:
+        outputs = program()
+    graph = recording.graph(outputs) if how == "recorded" else gradviz.walk(outputs)
+    shown = folded(graph, Options())
+    made = picture(shown, Options())
+    assert made.width <= WIDTH and made.height <= HEIGHT
+    assert len(shown.nodes) > 1
+    inside = sum(len(node.group.nodes) if node.group else 1 for node in shown.nodes)
+    assert inside == len(graph.nodes)  # nothing is lost
+    if shown.original is not None:
+        assert any(line.startswith("folded: ") for line in scene(shown, Options()).footer)
+
+
+def test_pictures_that_run_sideways_have_the_page_on_its_side() -> None:
+    options = Options(direction="right")
+    made = picture(folded(gradviz.walk(triplet()), options), options)
+    assert made.width <= HEIGHT and made.height <= WIDTH
+
+
+def test_what_the_reader_asks_for_is_drawn_however_large() -> None:
+    graph = chain(49)
+    assert not is_on_page(graph, Options())
+    assert len(folded(graph, Options()).nodes) < 10
+    assert folded(graph, Options(depth="all")) is graph
+
+
+def test_a_graph_that_no_page_can_hold_is_not_measured() -> None:
+    assert not is_on_page(chain(MOST_TO_MEASURE + 1), Options())
+    assert is_on_page(Graph(), Options())
+
+
+def test_a_second_call_says_whose_parameters_it_has_and_draws_no_lines_to_them() -> None:
+    with gradviz.record() as recording:
+        outputs = siamese()
+    drawn = scene(folded(recording.graph(outputs), Options()), Options())
+    later = next(box for box in drawn.boxes if box.lines[0].endswith(", call 2"))
+    assert later.lines[2] == "same parameters as call 1"
+    assert [link for link in drawn.links if link.target == later.id] == []
+    assert len([link for link in drawn.links if link.source == later.id]) == 1
+
+
+def test_outputs_of_one_box_are_cut_and_counted() -> None:
+    drawn = scene(folded(gradviz.walk(many_outputs()), Options()), Options())
+    ends = [box.lines for box in drawn.boxes if box.kind == "output"]
+    assert len(ends) == 12 and ends[-1] == ("+389 more", "outputs")
+    assert "drawn as one box: 389 outputs; --depth all draws each" in drawn.footer
+
+
+def test_data_that_flows_into_a_later_call_is_drawn_and_its_parameters_are_not() -> None:
+    program = Builder()
+    x = program.op("ExpBackward0")
+    for _ in range(2):
+        with program.call("net", "Net"):
+            for i in range(2):
+                with program.call(f"net.{i}", "Linear"):
+                    x = program.op("AddmmBackward0", x, weights=[f"net.{i}.weight"])
+    shown = program.graph().fold(depth=2)
+    drawn = scene(shown, Options())
+    later = next(box for box in drawn.boxes if box.lines[0] == "net Net, call 2")
+    assert [
+        (drawn.boxes[link.source].lines[0], link.label, link.edges) for link in drawn.links if link.target == later.id
+    ] == [("1 Linear", "", 1)]
+    (group,) = [group for group in shown.groups if group.same_as == 1]
+    assert sum(uses.count for uses in group.shared) == 2

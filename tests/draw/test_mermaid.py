@@ -1,0 +1,120 @@
+"""Mermaid: what is drawn, what is cut, and that no text leaves its quotes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from gradviz.draw.mermaid import (
+    MAX_LINKS,
+    cut,
+    escape,
+    render,
+)
+from gradviz.draw.options import Options
+from gradviz.draw.output import encode
+from gradviz.draw.scene import scene
+from gradviz.graph import Graph, Scope
+from tests.builders import (
+    GRAPHS,
+    chain,
+    diamond,
+    multi_output,
+    random_dag,
+    views,
+)
+from tests.draw.conftest import Golden
+from tests.strategies import graphs, text
+
+BOX = re.compile(r'^  n\d+\["(?:[^"`<>]|<br/>)+"\]:::(?:op|leaf|output|base|saved|stale|group|heat[1-5])$')
+LINK = re.compile(r'^  n(\d+) (?:-->|-\.->|-\.-|---)(?:\|"[^"]+"\|)? n(\d+)$')
+OTHER = re.compile(
+    r'^(?:  subgraph f\d+\["[^"`<>]*"\]|  end|flowchart (?:TD|BT|LR|RL)|  classDef \w+ [\w:#,]+|  more\["#43;[\d,]+ more boxes"\])$'
+)
+
+
+def written(graph: Graph, **options: object) -> str:
+    return "".join(render(graph, Options.of(options)))
+
+
+def chart(page: str) -> list[str]:
+    """The lines of the flowchart; fails unless the page has exactly one fence."""
+    lines = page.split("\n")
+    assert [i for i, line in enumerate(lines) if line.startswith("```")] == [
+        lines.index("```mermaid"),
+        lines.index("```"),
+    ]
+    return lines[lines.index("```mermaid") + 1 : lines.index("```")]
+
+
+@pytest.mark.parametrize("name", ["diamond", "everything", "odd_names"])
+def test_golden(name: str, golden: Golden) -> None:
+    page = written(GRAPHS[name], saved=True)
+    assert all(BOX.match(line) or LINK.match(line) or OTHER.match(line) for line in chart(page))
+    golden(f"{name}.md", encode(page))
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(graphs())
+def test_every_box_and_link_is_one_line_whatever_the_text(graph: Graph) -> None:
+    drawn = scene(graph, Options(saved=True))
+    lines = chart(written(graph, saved=True))
+    assert sum(bool(BOX.match(line)) for line in lines) == len(drawn.boxes)
+    assert sum(bool(LINK.match(line)) for line in lines) == len(drawn.links)
+    assert all(BOX.match(line) or LINK.match(line) or OTHER.match(line) for line in lines)
+
+
+@given(text)
+def test_entities_give_the_text_back(line: str) -> None:
+    from gradviz.draw.labels import one_line
+
+    for lead in ("", "&"):
+        assert re.sub(lead + r"#(\d+);", lambda found: chr(int(found[1])), escape(line, lead)) == one_line(line)
+
+
+def test_arrows_and_labels() -> None:
+    assert '  n1 -->|"output 2"| n0' in chart(written(multi_output()))
+    assert sum("-.->" in line for line in chart(written(views()))) == 2
+    assert chart(written(diamond(), direction="left"))[0] == "flowchart RL"
+
+
+def test_a_module_is_a_subgraph_around_its_boxes() -> None:
+    lines = chart(written(GRAPHS["everything"]))
+    fc = lines.index('  subgraph f1["fc Linear, 12 parameters, (3, 4) float32"]')
+    assert lines[fc + 1].startswith('  n0["ScaleBackward') and lines.index("  end") > fc
+    assert sum("subgraph" in line for line in lines) == lines.count("  end") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", [chain(100_000), random_dag(2, 3000)], ids=["chain", "random"])
+def test_what_mermaid_cannot_draw_is_cut_and_said(graph: Graph) -> None:
+    drawn = scene(graph, Options())
+    part = cut(drawn)
+    page = written(graph)
+    assert len(part.links) <= MAX_LINKS and len("\n".join(chart(page))) < 50_000
+    assert 100 < len(part.boxes) < len(drawn.boxes)
+    assert f"#43;{len(drawn.boxes) - len(part.boxes):,} more boxes" in page
+    assert f"{len(part.boxes):,} of {len(drawn.boxes):,} boxes and {len(part.links)} of" in page
+    ids = {box.id for box in part.boxes}
+    assert all(link.source in ids and link.target in ids for link in part.links)
+
+
+def test_a_cut_keeps_what_is_nearest_to_the_output() -> None:
+    kept = {box.node for box in cut(scene(chain(2000), Options())).boxes}
+    assert kept == set(range(len(kept)))
+
+
+def test_frames_count_towards_the_limit_too() -> None:
+    scopes = tuple(Scope(f"module{i}" + "x" * 200, "Long", 1, None) for i in range(400))
+    graph = chain(399)
+    inside = Graph(
+        tuple(node._replace(scope=node.id) for node in graph.nodes), graph.edges, roots=graph.roots, scopes=scopes
+    )
+    page = written(inside)
+    assert "more boxes" in page and len("\n".join(chart(page))) < 50_000
+
+
+def test_nothing_is_cut_at_the_limit() -> None:
+    assert "cut" not in written(chain(MAX_LINKS - 1)) and "cut" in written(chain(MAX_LINKS))

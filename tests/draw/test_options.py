@@ -1,0 +1,55 @@
+"""Options: every field can become a command line option, and only valid names and values get in."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradviz.draw.options import Options, option_fields
+from gradviz.errors import FormatError
+
+
+def test_every_field_has_what_the_command_line_needs() -> None:
+    for item in option_fields():
+        help = item.metadata["help"]
+        assert help.endswith(".") and "\n" not in help and len(help) <= 90, item.name
+        assert item.metadata["check"](item.name, item.default) == item.default
+        if item.metadata["choices"]:
+            assert item.default in item.metadata["choices"]
+
+
+def test_defaults() -> None:
+    options = Options()
+    assert (options.direction, options.leaves, options.layout, options.layout_timeout) == ("down", "auto", "auto", 20.0)
+    assert (options.max_rows, options.max_depth, options.saved, options.attributes) == (None, None, False, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"directoin": "up"}, ["directoin", "Did you mean direction?", "layout_timeout"]),
+        ({"zzz": 1}, ["zzz", "The options are", "direction", "theme"]),
+        ({"direction": "dwn"}, ["direction", "'dwn'", "down, up, right, left", "Did you mean down?"]),
+        ({"direction": None}, ["direction", "None", "down, up, right, left"]),
+        ({"leaves": 3}, ["leaves", "per-use"]),
+        ({"layout_timeout": 0}, ["layout_timeout", "above 0"]),
+        ({"layout_timeout": float("nan")}, ["layout_timeout"]),
+        ({"layout_timeout": True}, ["layout_timeout"]),
+        ({"max_rows": -1}, ["max_rows", "-1"]),
+        ({"max_rows": "10"}, ["max_rows", "'10'"]),
+        ({"saved": 1}, ["saved", "True, False"]),
+    ],
+)
+def test_what_is_not_valid_is_refused_with_what_is(given: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(FormatError) as caught:
+        Options.of(given)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_direct_construction_is_checked_too() -> None:
+    with pytest.raises(FormatError, match="sideways"):
+        Options(direction="sideways")  # type: ignore[arg-type]
+
+
+def test_whole_seconds_become_a_float() -> None:
+    assert isinstance(Options(layout_timeout=3).layout_timeout, float)

@@ -1,0 +1,107 @@
+"""The outline of modules and of lines: what is in a row, and how it is printed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gradviz.draw.metrics import cells
+from gradviz.draw.options import Options
+from gradviz.draw.outline import table, text_lines, title
+from gradviz.draw.tree import render_text
+from gradviz.errors import FormatError
+from gradviz.fold import outline
+from gradviz.graph import Graph, SourceLine, TensorInfo
+from tests.builders import diamond
+from tests.fold.test_fold import blocks, loop
+
+
+def shown(graph: Graph, **options: object) -> str:
+    return "".join(render_text(graph, Options.of(options)))
+
+
+def test_modules_come_in_the_order_they_ran_with_what_they_hold() -> None:
+    rows = list(outline.modules(blocks(2)))
+    assert [(row.depth, row.path, row.type) for row in rows[:5]] == [
+        (0, "", "Net"),
+        (1, "blocks.0", "Block"),
+        (2, "blocks.0.linear", "Linear"),
+        (1, "blocks.1", "Block"),
+        (2, "blocks.1.linear", "Linear"),
+    ]
+    assert [(row.ops, row.parameters, row.nbytes) for row in rows] == [
+        (5, 36, 40), (2, 12, 16), (1, 12, 8), (2, 12, 16), (1, 12, 8), (1, 0, 8),
+    ]  # fmt: skip
+
+
+def test_top_rows_add_up_to_the_graph() -> None:
+    for graph in (blocks(7), blocks(5, between=True), loop(9, mask=True)):
+        top = [row for row in outline.modules(graph) if row.depth == 0]
+        assert sum(row.ops for row in top) == len(graph.nodes) - len(graph.leaves)
+        assert sum(row.nbytes for row in top) == sum(storage.nbytes or 0 for storage in graph.storages)
+
+
+def test_alike_siblings_are_one_row_and_repeated_calls_too() -> None:
+    rows = list(outline.modules(blocks(12)))
+    assert [(row.path, row.alike, row.ops) for row in rows if row.alike > 1] == [("blocks.1 … blocks.11", 11, 22)]
+    assert len(list(outline.modules(blocks(12), every=True))) == 1 + 2 * 12 + 1
+    (cell,) = [row for row in outline.modules(loop(9)) if row.path == "cell"]
+    assert (cell.calls, cell.ops, cell.parameters) == (9, 18, 12)
+
+
+def test_small_graphs_list_the_ops_of_each_module() -> None:
+    text = shown(blocks(2))
+    assert "AddmmBackward0  weight" in text and "blocks.0.linear" not in text
+    assert "AddmmBackward0" not in shown(blocks(60), max_rows=10)
+
+
+def test_lines_add_up_and_name_what_they_made() -> None:
+    graph = loop(3)
+    line = SourceLine("/home/me/train.py", 7, "step", "x = cell(x)")
+    nodes = tuple(node._replace(source=line if node.scope is not None else None) for node in graph.nodes)
+    rows = list(outline.lines(Graph(nodes, graph.edges, graph.leaves, graph.roots, graph.scopes, graph.storages)))
+    assert [(row.line, row.ops, row.made) for row in rows] == [
+        (line, 6, ("AddmmBackward0", "TanhBackward0")),
+        (None, 2, ("ExpBackward0", "SumBackward0")),
+    ]
+
+
+def test_auto_shows_modules_only_when_there_are_any() -> None:
+    assert "├─" in shown(diamond())
+    assert shown(diamond(), by="node") == shown(diamond())
+    assert shown(blocks(2)).splitlines()[0].split() == ["module", "calls", "ops", "parameters", "output", "saved"]
+    assert "├─" in shown(blocks(2), by="node")
+
+
+def test_columns_and_limits() -> None:
+    heading, *rows = shown(blocks(12), columns="ops,saved", max_rows=3).splitlines()
+    assert heading.split() == ["module", "ops", "saved"]
+    assert "+" in rows[4] and "more rows" in rows[4]
+    assert table(blocks(12), Options(max_depth=1)).rows[0][0] == "Net"
+    with pytest.raises(FormatError, match=r"columns cannot be 'oops'\. Valid are: calls, ops"):
+        Options(columns="oops")
+
+
+@pytest.mark.parametrize("width", [70, 80])
+def test_the_path_gives_way_to_the_numbers(width: int) -> None:
+    made = table(long_names(), Options(depth="all"))
+    lines = list(text_lines(made, width))
+    assert max(map(cells, lines[: len(made.rows) + 1])) <= width < max(map(cells, text_lines(made)))
+    assert lines[0].split() == ["module", "calls", "ops", "parameters", "output", "saved"]
+    assert all("(3, 4)" in line for line in lines[1:3]) and "output: float32 in every row" in lines
+    assert "…" in lines[3]
+
+
+def test_paths_are_relative_to_the_module_around() -> None:
+    graph = blocks(12)
+    shown = [title(graph, row) for row in outline.modules(graph)][:4]
+    assert shown == ["Net", "blocks.0 Block", "linear Linear", "blocks.1 … blocks.11 Block, 11 alike"]
+
+
+def long_names() -> Graph:
+    graph = blocks(2)
+    path = "a_module_whose_name_is_much_longer_than_any_column_could_be"
+    info = TensorInfo((3, 4), "float32", "cpu")
+    scopes = tuple(scope._replace(path=scope.path.replace("blocks", path), output=info) for scope in graph.scopes)
+    return replace(graph, scopes=scopes)

@@ -1,0 +1,116 @@
+"""Writing files: all or nothing, and a refusal says what to do."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gradviz.draw.options import Options
+from gradviz.draw.output import encode, render, write
+from gradviz.errors import OutputError
+from gradviz.graph import (
+    Edge,
+    Graph,
+    Node,
+    Scope,
+)
+
+ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def breaks(error: BaseException) -> Iterator[bytes]:
+    yield b"half"
+    raise error
+
+
+def test_a_file_is_written_and_nothing_else_stays(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", [b"one", b"two"])
+    assert (tmp_path / "a.txt").read_bytes() == b"onetwo"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("a bug"), OSError("from a renderer")])
+def test_an_error_leaves_the_old_file(tmp_path: Path, error: BaseException) -> None:
+    (tmp_path / "a.txt").write_text("old")
+    with pytest.raises(type(error)) as caught:
+        write(tmp_path / "a.txt", breaks(error))
+    assert caught.value is error  # also an OSError of a renderer's own is not called a refusal to write
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_an_error_leaves_no_new_file(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "a.txt", breaks(KeyboardInterrupt()))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"no folder .*nowhere.*Create it"):
+        write(tmp_path / "nowhere" / "a.txt", [b""])
+
+
+def test_a_file_used_as_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="no folder"):
+        write(tmp_path / "file" / "a.txt", [b""])
+
+
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"it is a folder.*graph\.svg"):
+        write(tmp_path, [b""])
+
+
+@pytest.mark.skipif(ROOT or sys.platform == "win32", reason="the administrator may write anywhere")
+def test_no_permission_says_so(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(OutputError, match="no permission"):
+            write(tmp_path / "a.txt", [b""])
+    finally:
+        tmp_path.chmod(0o700)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX rights")
+def test_rights_are_those_of_the_old_file_or_of_any_new_one(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("")
+    write(tmp_path / "new", [b""])
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    (tmp_path / "new").chmod(0o640)
+    write(tmp_path / "new", [b"x"])
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    write(tmp_path / "link", [b"new"])
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_text() == "new"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device here")
+def test_a_full_disk_says_so_and_a_device_is_not_replaced() -> None:
+    with pytest.raises(OutputError, match="disk is full"):
+        write("/dev/full", [b"x"])
+    write(os.devnull, [b"x"])
+    assert not os.path.isfile(os.devnull)
+
+
+def test_half_a_surrogate_pair_can_be_written() -> None:
+    assert encode("a\udc80é") == b"a\\udc80\xc3\xa9"
+
+
+def test_a_graph_that_was_folded_is_drawn_as_it_is() -> None:
+    """A small graph is drawn whole by default, but not when the caller has folded it."""
+    scopes = (Scope("net", "Net", 1, None),)
+    nodes = tuple(Node(i, f"Op{i}", sequence=9 - i, scope=0) for i in range(3))
+    graph = Graph(nodes, (Edge(0, 1, 0, 0), Edge(1, 2, 0, 0)), scopes=scopes)
+    assert "Op1" in str(render(graph, "dot"))
+    folded = graph.fold(depth=1)
+    assert "net Net" in str(render(folded, "dot")) and "Op1" not in str(render(folded, "dot"))
+    assert "Op1" in str(render(folded, "dot", Options(depth="all")))  # asked for

@@ -1,0 +1,384 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from gradviz.draw.curves import Curves
+from gradviz.draw.frames import Frame
+from gradviz.draw.geometry import FrameBlock, Picture, Words
+from gradviz.draw.margins import legend_strip, wrap
+from gradviz.draw.metrics import (
+    cells,
+    is_measured,
+    shorten,
+    text_width,
+)
+from gradviz.draw.options import Direction, LayoutEngine, Options
+from gradviz.draw.picture import LEAST_ROOM, compose, picture
+from gradviz.draw.scene import (
+    Box,
+    Legend,
+    Link,
+    Scene,
+    scene,
+)
+from gradviz.draw.sizing import MAX_CELLS
+from gradviz.draw.wire_labels import STEP, _samples, label_words
+from gradviz.graph import (
+    Edge,
+    Graph,
+    Group,
+    Node,
+    Root,
+    Scope,
+    TensorInfo,
+)
+from gradviz.layout.model import Drawing, Placement, Rect
+from tests.builders import (
+    GRAPHS,
+    chain,
+    multi_output,
+    tensor,
+    views,
+)
+from tests.draw.column import drawn, in_a_column
+from tests.test_scale import recurrent
+
+DIRECTIONS: tuple[Direction, ...] = ("down", "up", "right", "left")
+
+
+def extent(words: Words, size: float = 12.0) -> Rect:
+    """The room of a line of text, by the font's own measures."""
+    left = words.x - words.width / 2 if words.centred else words.x
+    return Rect(left, words.y - 0.76 * size, words.width, 0.98 * size)
+
+
+def contains(outer: Rect, inner: Rect) -> bool:
+    across = outer.x <= inner.x and inner.x + inner.width <= outer.x + outer.width
+    return across and outer.y <= inner.y and inner.y + inner.height <= outer.y + outer.height
+
+
+def overlap(one: Rect, two: Rect) -> bool:
+    across = one.x < two.x + two.width - 0.01 and two.x < one.x + one.width - 0.01
+    return across and one.y < two.y + two.height - 0.01 and two.y < one.y + one.height - 0.01
+
+
+def everything_placed(made: Picture) -> Iterator[Rect]:
+    """What may not cover each other: boxes, the legend, and all texts around and between them."""
+    yield from (block.rect for block in (*made.blocks, *made.swatches))
+    yield from (extent(words, 15.0 if words.tone == "title" else 10.5) for words in made.words)
+    yield from (extent(words, 9.0) for words in made.wire_words)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_nothing_overlaps_and_everything_is_inside(name: str, direction: Direction) -> None:
+    made = drawn(GRAPHS[name], direction, saved=True, attributes=True)
+    page = Rect(0, 0, made.width, made.height)
+    placed = list(everything_placed(made))
+    assert all(contains(page, rect) for rect in placed)
+    assert not [pair for pair in combinations(placed, 2) if overlap(*pair)]
+    assert made.curves.points[:, 0].max(initial=0) <= made.width and made.curves.points.min(initial=0) >= 0
+
+
+@pytest.mark.parametrize("direction", ["down", "left"])
+@pytest.mark.parametrize("layout", ["dot", "layered"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_real_layouts_overlap_nothing(name: str, layout: LayoutEngine, direction: Direction) -> None:
+    made = picture(GRAPHS[name], Options(layout=layout, direction=direction, saved=True))
+    page = Rect(0, 0, made.width, made.height)
+    placed = list(everything_placed(made))
+    assert all(contains(page, rect) for rect in placed)
+    assert not [pair for pair in combinations(placed, 2) if overlap(*pair)]
+
+
+@pytest.mark.parametrize("layout", ["dot", "layered"])
+def test_edges_join_their_boxes(layout: LayoutEngine) -> None:
+    made = picture(GRAPHS["random"], Options(layout=layout))
+    for i, (source, target) in enumerate(made.wire_ends):
+        begin, tip = made.curves.points[made.curves.starts[i]], made.curves.heads[i, 0]
+        for (x, y), block in ((begin, source), (tip, target)):
+            rect = made.blocks[block].rect
+            wide = Rect(rect.x - 2, rect.y - 2, rect.width + 4, rect.height + 4)
+            assert contains(wide, Rect(x, y, 0, 0))
+        assert begin[1] < tip[1]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_text_stays_in_its_box(name: str) -> None:
+    for block in drawn(GRAPHS[name], saved=True, attributes=True).blocks:
+        rows = [extent(words) for words in block.words]
+        assert all(contains(block.rect, row) for row in rows)
+        assert all(
+            words.width == pytest.approx(text_width(words.text, 12 if i == 0 else 11))
+            for i, words in enumerate(block.words)
+        )
+        assert not [pair for pair in combinations(rows, 2) if overlap(*pair)]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_picture_shows_the_whole_scene(name: str) -> None:
+    graph = GRAPHS[name]
+    expected = scene(graph, Options())
+    made = drawn(graph)
+    assert [block.kind for block in made.blocks] == [box.kind for box in expected.boxes]
+    assert len(made.wires) == len(expected.links) == len(made.curves.starts) - 1
+    assert [swatch.kind for swatch in made.swatches] == [entry.kind for entry in expected.legend]
+    shown = " ".join(words.text for words in made.words)
+    assert all(word in shown for line in expected.footer for word in line.split())
+
+
+@pytest.mark.parametrize(
+    ("direction", "axis", "sign"), [("down", 1, 1), ("up", 1, -1), ("right", 0, 1), ("left", 0, -1)]
+)
+def test_data_flows_in_the_direction_asked_for(direction: Direction, axis: int, sign: int) -> None:
+    made = drawn(GRAPHS["chain"], direction)
+    middles = [(b.rect.x + b.rect.width / 2, b.rect.y + b.rect.height / 2) for b in made.blocks]
+    for i, (source, target) in enumerate(made.wire_ends):
+        points = made.curves.points[made.curves.starts[i] : made.curves.starts[i + 1]]
+        along = sign * (middles[target][axis] - middles[source][axis])
+        # The stand-in places boxes by number, so an edge from a higher number to a lower one runs backwards.
+        assert (along > 0) == (target > source)
+        assert np.allclose(points[0], middles[source])
+        assert np.allclose(made.curves.heads[i, 0], middles[target])
+
+
+def test_only_data_has_arrowheads() -> None:
+    made = drawn(views(), saved=True)
+    headed = ~np.isnan(made.curves.heads[:, 0, 0])
+    assert "view" in made.wires
+    assert headed.tolist() == [kind == "data" for kind in made.wires]
+
+
+def test_an_arrowhead_ends_the_curve_and_points_along_it() -> None:
+    made = drawn(GRAPHS["diamond"])
+    for i in range(len(made.wires)):
+        tip, left, right = made.curves.heads[i]
+        end = made.curves.points[made.curves.starts[i + 1] - 1]
+        neck = (left + right) / 2
+        assert np.hypot(*(tip - neck)) == pytest.approx(6.5)
+        assert 0 < np.hypot(*(end - neck)) < 1.5  # a little inside the head: no gap
+
+
+def test_curves_keep_the_placement_s_points() -> None:
+    points = np.array([[0, 0], [0, 40], [30, 80], [30, 120]], dtype=float)
+
+    def placer(drawing: Drawing) -> Placement:
+        x, y = np.array([10.0, 200.0]), np.array([20.0, 200.0])
+        return Placement(x, y, points, np.array([0, 4]), (), 300, 300, "fixed")
+
+    boxes = tuple(Box(i, "op", ("a",), i, Node(i, "a")) for i in range(2))
+    made = compose(Graph(), Scene("", boxes, (Link(0, 1, "saved"),), (), ()), "down", placer)
+    on_curve = made.curves.points[::3]
+    assert np.allclose(on_curve - on_curve[0], points)
+    assert np.allclose(made.curves.points[3:7, 0] - on_curve[1, 0], [0, 0, 30, 30])  # upright at both ends of the bend
+
+
+def test_a_long_name_is_shortened_in_its_middle_and_told_in_the_tooltip() -> None:
+    name = "VeryLong" * 9
+    made = drawn(Graph(nodes=(Node(0, name, (TensorInfo((2,), "float32", "cpu"),)),)))
+    text = made.blocks[0].words[0].text
+    assert cells(text) == MAX_CELLS and "…" in text and text.startswith("VeryLong") and text.endswith("VeryLong")
+    assert name in made.blocks[0].tooltip
+
+
+def test_flags_are_marked_and_said_in_words() -> None:
+    for flags, warning in ((("custom", "modified"), ["modified in place"]), (("custom", "hooks"), [])):
+        made = drawn(Graph((Node(0, "ExpBackward0", flags=flags),)))
+        assert [block.marked for block in made.blocks] == [bool(warning)]
+        words = {words.text: words.tone for words in made.blocks[0].words}
+        assert words["custom function"] == "plain"
+        assert [text for text, tone in words.items() if tone == "warning"] == warning
+
+
+def test_labels_of_many_curves_side_by_side_are_placed_among_few_squares() -> None:
+    """A place for words is compared with the squares around it, not with every curve that passes there."""
+    points = np.tile([(100.0, 0.0), (100.0, 3000.0), (100.0, 6000.0), (100.0, 9000.0)], (100, 1))
+    found = Curves(points, np.arange(0, 401, 4), np.full((100, 3, 2), np.nan))
+    squares = _samples(found)
+    assert 9000 / STEP <= len(squares) <= 2 * 9000 / STEP
+
+
+def test_frames_hug_what_they_hold() -> None:
+    """A long title is broken beside the edge that enters, and boxes stand in the middle below a title that is wider."""
+    scope = Scope("fc1", "Sequential", 1, None, 162_855, tensor(8, 50))
+    nodes = tuple(Node(i, "ReluBackward0", (tensor(8, 50),), 2 - i, scope=0 if i < 2 else None) for i in range(3))
+    edges = (Edge(0, 1, 0, 0), Edge(1, 2, 0, 0))
+    for kept in (3, 2):  # with and without an edge that enters
+        graph = Graph(nodes[:kept], edges[: kept - 1], roots=(Root(0, 0, "y", tensor(8, 50)),), scopes=(scope,))
+        made = picture(graph, Options(layout="layered"))
+        (frame,) = made.frames
+        inside = made.blocks[0].rect
+        left, right = inside.x - frame.rect.x, frame.rect.x + frame.rect.width - inside.x - inside.width
+        assert abs(left - right) < 80 and frame.rect.width < 2 * inside.width
+
+
+def test_names_of_the_user_s_code_stand_out() -> None:
+    for graph, expected in ((GRAPHS["everything"], ["h = hidden"]), (GRAPHS["diamond"], [])):
+        made = drawn(graph)
+        assert [words.text for block in made.blocks for words in block.words if words.tone == "name"] == expected
+
+
+def test_labels_of_edges_are_drawn_beside_them() -> None:
+    made = drawn(multi_output())
+    assert {words.text for words in made.wire_words} == {"output 0", "output 1", "output 2"}
+    assert set(made.wire_tips) >= {"output 0", "output 1", "output 2"}
+
+
+def test_labels_of_edges_keep_off_the_borders_and_titles_of_frames() -> None:
+    """Lines that pass close by a frame, as those of a recurrent cell's weights do."""
+    line = np.array([[[4, 0], [4, 20], [40, 10], [40, 40]], [[40, 40], [40, 300], [40, 400], [40, 700]]], float)
+    points = np.concatenate([line[0], line[1][1:]])
+    curves = Curves(points, np.array([0, len(points)]), np.full((1, 3, 2), np.nan))
+    title = Words(60.0, 60.0, "cell", "dim", 40.0, centred=False)
+    frame = FrameBlock(Rect(54.0, 44.0, 400.0, 620.0), (title,), "", 0)
+    room = Rect(12.0, -20.0, 600.0, 760.0)  # the page's own border is as close on the other side
+    (words,) = label_words(["×9999"], curves, [Rect(10.0, 668.0, 100.0, 40.0)], room, [frame])
+    assert contains(room, extent(words, 9.0))
+    assert contains(frame.rect, extent(words, 9.0)) or not overlap(extent(words, 9.0), frame.rect)
+    assert not overlap(extent(words, 9.0), extent(title))
+
+
+def test_frames_surround_their_boxes_and_have_a_title() -> None:
+    boxes = tuple(Box(i, "op", ("AddBackward0",), i, None, frame=i and 0) for i in range(3))
+    boxes = (boxes[0]._replace(frame=None), *boxes[1:])
+    framed = Scene(
+        "", boxes, (Link(0, 1), Link(1, 2)), (Legend("op", "backward function"),), (), (Frame("layer1", None, 0),)
+    )
+    made = compose(chain(4), framed, "down", in_a_column)
+    (frame,) = made.frames
+    assert [contains(frame.rect, block.rect) for block in made.blocks] == [False, True, True]
+    assert frame.words[0].text == "layer1" and contains(frame.rect, extent(frame.words[0]))
+    assert not any(overlap(extent(frame.words[0]), block.rect) for block in made.blocks)
+
+
+def test_the_layout_is_told_to_leave_room_for_labels() -> None:
+    seen: list[Drawing] = []
+
+    def placer(drawing: Drawing) -> Placement:
+        seen.append(drawing)
+        return in_a_column(drawing)
+
+    for graph in (GRAPHS["chain"], GRAPHS["multi_output"]):
+        compose(graph, scene(graph, Options()), "down", placer)
+    assert seen[1].rank_gap > seen[0].rank_gap
+
+
+def test_notes_of_the_layout_are_in_the_footer() -> None:
+    def placer(drawing: Drawing) -> Placement:
+        return replace(in_a_column(drawing), notes=("dot took too long",))
+
+    made = compose(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), "down", placer)
+    assert "dot took too long" in [words.text for words in made.words]
+
+
+# -- measures --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "expected"),
+    [("abc", 3, "abc"), ("abcdefg", 5, "ab…fg"), ("abcdefg", 1, "…"), ("漢字漢字漢字", 6, "漢…字"), ("", 4, "")],
+)
+def test_shorten(text: str, limit: int, expected: str) -> None:
+    assert shorten(text, limit) == expected
+    assert cells(shorten(text, limit)) <= limit
+
+
+def test_wide_letters_take_two_cells() -> None:
+    assert text_width("漢", 10) == 2 * text_width("a", 10) == text_width("👩", 10)
+    assert is_measured("αβ × 漢 é") and not is_measured("שלום")
+
+
+@pytest.mark.parametrize("text", ["a b c", "one two three four", "x" * 50, "漢字" * 20, "a " + "b" * 30])
+def test_wrapped_lines_fit_and_lose_nothing(text: str) -> None:
+    lines = wrap(text, 10)
+    assert all(0 < cells(line) <= 10 for line in lines)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_legend_stays_in_its_room() -> None:
+    entries = [("op", "backward function"), ("leaf", "leaf"), ("output", "output" * 4)]
+    strip = legend_strip(entries, 200.0)  # type: ignore[arg-type]
+    assert strip.width <= 200.0 < LEAST_ROOM
+    assert len({swatch.rect.y for swatch in strip.swatches}) > 1
+
+
+@pytest.mark.parametrize("direction", ["down", "up", "left", "right"])
+def test_a_loop_is_drawn_beside_its_box(direction: Direction) -> None:
+    group = Node(0, "cell Cell", group=Group("loop", "cell Cell", (0, 1, 2), 3, 3))
+    made = picture(Graph((group,), (Edge(0, 0, 0, 0, 2),)), Options(direction=direction))
+    (box,) = [block.rect for block in made.blocks]
+    points = made.curves.points
+    assert len(points) == 7
+    beyond = (
+        points[:, 1] - (box.y + box.height) if direction in ("left", "right") else points[:, 0] - (box.x + box.width)
+    )
+    assert beyond.min() >= 0 and 10 < beyond.max() < 30
+    assert points[:, 0].max() < made.width and points[:, 1].max() < made.height
+    assert [words.text for words in made.wire_words if words] == ["×2"]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("layout", ["dot", "layered"])
+def test_lines_of_a_box_with_a_loop_end_at_the_box(direction: Direction, layout: LayoutEngine) -> None:
+    """The room for the loop is none of the box: of many lines, the outer ones once began beside it."""
+    nodes = tuple(Node(i, "ExpBackward0") for i in range(9))
+    edges = (Edge(0, 0, 0, 0, 2), *(Edge(i, 0, 0, 0) for i in range(1, 9)))
+    made = picture(Graph(nodes, tuple(sorted(edges))), Options(direction=direction, layout=layout))
+    assert sum(source == target for source, target in made.wire_ends) == 1
+    for i, (source, target) in enumerate(made.wire_ends):
+        if source != target:
+            x, y = made.curves.points[made.curves.starts[i]]
+            rect = made.blocks[source].rect
+            assert rect.x - 1 <= x <= rect.x + rect.width + 1 and rect.y - 1 <= y <= rect.y + rect.height + 1
+
+
+@pytest.mark.parametrize(("deep", "warned"), [(1.0, False), (30e6, True)])
+def test_a_drawing_that_browsers_do_not_show_to_its_end_says_so_at_its_top(deep: float, warned: bool) -> None:
+    def placer(drawing: Drawing) -> Placement:
+        placed = in_a_column(drawing)
+        return replace(placed, height=placed.height + deep)
+
+    made = compose(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), "down", placer)
+    top = " ".join(words.text for words in made.words if words.y < 200)
+    assert ("30 million pixels" in top and "--depth" in top) is warned
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_drawing_that_is_too_long_is_cut_into_columns(monkeypatch: pytest.MonkeyPatch, direction: Direction) -> None:
+    monkeypatch.setattr("gradviz.draw.picture.FAR", 12_000.0)
+    graph = recurrent(60)
+    options = Options(depth="all", direction=direction, layout="layered", leaves="shared")
+    made = picture(graph, options)
+    monkeypatch.undo()
+    whole = picture(graph, options)
+    assert len(made.blocks) == len(whole.blocks)
+    assert max(made.width, made.height) < 0.5 * max(whole.width, whole.height)
+
+    cut = len(made.wires) - len(whole.wires)
+    assert len(made.wire_ends) == len(made.wire_tips) == len(made.curves.starts) - 1 == len(made.wires)
+    numbers = [words.text for words in made.wire_words if words.text.isdigit()]
+    count = Counter(
+        map(int, numbers)
+    )  # lines that leave as one have one number, and one place where each column goes on
+    assert sorted(count) == list(range(1, len(count) + 1)) and 3 < len(count) <= cut
+    assert min(count.values()) == 2
+    ends = {made.wire_ends[i] for i in range(len(whole.wires), len(made.wires))}
+    assert ends <= set(whole.wire_ends)
+    heads = np.isfinite(made.curves.heads[:, 0, 0])
+    assert heads.sum() == np.isfinite(whole.curves.heads[:, 0, 0]).sum()  # one head for each line, at its end
+
+    page = Rect(0, 0, made.width, made.height)
+    placed = list(everything_placed(made))
+    assert all(contains(page, rect) for rect in placed)
+    assert not [pair for pair in combinations(placed, 2) if overlap(*pair)]
+    footer = " ".join(words.text for words in made.words)
+    assert (
+        footer.count("rows, from top" if direction in ("left", "right") else "columns, from left") == 2
+    )  # at both ends
+    assert "million pixels" not in footer

@@ -1,0 +1,346 @@
+"""The scene: which boxes and links a drawing has, whatever the format."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from gradviz.draw.details import facts
+from gradviz.draw.labels import FLAG_WORDS
+from gradviz.draw.options import Options
+from gradviz.draw.scene import (
+    Box,
+    Scene,
+    scene,
+    subject,
+)
+from gradviz.fold.join import titled
+from gradviz.graph import (
+    Edge,
+    Graph,
+    Group,
+    Leaf,
+    Node,
+    Root,
+    SavedTensor,
+    Scope,
+    Storage,
+)
+from gradviz.memory.heat import heat
+from tests.builders import (
+    GRAPHS,
+    accumulate,
+    chain,
+    diamond,
+    everything,
+    folded,
+    freed,
+    leaf,
+    multi_output,
+    random_dag,
+    shared_leaf,
+    squared,
+    tensor,
+    views,
+)
+
+
+def titles(made: Scene, kind: str) -> list[str]:
+    return [box.lines[0] for box in made.boxes if box.kind == kind]
+
+
+def ends(made: Scene, style: str = "data") -> list[tuple[str, str]]:
+    return [(made.boxes[a].lines[0], made.boxes[b].lines[0]) for a, b, kind, *_ in made.links if kind == style]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("leaves", ["auto", "shared", "per-use", "hidden"])
+@pytest.mark.parametrize("saved", [False, True])
+def test_what_holds_for_every_scene(name: str, leaves: str, saved: bool) -> None:
+    graph = GRAPHS[name]
+    made = scene(graph, Options.of({"leaves": leaves, "saved": saved, "attributes": saved}))
+    assert [box.id for box in made.boxes] == list(range(len(made.boxes)))
+    for box in made.boxes:
+        assert box.lines and all(len(line.splitlines()) <= 1 for line in box.lines)
+    for link in made.links:
+        assert 0 <= link.source < len(made.boxes) and 0 <= link.target < len(made.boxes)
+        assert link.source != link.target or (link.style == "data" and made.boxes[link.source].kind == "group")
+    assert {entry.kind for entry in made.legend} == {box.kind for box in made.boxes}
+    drawn = {box.node for box in made.boxes if box.kind in ("op", "group", "leaf")}
+    missing = set(range(len(graph.nodes))) - drawn
+    assert missing == (set(graph.leaf_of) if leaves == "hidden" else set())
+    data = Counter(
+        (made.boxes[a].node, made.boxes[b].node)
+        for a, b, style, *_ in made.links
+        if made.boxes[b].kind in ("op", "group") and made.boxes[a].kind != "base" and style == "data"
+    )
+    wanted = Counter((edge.producer, edge.consumer) for edge in graph.edges if edge.producer not in missing)
+    assert data == wanted
+    assert sum(box.kind == "output" for box in made.boxes) == len(graph.roots)
+
+
+def test_a_leaf_and_its_node_are_one_box() -> None:
+    made = scene(diamond(), Options())
+    assert titles(made, "leaf") == ["x"]
+    assert ends(made) == [
+        ("ExpBackward0", "AddBackward0"),
+        ("SinBackward0", "AddBackward0"),
+        ("x", "ExpBackward0"),
+        ("x", "SinBackward0"),
+        ("AddBackward0", "y"),
+    ]
+
+
+def test_parallel_edges_stay_apart() -> None:
+    assert ends(scene(squared(), Options())) == [("a", "MulBackward0")] * 2 + [("MulBackward0", "y")]
+
+
+def test_more_than_two_parallel_edges_are_one_link_that_counts_them() -> None:
+    for counts, label in (((1, 1, 1), "3 tensors"), ((1, 5, 1), "3 tensors, 7 uses")):
+        made = scene(unbound(counts), Options())
+        (link,) = (link for link in made.links if made.boxes[link.target].lines[0] == "StackBackward0")
+        assert (link.label, link.edges) == (label, sum(counts))
+        assert link.tip == ", ".join(f"output {i}" + (f" ×{n}" if n > 1 else "") for i, n in enumerate(counts))
+
+
+def test_the_tooltip_of_many_parallel_edges_is_bounded() -> None:
+    tips = [link.tip for link in scene(unbound((1,) * 40), Options()).links]
+    assert max(tips, key=len).endswith("output 11, +28 more")
+
+
+def test_two_of_several_outputs_stay_apart() -> None:
+    made = scene(unbound((1, 5)), Options())
+    assert [link.label for link in made.links] == ["output 0", "output 1 ×5", "", ""]
+
+
+def unbound(counts: tuple[int, ...]) -> Graph:
+    """All outputs of an unbind are stacked; output i is used `counts[i]` times."""
+    nodes = (
+        Node(0, "StackBackward0", (tensor(4),), 1),
+        Node(1, "UnbindBackward0", (tensor(4),) * len(counts), 0),
+        accumulate(2),
+    )
+    edges = (*(Edge(0, 1, i, i, count) for i, count in enumerate(counts)), Edge(1, 2, 0, 0))
+    return Graph(nodes, edges, (leaf(2, "x"),), (Root(0, 0, "y", tensor(4)),))
+
+
+@pytest.mark.parametrize(
+    ("notes", "words"),
+    [
+        (("a torch.utils.checkpoint._Holder",) * 2, "checkpoint: computed again"),
+        (("a torch.utils.checkpoint._Holder", "a str"), "packed by a hook"),
+    ],
+)
+def test_what_a_checkpoint_packed_is_said_calmly(notes: tuple[str, ...], words: str) -> None:
+    saved = tuple(SavedTensor("self", None, None, None, "packed", note=note) for note in notes)
+    (box,) = scene(Graph((Node(0, "ExpBackward0", saved=saved, flags=("packed",)),)), Options()).boxes
+    assert words in box.lines and not box.flags
+
+
+@pytest.mark.parametrize(
+    ("same_as", "titles"), [(None, ["net Net", "fc Linear"]), (1, ["net Net, call 1", "fc Linear"])]
+)
+def test_a_frame_says_that_it_is_the_first_call_where_a_box_refers_to_that(
+    same_as: int | None, titles: list[str]
+) -> None:
+    scopes = (Scope("net", "Net", 1, None), Scope("net.fc", "Linear", 1, 0), Scope("net", "Net", 2, None))
+    again = Group("module", "net Net, call 2", (), same_as=same_as)
+    nodes = (Node(0, "net Net, call 2", group=again), Node(1, "MulBackward0", scope=1))
+    made = scene(Graph(nodes, (Edge(0, 1, 0, 0),), scopes=(*scopes, Scope("net.fc", "Linear", 2, 2))), Options())
+    assert [frame.title for frame in made.frames] == titles
+
+
+@pytest.mark.parametrize(
+    ("path", "type", "title"),
+    [
+        ("model.CrossEntropyLoss", "CrossEntropyLoss", "model.CrossEntropyLoss"),
+        ("MSELoss", "MSELoss", "MSELoss"),
+        ("", "Linear", "Linear"),
+        ("net.fc", "Linear", "net.fc Linear"),
+    ],
+)
+def test_a_module_without_a_name_says_its_class_once(path: str, type: str, title: str) -> None:
+    assert titled(path, type) == title
+
+
+def test_links_name_the_output_of_a_node_that_has_several() -> None:
+    made = scene(multi_output(), Options())
+    assert [link.label for link in made.links] == ["output 0", "output 2", "", "", "output 1"]
+
+
+@pytest.mark.parametrize(
+    ("leaves", "uses", "boxes"),
+    [("auto", 4, 1), ("auto", 5, 5), ("shared", 5, 1), ("per-use", 2, 2), ("per-use", 1, 1), ("hidden", 5, 0)],
+)
+def test_how_often_a_leaf_is_drawn(leaves: str, uses: int, boxes: int) -> None:
+    made = scene(shared_leaf(uses), Options.of({"leaves": leaves}))
+    expected = f"weight ×{uses}" if boxes > 1 else "weight"
+    assert [title for title in titles(made, "leaf") if title != "x"] == [expected] * boxes
+    words = "; ".join(made.footer)
+    assert ("drawn once per use" in words) == (boxes > 1)
+    assert ("not drawn: 2 leaves" in words) == (leaves == "hidden")
+
+
+def test_two_edges_to_one_user_are_one_use_box_with_both_counted() -> None:
+    graph = squared()
+    twice = Graph(
+        (graph.nodes[0], graph.nodes[1], graph.nodes[0]._replace(id=2)),
+        (*graph.edges, Edge(2, 1, 0, 0)),
+        graph.leaves,
+        graph.roots,
+    )
+    made = scene(twice, Options(leaves="per-use"))
+    assert titles(made, "leaf") == ["a ×3", "a ×3"]
+
+
+def test_views_point_at_their_base() -> None:
+    made = scene(views(), Options())
+    assert ends(made, "view") == [("e", "flat"), ("w", "row")]
+    assert ("ExpBackward0", "e") in ends(made)
+    assert titles(made, "base") == ["e"]
+
+
+def test_a_base_that_is_an_output_is_not_drawn_twice() -> None:
+    graph = views()
+    both = Graph(graph.nodes, graph.edges, graph.leaves, (*graph.roots, Root(1, 0, "e too", tensor(3, 4))))
+    made = scene(both, Options())
+    assert titles(made, "base") == [] and ("e too", "flat") in ends(made, "view")
+
+
+def test_an_output_without_a_graph_says_why() -> None:
+    box = next(box for box in scene(views(), Options()).boxes if box.lines[0] == "constant")
+    assert box.node is None and box.lines[-1] == "no graph: it was made under torch.no_grad()"
+
+
+def test_saved_tensors_are_drawn_when_asked() -> None:
+    made = scene(everything(), Options(saved=True))
+    assert [(box.kind, box.lines, box.flags) for box in made.boxes if isinstance(box.about, SavedTensor)] == [
+        ("saved", ("self", "(s93, 4) float16 jagged cuda:0", "64 B"), ()),
+        ("stale", ("other",), ("freed",)),
+    ]
+    assert ends(made, "saved") == [(name, "ScaleBackward") for name in ("self", "w = tied.w", "other")]
+    assert titles(scene(everything(), Options()), "saved") == []
+
+
+def saving(*slots: SavedTensor) -> Scene:
+    """`x * w` where the slots given are saved; w's storage is 0."""
+    nodes = (Node(0, "MulBackward0", (tensor(4),), 1, saved=slots), accumulate(1))
+    leaves = (Leaf(1, ("w",), tensor(4), "parameter", storage=0),)
+    storages = (Storage(0, 16, "parameter"), Storage(1, 4000, "activation"))
+    graph = Graph(nodes, (Edge(0, 1, 0, 0),), leaves, storages=storages)
+    return scene(graph, Options(saved=True))
+
+
+@pytest.mark.parametrize(
+    ("slot", "label"),
+    [
+        (SavedTensor("other", tensor(4), 0, "parameter", "live", 16, leaf=1), "saved as other"),
+        (SavedTensor("mat2", tensor(2), 0, "parameter", "live", 8, True), "saved as mat2 (a view)"),
+    ],
+)
+def test_a_saved_leaf_is_linked_and_not_drawn_again(slot: SavedTensor, label: str) -> None:
+    made = saving(slot)
+    assert titles(made, "saved") == []
+    assert [(link.label, link.style) for link in made.links if link.label] == [(label, "saved")]
+
+
+def test_a_leaf_that_was_modified_since_has_a_box_to_say_so() -> None:
+    made = saving(SavedTensor("other", tensor(4), 0, "parameter", "modified", 16, leaf=1, version=2))
+    assert titles(made, "stale") == ["other"]
+    assert made.boxes[-1].flags == ("modified in place",)
+
+
+def test_slots_of_one_storage_are_linked() -> None:
+    slots = [SavedTensor(name, tensor(4), 1, "activation", "live", 16) for name in ("self", "other", "result")]
+    made = saving(*slots)
+    assert ends(made, "same") == [("other", "self"), ("result", "self")]
+    assert made.boxes[2].lines[-1] == "16 B of a 3.9 KiB storage"
+
+
+def test_colours_can_mean_memory() -> None:
+    def slot(storage: int) -> SavedTensor:
+        return SavedTensor("self", tensor(4), storage, "activation", "live", 16)
+
+    sizes = (1000, 501, 500, 70, 50, 1)
+    nodes = [Node(i, "ExpBackward0", (), 10 - i, saved=(slot(i),)) for i in range(len(sizes))]
+    storages = tuple(Storage(i, nbytes, "activation") for i, nbytes in enumerate(sizes))
+    made = scene(Graph((*nodes, Node(6, "AddBackward0", (), 1)), storages=storages), Options(color="memory"))
+    assert [box.kind for box in made.boxes] == ["heat5", "heat5", "heat4", "heat2", "heat1", "heat1", "op"]
+    assert [box.lines[-1] for box in made.boxes][:2] == ["holds 1000 B", "holds 501 B"]
+    assert [entry.text for entry in made.legend][1:] == [
+        "holds up to 62 B",
+        "holds 62 B to 125 B",
+        "holds 250 B to 500 B",
+        "holds more than 500 B",
+    ]
+    assert any("2.1 KiB" in line for line in made.footer)
+
+
+def test_folded_boxes_hold_what_is_inside() -> None:
+    slot = SavedTensor("self", tensor(4), 0, "activation", "live", 16)
+    nodes = tuple(Node(i, "ExpBackward0", (), 3 - i, saved=(slot._replace(storage=i),)) for i in range(3))
+    storages = tuple(Storage(i, 100 * (i + 1), "activation") for i in range(3))
+    whole = Graph(nodes, storages=storages)
+    group = Node(0, "fc", group=Group("module", "fc", (0, 2), nbytes=400))
+    folded = Graph((group, nodes[1]._replace(id=1)), storages=storages, original=whole)
+    assert heat(folded).nbytes == (400, 200)
+    assert "not drawn: 2 saved tensors inside folded boxes" in scene(folded, Options(saved=True)).footer
+
+
+def test_a_box_shows_where_it_was_made_and_its_attributes_when_asked() -> None:
+    box: Box = scene(everything(), Options(attributes=True)).boxes[0]
+    assert box.lines[:4] == (
+        "ScaleBackward",
+        "(s93, 4) float16 jagged cuda:0, unknown tensor",
+        "h = hidden",
+        "nets: train.py:12",
+    )
+    assert "alpha: nan" in box.lines and "mode: None" in box.lines
+    assert box.lines[-2:] == (FLAG_WORDS["custom"], FLAG_WORDS["hooks"]) and not box.flags  # no alarms
+
+
+def test_groups_and_counted_edges() -> None:
+    made = scene(folded(), Options())
+    assert made.boxes[0].lines == ("net.fc", "3 ops, 1,024 parameters, 4.0 KiB", "(2, 2) float32")
+    assert titles(made, "group") == ["net.fc", "net.cell ×12"]
+    assert [(link.label, link.edges) for link in made.links] == [("×3", 3), ("×12", 12), ("", 1)]
+    assert made.footer[0] == "0 backward functions, 2 groups, 1 leaf, 1 output, 2 edges"
+    assert made.footer[1:] == ("folded: 2 groups for 5 nodes", "5 nodes were folded")
+
+
+def test_freed_everywhere_is_said_once() -> None:
+    made = scene(freed(), Options())
+    assert not any(box.flags for box in made.boxes)
+    assert any("freed" in line for line in made.footer)
+    graph = freed()
+    alive = graph.nodes[1].saved[0]._replace(state="live")
+    half = Graph((graph.nodes[0]._replace(saved=(alive,)), *graph.nodes[1:]), graph.edges, graph.leaves, graph.roots)
+    made = scene(half, Options())
+    assert [box.flags for box in made.boxes if box.flags] == [("freed",)]
+    assert not any("freed" in line for line in made.footer)
+
+
+def test_inputs_without_gradient_are_counted() -> None:
+    assert "not drawn: 2 inputs without gradient" in scene(everything(), Options()).footer
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_box_has_facts_on_single_lines(name: str) -> None:
+    for box in scene(GRAPHS[name], Options(saved=True)).boxes:
+        found = facts(GRAPHS[name], subject(GRAPHS[name], box))
+        assert found and all(len(text.splitlines()) == 1 for _, text in found)
+
+
+def test_facts_say_what_a_box_has_no_room_for() -> None:
+    found = dict(facts(everything(), everything().nodes[0]))
+    assert found["module"] == "fc (Linear)"
+    assert found["line"] == "/src/main.py:3 in <module>" and found["library's line"] == "/src/train.py:12 in forward"
+    assert found["saved self"] == "(s93, 4) float16 jagged cuda:0, view of activation"
+    assert found["inputs without gradient"] == "2"
+
+
+def test_a_long_chain_and_the_same_scene_twice() -> None:
+    made = scene(chain(100_000), Options())
+    assert len(made.boxes) == 100_002 and len(made.links) == 100_001
+    assert scene(random_dag(3, 200), Options()) == scene(random_dag(3, 200), Options())

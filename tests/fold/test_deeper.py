@@ -1,0 +1,61 @@
+"""What a reader of a folded graph is told to ask for does show more."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradviz.fold.fold import Deeper, deeper, fold
+from gradviz.graph import Graph
+from gradviz.graph.scopes import ScopeTree
+from tests.builders import chain
+from tests.fold.test_fold import (
+    blocks,
+    functions,
+    loop,
+    nested,
+    programs,
+    titles,
+)
+
+
+def opened(graph: Graph) -> set[int]:
+    """The calls that are open in a folded graph."""
+    tree = ScopeTree(graph)
+    return {scope for node in graph.nodes for scope in tree.around(node.scope)}
+
+
+def test_names_the_largest_closed_module_and_the_depth_that_opens_it() -> None:
+    assert deeper(fold(nested(12), height=10)) == Deeper(4, "blocks.0.attention")
+    assert deeper(fold(blocks(12), depth=2)) == Deeper(3, "blocks.0")
+
+
+def test_a_repeat_whose_first_is_open_is_opened_by_its_path_only() -> None:
+    folded = fold(blocks(12), depth=4)
+    assert titles(folded) == [("alike", "blocks.1–11 Block", 11)]
+    assert deeper(folded) == Deeper(None, "blocks.1")
+
+
+def test_a_loop_has_no_path_since_that_would_open_every_turn() -> None:
+    assert deeper(fold(loop(100), depth=1)) == Deeper(2, None)
+    assert deeper(fold(loop(100), depth=2)) == Deeper(None, None)
+
+
+def test_stretches_and_chains_have_neither() -> None:
+    assert deeper(fold(functions(100))) == deeper(fold(chain(1000))) == Deeper()
+
+
+@settings(max_examples=100, deadline=None)
+@given(programs(), st.integers(1, 3), st.booleans())
+def test_a_depth_opens_more_and_closes_nothing(graph: Graph, depth: int, auto: bool) -> None:
+    folded = fold(graph, limit=6, height=2 * depth) if auto else fold(graph, depth=depth)
+    found = deeper(folded)
+    if found.depth is not None:
+        assert opened(folded) < opened(fold(graph, depth=found.depth))
+    if found.path is not None:
+        again = (
+            fold(graph, limit=6, height=2 * depth, expand=[found.path])
+            if auto
+            else fold(graph, depth=depth, expand=[found.path])
+        )
+        assert opened(folded) < opened(again)

@@ -1,0 +1,147 @@
+"""Which modules the first view opens, and that any page can be filled, however small."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradviz.fold.fold import fold
+from gradviz.fold.partition import cycles
+from gradviz.graph import (
+    Graph,
+    Leaf,
+    Root,
+    Scope,
+)
+from tests.builders import tensor
+from tests.fold.test_fold import (
+    Program,
+    blocks,
+    functions,
+    inside,
+    programs,
+    titles,
+)
+
+
+def opened(graph: Graph) -> set[str]:
+    """Modules that are drawn as frames, by path."""
+    found: set[str] = set()
+    for scope in {node.scope for node in graph.nodes}:
+        around: Scope | None = graph.scopes[scope] if scope is not None else None
+        while around is not None:
+            found.add(around.path)
+            around = graph.scopes[around.parent] if around.parent is not None else None
+    return found
+
+
+def network(*, loss: int = 2) -> Graph:
+    """Embeddings of six ops, six layers of two parts with six ops each, a head of five, and a loss of single ops."""
+    program = Program()
+    with program.call("net", "Net"):
+        with program.call("net.embeddings", "Embeddings"):
+            x = program.op("EmbeddingBackward0", weights=["table"])
+            for i in range(5):
+                x = program.op(f"Embed{i}Backward0", x)
+        for layer in range(6):
+            with program.call(f"net.layers.{layer}", "Layer"):
+                for part in ("attention", "mlp"):
+                    with program.call(f"net.layers.{layer}.{part}", part.title()):
+                        for i in range(6):
+                            x = program.op(f"{part.title()}{i}Backward0", x, weights=[f"{layer}.{part}.{i}"])
+        with program.call("net.head", "Head"):
+            for i in range(5):
+                x = program.op(f"Head{i}Backward0", x)
+    for i in range(loss):
+        x = program.op(f"Loss{i}Backward0", x)
+    return program.graph()
+
+
+def test_the_repeated_module_is_opened_and_embeddings_and_head_stay_closed() -> None:
+    folded = fold(network())
+    assert opened(folded) == {"net", "net.layers.0", "net.layers.0.attention"}
+    assert {title for _, title, _ in titles(folded)} == {
+        "net.embeddings Embeddings",
+        "net.layers.0.mlp Mlp",
+        "net.layers.1–5 Layer",
+        "net.head Head",
+    }
+
+
+def test_single_ops_of_a_loss_make_room_for_the_module_that_has_most_ops() -> None:
+    folded = fold(network(loss=14))
+    assert "net.layers.0" in opened(folded)
+    assert ("chain", "Loss0Backward0 … Loss13Backward0", 1) in titles(folded)
+    (chain,) = [group for group in folded.groups if group.kind == "chain"]
+    assert chain.ops == 14
+
+
+def test_a_small_module_in_focus_is_in_full_and_other_ops_make_room() -> None:
+    graph = network(loss=30)
+    for page in (100, 30, 3):  # the reader asked for this module, and gets it
+        folded = fold(graph, focus="net.layers.2", holds=lambda one, page=page: boxes(one) <= page)
+        shown = [node.op for node in folded.nodes if node.op.startswith(("Attention", "Mlp"))]
+        assert len(shown) == 12
+        assert (boxes(folded) > 30) == (page == 100)
+
+
+def test_calls_with_few_ops_are_opened_together_or_not_at_all() -> None:
+    assert opened(fold(blocks(40))) == {"", "blocks.0", "blocks.0.linear"}
+    program = Program()
+    x = program.op("ExpBackward0", weights=["input"])
+    for i in range(40):
+        with program.call(f"part{i}", f"Part{i}"):
+            x = program.op("SinBackward0", program.op("CosBackward0", x))
+    assert opened(fold(program.graph(), height=100.0, limit=60)) == set()
+
+
+# -- pages ---------------------------------------------------------------------------------------------------------------
+
+
+def boxes(graph: Graph) -> int:
+    return len(graph.nodes)
+
+
+def many_leaves() -> Graph:
+    program = Program()
+    ends = [program.op(f"Op{i}Backward0", weights=[f"w{i}"]) for i in range(60)]
+    program.op("StackBackward0", *ends)
+    return program.graph()
+
+
+def test_a_small_graph_is_folded_when_its_page_does_not_hold_it() -> None:
+    graph = functions(8)
+    assert fold(graph) is graph
+    folded = fold(graph, holds=lambda one: boxes(one) <= 10)
+    assert folded is not graph and boxes(folded) <= 10
+
+
+def test_the_leaves_that_no_page_holds_are_one_box() -> None:
+    folded = fold(many_leaves(), holds=lambda one: boxes(one) <= 12)
+    assert boxes(folded) <= 12
+    inputs = tuple(Leaf(leaf.node, leaf.names, leaf.tensor, "input") for leaf in many_leaves().leaves)
+    graph = many_leaves().__class__(**{**vars(many_leaves()), "leaves": inputs})
+    folded = fold(graph, holds=lambda one: boxes(one) <= 12)
+    (rest,) = [group for group in folded.groups if group.kind == "more"]
+    assert (rest.title, rest.ops, len(rest.nodes)) == ("+52 more leaves", 0, 52)
+
+
+@settings(max_examples=100, deadline=None)
+@given(programs(), st.integers(2, 12), st.booleans())
+def test_every_page_that_holds_two_boxes_and_the_leaves_is_kept(graph: Graph, most: int, inputs: bool) -> None:
+    if inputs:
+        leaves = tuple(leaf._replace(kind="input") for leaf in graph.leaves)
+        graph = graph.__class__(**{**vars(graph), "leaves": leaves})
+    folded = fold(graph, holds=lambda one: boxes(one) - len(one.leaves) <= most)
+    assert boxes(folded) - len(folded.leaves) <= most
+    assert len(folded.leaves) <= len(graph.leaves)
+    assert cycles(boxes(folded), [(edge.consumer, edge.producer) for edge in folded.edges]) == []
+    box = inside(folded, graph)
+    assert sorted({*box}) == list(range(boxes(folded)))
+    assert [root.node for root in folded.roots] == [box[root.node] for root in graph.roots if root.node is not None]
+    assert fold(folded, holds=lambda one: boxes(one) - len(one.leaves) <= most) == folded
+
+
+def test_an_output_without_a_graph_is_kept() -> None:
+    graph = Graph(roots=(Root(None, 0, "y", tensor(2), why="made under no_grad"),))
+    assert fold(graph, holds=lambda one: False).roots == graph.roots

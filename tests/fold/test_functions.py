@@ -1,0 +1,107 @@
+"""Which functions become groups, and what their calls are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gradviz.draw.footer import footer_lines
+from gradviz.fold.fold import deeper, fold
+from gradviz.fold.functions import LEAST_CALLS, LEAST_OPS, with_functions
+from gradviz.graph import Graph, SourceLine
+from tests.fold.test_fold import Program, titles
+
+
+def made(ops: list[tuple[str, str]], module: str = "") -> Graph:
+    """A chain of ops, each made by the function given; inside one call of a module, if there is one."""
+    program = Program()
+    if module:
+        program.call(module, "Module")
+    x = program.op("ExpBackward0", weights=["w"])
+    for name, _ in ops:
+        x = program.op(name, x)
+    graph = program.graph()
+    functions = ["main", *(function for _, function in ops)]
+    return replace(
+        graph,
+        nodes=tuple(
+            node if node.sequence is None else node._replace(source=SourceLine("ode.py", 1, functions[node.sequence]))
+            for node in graph.nodes
+        ),
+    )
+
+
+def euler(steps: int, function: str = "func", module: str = "") -> Graph:
+    """`y = y + h * func(y)` again and again, and a mean."""
+    step = [("MmBackward0", function), ("TanhBackward0", function), ("AddBackward0", "main")]
+    return made([*(op for _ in range(steps) for op in step), ("MeanBackward0", "main")], module)
+
+
+def names(graph: Graph) -> set[str]:
+    return {scope.path for scope in with_functions(graph).scopes}
+
+
+def test_a_function_that_is_called_again_and_again_is_a_group_with_its_name() -> None:
+    graph = euler(40)
+    folded = fold(graph, depth=1)
+    assert titles(folded) == [("loop", "func() + 1 op", 40)]
+    assert folded.original is graph
+    assert fold(folded, depth=1) == folded
+
+
+def test_the_first_call_is_opened_where_there_is_room() -> None:
+    folded = fold(euler(40))
+    assert ("loop", "func() + 1 op", 39) in titles(folded)
+    assert {folded.scopes[node.scope].path for node in folded.nodes if node.scope is not None} == {"func()"}
+
+
+def test_a_long_function_outside_of_modules_is_a_group_when_called_once() -> None:
+    loss = [(f"Loss{i}Backward0", "dice") for i in range(LEAST_OPS)]
+    assert names(made([*loss, ("AddBackward0", "main")])) == {"dice()"}
+    assert names(made([*loss[1:], ("AddBackward0", "main")])) == set()
+    assert names(made([*loss, ("AddBackward0", "main")], "net")) == {"net"}  # a module's own helpers are read with it
+
+
+def test_what_made_the_outputs_is_no_group() -> None:
+    assert names(euler(40, "main")) == set()
+
+
+def test_names_that_say_nothing_are_no_groups() -> None:
+    for function in ("", "<lambda>", "<listcomp>", "__call__"):
+        assert names(euler(40, function)) == set()
+        assert names(made([("MulBackward0", function)] * LEAST_OPS + [("SumBackward0", "main")])) == set()
+    assert names(euler(40, "forward", "net")) == {"net"}
+    assert names(euler(40, "forward")) == {"forward()"}  # somebody's plain function
+
+
+def test_few_calls_are_read_one_by_one() -> None:
+    assert names(euler(LEAST_CALLS - 1)) == set()
+    assert names(euler(LEAST_CALLS, module="net")) == {"net", "func()"}
+
+
+def test_the_footer_names_a_function_as_one() -> None:
+    ops = [(f"A{i}Backward0", "dice") for i in range(60)]
+    folded = fold(made([*ops, ("AddBackward0", "main")]), depth=1)
+    assert deeper(folded).path == "dice()"
+    assert any("--expand 'dice()' (that function, too)" in line for line in footer_lines(folded))
+    assert len(fold(folded, expand=["dice()"], depth=1).nodes) > 60
+
+
+def test_a_line_without_a_function_is_a_group_when_it_makes_many_ops_each_time() -> None:
+    update = [("SubBackward0", "<listcomp>")] * LEAST_OPS + [("AddBackward0", "main")]
+    assert names(made(update * LEAST_CALLS)) == {"line 1"}
+
+
+def test_what_backward_made_for_one_gradient_is_a_group() -> None:
+    graph = made([(f"Op{i}Backward0", "main") for i in range(12)])
+    source = SourceLine("pinn.py", 7, "main", "du = torch.autograd.grad(u, x, create_graph=True)[0]")
+    nodes = tuple(node._replace(source=source) if node.sequence in range(3, 9) else node for node in graph.nodes)
+    assert names(replace(graph, nodes=nodes)) == {"grad() line 7"}
+    few = tuple(node._replace(source=source) if node.sequence in range(3, 6) else node for node in graph.nodes)
+    assert names(replace(graph, nodes=few)) == set()
+
+
+def test_a_loss_on_the_line_of_its_backward_was_not_made_by_backward() -> None:
+    graph = made([(f"Op{i}Backward0", "learn") for i in range(12)])
+    source = SourceLine("agent.py", 7, "learn", "loss = net(x).sum(); loss.backward()")
+    nodes = tuple(node._replace(source=source) if node.sequence in range(3, 9) else node for node in graph.nodes)
+    assert names(replace(graph, nodes=nodes)) == set()

@@ -1,0 +1,251 @@
+"""Checkpoint advice: the bookkeeping on graphs made by hand, and what wrapping really frees."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
+
+import gradviz
+from gradviz.errors import FormatError
+from gradviz.graph import (
+    Edge,
+    Graph,
+    Node,
+    SavedTensor,
+    Scope,
+    Storage,
+    StorageKind,
+    TensorInfo,
+)
+from gradviz.memory.checkpoint import checkpoint_advice
+from gradviz.memory.saved import saved
+from gradviz.memory.table import advice_table
+from gradviz.memory.wrapping import Gain, ModuleCalls, TensorStorage, Wrapping
+from gradviz.report.plain import plain
+
+Saving = tuple[str, int]
+"""The name of a slot and its storage."""
+
+
+def stack(*saving: tuple[int | None, tuple[Saving, ...]], kinds: dict[int, StorageKind] | None = None) -> Graph:
+    """Ops in a row, given in forward order as (scope, slots); every tensor has 100 bytes, as every storage has."""
+    info = TensorInfo((25,), "float32", "cpu")
+    count = len(saving)
+    kinds = kinds or {}
+    nodes = []
+    for i, (scope, slots) in enumerate(reversed(saving)):
+        held = tuple(
+            SavedTensor(name, info, storage, kinds.get(storage, "activation"), "live", 100) for name, storage in slots
+        )
+        nodes.append(Node(i, "ExpBackward0", (info,), count - i, scope, saved=held))
+    number = 1 + max(storage for _, slots in saving for _, storage in slots)
+    storages = tuple(Storage(i, 100, kinds.get(i, "activation")) for i in range(number))
+    scopes = (Scope("", "Net", 1, None), Scope("a", "Half", 1, 0), Scope("b", "Half", 1, 0), Scope("b.c", "Part", 1, 2))
+    return Graph(tuple(nodes), tuple(Edge(i, i + 1, 0, 0) for i in range(count - 1)), storages=storages, scopes=scopes)
+
+
+def wrapped(graph: Graph, *paths: str) -> Wrapping:
+    """The bookkeeping after wrapping these modules."""
+    state = Wrapping(ModuleCalls(graph))
+    for path in paths:
+        before, gain = state.held, state.gain(path)
+        state.wrap(path)
+        assert state.held == before - gain.freed
+    return state
+
+
+def test_a_wrapped_module_keeps_its_input_and_frees_what_only_it_saved() -> None:
+    graph = stack((0, (("result", 0),)), (1, (("x", 1),)), (1, (("y", 2),)), (1, (("z", 3),)))
+    assert wrapped(graph).gain("a") == Gain("a", freed=300, ops=3, again=300, place=1)
+    state = wrapped(graph, "a")
+    assert (state.held, state.peak()) == (100, 400)  # it all comes back at once
+
+
+def test_an_input_that_nobody_saved_is_held_by_the_checkpoint() -> None:
+    graph = stack((0, (("unknown", 0),)), (1, (("x", 1), ("y", 2), ("z", 3))))
+    assert wrapped(graph, "a").held == 100 + 100  # storage 0, and the tensor that comes in
+
+
+def test_what_crosses_between_wrapped_modules_stays() -> None:
+    shared = ("w", 7)
+    graph = stack(
+        (0, (("unknown", 0),)), (1, (("x", 1), ("y", 2), ("z", 3), shared)), (2, (("x", 4), ("y", 5), ("z", 6), shared))
+    )
+    assert wrapped(graph).held == 800
+    assert wrapped(graph, "a").held == 800 - 300 + 100  # the shared one is still saved in b; a's input comes on top
+    assert wrapped(graph, "a", "b").held == 100 + 100 + 2 * 100  # storage 0, the shared one, the inputs of both
+
+
+def test_what_the_caller_holds_is_not_freed() -> None:
+    graph = stack((0, (("result", 0),)), (1, (("x", 1), ("y", 2))), kinds={1: "output"})
+    assert wrapped(graph, "a").held == 200
+
+
+def test_backward_has_let_go_of_later_calls_when_it_comes_to_earlier_ones() -> None:
+    half = tuple((f"x{i}", i) for i in range(1, 6))
+    other = tuple((f"x{i}", i) for i in range(6, 11))
+    graph = stack((0, (("result", 0),)), (1, half), (0, (("result", 11),)), (2, other), (0, (("result", 12),)))
+    state = wrapped(graph, "a", "b")
+    assert state.held == 300
+    assert state.peak() == 200 + 500  # while inside b: its input and the one before a are held, the last result is gone
+
+
+def test_an_outer_module_takes_the_place_of_inner_ones() -> None:
+    graph = stack((0, (("result", 0),)), (3, (("x", 1), ("y", 2))), (2, (("p", 3), ("q", 4))))
+    state = wrapped(graph, "b.c", "b")
+    assert state.held == wrapped(graph, "b").held == 100
+    assert state.has("b") and not state.has("b.c")
+    assert state.gain("b.c").freed == 0
+
+
+def test_nothing_to_do_when_it_fits() -> None:
+    advice = checkpoint_advice(stack((1, (("x", 0),))), 100)
+    assert advice.steps == () and advice.fits
+    assert "nothing to wrap" in plain(advice_table(advice))
+
+
+@pytest.mark.parametrize("budget", [0, -1])
+def test_a_budget_is_above_zero(budget: int) -> None:
+    with pytest.raises(FormatError, match="above 0"):
+        checkpoint_advice(stack((1, (("x", 0),))), budget)
+
+
+def test_without_modules_there_is_nothing_to_wrap() -> None:
+    with pytest.raises(FormatError, match="no modules"):
+        checkpoint_advice(stack((None, (("x", 0),))), 10)
+
+
+# -- identity of tensors ---------------------------------------------------------------------------------------------
+
+
+def test_views_share_the_storage_of_what_they_look_at() -> None:
+    w, x = torch.randn(4, 4, requires_grad=True), torch.randn(3, 4)
+    graph = gradviz.walk((x @ w).exp().view(4, 3).t().mm(torch.ones(4, 2, requires_grad=True)))
+    at = {node.op: node.id for node in graph.nodes}
+    tensors = TensorStorage(graph)
+    slot = graph.nodes[at["ExpBackward0"]].saved[0]
+    storages = {tensors.storage((at[op], 0)) for op in ("ExpBackward0", "ViewBackward0", "TBackward0")}
+    assert storages == {slot.storage}
+    assert tensors.storage((at["MmBackward0"], 0)) is None
+
+
+# -- what wrapping really does ---------------------------------------------------------------------------------------
+
+
+class Attention(nn.Module):
+    """Self-attention, written out."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner, self.output = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.inner(x).chunk(3, -1)
+        weights: torch.Tensor = (query @ key.transpose(-2, -1) / 8).softmax(-1)
+        result: torch.Tensor = self.output(weights @ value)
+        return result
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width)
+        self.feed_forward = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(self.norm1(x))
+        result: torch.Tensor = x + self.feed_forward(self.norm2(x))
+        return result
+
+
+class GPT(nn.Module):
+    def __init__(self, layers: int = 6, width: int = 64) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(100, width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 100)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x: torch.Tensor = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        result: torch.Tensor = self.head(self.norm(x)).logsumexp(-1).mean()
+        return result
+
+
+class Made(TorchDispatchMode):
+    """Remembers every storage that is made, without keeping it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                self._storages[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        return result
+
+    def alive(self, *outside: torch.Tensor) -> int:
+        """Bytes of those that still exist, the ones of the tensors given left out."""
+        known = {tensor.untyped_storage()._cdata for tensor in outside}
+        return sum(
+            size for made, (storage, size) in self._storages.items() if made not in known and not storage.expired()
+        )
+
+
+def held_after_forward(model: nn.Module, tokens: torch.Tensor) -> int:
+    """Bytes that exist after a forward pass and did not before, counted without looking at the graph."""
+    with Made() as made:
+        loss = model(tokens)
+    gc.collect()
+    return made.alive(*model.parameters(), tokens, loss)
+
+
+def wrap(module: nn.Module) -> None:
+    forward = module.forward
+    module.forward = lambda *inputs: checkpoint(forward, *inputs, use_reentrant=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [0.9, 0.6, 0.4, 0.25])
+def test_wrapping_frees_what_was_foretold(part: float) -> None:
+    torch.manual_seed(0)
+    model, tokens = GPT(), torch.randint(100, (4, 48))
+    with gradviz.record() as recording:
+        loss = model(tokens)
+    graph = recording.graph(loss, model=model, params={"tokens": tokens})
+    del loss
+    held = saved(graph).total.held
+    advice = checkpoint_advice(graph, int(held * part))
+    outside = tokens.untyped_storage().nbytes()
+    assert advice.before == held == pytest.approx(held_after_forward(model, tokens) + outside, rel=0.01)
+    assert advice.steps and advice.fits
+    for step in advice.steps:
+        wrap(model.get_submodule(step.path))
+    measured = held_after_forward(model, tokens) + outside
+    wrapped_graph = gradviz.walk(model(tokens), model=model, params={"tokens": tokens})
+    assert saved(wrapped_graph).total.held == pytest.approx(measured, rel=0.01)
+    assert measured == pytest.approx(advice.held, rel=0.05)
+    assert measured <= advice.budget * 1.05
+    assert advice.held == advice.before - sum(step.freed for step in advice.steps)
+
+
+def test_alike_modules_stand_in_one_row() -> None:
+    model, tokens = GPT(), torch.randint(100, (4, 48))
+    with gradviz.record() as recording:
+        loss = model(tokens)
+    advice = checkpoint_advice(recording.graph(loss, model=model), 500_000)
+    text = plain(advice_table(advice))
+    assert "blocks.0 to blocks.5  Block, 6 modules" in text
+    assert "estimate" in text and "the budget of 488.3 KiB" in text

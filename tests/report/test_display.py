@@ -1,0 +1,57 @@
+"""How every result shows itself: one line as `repr`, its table in `print`, in rich and as HTML."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+import gradviz
+from gradviz.memory.checkpoint import checkpoint_advice
+
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+loss = net(torch.ones(2, 3)).pow(2).sum()
+graph = gradviz.walk(loss, model=net)
+stranger = torch.optim.SGD([torch.ones(1)], 0.1)
+
+RESULTS: dict[str, tuple[Any, str, str]] = {
+    "check": (gradviz.check(loss, net, stranger), "<Findings: 1 warning>", "[nonleaf-parameter]"),
+    "flow": (gradviz.flow(loss, model=net), "<GradientFlow: 10 edges, 4 leaves>", "bars: norm"),
+    "paths": (gradviz.paths(loss, net[0].weight, model=net), "<Paths: 1 path, 1 followed>", "1 path from loss to"),
+    "diff": (
+        gradviz.diff(graph, gradviz.walk(loss.exp(), model=net)),
+        "<GraphDiff: nodes: 1 added, 0 removed, 0 changed>",
+        "+ ExpBackward0",
+    ),
+    "saved": (gradviz.saved(graph), "<Saved: 80 B held for backward, 4 rows by module>", "in all"),
+    "advice": (checkpoint_advice(graph, 1), "<Advice: wrap 1 module, 64 B held now, 40 B then>", "the budget of 1 B"),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_result_is_one_line_a_table_and_html(name: str) -> None:
+    result, line, words = RESULTS[name]
+    assert repr(result) == line
+    assert words in str(result) and len(str(result).splitlines()) > 3
+    console = Console(file=io.StringIO(), width=70)
+    with console.capture() as shown:
+        console.print(result)
+    assert words[:12] in shown.get() and max(map(len, shown.get().splitlines())) <= 70
+    html = result._repr_html_()
+    assert html.startswith("<pre") and html.endswith("</pre>") and words in html
+
+
+def test_text_of_the_user_is_escaped_in_html() -> None:
+    spaces = {"<script>alert(1)</script>": torch.ones(2, requires_grad=True)}
+    found = gradviz.flow(next(iter(spaces.values())).sum(), params=spaces)
+    assert "<script>" in str(found)
+    assert "<script>" not in found._repr_html_() and "&lt;script&gt;" in found._repr_html_()
+
+
+def test_a_graph_is_one_line_too() -> None:
+    assert repr(graph) == "<Graph of loss: 11 nodes, 10 edges, 1 output>"
+    assert repr(gradviz.Graph()) == "<Graph: 0 nodes, 0 edges, 0 outputs>"

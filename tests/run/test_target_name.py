@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gradviz.errors import TargetError
+from gradviz.run.target_name import Target, parse_target
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.py", "graph.json", "plain", "notes.ipynb", "picture.svg", "a:b.py"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "lib.py").write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("train.py", Target("script", "train.py")),
+        ("train.py:loss", Target("script", "train.py", "loss")),
+        ("train.py:out.loss", Target("script", "train.py", "out.loss")),
+        ("train.py:outs.0", Target("script", "train.py", "outs.0")),
+        ("./src/lib.py:größe", Target("script", "./src/lib.py", "größe")),
+        ("plain", Target("script", "plain")),
+        ("a:b.py", Target("script", "a:b.py")),
+        ("a:b.py:x", Target("script", "a:b.py", "x")),
+        ("graph.json", Target("graph", "graph.json")),
+        ("package.module:name", Target("module", "package.module", "name")),
+        ("nowhere:name", Target("module", "nowhere", "name")),
+    ],
+)
+def test_spelling(folder: Path, text: str, expected: Target) -> None:
+    assert parse_target(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("trian.py", "Did you mean train.py?"),
+        ("trian.py:loss", "Did you mean train.py?"),
+        ("grahp.json", "Did you mean graph.json?"),
+        ("src", "'src' is a folder"),
+        ("src/lob.py", "Did you mean lib.py?"),
+        ("nowhere/lib.py", "there is no folder 'nowhere'"),
+        ("package.module", "package.module:NAME"),
+        ("graph.json:loss", "a saved graph, which holds no variable 'loss'"),
+        ("notes.ipynb", "is a notebook"),
+        ("picture.svg", "not a Python script (.py) and not a saved graph (.json)"),
+        ("train.py:1x", "'1x' after the colon is not a name"),
+        ("train.py:", "'' after the colon is not a name"),
+        ("train.py:f()", "'f()' after the colon is not a name"),
+        ("C:\\none.py", "there is no file"),
+    ],
+)
+def test_a_wrong_target_says_what_to_do(folder: Path, text: str, said: str) -> None:
+    with pytest.raises(TargetError) as caught:
+        parse_target(text)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "title", "stem"),
+    [
+        (Target("script", "a/train.py", "loss"), "train.py:loss", "train"),
+        (Target("script", "a/train.py"), "train.py", "train"),
+        (Target("module", "package.module", "f"), "package.module:f", "module"),
+        (Target("graph", "x/graph.json"), "graph.json", "graph"),
+    ],
+)
+def test_titles(target: Target, title: str, stem: str) -> None:
+    assert (target.title, target.stem) == (title, stem)

@@ -1,0 +1,286 @@
+"""Every node has the line that made it, or none: never a wrong one."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+
+import gradviz
+from gradviz.graph import Graph, SourceLine
+from gradviz.recording import session
+from gradviz.recording.logs import LineLog, Steps
+from gradviz.source.lines import Place, UserCode
+from tests.walker.graphs import needs_raw
+from tests.walker.programs import Program
+
+
+@pytest.fixture(autouse=True)
+def no_custom_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests define some; beside one, threads have no lines."""
+    monkeypatch.setattr(session, "_custom_functions_exist", lambda: False)
+
+
+def run(text: str, path: Path) -> dict[str, Any]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    scope: dict[str, Any] = {"__name__": "script"}
+    exec(compile(text, str(path), "exec"), scope)
+    return scope
+
+
+def lines(graph: Graph) -> list[tuple[int, int | None]]:
+    """Of each operation the line that it carries, and the recorded one."""
+    made = [node for node in graph.nodes if node.op == "AddBackward0"]
+    return [(node.attributes["alpha"], node.source.line if node.source else None) for node in made]
+
+
+def outputs(kept: list[Any]) -> list[torch.Tensor]:
+    return [value for value in kept if isinstance(value, torch.Tensor) and value.requires_grad]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs(seed: int, tmp_path: Path) -> None:
+    with gradviz.record() as recording:
+        scope = run(Program(seed).text, tmp_path / "script.py")
+    found = lines(recording.graph(outputs(scope["kept"])))
+    assert found
+    assert [carried for carried, _ in found] == [recorded for _, recorded in found]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_programs_with_threads(seed: int, tmp_path: Path) -> None:
+    """Where two threads gave out one number the line is unknown; all others are right, the first of a new thread too."""
+    with gradviz.record() as recording:
+        scope = run(Program(seed, threads=True).text, tmp_path / "script.py")
+    found = lines(recording.graph(outputs(scope["kept"])))
+    assert all(recorded in (carried, None) for carried, recorded in found)
+
+
+def test_a_thread_begun_meanwhile_has_lines_from_its_first_node_on(tmp_path: Path) -> None:
+    text = """
+import threading, torch
+x, kept = torch.ones(1, requires_grad=True), []
+thread = threading.Thread(target=lambda: kept.append(torch.add(x, x, alpha=4)))
+thread.start()
+thread.join()
+"""
+    torch.ones(1, requires_grad=True).exp().exp()  # so that this thread is past the numbers that a new one gives out
+    with gradviz.record() as recording:
+        kept = run(text, tmp_path / "script.py")["kept"]
+    assert lines(recording.graph(kept)) == [(4, 4)]
+
+
+def test_a_thread_older_than_the_recording_never_gets_a_wrong_line() -> None:
+    x = torch.ones(1, requires_grad=True)
+    made: list[torch.Tensor] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        made.append(x.sin())
+        begun.set()
+        go_on.wait(10)
+        torch.autograd.graph.get_gradient_edge(torch.ones(1, requires_grad=True))  # its own line, and an older number
+        made.append(x.cos())
+        made.append(x.tan())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    begun.wait(10)
+    with gradviz.record() as recording:
+        go_on.set()
+        thread.join()
+    found = {node.op: node.source.text if node.source else None for node in recording.graph(made).nodes}
+    assert found["SinBackward0"] is None
+    assert found["CosBackward0"] in (None, "made.append(x.cos())") and found["TanBackward0"] == "made.append(x.tan())"
+
+
+@needs_raw
+def test_what_is_made_while_another_thread_runs_backward_is_unknown_and_said() -> None:
+    x = torch.ones(1, requires_grad=True)
+    for _ in range(9):
+        x.exp()  # so that the two threads give out different numbers
+    made: list[torch.Tensor] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        made.append(x.tan())
+        begun.set()
+        go_on.wait(10)
+        made.append(x.exp())
+
+    def in_backward(gradient: torch.Tensor) -> None:
+        go_on.set()
+        thread.join()
+
+    with gradviz.record() as recording:
+        thread = threading.Thread(target=work)
+        thread.start()
+        begun.wait(10)
+        y = x.sin()
+        y.register_hook(in_backward)
+        y.sum().backward()  # type: ignore[no-untyped-call]
+        made.append(x.cos())
+    graph = recording.graph(made)
+    found = {node.op: node.source.text if node.source else None for node in graph.nodes if node.sequence is not None}
+    expected = {"TanBackward0": "made.append(x.tan())", "ExpBackward0": None, "CosBackward0": "made.append(x.cos())"}
+    assert found == expected
+    why = (
+        "1 operation ran outside the recording, or in another thread while one ran backward, and has neither module nor"
+    )
+    assert graph.notes == (f"{why} source line",)
+
+
+def test_a_debugger_that_begins_meanwhile(tmp_path: Path) -> None:
+    """A trace function of the script's own changes no line, and keeps its place."""
+    text = """
+import sys, torch
+x, seen = torch.ones(1, requires_grad=True), []
+before = torch.add(x, x, alpha=4)
+def trace(frame, event, argument):
+    seen.append(event)
+    return trace
+outer = sys.gettrace()
+sys.settrace(trace)
+def double(x):
+    x = torch.add(x, x, alpha=11)
+    return torch.add(x, x, alpha=12)
+y = double(before)
+mine = sys.gettrace() is trace
+sys.settrace(outer)
+kept = [torch.add(y, y, alpha=16)]
+"""
+    with gradviz.record() as recording:
+        scope = run(text, tmp_path / "script.py")
+    assert lines(recording.graph(scope["kept"])) == [(16, 16), (12, 12), (11, 11), (4, 4)]
+    assert scope["mine"] and "line" in scope["seen"]
+
+
+def test_a_trace_function_from_before_goes_on() -> None:
+    seen: list[str] = []
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code.co_name == "work":
+            seen.append(event)
+        return trace
+
+    def work() -> torch.Tensor:
+        return torch.ones(1, requires_grad=True).exp()
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with gradviz.record():
+            work()
+        assert sys.gettrace() is trace and seen == ["call", "line", "return"]
+    finally:
+        sys.settrace(before)
+
+
+# -- whose line --------------------------------------------------------------------------------------------------------
+
+LIBRARY = """
+import torch
+
+class Block(torch.nn.Module):
+    def __init__(self, inner=None):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        if self.inner is not None:
+            x = self.inner(x)
+        return helper(x)
+
+def helper(x):
+    return torch.add(x, x, alpha=15)
+
+def apply(function, x):
+    return function(x)
+"""
+
+SCRIPT = """
+import torch
+from nets.blocks import Block, apply, helper
+
+class Mine(torch.nn.Module):
+    def forward(self, x):
+        x = torch.add(x, x, alpha=7)
+        return Block()(x)
+
+x = torch.ones(1, requires_grad=True)
+kept = [
+    helper(x),
+    Block(Block())(x),
+    Block(Mine())(x),
+    apply(lambda x: torch.add(x, x, alpha=15), x),
+]
+"""
+
+
+def test_behind_a_librarys_line_stands_the_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = tmp_path / "site-packages"
+    (packages / "nets").mkdir(parents=True)
+    (packages / "nets" / "blocks.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(str(packages))
+    with gradviz.record() as recording:
+        kept = run(SCRIPT, tmp_path / "script.py")["kept"]
+    for name in ("nets", "nets.blocks"):
+        monkeypatch.delitem(sys.modules, name)
+
+    def found(output: torch.Tensor) -> list[tuple[str, int, int | None]]:
+        nodes = recording.graph(output).nodes
+        sources = [(node.source, node.script_line) for node in nodes if node.source is not None]
+        return [(source.package, source.line, script.line if script else None) for source, script in sources]
+
+    assert found(kept[0]) == [("nets", 15, 12)]
+    assert found(kept[1]) == [("nets", 15, 13), ("nets", 15, 13)]
+    assert found(kept[2]) == [("nets", 15, 14), ("nets", 15, 8), ("", 7, None)]
+    assert found(kept[3]) == [("", 15, None)]
+    text = [node.script_line.text for node in recording.graph(kept[0]).nodes if node.script_line]
+    assert text == ["helper(x),"]
+
+
+def test_who_is_the_user() -> None:
+    user = UserCode(["/site-packages/torch"])
+    assert user.holds("/home/me/train.py")
+    assert user.holds("/site-packages/transformers/model.py")
+    assert user.holds("<stdin>")
+    assert not user.holds("/site-packages/torch/nn/linear.py")
+    assert user.holds("/site-packages/torchvision/models/resnet.py")
+    assert not user.holds("<frozen importlib._bootstrap>")
+    assert not user.holds("<eval_with_key>.3")
+    assert not user.holds(threading.__file__)
+    assert user.holds(pytest.__file__)
+
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_nobody_saw_has_no_line() -> None:
+    log, first, second = LineLog(2), Place(SourceLine("a.py", 1)), Place(SourceLine("a.py", 2))
+    for number, place in ((2, first), (3, first), (6, first), (4, second), (7, second)):
+        log.made(number, place)
+    log.until(9, first)
+    expected = [None, first, first, None, None, first, second, first, None]
+    assert [log.at(number) for number in range(1, 10)] == expected
+
+
+def test_the_older_half_is_dropped() -> None:
+    steps: Steps[int] = Steps(0, limit=4)
+    for number in range(1, 6):
+        steps.add(number, number)
+    assert (steps.dropped, steps.at(1), steps.at(5)) == (2, None, 5)
+
+
+def test_a_note_that_an_interrupt_left_half_done_is_written_over() -> None:
+    steps: Steps[str] = Steps(0, "a")
+    steps.values.append("half")
+    steps.add(1, "b")
+    steps.add(2, "c")
+    assert [steps.at(number) for number in range(3)] == ["a", "b", "c"]
