@@ -178,7 +178,7 @@ class Source:
         """Run the script and check its graphs. Options: `gradviz.checks.check.check_target`."""
         given = _object()
         if isinstance(given, Given):
-            return given.checked(self.target, options["only"], options["ignore"])
+            return given.checked(self.target, options.get("only", ()), options.get("ignore", ()))
         from gradviz.checks.check import STEPS, check_target
 
         if self.target.kind == "graph":
@@ -187,7 +187,7 @@ class Source:
             )
         if isinstance(given, Part) and not self.keep_going and not self.target.name:
             first = max(self.at) if isinstance(self.at, Sequence) else self.at or 1
-            given.stops_after(first + (options["steps"] or STEPS) - 1)
+            given.stops_after(first + (options.get("steps") or STEPS) - 1)
         captured = check_target(
             self.target,
             self.arguments,

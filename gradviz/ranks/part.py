@@ -80,7 +80,7 @@ class Part:
     def graph(self, captured: Captured[Graph]) -> None:
         """The graph of this rank is complete. Raises HandedIn when there is nothing more to do in it."""
         self.seen(captured.result)
-        self._end("graph", captured)
+        self._end(captured)
 
     def findings(self, captured: Captured[Findings]) -> None:
         """Leave what `check` found. Raises HandedIn."""
@@ -88,10 +88,10 @@ class Part:
         self.files["findings"] = self.meeting.path("findings")
         with open(self.files["findings"], "wb") as file:
             pickle.dump((replace(found, graphs=()), [len(graph.nodes) for graph in found.graphs]), file)
-        self._end("findings", captured)
+        self._end(captured)
 
-    def _end(self, what: str, captured: Captured[Graph] | Captured[Findings]) -> None:
-        if MERGED.get(self.command) == what:
+    def _end(self, captured: Captured[Graph] | Captured[Findings]) -> None:
+        if self.command in MERGED:
             captured.raise_failure()
             raise HandedIn
 

@@ -23,10 +23,12 @@ from gradviz.ranks.meeting import (
     Meeting,
     alive,
     read,
+    write,
 )
 from gradviz.ranks.part import HandedIn, Part
 
 _POLL = 0.05  # seconds
+_INCOMPLETE = 3
 _NOBODY = 10.0  # seconds after which another rank begins to report, if nobody does
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from gradviz.ranks.reporter import main; main()"
 
@@ -74,19 +76,31 @@ def _failure(error: GradvizError) -> dict[str, Any]:
 
 def _start(meeting: Meeting, wait: float) -> subprocess.Popen[bytes] | None:
     """Start the process that reports, unless another rank has. It outlives this one, whatever becomes of it."""
-    lock = os.path.join(meeting.folder, "reporter")
+    lock = _lock(meeting)
     try:
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         return None
     environment = {name: value for name, value in os.environ.items() if name not in LAUNCH}
     told = json.dumps({"ranks": meeting.ranks, "wait": wait, "arguments": sys.argv[1:], "folder": meeting.folder})
-    return subprocess.Popen(
+    started = subprocess.Popen(
         [sys.executable, "-c", _START, json.dumps(sys.path), told],
         stdin=subprocess.DEVNULL,
         env=environment,
         start_new_session=True,
     )
+    write(lock, {"pid": started.pid})
+    return started
+
+
+def _lock(meeting: Meeting) -> str:
+    """The file that says that somebody reports, and which process."""
+    return os.path.join(meeting.folder, "reporter")
+
+
+def _nobody_reports(meeting: Meeting) -> bool:
+    told = read(_lock(meeting))
+    return told is not None and not alive(told["pid"])
 
 
 def _wait(meeting: Meeting, reporter: subprocess.Popen[bytes] | None, wait: float) -> int:
@@ -100,8 +114,10 @@ def _wait(meeting: Meeting, reporter: subprocess.Popen[bytes] | None, wait: floa
         if reporter is None and (told is not None or not os.path.isdir(meeting.folder)):
             return int(told["others"]) if told is not None else 0
         if reporter is None and time.monotonic() - began > _NOBODY:
+            began = time.monotonic()
+            if _nobody_reports(meeting):
+                return _INCOMPLETE
             first = read(meeting.path("start", meeting.ranks[0]))
             if first is None or not alive(first["pid"]):
                 reporter = _start(meeting, wait)
-            began = time.monotonic()
         time.sleep(_POLL)

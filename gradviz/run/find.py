@@ -16,6 +16,7 @@ from gradviz.errors import (
     TargetError,
     did_you_mean,
 )
+from gradviz.variables.objects import unwrapped
 from gradviz.variables.scanner import Held, Namespace, scan
 
 _ABSENT = object()
@@ -111,7 +112,13 @@ def _worth_naming(name: str, value: object, space: Namespace) -> bool:
 
 
 def _step(value: object, part: str) -> object:
-    """An attribute, a key or an element."""
+    """An attribute, a key or an element; of a wrapper of data parallel also what the module in it has."""
+    found = _own(value, part)
+    inside = unwrapped(value) if found is _ABSENT else value
+    return found if inside is value else _own(inside, part)
+
+
+def _own(value: object, part: str) -> object:
     if isinstance(value, Mapping) and part in value:
         return value[part]
     if part.isdigit():

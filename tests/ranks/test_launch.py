@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import gradviz
-from tests.ranks.launch import launch
+from tests.ranks.launch import launch, torchrun
 
 pytestmark = [
     pytest.mark.slow,
@@ -18,7 +18,7 @@ pytestmark = [
 
 
 def test_one_tree_of_two_ranks_that_differ(tmp_path: Path) -> None:
-    done = launch(2, tmp_path, "tree", "train.py", "--", "other-branch")
+    done = torchrun(2, tmp_path, "tree", "train.py", "--", "other-branch")
     assert (done.code, done.left) == (0, ())
     assert done.stdout.count("train.py, ranks 0-1 of 2") == 1
     assert "MulBackward0  [3. rank 1 only]" in done.stdout
@@ -52,22 +52,8 @@ def test_reports_that_are_equal_stand_once(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.glob("*.svg")} == {"net.rank0.svg", "net.rank1.svg"}
 
 
-def test_json_says_which_ranks_each_report_is_of(tmp_path: Path) -> None:
-    done = launch(2, tmp_path, "saved", "train.py", "--json", "--", "other-branch")
-    reports = json.loads(done.stdout)["ranks"]
-    assert [one["ranks"] for one in reports] == [[0], [1]]
-    assert all(one["report"]["totals"]["held_for_backward"] > 0 for one in reports)
-
-
-def test_a_rank_that_raises_leaves_the_others_waiting_for_it(tmp_path: Path) -> None:
-    done = launch(2, tmp_path, "tree", "train.py", "--ranks-wait", 1, "--", "raise")
-    assert done.code != 0 and done.left == ()
-    assert "Rank 0: it waits in all_reduce at train.py:32 for a rank that does not come." in done.stderr
-    assert "Rank 1: the script failed at train.py:29: ValueError: no data for me" in done.stderr
-
-
 def test_a_rank_that_is_killed(tmp_path: Path) -> None:
-    done = launch(2, tmp_path, "info", "train.py", "--ranks-wait", 1, "--", "die")
+    done = torchrun(2, tmp_path, "info", "train.py", "--ranks-wait", 1, "--", "die")
     assert done.code != 0 and done.left == ()
     assert "Rank 1: the process died outside torch.distributed." in done.stderr
 

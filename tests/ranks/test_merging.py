@@ -11,11 +11,13 @@ import pytest
 import gradviz
 from gradviz.errors import GraphFileError
 from gradviz.graph import (
+    Call,
     Edge,
     Graph,
     Leaf,
     Node,
     Process,
+    RankMemory,
     SavedTensor,
     Scope,
     SourceLine,
@@ -115,6 +117,14 @@ def test_the_merged_graph_can_be_saved_and_drawn(tmp_path: Path) -> None:
         text = Path(path).read_text(encoding="utf-8")
         assert "XBackward0" in text
         assert name == "a.json" or "rank 1 only" in text, name
+
+
+def test_what_a_process_says_of_itself_is_in_its_file(tmp_path: Path) -> None:
+    line = SourceLine("/code/train.py", 7, "main", "dist.broadcast(x, 0)")
+    call = Call("broadcast", line, CPU._replace(dtype="int64"), (0, 2), 0, ended=False)
+    process = Process(2, 4, "machine", RankMemory(1, None, 3, 0), (call, Call("barrier")), ("w",), "FSDP2", 1)
+    graph = replace(chain("AB"), process=process)
+    assert gradviz.load(graph.save(str(tmp_path / "net.json"))) == graph
 
 
 def test_a_rank_is_given_once() -> None:

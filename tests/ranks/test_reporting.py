@@ -1,0 +1,104 @@
+"""Reports of several ranks that are texts: equal ones once, with the ranks that say them, and what became of the others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gradviz.ranks.here import Rank
+from gradviz.ranks.meeting import Meeting, meeting
+from gradviz.ranks.outcome import Outcome, calls_of
+from gradviz.ranks.reporter import settled
+from gradviz.ranks.reporting import problems, report
+from gradviz.ranks.stopping import last_call, may_stop
+
+
+def said(*texts: str) -> list[Outcome]:
+    ends = ({"code": 0, "text": text.replace("ME", f"rank {rank} of {len(texts)}")} for rank, text in enumerate(texts))
+    return [Outcome(rank, "ended", world=len(texts), end=end) for rank, end in enumerate(ends)]
+
+
+def test_a_text_that_all_say_stands_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(said(*["train.py, ME: loss\n5 B\n"] * 3), ["saved", "train.py"]) == 0
+    assert capsys.readouterr().out == "train.py, ranks 0-2 of 3, alike: loss\n5 B\n"
+
+
+def test_texts_that_differ_say_whose_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    report(said("ME\n5 B\n", "ME\n6 B\n", "ME\n5 B\n"), ["saved", "train.py"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("== ranks 0, 2 ==\nranks 0, 2 of 3, alike\n5 B\n")
+    assert "== rank 1 ==\nrank 1 of 3\n6 B\n" in printed
+    assert printed.endswith("Reports of the ranks: 0, 2 alike, 1 differs.\n")
+
+
+def test_json_says_which_ranks_each_report_is_of(capsys: pytest.CaptureFixture[str]) -> None:
+    report(said('{"bytes": 5}', '{"bytes": 6}'), ["saved", "train.py", "--json"])
+    assert json.loads(capsys.readouterr().out) == {
+        "ranks": [{"ranks": [0], "report": {"bytes": 5}}, {"ranks": [1], "report": {"bytes": 6}}]
+    }
+
+
+def test_what_became_of_ranks_that_left_nothing() -> None:
+    inside = {"begin": 3, "op": "all_reduce", "source": ["/code/train.py", 14, "main", "", ""]}
+    failed = {"failed": "ValueError: x", "source": ["/code/train.py", 9, "main", "", ""]}
+    outcomes = [
+        Outcome(0, "stuck", call=inside, gone=9.0),
+        Outcome(1, "ended", end=failed, gone=1.0),
+        Outcome(2, "died", call=inside, gone=2.0),
+        Outcome(3, "absent", gone=9.0),
+    ]
+    assert list(problems(outcomes)) == [
+        "Rank 0: it waits in all_reduce at train.py:14 for a rank that does not come.",
+        "Rank 1: the script failed at train.py:9: ValueError: x",
+        "Rank 2: the process died in all_reduce at train.py:14. Rank 1 was gone before.",
+        "Rank 3: the process never began.",
+    ]
+
+
+# -- the folder --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> list[Meeting]:
+    found = [Meeting(str(tmp_path / "meeting"), Rank(rank, 2), rank, (0, 1)) for rank in (0, 1)]
+    for one in found:
+        one.open()
+    return found
+
+
+def note(meeting: Meeting, *records: dict[str, object]) -> None:
+    Path(meeting.path("calls")).write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def test_ranks_that_wait_for_one_that_has_ended_are_stuck(two: list[Meeting]) -> None:
+    note(
+        two[0], {"begin": 1, "op": "barrier", "source": ["t.py", 3, "", "", ""]}, {"end": 1}, {"begin": 2, "op": "wait"}
+    )
+    two[1].write("end", {"code": 0, "text": ""})
+    outcomes = settled(two[0].folder, (0, 1), wait=0.2)
+    assert [one.state for one in outcomes] == ["stuck", "ended"]
+    assert last_call(two[0].path("calls"))[1] == {"begin": 2, "op": "wait"}
+    assert [(call.op, call.ended) for call in calls_of(outcomes[0])] == [("barrier", True)]
+
+
+def test_a_rank_goes_on_while_another_waits_and_stops_when_that_is_ready(two: list[Meeting]) -> None:
+    note(two[0], {"begin": 1, "op": "recv"})
+    assert not may_stop(two[1])
+    two[0].write("ready", {})
+    assert may_stop(two[1])
+
+
+def test_a_note_that_was_cut_off_is_passed_over(two: list[Meeting]) -> None:
+    Path(two[0].path("calls")).write_text('{"begin": 1, "op": "barrier"}\n{"begin": 2, "o')
+    assert last_call(two[0].path("calls"))[1] == {"begin": 1, "op": "barrier"}
+
+
+@pytest.mark.parametrize("missing", ["RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"])
+def test_without_a_launcher_on_this_machine_nobody_meets(missing: str) -> None:
+    every = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+    found = meeting(every)
+    assert found is not None and found.ranks == (4, 5, 6, 7)
+    assert meeting({name: value for name, value in every.items() if name != missing}) is None
+    assert meeting({**every, "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}) is None
