@@ -147,19 +147,28 @@ def from_the_update(evidence: Evidence, bad: Sequence[Value]) -> Found:
         why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {evidence.loss}"
     else:
         why += "; the gradient of that step overflowed, or the step was too large"
+    held = next((one.source for one in evidence.optimizers if one.source is not None), None)
+    source = (
+        evidence.backward if held is None or _largest(evidence) > LARGE else held
+    )  # the line with the learning rate
     what = f"an update has made {plural(len(names), 'parameter')} NaN or infinite" if names else "the loss diverges"
     return Found(
         f"{what}: the steps are too large",
         names or tuple(name for leaf in evidence.graph.leaves if leaf.kind == "parameter" for name in leaf.names[:1]),
-        line(evidence.backward),
+        line(source),
         why,
         _fix(evidence),
         tuple(one.made_by for one in bad if one.made_by is not None),
+        source=source,
     )
 
 
+def _largest(evidence: Evidence) -> float:
+    return evidence.values.largest_input if evidence.values is not None else 0.0
+
+
 def _fix(evidence: Evidence) -> str:
-    largest = evidence.values.largest_input if evidence.values is not None else 0.0
+    largest = _largest(evidence)
     if largest > LARGE:
         return (
             f"Scale the inputs to about 1, as in x = (x - x.mean(0)) / x.std(0): the largest number among them is {largest:.4g}. "

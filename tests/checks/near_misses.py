@@ -312,6 +312,18 @@ NEAR: dict[str, str] = {
             optimizer.step()
             optimizer.zero_grad()
     """,
+    "graph-break": """
+        import torch
+
+
+        def step(x):
+            return x.sin().cos().sum()
+
+
+        x = torch.ones(3, requires_grad=True)
+        loss = torch.compile(step, backend="aot_eager")(x)
+        loss.backward()
+    """,
     "raised": """
         import torch
 

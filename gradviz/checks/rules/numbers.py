@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gradviz.checks.context import Evidence, LeafGradient
 from gradviz.checks.main_path import main_path
 from gradviz.checks.registry import Found, check
-from gradviz.checks.words import listed
+from gradviz.checks.words import line, listed
 from gradviz.graph import Graph
+from gradviz.graph.forward import own_line
 from gradviz.wording import plural
 
 HUGE = 1e7
@@ -70,6 +72,7 @@ def vanishing_gradient(evidence: Evidence) -> Iterator[Found]:
     if found and main_path(evidence.graph, [layer.nodes for layer in layers], [layer.nodes for layer in found]):
         last = min(found, key=lambda layer: layer.rms)
         yield _flow(
+            evidence.graph,
             found,
             f"the gradient vanishes: {plural(len(found), 'module')} of {len(layers)} get next to nothing",
             f"the root mean square of the gradient is {last.rms:.1e} in {last.name}, and {largest:.1e} nearer to "
@@ -126,6 +129,7 @@ def exploding_gradient(evidence: Evidence) -> Iterator[Found]:
                 f"a ratio of {ratio:.1e} (threshold {limit:g})"
             )
         yield _flow(
+            evidence.graph,
             found,
             f"the gradient explodes: {plural(len(found), 'module')} of {len(layers)} get a huge one",
             why,
@@ -138,7 +142,7 @@ def exploding_gradient(evidence: Evidence) -> Iterator[Found]:
     "warning",
     "a parameter gets a gradient of zeros only",
     needs_values=True,
-    follows=("zero-derivative",),
+    follows=("zero-derivative", "zero-start"),
     once=True,
 )
 def zero_gradient(evidence: Evidence) -> Iterator[Found]:
@@ -255,13 +259,18 @@ def _elements(graph: Graph, node: int) -> int:
     return total
 
 
-def _flow(found: Sequence[Layer], summary: str, why: str, fix: str) -> Found:
+def _flow(graph: Graph, found: Sequence[Layer], summary: str, why: str, fix: str) -> Found:
+    """What is said of these modules, at the line that uses most of them."""
     names = tuple(name for layer in found for name in layer.names)
+    users = (graph.nodes[edge.consumer] for layer in found for node in layer.nodes for edge in graph.consumers(node))
+    lines = Counter(source for user in users if (source := own_line(user)) is not None)
+    source = lines.most_common(1)[0][0] if lines else None
     return Found(
         summary,
         names,
-        listed(layer.name for layer in found),
+        ", ".join(filter(None, (listed(layer.name for layer in found), line(source)))),
         why,
         fix,
         tuple(node for layer in found for node in layer.nodes),
+        source=source,
     )

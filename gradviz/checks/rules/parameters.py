@@ -289,8 +289,8 @@ def _stray(evidence: Evidence, optimizer: Optimizer) -> Iterator[Found]:
         names or (optimizer.name,),
         ", ".join(filter(None, (one_line(optimizer.name), line(optimizer.source)))),
         why,
-        f"Make the optimizer {f'of {line(optimizer.source)} ' if optimizer.source is not None else ''}after the model is complete: "
-        "after copying it, replacing layers, or anything that makes new parameters.",
+        f"Make the optimizer {f'of {line(optimizer.source)} ' if optimizer.source is not None else ''}after the model is complete, "
+        "or once more behind what makes new parameters, such as a copy of the model or a replaced layer.",
         nodes=tuple(leaf.node for leaf in without),
         source=optimizer.source,
     )
