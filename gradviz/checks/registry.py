@@ -35,6 +35,7 @@ FAMILIES = (
     "history",
     "steps",
     "order",
+    "loss_inputs",
     "nonfinite",
     "numbers",
     "memory",

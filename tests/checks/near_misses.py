@@ -375,4 +375,14 @@ NEAR: dict[str, str] = {
                 optimizer.step()
                 optimizer.zero_grad()
     """,
+    "loss-input": """
+        import torch
+
+        model = torch.nn.Linear(4, 3)
+        scores = model(torch.ones(2, 4))
+        print(torch.softmax(scores, 1))
+        entropy = torch.nn.functional.nll_loss(scores.log_softmax(1), torch.tensor([0, 2]))
+        loss = entropy + (scores.softmax(1) * scores.log_softmax(1)).sum(1).mean()
+        loss.backward()
+    """,
 }

@@ -84,6 +84,68 @@ _KNOWN = (
         "Hand over x.detach().cpu().numpy() where no gradient has to pass; else compute it with torch functions.",
     ),
     _Known(
+        r"'(?P<kind>(?:float|int|numpy\.\w+|ndarray|NoneType))' object has no attribute 'backward'",
+        "backward() was called on a {kind}, which has no graph",
+        "a number taken out of a tensor, by .item(), float() or NumPy, does not know how it was computed",
+        "Call backward() on the tensor itself, and use .item() only to print or add up: loss.backward(); total += loss.item().",
+    ),
+    _Known(
+        "all elements of (?:input|target) should be between 0 and 1",
+        "binary_cross_entropy was given numbers outside of 0 to 1",
+        "it takes probabilities, and its input are scores as a layer gives them, or NaN",
+        "Use torch.nn.BCEWithLogitsLoss, which takes scores, in place of BCELoss; or give it torch.sigmoid(scores).",
+    ),
+    _Known(
+        r"Function '(?P<op>\w+?)Backward\d*' returned nan values in its (?P<index>\d+)th output",
+        "backward makes NaN in {op}",
+        "anomaly detection found that this operation gives NaN for its input {index}",
+        "Keep its input away from where its slope is infinite or undefined: add a small number, as in torch.sqrt(x + 1e-12).",
+        "nonfinite",
+    ),
+    _Known(
+        "save_for_backward can only save (?:variables|tensors)",
+        "ctx.save_for_backward() was given something that is no tensor",
+        "it keeps tensors only",
+        "Set other values as attributes, ctx.scale = scale, and give save_for_backward() the tensors.",
+    ),
+    _Known(
+        "Legacy autograd function with non-static forward method",
+        "a custom Function has a forward() that is no static method",
+        "a Function is never made into an object: autograd calls forward(ctx, ...) and backward(ctx, ...) of the class",
+        "Write @staticmethod above both, with ctx as first argument, and call it with Mine.apply(x) in place of Mine()(x).",
+    ),
+    _Known(
+        "trying to differentiate twice a function that was marked with @once_differentiable",
+        "a second derivative runs through a custom Function that has none",
+        "its backward() is marked with @once_differentiable, so autograd did not record it",
+        "Take the mark away and compute its backward() with torch functions only; else leave out create_graph=True.",
+    ),
+    _Known(
+        r"step\(\) has already been called since the last update\(\)|unscale_\(\) has already been called",
+        "a GradScaler was not updated before its next step",
+        "it takes one unscale_() and one step() for each optimizer until update() is called",
+        "Call scaler.update() once in every step, after scaler.step(optimizer), and scaler.unscale_(optimizer) at most once "
+        "before it.",
+    ),
+    _Known(
+        "No inf checks were recorded|Attempted .*but _scale is None",
+        "a GradScaler was told to step, and has scaled no loss",
+        "it finds no gradient of a scaled loss",
+        "Call scaler.scale(loss).backward() in place of loss.backward(), with the parameters that the optimizer holds in the loss.",
+    ),
+    _Known(
+        "Attempting to unscale FP16 gradients",
+        "a GradScaler was given a model whose parameters are half precision",
+        "it needs gradients in float32: parameters stay in float32, and autocast picks the operations that run in half",
+        "Leave out model.half(), and run the forward pass inside `with torch.autocast('cuda', dtype=torch.float16):`.",
+    ),
+    _Known(
+        r"(?:expected (?:m1 and m2|mat1 and mat2|scalar type)|mat1 and mat2 must have the same dtype).*",
+        "tensors of two dtypes meet in one operation",
+        "an operation needs its tensors in one dtype, but for the few that promote them",
+        "Give all of them one dtype, such as x.float() for data from NumPy, which is float64.",
+    ),
+    _Known(
         "optimizer got an empty parameter list",
         "an optimizer was given no parameter",
         "parameters() of a module lists what is assigned as nn.Parameter or nn.Module: not plain tensors, nor layers in a list",
@@ -112,7 +174,8 @@ _KNOWN = (
         r"derivative for '?(?P<op>[\w:]+)'? is not implemented",
         "{op} cannot be differentiated here",
         "torch has no formula for it; for a fused attention it is the second derivative that is missing",
-        "Use another implementation: for attention, `with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):`.",
+        "Use another implementation: for attention, run the forward pass inside `with "
+        "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):`.",
     ),
     _Known(
         r"use_reentrant=True, torch.utils.checkpoint is incompatible|Checkpointing is not compatible with",

@@ -1,0 +1,205 @@
+"""Checks on what a loss is given: probabilities where it wants scores, and the like. Looks at the graph only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gradviz.checks.context import Evidence
+from gradviz.checks.registry import Found, check
+from gradviz.checks.words import title_and_code
+from gradviz.checks.words import where as place
+from gradviz.graph import Graph
+
+_SHAPES = (
+    "View",
+    "UnsafeView",
+    "Squeeze",
+    "Unsqueeze",
+    "Permute",
+    "Transpose",
+    "T",
+    "ToCopy",
+    "Slice",
+    "Clone",
+    "Alias",
+    "Reshape",
+)
+_LAYERS = ("Addmm", "Mm", "Convolution", "Relu", "LeakyRelu", "Tanh", "Gelu")
+
+
+class _Pair(NamedTuple):
+    """An operation that is directly behind another, and what is wrong with that. {op} and {by} are filled in."""
+
+    user: tuple[str, ...]
+    made_by: tuple[str, ...]
+    summary: str
+    why: str
+    fix: str
+
+
+_SCORES = (
+    "Give the scores themselves to the loss: leave out this {by}. Where probabilities are wanted, as for printing, compute them "
+    "there."
+)
+_PAIRS = (
+    _Pair(
+        ("LogSoftmax",),
+        ("Softmax",),
+        "softmax is taken twice",
+        "cross entropy takes log_softmax of its input itself; of probabilities, which lie between 0 and 1, that is nearly flat: "
+        "the loss cannot come near 0, and gradients are small",
+        _SCORES,
+    ),
+    _Pair(
+        ("LogSoftmax",),
+        ("Sigmoid",),
+        "softmax is taken of a sigmoid",
+        "cross entropy takes log_softmax of its input itself; of numbers between 0 and 1 that is nearly flat: the loss cannot come "
+        "near 0, and gradients are small",
+        _SCORES,
+    ),
+    _Pair(
+        ("BinaryCrossEntropyWithLogits",),
+        ("Sigmoid", "Softmax"),
+        "the sigmoid is taken twice",
+        "binary_cross_entropy_with_logits takes the sigmoid of its input itself; of numbers between 0 and 1 that lies between 0.5 "
+        "and 0.73, whatever the model says",
+        _SCORES,
+    ),
+    _Pair(
+        ("NllLoss",),
+        ("Softmax", "Sigmoid"),
+        "nll_loss is given probabilities, not their logarithms",
+        "it takes the logarithm of nothing: it averages minus the number that stands at each target, and that is bounded by -1",
+        "Use log_softmax in place of this {by}; or give the scores themselves to torch.nn.CrossEntropyLoss.",
+    ),
+    _Pair(
+        ("NllLoss",),
+        _LAYERS,
+        "nll_loss is given scores, not logarithms of probabilities",
+        "it averages minus the number that stands at each target: scores can make that as negative as they like, so the loss falls "
+        "without end",
+        "Use torch.nn.CrossEntropyLoss in place of NLLLoss, or put log_softmax(scores, dim=1) before it.",
+    ),
+    _Pair(
+        ("BinaryCrossEntropy",),
+        ("Clamp", "Hardtanh", "Relu", "Hardsigmoid"),
+        "scores are cut to probabilities for binary_cross_entropy",
+        "where a score lies outside of 0 to 1, the gradient of this {by} is zero: what is most wrong is never mended",
+        "Give the scores as they are to torch.nn.BCEWithLogitsLoss, without this {by}; or use torch.sigmoid(scores) in its place.",
+    ),
+)
+
+
+@check("loss-input", "warning", "a loss is given something else than it expects")
+def loss_input(evidence: Evidence) -> Iterator[Found]:
+    """A loss gets probabilities where it takes scores, scores where it takes logarithms, or a softmax over a single element.
+
+    `CrossEntropyLoss` and `BCEWithLogitsLoss` take scores and apply softmax or sigmoid themselves; `NLLLoss` takes
+    logarithms of probabilities; `BCELoss` takes probabilities. Training still runs with the wrong one, and goes nowhere.
+
+    How it is found: The graph shows which operation made the input of the loss, behind changes of shape and dtype.
+
+    What to do: Leave the extra softmax or sigmoid out, or use the loss that fits.
+
+    When to ignore it: When the second softmax is meant, as a temperature of its own.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Softmax(dim=1))
+    scores = model(torch.ones(2, 4))
+    loss = torch.nn.functional.cross_entropy(scores, torch.tensor([0, 2]))
+    loss.backward()
+    ```
+    """
+    graph = evidence.graph
+    for node in graph.nodes:
+        op = _kind(node.op)
+        for pair in _PAIRS:
+            if op in pair.user:
+                made = _maker(graph, node.id)
+                if made is not None and _kind(graph.nodes[made].op) in pair.made_by:
+                    yield _found(graph, node.id, made, pair)
+                    return
+        if op in ("Softmax", "LogSoftmax") and _single(graph, node.id):
+            yield _of_one(graph, node.id, op)
+            return
+
+
+def _of_one(graph: Graph, node: int, op: str) -> Found:
+    return Found(
+        f"{'softmax' if op == 'Softmax' else 'log_softmax'} is taken over a single element",
+        (),
+        place(graph, node),
+        f"{title_and_code(graph, node)} runs over a dimension of size 1, where it is always {1 if op == 'Softmax' else 0}: no "
+        "gradient comes through it",
+        "Take it over the dimension of the classes; for one score for each sample, use torch.sigmoid, or BCEWithLogitsLoss.",
+        (node,),
+    )
+
+
+def _found(graph: Graph, user: int, made: int, pair: _Pair) -> Found:
+    by = _kind(graph.nodes[made].op).lower()
+    return Found(
+        pair.summary,
+        (),
+        place(graph, made),
+        f"{title_and_code(graph, user)} gets what {title_and_code(graph, made)} made; {pair.why.format(by=by)}",
+        pair.fix.format(by=by),
+        (made, user),
+    )
+
+
+def _kind(op: str) -> str:
+    """`NllLoss` for `NllLoss2DBackward0`."""
+    name = op.partition("Backward")[0].lstrip("_")
+    return name.removesuffix("2D") if name.startswith("NllLoss") else name
+
+
+def _maker(graph: Graph, node: int) -> int | None:
+    """The operation that made the first input of a node, behind changes of shape."""
+    while True:
+        edges = graph.inputs(node)
+        if not edges or edges[0].producer in graph.leaf_of:
+            return None
+        node = edges[0].producer
+        if _kind(graph.nodes[node].op) not in _SHAPES:
+            return node
+
+
+_LOSSES = (
+    "NllLoss",
+    "MseLoss",
+    "BinaryCrossEntropy",
+    "BinaryCrossEntropyWithLogits",
+    "L1Loss",
+    "SmoothL1Loss",
+    "HuberLoss",
+    "Log",
+)
+
+
+def _user(graph: Graph, node: int) -> int | None:
+    """The operation that takes what a node made, behind changes of shape, when there is one only."""
+    while True:
+        edges = graph.consumers(node)
+        if len(edges) != 1:
+            return None
+        node = edges[0].consumer
+        if _kind(graph.nodes[node].op) not in _SHAPES:
+            return node
+
+
+def _single(graph: Graph, node: int) -> bool:
+    """Whether a softmax runs over a dimension of size 1, on its way into a loss: in an attention there may be one key only."""
+    made = next((one for one in graph.nodes[node].outputs if one is not None), None)
+    dim = graph.nodes[node].attributes.get("dim")
+    if made is None or made.shape is None or not isinstance(dim, int) or len(made.shape) < 2:
+        return False
+    user = _user(graph, node)
+    if user is None or _kind(graph.nodes[user].op) not in _LOSSES:
+        return False
+    dim = dim - 2**64 if dim >= 2**63 else dim
+    return -len(made.shape) <= dim < len(made.shape) and made.shape[dim] == 1
