@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,9 @@ from gradviz.errors import FormatError
 from gradviz.graph import Graph
 from gradviz.run.target import Captured
 from gradviz.run.target_name import parse_target
+
+if TYPE_CHECKING:
+    from gradviz.compiled.compare import CompiledDiff
 
 DIFFERENT = 1
 
@@ -55,7 +58,8 @@ def command(
     """Show what differs between two graphs.
 
     BEFORE and AFTER are targets: scripts, or graphs saved as JSON. Without AFTER, BEFORE is looked at twice: at two backward calls
-    of one run (--at 1 --at 2), or in two runs with two sets of arguments (-- A -- B). Exit code 0 when nothing differs, else 1.
+    of one run (--at 1 --at 2), or in two runs with two sets of arguments (-- A -- B). Where only AFTER is compiled, the two are
+    compared by module and line. Exit code 0 when nothing differs, else 1.
     """
     if len(at) > 2:
         raise click.UsageError("--at is given once or twice: for both, or one for each.")
@@ -74,8 +78,15 @@ def command(
             found = diff(captured[0].result, captured[1].result)
         if output is not None:
             _draw(found, output)
+        from gradviz.compiled.compare import compiled_diff
+
+        places = compiled_diff(found.before, found.after)
         if as_json:
-            stream.write(json.dumps(as_data(found), indent=2) + "\n")
+            stream.write(json.dumps({**as_data(found), **places_as_data(places)}, indent=2) + "\n")
+        elif places is not None:
+            from gradviz.draw import compiled_text
+
+            stream.write(compiled_text.text(places, 100 if top is None else top) + "\n")
         else:
             from gradviz.comparison.text import TOP, text
 
@@ -144,6 +155,14 @@ def as_data(found: GraphDiff) -> dict[str, Any]:
         "outputs": [change._asdict() for change in found.outputs],
         "same": len(found.matched) - len(found.changed),
     }
+
+
+def places_as_data(found: CompiledDiff | None) -> dict[str, Any]:
+    """The lines of code that an eager and a compiled graph have in common, for `--json`; nothing for other graphs."""
+    if found is None:
+        return {}
+    rows = [{**row._asdict(), "source": row.source._asdict() if row.source is not None else None} for row in found.rows]
+    return {"places": rows, "held_before": found.held_before, "held_after": found.held_after}
 
 
 def _node(graph: Graph, node: int) -> dict[str, Any]:

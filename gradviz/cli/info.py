@@ -135,10 +135,8 @@ def _compiled_text(graph: Graph) -> str:
         return "backward is not compiled: autograd runs the functions one by one"
     inside = sum(node.attributes.get("operations", 0) for node in found)
     waiting = sum(node.attributes.get("backward_compiled") is False for node in found)
-    text = (
-        f"{labels.plural(len(found), 'compiled function')} with {labels.plural(inside, 'operation')} in their backward"
-    )
-    return f"{text}, compiled when backward first runs" if waiting else text
+    text = f"{labels.plural(len(found), 'compiled function')}, {labels.plural(inside, 'operation')} in backward"
+    return f"{text}; backward is compiled when it first runs" if waiting else text
 
 
 def _compiled_data(node: Node) -> dict[str, Any]:

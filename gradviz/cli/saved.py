@@ -57,7 +57,7 @@ def parse_size(text: str) -> int | None:
     return int(number) if math.isfinite(number) and number >= 1 else None
 
 
-BY = ("line", "op-line", "module", "op", "node", "dtype")
+BY = ("line", "op-line", "module", "op", "node", "dtype", "tensor")
 
 
 @click.command("saved", cls=TargetCommand)

@@ -81,6 +81,10 @@ class Scoping:
             at = self._scope(at, path, call.type, call.call, known.parameters if known is not None else None)
         return at
 
+    def path(self, place: Place, outer: int | None) -> str:
+        """The path of the innermost module; "" where none is noted."""
+        return self._path(place.modules[-1], outer) if place.modules else ""
+
     def _scope(self, parent: int | None, path: str, type: str, call: int, parameters: int | None) -> int:
         key = parent, path, call
         if key not in self._made:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -121,9 +121,11 @@ class _Spliced:
         region, record = found.region, self._nodes[node]
         first, inputs = len(self._nodes), len(region.inputs)
         sizes = dict(zip((one.symbol for one in region.inputs if one.kind == "size"), found.sizes))
-        slots, rest = _slots(record, found)
         self._described = self._described or region.described
         outer = self._scoping.around(record.scope, [*region.inputs, *region.operations])
+        slots, rest = _slots(
+            record, found, [_made(one.place, self._scoping.path(one.place, outer)) for one in region.inputs]
+        )
         scopes = [self._scoping.scope(operation.place, outer) for operation in region.operations]
         self._place_sums(region, scopes, outer)
         for i, scope in enumerate(scopes):
@@ -272,11 +274,19 @@ def _result(region: Region, use: Use) -> TensorInfo | None:
 # -- saved tensors -----------------------------------------------------------------------------------------------------
 
 
-def _slots(record: Node, found: Found) -> tuple[dict[int, SavedTensor], tuple[SavedTensor, ...]]:
-    """The slots of a region's node by the number of the input that they are, and those that are none of its inputs."""
+def _slots(record: Node, found: Found, made: Sequence[str]) -> tuple[dict[int, SavedTensor], tuple[SavedTensor, ...]]:
+    """The slots of a region's node by the number of the input that they are, and those that are none of its inputs.
+
+    `made` says of each input where in the forward it was made.
+    """
     region = found.region
     saved = [i for i, one in enumerate(region.inputs) if one.kind == "saved"]
     used = {use.value for operation in region.operations for use in operation.uses}
+
+    def named(slot: SavedTensor, number: int) -> SavedTensor:
+        note = "; ".join(filter(None, (slot.note, made[number])))
+        return slot._replace(slot=region.inputs[number].name, note=note)
+
     slots: dict[int, SavedTensor] = {}
     rest: list[SavedTensor] = []
     for one in record.saved:
@@ -285,20 +295,19 @@ def _slots(record: Node, found: Found) -> tuple[dict[int, SavedTensor], tuple[Sa
         if one.slot == "saved_tensors" and one.state == "freed":
             slots.update((i, one._replace(slot=region.inputs[i].name)) for i in saved if i in used)
         elif place is None or place >= len(saved) or saved[place] not in used:
-            rest.append(one if place is None or place >= len(saved) else _named(one, region, saved[place]))
+            rest.append(one if place is None or place >= len(saved) else named(one, saved[place]))
         else:
-            slots[saved[place]] = _named(one, region, saved[place])
+            slots[saved[place]] = named(one, saved[place])
     return slots, tuple(rest)
 
 
-def _named(slot: SavedTensor, region: Region, number: int) -> SavedTensor:
-    """The slot under the name of the input, with the line that made what it holds."""
-    one = region.inputs[number]
-    told = [one.place.modules[-1].type] if one.place.modules else []
-    if one.place.source is not None:
-        told.append(f"{one.place.source.file}:{one.place.source.line}")
-    note = f"made by {' in '.join(told)}" if told else ""
-    return slot._replace(slot=one.name, note="; ".join(filter(None, (slot.note, note))))
+def _made(place: Place, path: str) -> str:
+    """ "made in model.fc (Linear), train.py:12"; "" where nothing is noted."""
+    told = [f"{path} ({place.modules[-1].type})".strip()] if place.modules else []
+    if place.source is not None:
+        file = place.source.file.replace("\\", "/").rpartition("/")[2]
+        told.append(f"{file}:{place.source.line}")
+    return f"made in {', '.join(told)}" if told else ""
 
 
 # -- sizes -------------------------------------------------------------------------------------------------------------
@@ -350,6 +359,5 @@ def _lost(record: Node, region: Region) -> str:
     return (
         f"torch has dropped what it knew of the {plural(len(region.operations), 'operation')} of a compiled function{where} (it "
         "does so when it keeps the function in its cache on disk): their shapes, modules, lines, and which of them compute "
-        "again what the forward had computed. To see these, look before the first backward(), or set "
-        "TORCHINDUCTOR_FORCE_DISABLE_CACHES=1"
+        "again what the forward had computed. To see these, set TORCHINDUCTOR_AUTOGRAD_CACHE=0"
     )

@@ -20,7 +20,7 @@ from gradviz.gradients.live import (
     stopped_note,
 )
 from gradviz.gradients.recomputation import once, recomputes
-from gradviz.gradients.refusal import custom_functions
+from gradviz.gradients.refusal import compiled_functions, custom_functions
 from gradviz.gradients.replay import Step, behind, replay
 from gradviz.gradients.size import Size, Sizes
 from gradviz.graph import (
@@ -98,7 +98,8 @@ def measure(
         outputs, gradient, model=model, params=params, variables=variables, title=title, attribution=attribution
     )
     custom = custom_functions(opened.live.graph)
-    meter = _Meter(opened.live.graph, () if run_custom else custom)
+    compiled = compiled_functions(opened.live.graph)
+    meter = _Meter(opened.live.graph, compiled if run_custom else (*compiled, *custom))
     with torch.random.fork_rng(devices=_devices(opened)):  # what a checkpoint recomputes may draw random numbers
         once(opened.live.graph, lambda: meter.run(opened))
     called = called_note(opened.live.graph, custom) if run_custom else ()

@@ -96,9 +96,14 @@ def stopped_note(graph: Graph, stops: Sequence[int], unmeasured: Collection[int]
         leaves = sum(leaf.node in unmeasured for leaf in graph.leaves)
         counts = ((len(unmeasured) - leaves, "function", "functions"), (leaves, "leaf", "leaves"))
         missing = " and ".join(plural(*one) for one in counts if one[0])
+        behind = f"Not measured behind it: {missing or 'nothing'}."
+        custom = [node for node in stops if "in_compiled" not in graph.nodes[node].flags]
+        if not custom:
+            yield f"stopped at {functions(graph, stops)}: what is compiled runs as one, and would be compiled for this. {behind}"
+            return
         yield (
             f"stopped at {functions(graph, stops)}: calling a custom backward once more may change what it keeps. "
-            f"Not measured behind it: {missing or 'nothing'}. --run-custom (run_custom=True) goes through"
+            f"{behind} --run-custom (run_custom=True) goes through"
         )
 
 

@@ -21,7 +21,7 @@ from gradviz.gradients.live import (
     renamed,
 )
 from gradviz.gradients.recomputation import once, recomputes
-from gradviz.gradients.refusal import custom_functions
+from gradviz.gradients.refusal import compiled_functions, custom_functions
 from gradviz.gradients.replay import Live, call, replay
 from gradviz.gradients.size import size
 from gradviz.graph import Edge, Graph
@@ -147,6 +147,11 @@ def find_paths(
     if not count:
         raise GradientError("no path leads from the output to this tensor, so its gradient is None")
     _refuse_recomputation(graph, ways)
+    if any(node in ways for node in compiled_functions(graph)):
+        raise GradientError(
+            f"{plural(count, 'path')} from the output to this tensor, through a compiled function, which runs as one: what each "
+            "path contributes cannot be measured. Take the model uncompiled to see it."
+        )
     custom = [node for node in custom_functions(graph) if node in ways]
     if custom and not run_custom:
         raise GradientError(

@@ -37,8 +37,14 @@ def custom_functions(graph: Graph) -> tuple[int, ...]:
     return tuple(
         node.id
         for node in graph.nodes
-        if "custom" in node.flags and (node.function is None or node.function.name not in _PASSES_ON)
+        if {"custom", "in_compiled"}.intersection(node.flags) == {"custom"}
+        and (node.function is None or node.function.name not in _PASSES_ON)
     )
+
+
+def compiled_functions(graph: Graph) -> tuple[int, ...]:
+    """Ids of the nodes that run a compiled backward. They are never called: that would compile it, and it runs as one."""
+    return tuple(node.id for node in graph.nodes if {"custom", "in_compiled"} <= {*node.flags})
 
 
 def refuse_blind_calls() -> None:

@@ -25,9 +25,9 @@ from gradviz.graph.forward import Lines, op_line, telling_lines
 from gradviz.graph.storage import COUNTED, forward_order, tensor_bytes
 from gradviz.memory.notes import is_recomputed, memory_notes
 from gradviz.report.display import displayed
-from gradviz.wording import bytes_text, plural
+from gradviz.wording import bytes_text, plural, tensor_line
 
-By = Literal["node", "op", "module", "line", "op-line", "dtype"]
+By = Literal["node", "op", "module", "line", "op-line", "dtype", "tensor"]
 """What the rows stand for."""
 
 ONLY_GRAPH: tuple[StorageKind, ...] = ("activation", "number")
@@ -136,7 +136,8 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
         graph: from `walk`, `record` or `load`. A folded graph is read as what it was folded from.
         by: what a row stands for. None picks the source line when lines were recorded, else the module when modules
             were, else the op. "line" is the script's own line where more than half would be a library's, and a note
-            says so; "op-line" is always the line that called torch.
+            says so; "tensor" has a row for each storage, with the slot that holds it and, in compiled functions, what made it;
+            "op-line" is always the line that called torch.
 
     Raises FormatError for another `by`, and for "module" or a line when the graph has none.
 
@@ -218,6 +219,9 @@ def _key(graph: Graph, by: By, node: Node, slot: SavedTensor, lines: Lines) -> R
         return row._replace(name=node.op)
     if by == "node":
         return row._replace(name=node.op, node=node.id)
+    if by == "tensor":
+        made = f": {slot.note}" if slot.note.startswith("made in") else f" of {node.op}"
+        return row._replace(name=f"{slot.slot} {tensor_line(slot.tensor)}{made}", node=node.id)
     if by == "dtype":
         return row._replace(name=slot.tensor.dtype if slot.tensor is not None else "")
     if by == "module":

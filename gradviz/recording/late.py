@@ -97,9 +97,10 @@ class LateRecording:
     def begin(self, until: ExitStack) -> None:
         """Record until the stack is closed."""
         from gradviz.recording.record import record
-        from gradviz.walker.private import CAN_RECORD
+        from gradviz.walker.private import CAN_RECORD, compiled_anew
 
         if CAN_RECORD:
+            until.enter_context(compiled_anew())
             self.recording = until.enter_context(record())
 
 

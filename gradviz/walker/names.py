@@ -18,7 +18,9 @@ from gradviz.errors import NotATensorError
 from gradviz.graph import StorageKind
 from gradviz.variables.objects import (
     Table,
+    children,
     every_path,
+    is_compiled,
     joined,
     members,
     submodules,
@@ -205,14 +207,24 @@ def outermost(held: Sequence[Held], known: Sequence[tuple[str, torch.nn.Module]]
     `known` ones come first. A variable comes before what only an object deep inside others holds, then the larger module.
     """
     modules = [(one, list(submodules(one.value))) for one in held if one.kind == "module"]
-    modules.sort(key=lambda item: (item[0].private, item[0].level > 1, -len(item[1]), item[0].rank))
+    modules.sort(key=lambda item: (item[0].private, item[0].level > 1, -_size(item[1]), item[0].rank))
     kept = list(known)
     inside = {id(module) for _, outer in known for _, module in submodules(outer)}
     for one, parts in modules:
-        if id(unwrapped(one.value)) not in inside:
+        if id(unwrapped(one.value)) not in inside and _wrapped(one.value) not in inside:
             kept.append((_called(one, (name for name, _ in kept)), one.value))
             inside.update(id(module) for _, module in parts)
     return kept
+
+
+def _size(parts: Sequence[tuple[str, torch.nn.Module]]) -> int:
+    """How many modules these are, without torch's wrappers of compiled ones: what a wrapper wraps has the better name."""
+    return sum(not is_compiled(module) for _, module in parts)
+
+
+def _wrapped(module: torch.nn.Module) -> int | None:
+    """The identity of the module that torch's wrapper of a compiled one wraps; None for any other module."""
+    return next((id(inside) for _, inside in children("", module)), None) if is_compiled(module) else None
 
 
 def _called(one: Held, taken: Iterable[str]) -> str:
@@ -233,7 +245,12 @@ def outermost_modules(model: torch.nn.Module | None, variables: Sequence[Namespa
 def module_paths(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, str]:
     """The caller's path for every module it knows, by identity: below `model` as the model names it, else by variable."""
     found: dict[int, str] = {}
-    for name, outermost in outermost_modules(model, variables):
-        for path, module in submodules(outermost):
+    held = scan(variables, model)
+    for name, outer in outermost(held, [("", model)] if model is not None else []):
+        for path, module in submodules(outer):
             found.setdefault(id(module), joined(name, path))
+    for one in held:
+        wrapped = _wrapped(one.value) if one.kind == "module" else None
+        if wrapped in found:
+            found.setdefault(id(one.value), found[wrapped])
     return found

@@ -13,6 +13,7 @@ import _thread
 import re
 import sys
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -278,3 +279,24 @@ def break_reasons() -> list[tuple[str, Any]]:
         for one in kept
         if getattr(one, "graph_break", False) and hasattr(one, "user_stack")
     ]
+
+
+@contextmanager
+def compiled_anew() -> Iterator[None]:
+    """Inside, `torch.compile` does not take regions from the cache that keeps neither their shapes, modules nor lines.
+
+    What is compiled is the same: kernels still come from their own cache. A script that sets this itself has its way.
+    """
+    try:
+        import torch._functorch.config as config
+
+        before = config.enable_autograd_cache
+        config.enable_autograd_cache = False
+    except (ImportError, AttributeError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        if config.enable_autograd_cache is False:
+            config.enable_autograd_cache = before

@@ -83,7 +83,7 @@ def test_saved_slots_have_the_names_of_the_backwards_inputs() -> None:
     names = {node.name for node in region.nodes if node.op == "placeholder"}
     slots = {slot.slot: slot for node in inside(graph) for slot in node.saved}
     assert slots and set(slots) <= names
-    assert any(slot.note.startswith("made by") and "models.py:" in slot.note for slot in slots.values())
+    assert any(slot.note.startswith("made in") and "models.py:" in slot.note for slot in slots.values())
     assert any(slot.kind == "parameter" for slot in slots.values())
 
 

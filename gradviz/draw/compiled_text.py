@@ -1,0 +1,71 @@
+"""An eager and a compiled graph side by side, as lines of text: one for each line of each module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradviz.compiled.compare import (
+    CompiledDiff,
+    Fate,
+    PlaceRow,
+    saved_by_recomputing,
+)
+from gradviz.draw import labels
+
+_WORDS: dict[Fate, str] = {
+    "same": "",
+    "fused": "fused",
+    "split": "split up",
+    "recomputed": "recomputed",
+    "dropped": "dropped",
+    "added": "added",
+}
+_HEAD = ("before", "after", "held before", "held after", "", "module and line")
+
+
+def text(found: CompiledDiff, top: int | None) -> str:
+    """The rows, at most `top` of them (0 or None for all), and what they come to."""
+    return "\n".join(_lines(found, top))
+
+
+def _lines(found: CompiledDiff, top: int | None) -> Iterator[str]:
+    yield f"before: {labels.one_line(found.before.title or 'graph')}"
+    yield f"after:  {labels.one_line(found.after.title or 'graph')}, compiled"
+    yield ""
+    shown = found.rows[:top] if top else found.rows
+    table = [_HEAD, *map(_cells, shown)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(_HEAD) - 1)]
+    for row in table:
+        numbers = [cell.rjust(width) for cell, width in zip(row[:4], widths)]
+        yield "  ".join([*numbers, row[4].ljust(widths[4]), row[5]]).rstrip()
+    if len(shown) < len(found.rows):
+        yield labels.more(len(found.rows) - len(shown))
+    yield ""
+    yield from _sums(found)
+
+
+def _cells(row: PlaceRow) -> tuple[str, ...]:
+    place = [labels.one_line(row.module)] if row.module else []
+    if row.source is not None:
+        place.append(f"{labels.source_text(row.source)}  {labels.clip(row.source.text.strip(), 60)}".rstrip())
+    word = _WORDS[row.fate]
+    if row.recomputed:
+        word = f"{labels.count_text(row.recomputed)} {word}"
+    bytes_of = [labels.bytes_text(one) if one else "" for one in (row.held_before, row.held_after)]
+    counts = [labels.count_text(one) if one else "-" for one in (row.functions, row.operations)]
+    return (*counts, *bytes_of, word, "  ".join(place) or "no line known")
+
+
+def _sums(found: CompiledDiff) -> Iterator[str]:
+    functions, operations = sum(row.functions for row in found.rows), sum(row.operations for row in found.rows)
+    again = sum(row.recomputed for row in found.rows)
+    yield (
+        f"{labels.plural(functions, 'backward function')} before; after, {labels.plural(operations, 'operation')}, most of them in "
+        f"{labels.plural(found.regions, 'compiled function')}"
+    )
+    if again:
+        instead = labels.bytes_text(saved_by_recomputing(found.after))
+        yield f"{labels.plural(again, 'operation')} computed again in backward, instead of saving up to {instead} of results"
+    yield f"held for backward: {labels.bytes_text(found.held_before)} before, {labels.bytes_text(found.held_after)} after"
+    yield from (f"note: {labels.one_line(note)}" for note in found.after.notes)
+    yield "fused: fewer operations than functions. Which of them share a kernel is not in the graph."
