@@ -57,7 +57,7 @@ def test_an_output_without_a_graph_says_why() -> None:
 
 @pytest.mark.parametrize(
     ("graph", "length"),
-    [(Graph(), 0), (chain(7), 7), (diamond(), 2), (GRAPHS["single_leaf"], 0), (chain(100_000), 100_000)],
+    [(Graph(), 0), (chain(7), 7), (diamond(), 2), (GRAPHS["single_leaf"], 0), (chain(5_000), 5_000)],
 )
 def test_longest_path(graph: Graph, length: int) -> None:
     assert depth(graph) == length

@@ -17,12 +17,12 @@ from gradviz.gradients.size import size
 from gradviz.walker.outputs import flatten
 from tests.gradients.engine import gradients, same
 
-database = pytest.importorskip("torch.testing._internal.common_methods_invocations")
 PER_OPERATOR = 2
 
 
 def samples() -> Iterator[tuple[str, list[Tensor]]]:
     """Outputs with a graph, of the first samples of every operator that has a gradient."""
+    database = pytest.importorskip("torch.testing._internal.common_methods_invocations")  # it takes seconds
     for op in database.op_db:
         if not op.supports_autograd or torch.float32 not in op.supported_dtypes("cpu"):
             continue

@@ -10,6 +10,7 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -24,11 +25,6 @@ from tests.walker.graphs import executed
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip("expecttest")
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from torch.testing._internal.common_methods_invocations import op_db
-    from torch.testing._internal.common_modules import module_db
 
 WALKED = 12  # samples of each entry
 WRITTEN = 2  # of those, written as JSON
@@ -37,8 +33,17 @@ _GROUPS = 8  # entries are tested in so many groups, to see progress and to shar
 # Operators whose backward torch itself refuses for these samples.
 _NO_BACKWARD = {"to_sparse", "linalg.eig"}
 
-OPS = [op for op in op_db if op.supports_autograd and op.supports_dtype(torch.float32, "cpu")]
-MODULES = list(module_db)
+
+@cache
+def databases() -> tuple[list[Any], list[Any]]:
+    """Operators and modules. Imported when a test needs them, which takes seconds."""
+    pytest.importorskip("expecttest")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+        from torch.testing._internal.common_modules import module_db
+    operators = [op for op in op_db if op.supports_autograd and op.supports_dtype(torch.float32, "cpu")]
+    return operators, list(module_db)
 
 
 def given(samples: Iterator[Any]) -> Iterator[Any]:
@@ -96,7 +101,7 @@ def compare(roots: list[torch.Tensor], graph: Graph) -> None:
 @pytest.mark.parametrize("group", range(_GROUPS))
 def test_operators(group: int) -> None:
     walked = compared = 0
-    for op in OPS[group::_GROUPS]:
+    for op in databases()[0][group::_GROUPS]:
         torch.manual_seed(0)
         number = 0
         for sample in given(op.sample_inputs_func(op, "cpu", torch.float32, True)):
@@ -122,7 +127,7 @@ def test_operators(group: int) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_modules() -> None:
     walked = 0
-    for info in MODULES:
+    for info in databases()[1]:
         samples = info.module_inputs_func(info, device="cpu", dtype=torch.float32, requires_grad=True, training=True)
         for number, sample in enumerate(given(iter(samples))):
             if sample.forward_input is None:
@@ -150,4 +155,5 @@ def test_modules() -> None:
 
 
 def test_the_databases_are_covered() -> None:
-    assert len({op.name for op in OPS}) > 400 and len(MODULES) > 100
+    operators, modules = databases()
+    assert len({op.name for op in operators}) > 400 and len(modules) > 100
