@@ -23,12 +23,15 @@ import gradviz
 
 MODULES = (
     "gradviz",
-    "gradviz.graph",  # what graphs are made of
+    "gradviz.graph.model",  # what graphs are made of
     "gradviz.checks.finding",  # and what the functions return
     "gradviz.memory.saved",
     "gradviz.gradients.flow",
     "gradviz.gradients.paths",
     "gradviz.comparison.diff",
+    "gradviz.ranks.merging",
+    "gradviz.ranks.rank_diff",
+    "gradviz.page.show",
     "gradviz.recording.record",
     "gradviz.draw.options",
     "gradviz.errors",

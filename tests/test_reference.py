@@ -34,6 +34,11 @@ def test_the_reference_is_made_without_a_warning(maker: dict[str, Any], tmp_path
     assert len(pages) == len(maker["MODULES"]) + 1
     front = (tmp_path / "gradviz.html").read_text(encoding="utf-8")
     assert all(f'id="{name}"' in front for name in gradviz.__all__)
+    everything = "".join(page.read_text(encoding="utf-8") for page in pages)
+    returned = {str(getattr(getattr(gradviz, name), "__annotations__", {}).get("return")) for name in gradviz.__all__}
+    ours = {name for name in returned if name.isidentifier() and name not in ("None", "Any", "MultiDiGraph", "Digraph")}
+    assert {"Graph", "Findings", "Saved"} <= ours
+    assert {name for name in ours if f'id="{name}"' not in everything} == set()
 
 
 UNDOCUMENTED = '''"""A module."""
