@@ -90,6 +90,9 @@ def _installed_in_torch() -> dict[str, object]:
         list(optimizer._global_optimizer_post_hooks),
     ]
     found["nn.Module.__call__"] = torch.nn.Module.__call__
+    found["nn.Parameter.__new__"] = vars(torch.nn.Parameter)["__new__"]
+    found["Optimizer.__init__"] = optimizer.Optimizer.__init__
+    found["torch.compile, torch.from_numpy"] = torch.compile, torch.from_numpy
     return found
 
 

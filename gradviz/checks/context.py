@@ -373,6 +373,7 @@ class Ledger(NamedTuple):
     ties: tuple[Tie, ...] = ()
     mistyped: tuple[Mistyped, ...] = ()
     thawed: tuple[Thawed, ...] = ()
+    flat: int = 0  # of the first calls, those that left nothing but zeros in the gradients of all parameters
 
 
 @dataclass(frozen=True)

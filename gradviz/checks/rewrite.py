@@ -21,11 +21,13 @@ def as_leaf(source: SourceLine | None) -> str:
     ''
     """
     try:
-        statement = ast.parse(source.text.strip()).body[0] if source is not None else None
-    except (SyntaxError, ValueError, IndexError):
+        statements = ast.parse(source.text.strip()).body if source is not None else []
+    except (SyntaxError, ValueError):
         return ""
-    if not isinstance(statement, ast.Assign):
-        return ""
+    return next(filter(None, (_rewritten(one) for one in statements if isinstance(one, ast.Assign))), "")
+
+
+def _rewritten(statement: ast.Assign) -> str:
     bare = _Bare()
     value = bare.visit(statement.value)
     if not bare.found or (bare.found == 1 and bare.last is value):

@@ -98,6 +98,25 @@ def with_copies(source: SourceLine | None) -> str:
     return ""
 
 
+def in_place(source: SourceLine | None, name: str) -> str:
+    """A line that computes a new value of a variable from the old one, written so that it changes it in place; "" for others.
+
+    >>> in_place(SourceLine("a.py", 1, "f", "w = w - 0.1 * w.grad"), "w")
+    'w -= 0.1 * w.grad'
+    >>> in_place(SourceLine("a.py", 1, "f", "w = w.clamp(0, 1)"), "w")
+    'w.copy_(w.clamp(0, 1))'
+    """
+    for statement in _parsed(source):
+        if isinstance(statement, ast.Assign) and [ast.unparse(one) for one in statement.targets] == [name]:
+            value = statement.value
+            if isinstance(value, ast.BinOp) and ast.unparse(value.left) == name:
+                sign = {ast.Add: "+=", ast.Sub: "-="}.get(type(value.op))
+                if sign is not None:
+                    return f"{name} {sign} {ast.unparse(value.right)}"
+            return f"{name}.copy_({ast.unparse(value)})" if name in read(source) else ""
+    return ""
+
+
 class _Copies(ast.NodeTransformer):
     """Puts `.clone()` behind the parts that are read of some tensors."""
 

@@ -83,6 +83,27 @@ def expressions_at(file: str, line: int) -> Iterator[ast.expr]:
             yield node
 
 
+def only_compares(file: str, attribute: str) -> SourceLine | None:
+    """The first line of a file that compares an attribute and does nothing with the answer."""
+    tree = _tree(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        compared = node.value.left if isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare) else None
+        if isinstance(compared, ast.Attribute) and compared.attr == attribute:
+            return with_text(SourceLine(file, compared.lineno, package=package_of(file)))
+    return None
+
+
+def registers_buffer(file: str, name: str) -> SourceLine | None:
+    """The first line of a file that registers a buffer of this name."""
+    tree = _tree(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "register_buffer":
+            first = node.args[0] if node.args else None
+            if isinstance(first, ast.Constant) and first.value == name:
+                return with_text(SourceLine(file, node.lineno, package=package_of(file)))
+    return None
+
+
 def calls_method(file: str, method: str) -> Iterator[tuple[str, SourceLine]]:
     """The lines of a file that call a method of this name without arguments, and what they call it on."""
     tree = _tree(file)
@@ -142,6 +163,7 @@ def _covers(node: ast.AST, line: int) -> bool:
 
 
 def _tree(file: str) -> ast.Module | None:
+    linecache.checkcache(file)
     text = "".join(linecache.getlines(file))
     known = _parsed.get(file)
     if known is None or known[0] != text:

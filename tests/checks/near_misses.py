@@ -147,6 +147,17 @@ NEAR: dict[str, str] = {
             loss.backward()
             optimizer.step()
     """,
+    "all-zero": """
+        import torch
+
+        model = torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Sigmoid())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            loss = torch.nn.functional.binary_cross_entropy(model(torch.ones(4, 3)), torch.zeros(4, 1) + 0.5)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
     "zero-start": """
         import torch
 

@@ -249,6 +249,120 @@ FAULTS = {
             opt.step()
         """,
     ),
+    "weights from a list of numbers": Fault(
+        "unused-parameter",
+        "w = torch.tensor([score(row).item() for row in x])",
+        "call .item() only on what is printed",
+        "torch.tensor([score(row).item() for row in x])",
+        "torch.cat([score(row) for row in x])",
+        """
+        import torch
+        score, net = torch.nn.Linear(3, 1), torch.nn.Linear(3, 2)
+        opt = torch.optim.SGD([*score.parameters(), *net.parameters()], lr=0.1)
+        for i in range(3):
+            x, y = torch.randn(5, 3), torch.randint(0, 2, (5,))
+            w = torch.tensor([score(row).item() for row in x])
+            loss = (torch.nn.functional.cross_entropy(net(x), y, reduction="none") * w).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "a parameter that is copied in forward()": Fault(
+        "unused-parameter",
+        "weight = torch.tensor(self.weight, requires_grad=True)",
+        "use the tensor itself",
+        "torch.tensor(self.weight, requires_grad=True)",
+        "self.weight",
+        """
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight, self.fc = torch.nn.Parameter(torch.ones(3)), torch.nn.Linear(3, 1)
+            def forward(self, x):
+                weight = torch.tensor(self.weight, requires_grad=True)
+                return self.fc(x * weight)
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(3):
+            loss = net(torch.randn(4, 3)).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "an update by hand that loses the leaf": Fault(
+        "no-graph",
+        "w = w - 0.1 * w.grad",
+        "w -= 0.1 * w.grad",
+        "w = w - 0.1 * w.grad",
+        "w -= 0.1 * w.grad; w.grad = None",
+        """
+        import torch
+        w = torch.randn(3, requires_grad=True)
+        for i in range(3):
+            loss = (torch.randn(5, 3) @ w).square().mean()
+            loss.backward()
+            with torch.no_grad():
+                w = w - 0.1 * w.grad
+        """,
+    ),
+    "a penalty of numbers, made a tensor again": Fault(
+        "constant-term",
+        "size = torch.tensor(sum(p.norm().item() for p in net.parameters()))",
+        "compute the loss from the tensors themselves",
+        "torch.tensor(sum(p.norm().item() for p in net.parameters()))",
+        "sum(p.norm() for p in net.parameters())",
+        """
+        import torch
+        net = torch.nn.Linear(3, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(3):
+            size = torch.tensor(sum(p.norm().item() for p in net.parameters()))
+            loss = net(torch.randn(4, 3)).square().mean() + 0.01 * size
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "recording that is switched off for good": Fault(
+        "no-graph",
+        "torch.set_grad_enabled(False)",
+        "torch.set_grad_enabled(True)",
+        "loss = ",
+        "torch.set_grad_enabled(True); loss = ",
+        """
+        import torch
+        net = torch.nn.Linear(3, 1)
+        torch.set_grad_enabled(False)
+        net(torch.ones(1, 3))
+        for i in range(3):
+            loss = net(torch.randn(4, 3)).square().mean()
+            loss.backward()
+        """,
+    ),
+    "an overlap counted in NumPy": Fault(
+        "constant-term",
+        "chosen = scores.argmax(1).numpy()",
+        "scores.softmax(-1) as weights",
+        "    chosen = scores.argmax(1).numpy()\n    return torch.tensor(1 - (chosen == y.numpy()).mean())",
+        "    return 1 - scores.softmax(-1).gather(1, y[:, None]).mean()",
+        """
+        import torch
+        def overlap(scores, y):
+            chosen = scores.argmax(1).numpy()
+            return torch.tensor(1 - (chosen == y.numpy()).mean())
+        net = torch.nn.Linear(3, 2)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(3):
+            scores, y = net(torch.randn(6, 3)), torch.randint(0, 2, (6,))
+            loss = torch.nn.functional.cross_entropy(scores, y) + overlap(scores, y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
 }
 
 

@@ -331,6 +331,134 @@ FAULTS = {
             optimizer.step()
         """,
     ),
+    "a learned temperature on its own": Fault(
+        "never-updated",
+        "opt = torch.optim.Adam(net.parameters())",
+        "opt.add_param_group({'params': [temperature]})",
+        "opt = torch.optim.Adam(net.parameters())",
+        "opt = torch.optim.Adam(net.parameters()); opt.add_param_group({'params': [temperature]})",
+        """
+        import torch
+        net, temperature = torch.nn.Linear(3, 4), torch.ones(1, requires_grad=True)
+        opt = torch.optim.Adam(net.parameters())
+        for i in range(3):
+            loss = torch.nn.functional.cross_entropy(net(torch.randn(5, 3)) / temperature, torch.randint(0, 4, (5,)))
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "a buffer that should be learned": Fault(
+        "never-updated",
+        "self.register_buffer('scale', torch.ones(3, requires_grad=True))",
+        "self.scale = torch.nn.Parameter(torch.ones(3))",
+        "self.register_buffer('scale', torch.ones(3, requires_grad=True))",
+        "self.scale = torch.nn.Parameter(torch.ones(3))",
+        """
+        import torch
+        class Scaled(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(3, 1)
+                self.register_buffer('scale', torch.ones(3, requires_grad=True))
+            def forward(self, x):
+                return self.fc(x * self.scale)
+        net = Scaled()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(3):
+            loss = net(torch.randn(4, 3)).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "two equals signs": Fault(
+        "not-frozen",
+        "p.requires_grad == False",
+        "parameter.requires_grad = False",
+        "p.requires_grad == False",
+        "p.requires_grad = False",
+        """
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+        for p in model[0].parameters():
+            p.requires_grad == False
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for i in range(3):
+            loss = model(torch.randn(4, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    "freezing that a later line takes back": Fault(
+        "not-frozen",
+        "net.requires_grad_(True)",
+        "Or freeze after it",
+        "net.requires_grad_(True)\n",
+        "",
+        """
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+                for p in self.body.parameters():
+                    p.requires_grad = False
+            def forward(self, x):
+                return self.head(self.body(x).relu())
+        net = Net()
+        net.requires_grad_(True)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(3):
+            loss = net(torch.randn(4, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    "parameters that were gone through before": Fault(
+        "idle-optimizer",
+        "opt = torch.optim.SGD([{'params': list(params)}], lr=0.1)",
+        "Call model.parameters() anew for the optimizer",
+        "list(params)",
+        "list(model.parameters())",
+        """
+        import torch
+        model = torch.nn.Linear(3, 1)
+        params = model.parameters()
+        count = sum(p.numel() for p in params)
+        opt = torch.optim.SGD([{'params': list(params)}], lr=0.1)
+        for i in range(3):
+            loss = model(torch.randn(4, 3)).square().mean()
+            model.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "a softmax over one class": Fault(
+        "all-zero",
+        "return torch.softmax(self.fc(x), dim=1)",
+        "use torch.sigmoid instead of softmax",
+        "torch.softmax(self.fc(x), dim=1)",
+        "torch.sigmoid(self.fc(x))",
+        """
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(3, 1)
+            def forward(self, x):
+                return torch.softmax(self.fc(x), dim=1)
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(3):
+            loss = torch.nn.functional.binary_cross_entropy(net(torch.randn(4, 3)), torch.rand(4, 1))
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
 }
 
 
@@ -340,6 +468,20 @@ def test_the_fault_is_found_at_its_line_and_its_advice_heals_it(fault: Fault, tm
 
 
 RIGHT = {
+    "a new head on a frozen body": """
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+        for p in model.parameters():
+            p.requires_grad = False
+        for p in model[1].parameters():
+            p.requires_grad = True
+        optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+        for i in range(3):
+            loss = model(torch.randn(4, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
     "an image that is optimized through a network": """
         import torch
         net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU())
@@ -423,6 +565,22 @@ RIGHT = {
             with torch.no_grad():
                 for slow, fast in zip(teacher.parameters(), student.parameters()):
                     slow.lerp_(fast, 0.1)
+        """,
+    "an average of weights that is written to data": """
+        import copy, torch
+        query = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+        key = copy.deepcopy(query).requires_grad_(False)
+        optimizer = torch.optim.SGD(query.parameters(), lr=0.1)
+        for i in range(4):
+            x = torch.randn(6, 3)
+            with torch.no_grad():
+                for slow, fast in zip(key.parameters(), query.parameters()):
+                    slow.data = slow.data * 0.9 + fast.data * 0.1
+                goal = key(x)
+            loss = (query(x + 1) * goal).sum(1).logsumexp(0)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
         """,
     "an option of a module that has the name of the switch": """
         import torch

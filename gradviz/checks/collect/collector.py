@@ -323,6 +323,11 @@ class EvidenceReader:
             cuts = seen.get(node.sequence) if node.sequence is not None else None
             if cuts:
                 yield Entered(node.id, self._described(walked, cuts))
+        for i, leaf in walked.variables.items() if self.cuts is not None else ():
+            assert self.cuts is not None
+            cuts = self.cuts.cuts_of(leaf)
+            if cuts:
+                yield Entered(i, self._described(walked, cuts))
 
     def _cut_roots(self, walked: Walked, subject: Subject) -> Iterator[tuple[str, tuple[Cut, ...]]]:
         """The outputs that were cut off themselves."""

@@ -8,6 +8,7 @@ term of a loss can be traced back to the line that lost its graph. Changes no re
 
 from __future__ import annotations
 
+import linecache
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -42,6 +43,7 @@ _NUMBERS = frozenset(("item", "tolist", "__float__", "__int__", "__index__"))
 _COPIES = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
 _DRAWS = frozenset(("bernoulli", "normal", "poisson", "multinomial", "binomial"))
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_TENSOR = torch.tensor
 _REQUIRES_GRAD = torch.Tensor.requires_grad_
 _stack = FunctionModes()
 _functorch = getattr(torch._C, "_functorch", None)
@@ -80,6 +82,7 @@ class CutWatch:
         self._left = EVENTS
         self._off = 0
         self.switches = Switches()
+        self._off_at: Place | None = None  # the line that has switched recording off for good
         self.numbers: dict[int, CutEvent] = {}  # of this step, one for each place
         self.entered: dict[int, tuple[CutEvent, ...]] = {}  # by the number of the node that takes in what was cut off
 
@@ -89,6 +92,7 @@ class CutWatch:
     def watching(self) -> Iterator[None]:
         """Inside, operations of this thread are seen, until something is compiled."""
         mode, compile_, new, from_numpy = _Mode(self), torch.compile, torch.nn.Parameter.__new__, torch.from_numpy
+        defined = vars(torch.nn.Parameter)["__new__"]
         watch = self
 
         @wraps(compile_)
@@ -120,7 +124,7 @@ class CutWatch:
         finally:
             _leave(mode)
             torch.compile, torch.from_numpy = compile_, from_numpy
-            torch.nn.Parameter.__new__ = new  # type: ignore[method-assign]
+            torch.nn.Parameter.__new__ = defined  # type: ignore[method-assign]
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -145,6 +149,8 @@ class CutWatch:
         if function is _REQUIRES_GRAD or (result is None and function.__name__ == "__set__"):
             self._switched(function, arguments, frame)
         if kind in _PLAIN:
+            if function is _TENSOR and result.requires_grad:
+                self._cut(function, arguments, options, (result,), frame)
             if result.requires_grad:
                 if self._loose or self._numbers:
                     cuts = self._known(_flat(arguments, options))
@@ -162,11 +168,20 @@ class CutWatch:
                 return
         elif kind is float or kind is int or kind.__name__ == "ndarray":
             results = (result,)
+        elif result is None and function.__name__ == "_set_grad_enabled":
+            self._switched_off(arguments, frame)
+            return
         elif result is None and function.__name__ == "__setitem__":
             results = (arguments[0],) if type(arguments[0]) in _PLAIN and not arguments[0].requires_grad else ()
         else:
             return
         self._cut(function, arguments, options, results, frame)
+
+    def _switched_off(self, arguments: tuple[Any, ...], frame: FrameType) -> None:
+        """Recording is switched: by a block, or by a call that nothing takes back."""
+        caller = frame.f_back
+        called = caller is not None and frame.f_code.co_name == "__init__" and not _in_with(caller)
+        self._off_at = self._place(caller) if called and arguments and not arguments[0] else None
 
     def _switched(self, function: Any, arguments: tuple[Any, ...], frame: FrameType) -> None:
         name = "requires_grad" if function is _REQUIRES_GRAD else getattr(function.__self__, "__name__", "")
@@ -207,8 +222,12 @@ class CutWatch:
             if type(one) in _PLAIN and one.requires_grad and len(cuts) < MOST:
                 first = next(iter(results), None)
                 cuts.append(self._event(_kind(name, first), name, one, frame))
-        if not cuts and name in _COPIES and self._arrays and any(type(one).__name__ == "ndarray" for one in given):
-            cuts = list(self._arrays)
+        if not cuts and name in _COPIES:
+            if self._arrays and any(type(one).__module__ == "numpy" for one in given):
+                cuts = list(self._arrays)
+            elif self.numbers and any(type(one) is float for one in given):  # computed from numbers, in this very line
+                here = _line(self._place(frame))
+                cuts = [cut for cut in self.numbers.values() if _line(cut.where.place) == here]
         if cuts:
             for result in results:
                 self._keep(result, tuple(cuts[:MOST]))
@@ -221,6 +240,8 @@ class CutWatch:
                 kind, name = "sample", "sample"
             around = around.f_back
         place = self._place(frame)
+        if kind == "no_grad" and self._off_at is not None:
+            place, name = self._off_at, "set_grad_enabled"
         key = kind, name, id(place)  # places are made once for each line, and never dropped
         where = self._places.get(key)
         if where is None:
@@ -233,14 +254,16 @@ class CutWatch:
     def _known(self, values: Iterable[Any]) -> tuple[CutEvent, ...]:
         found: dict[tuple[CutPlace, int], CutEvent] = {}
         for one in values:
-            if type(one) is float:
-                for cut in self._numbers.get(one, ()):
-                    found.setdefault((cut.where, id(cut.leaf)), cut)
-                continue
             loose = self._loose.get(id(one))
-            if loose is not None and loose.ref() is one and not _has_history(one):
-                for cut in loose.cuts:
-                    found.setdefault((cut.where, id(cut.leaf)), cut)
+            cuts: tuple[CutEvent, ...] = ()
+            if type(one) is float:
+                cuts = self._numbers.get(one, ())
+            elif loose is not None and loose.ref() is one and not _has_history(one):
+                cuts = loose.cuts
+            for cut in cuts:
+                key = cut.where, id(cut.leaf)
+                if key not in found or found[key].at < cut.at:  # the last time that the place ran
+                    found[key] = cut
         return tuple(found.values())[:MOST]
 
     def _keep(self, result: Any, cuts: tuple[CutEvent, ...]) -> None:
@@ -301,6 +324,17 @@ def _leave(mode: TorchFunctionMode) -> None:
         above.append(top)
     for one in reversed(above):
         _stack.push(one)
+
+
+def _in_with(frame: FrameType) -> bool:
+    """Whether a line begins a block, or torch's own code does."""
+    if frame.f_globals.get("__name__", "").startswith("torch."):
+        return True
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0).strip().startswith(("with ", "async with "))
+
+
+def _line(place: Place | None) -> tuple[str, int]:
+    return (place.source.file, place.source.line) if place is not None else ("", 0)
 
 
 def _has_history(value: Any) -> bool:

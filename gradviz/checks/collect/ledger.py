@@ -43,6 +43,7 @@ from gradviz.checks.context import (
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, with_text
 from gradviz.source.frames import is_library
+from gradviz.source.statements import registers_buffer
 from gradviz.variables.objects import submodules
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.description import Walked
@@ -65,7 +66,8 @@ class _Leaf:
         self.mark: object = None  # version and a few elements, as of the first call
         self.holders: set[int] = set()  # ids of records of optimizers
         self.updates = 0
-        self.zero = False  # all elements are 0 at the call that runs now
+        self.reached = False  # by the call that runs now
+        self.zero = False  # all elements are 0 at that call
 
 
 class _Optimizer:
@@ -96,7 +98,7 @@ class LedgerKeeper:
         self._ties: tuple[Tie, ...] = ()
         self._mistyped: tuple[Mistyped, ...] = ()
         self._thawed: tuple[Thawed, ...] = ()
-        self._calls = 0
+        self._calls = self._flat = 0
         self.scaled = False  # whether a GradScaler was among the variables
 
     @contextmanager
@@ -174,11 +176,16 @@ class LedgerKeeper:
     def after(self, filled: bool) -> None:
         """The call has run, and filled the gradients of its leaves, or not."""
         self._calls += filled
-        for leaf in self._leaves.values():
-            tensor = leaf.ref() if leaf.zero else None
-            if filled and tensor is not None and tensor.grad is not None and is_zero(tensor.grad):
+        live = [(leaf, leaf.ref()) for leaf in self._leaves.values() if leaf.reached]
+        for leaf, tensor in live:
+            if leaf.zero and filled and tensor is not None and tensor.grad is not None and is_zero(tensor.grad):
                 leaf.facts = leaf.facts._replace(zero=leaf.facts.zero + 1)
-            leaf.zero = False
+            leaf.zero = leaf.reached = False
+        if filled and self._calls <= _ZERO_CALLS:
+            gradients = [tensor.grad for leaf, tensor in live if tensor is not None and leaf.facts.parameter]
+            self._flat += bool(gradients) and all(
+                one is not None and _starts_with_zero(one) and is_zero(one) for one in gradients
+            )
 
     def _compare(self, models: _Models, variables: Sequence[Namespace]) -> None:
         """Find parameters that are alike at the first call; afterwards, see what has become of them."""
@@ -231,6 +238,7 @@ class LedgerKeeper:
             leaf = self._leaves[id(tensor)] = _Leaf(tensor, facts)
             self._names.setdefault(id(tensor), names)
         leaf.zero = leaf.facts.reached < _ZERO_CALLS and _all_zero(tensor)
+        leaf.reached = True
         leaf.facts = leaf.facts._replace(node=node, call=call, reached=leaf.facts.reached + 1)
         if not any(id(tensor) in one.held for one in self._optimizers.values()):
             mark = _mark(tensor)
@@ -255,8 +263,9 @@ class LedgerKeeper:
                 own = [one for one in module._parameters.values() if one is not None]
                 if not module.training:
                     sleeping += [full] if any(one.requires_grad for one in own) else []
-                elif own and not any(one.requires_grad for one in own) and self._counted(module):
-                    norms.append(full)
+                elif own and not any(one.requires_grad for one in own):
+                    frozen = next(one for one in model.parameters() if not one.requires_grad)
+                    norms += [full] if self._counted(module, frozen) else []
         mine = [(facts, tensor) for facts, tensor in parameters if facts.names[0].startswith(f"{name}.")]
         held = {key for one in self._optimizers.values() for key in one.held}
         count = sum(id(tensor) in held for _, tensor in mine)
@@ -266,11 +275,14 @@ class LedgerKeeper:
         switched = switched_in(variables, name, "train" if training else "eval") if wanted else None
         return Mode(name, kind, training, len(mine), count, tuple(sleeping), tuple(norms), sharded, switched)
 
-    def _counted(self, norm: _BatchNorm) -> bool:
-        """Whether the running statistics of a layer have moved since the call before. Torch counts its batches in place."""
+    def _counted(self, norm: _BatchNorm, first: torch.Tensor) -> bool:
+        """Whether the running statistics of a layer have moved since the call before. Torch counts its batches in place.
+
+        `first` is a frozen parameter of the model around it: one that moves all the same follows another network.
+        """
         if norm.num_batches_tracked is None:
             return False
-        version, weights = version_of(norm.num_batches_tracked), tuple(map(version_of, norm.parameters()))
+        version, weights = version_of(norm.num_batches_tracked), (_mark(first), *map(_mark, norm.parameters()))
         last = self._statistics.get(id(norm))
         self._statistics[id(norm)] = (weakref.ref(norm), version, weights)
         if last is None or last[0]() is not norm or last[2] != weights:
@@ -292,7 +304,7 @@ class LedgerKeeper:
         for key, leaf in self._leaves.items():
             holders = tuple(one.name or one.type for one in every if key in one.held)
             leaves.append(leaf.facts._replace(holders=holders, updates=leaf.updates))
-        optimizers = [self._stepping(one) for one in every if one.held]
+        optimizers = [self._stepping(one) for one in every if one.held or one.steps]
         return Ledger(
             self._calls,
             tuple(leaves),
@@ -303,6 +315,7 @@ class LedgerKeeper:
             self._ties,
             self._mistyped,
             self._thawed,
+            self._flat,
         )
 
     def _stepping(self, one: _Optimizer) -> Stepping:
@@ -360,6 +373,13 @@ def _all_zero(tensor: torch.Tensor) -> bool:
     return values.dim() > 1 and not bool(values.flatten()[:1].any()) and bool(is_zero(values))
 
 
+def _starts_with_zero(gradient: torch.Tensor) -> bool:
+    """A cheap look before all of it is read."""
+    return (
+        gradient.layout == torch.strided and not gradient.is_nested and not bool(gradient.detach().flatten()[:1].any())
+    )
+
+
 def _owned(facts: Trained, models: _Models) -> Trained:
     """The same with the module that holds the tensor as a plain attribute, if one does, and the line that puts it there."""
     for name in facts.names:
@@ -367,9 +387,15 @@ def _owned(facts: Trained, models: _Models) -> Trained:
         owner = _module_at(path, models)
         if owner is not None:
             model = next(model for model, _ in models if path == model or path.startswith(f"{model}."))
-            source = made_at(type(owner), attribute)
+            source = made_at(type(owner), attribute) or _registered(type(owner), attribute)
             return facts._replace(names=(name,), model=model, module=path, type=type(owner).__name__, source=source)
     return facts
+
+
+def _registered(kind: type, name: str) -> SourceLine | None:
+    """Where a class registers a buffer."""
+    code = getattr(kind.__dict__.get("__init__"), "__code__", None)
+    return registers_buffer(code.co_filename, name) if code is not None else None
 
 
 def _module_at(path: str, models: _Models) -> torch.nn.Module | None:

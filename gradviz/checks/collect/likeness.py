@@ -9,7 +9,7 @@ import torch
 
 from gradviz.checks.context import Mistyped, Parameter, Tie
 from gradviz.graph import SourceLine
-from gradviz.source.statements import calls_method, sets_attribute
+from gradviz.source.statements import calls_method, only_compares, sets_attribute
 from gradviz.variables.objects import joined, own_attributes, submodules
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.tensors import storage_of
@@ -85,6 +85,9 @@ def mistyped(
                 meant = value is False and not key.startswith("_") and (key == "requires_grad" or _alike(key))
                 if meant and any(one.requires_grad for one in module.parameters()):
                     found.setdefault((key, True), []).append(joined(name, path))
+    compared = next(filter(None, (only_compares(file, "requires_grad") for file in files_of(variables))), None)
+    if compared is not None:
+        yield Mistyped((), "requires_grad ==", False, compared)
     for (key, of_module), names in found.items():
         yield Mistyped(tuple(names), key, of_module, assigned_in(variables, key))
 

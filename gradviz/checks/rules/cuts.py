@@ -165,8 +165,8 @@ def zero_derivative(evidence: Evidence) -> Iterator[Found]:
     flat = [node.id for node in graph.nodes if node.op in _FLAT]
     if not flat or evidence.guessed:
         return
-    reached, stops = _reached(graph, set(flat))
-    lost = [leaf for leaf in graph.leaves if leaf.node not in reached and leaf.kind == "parameter"]
+    alive, stops = reached(graph, set(flat))
+    lost = [leaf for leaf in graph.leaves if leaf.node not in alive and leaf.kind == "parameter"]
     if not lost:
         return
     names = tuple(leaf.names[0] for leaf in lost if leaf.names)
@@ -186,7 +186,7 @@ def zero_derivative(evidence: Evidence) -> Iterator[Found]:
     )
 
 
-def _reached(graph: Graph, flat: set[int]) -> tuple[set[int], list[int]]:
+def reached(graph: Graph, flat: set[int]) -> tuple[set[int], list[int]]:
     """The nodes that a gradient other than zero may reach, and the flat ones where it ends."""
     seen = {root.node for root in graph.roots if root.node is not None}
     waiting, stops = list(seen), []

@@ -70,6 +70,15 @@ def not_frozen(evidence: Evidence) -> Iterator[Found]:
 
 def _mistyped(one: Mistyped) -> Found:
     names = tuple(map(one_line, one.names))
+    if not names:
+        return Found(
+            f"{code(one.source)} compares, and switches nothing",
+            (),
+            line(one.source),
+            "== asks whether two things are equal; as a statement of its own it has no effect: the parameters still require grad",
+            "Write one equals sign: parameter.requires_grad = False.",
+            source=one.source,
+        )
     if one.module:
         what = (
             f"{listed(names, 3)}.{one.attribute} = False" if len(names) == 1 else f".{one.attribute} = False on modules"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gradviz.checks.context import Evidence, Tie, Trained
 from gradviz.checks.registry import Found, check
+from gradviz.checks.rules.cuts import reached
 from gradviz.checks.words import (
     as_code,
     code,
@@ -13,6 +14,8 @@ from gradviz.checks.words import (
     listed,
     verb,
 )
+from gradviz.graph import Graph, Node
+from gradviz.graph.forward import own_line
 from gradviz.wording import one_line, plural
 
 ENOUGH = 2
@@ -84,7 +87,7 @@ def zero_start(evidence: Evidence) -> Iterator[Found]:
     In a product of two weights, as LoRA's `B @ A`, the gradient of each is the other one times something: when both begin at
     zero, neither ever moves. One factor at zero is the usual start, and fine.
 
-    How it is found: all elements of two matrices of a module, and of their gradients, were zero at two calls.
+    How it is found: all elements of two matrices of a model, and of their gradients, were zero at two calls.
 
     What to do: begin with random numbers in one of the two.
 
@@ -110,7 +113,7 @@ def zero_start(evidence: Evidence) -> Iterator[Found]:
     stuck = [one for one in ledger.leaves if one.zero >= ENOUGH]
     groups: dict[str, list[Trained]] = {}
     for one in stuck:
-        groups.setdefault(one.module, []).append(one)
+        groups.setdefault(one.model, []).append(one)
     pairs = [one for members in groups.values() if len(members) > 1 for one in members]
     if pairs:
         yield _stuck(evidence, pairs)
@@ -118,6 +121,7 @@ def zero_start(evidence: Evidence) -> Iterator[Found]:
 
 def _stuck(evidence: Evidence, members: Sequence[Trained]) -> Found:
     names = tuple(one.names[0] for one in members if one.names)
+    together = len({one.module for one in members}) < len(members)  # a product inside one module
     first = _written(names[0], members[0]) if names else "one of them"
     modules = listed(dict.fromkeys(f"{one.module} ({one.type})" for one in members if one.module), 3)
     where = ", ".join(filter(None, (modules, line(members[0].source))))
@@ -128,7 +132,9 @@ def _stuck(evidence: Evidence, members: Sequence[Trained]) -> Found:
         f"all elements of {listed(names, 4)} and of their gradients were 0 at {ENOUGH} calls or more: where weights are multiplied "
         "with each other, the gradient of each is the other one times something",
         f"Begin with one factor of each product at zero and the other at random numbers: torch.nn.init.normal_({first}, std=0.02), "
-        "right after it is made.",
+        "right after it is made."
+        if together
+        else f"Begin with random numbers: torch.nn.init.kaiming_uniform_({as_code(names[0])}, a=5**0.5), and so on for each.",
         tuple(one.node for one in members if one.call == evidence.call),
         source=members[0].source,
     )
@@ -137,3 +143,97 @@ def _stuck(evidence: Evidence, members: Sequence[Trained]) -> Found:
 def _written(name: str, one: Trained) -> str:
     """A weight as the code that makes it calls it: `self.A` in a module."""
     return f"self.{one_line(name.rpartition('.')[2])}" if one.module else one_line(name)
+
+
+@check("all-zero", "warning", "the gradient of every parameter is zero: nothing is learned")
+def all_zero(evidence: Evidence) -> Iterator[Found]:
+    """Backward fills every `.grad`, and with nothing but zeros.
+
+    A softmax or cross entropy over a single class, an activation that is flat for all inputs (a ReLU at the end whose
+    inputs are all negative, a clamp), a loss that is multiplied with zero.
+
+    How it is found: all gradients that two of the first calls left were zero everywhere. The first element of each is looked at
+    first; as soon as one is another number, nothing more is read. A note where no such operation lies on every way to the loss.
+
+    What to do: look at what the loss does with the model's output, from the end on.
+
+    When to ignore it: when the loss is zero because everything is learned already.
+
+    ```python
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Softmax(dim=1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        loss = torch.nn.functional.binary_cross_entropy(model(torch.ones(4, 3)), torch.zeros(4, 1) + 0.5)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    ```
+    """
+    ledger = evidence.ledger
+    if ledger is None or ledger.flat < ENOUGH or not any(one.steps for one in ledger.optimizers):
+        return
+    graph = evidence.graph
+    names = tuple(one.names[0] for one in ledger.leaves if one.parameter and one.names)
+    flat = next((node for node in graph.nodes if _one_class(node)), None)
+    if flat is None and not evidence.loss:
+        return  # nothing is left to learn, or nobody knows
+    flat = flat or _on_every_way(graph)
+    source = own_line(flat) if flat is not None else evidence.backward
+    cause = f"; {_why_flat(flat)} ({code(source)})" if flat is not None else ""
+    yield Found(
+        f"all {plural(len(names), 'parameter')} get a gradient of zero: nothing is learned",
+        names,
+        line(source),
+        f"backward() filled the .grad of {listed(names, 3)} with zeros only, at {ledger.flat} calls{cause}",
+        _unflatten(flat),
+        (flat.id,) if flat is not None else (),
+        source=source,
+        severity=None if flat is not None else "note",
+        follows=("zero-derivative", "zero-start", "nonfinite"),
+    )
+
+
+_SOFTMAX = ("SoftmaxBackward0", "LogSoftmaxBackward0")
+_FEW = 8  # operations near the output that are tried
+_CLIPPED = (
+    "ClampBackward0",
+    "ClampBackward1",
+    "ClampMinBackward0",
+    "ClampMaxBackward0",
+    "HardtanhBackward0",
+    "ReluBackward0",
+)
+
+
+def _on_every_way(graph: Graph) -> Node | None:
+    """The operation nearest to the output that cuts values off and that every parameter's gradient comes through."""
+    leaves = {leaf.node for leaf in graph.leaves if leaf.kind == "parameter"}
+    clipped = [node for node in graph.nodes if node.op in _CLIPPED][:_FEW]
+    return next((node for node in clipped if leaves.isdisjoint(reached(graph, {node.id})[0])), None)
+
+
+def _one_class(node: Node) -> bool:
+    made = node.outputs[0] if node.outputs else None
+    return (
+        node.op in _SOFTMAX and made is not None and bool(made.shape) and made.shape is not None and made.shape[-1] == 1
+    )
+
+
+def _why_flat(node: Node) -> str:
+    if _one_class(node):
+        return f"{node.op} works on a single class, for which it gives 1 whatever it is given"
+    return f"{node.op} is flat where it cuts off what it is given"
+
+
+def _unflatten(node: Node | None) -> str:
+    if node is None:
+        return "Look whether the loss depends on the output as it should: its last operations, and what it is multiplied with."
+    if _one_class(node):
+        return (
+            "For one output per sample use torch.sigmoid instead of softmax, and "
+            "torch.nn.functional.binary_cross_entropy_with_logits as the loss; for several classes give the last layer as many "
+            "outputs."
+        )
+    return "Leave it out behind the last layer, or begin with values that are not cut off."

@@ -142,7 +142,7 @@ def exploding_gradient(evidence: Evidence) -> Iterator[Found]:
     "warning",
     "a parameter gets a gradient of zeros only",
     needs_values=True,
-    follows=("zero-derivative", "zero-start"),
+    follows=("zero-derivative", "all-zero", "zero-start"),
     once=True,
 )
 def zero_gradient(evidence: Evidence) -> Iterator[Found]:
@@ -204,6 +204,7 @@ def zero_gradient(evidence: Evidence) -> Iterator[Found]:
         "of zero.",
         tuple(one.node for one in zero),
         severity=None if blame else "note",
+        follows=("zero-start",),
     )
 
 

@@ -20,6 +20,7 @@ from gradviz.checks.words import (
     verb,
 )
 from gradviz.graph import Root, SourceLine
+from gradviz.source.code_line import assigned, in_place
 from gradviz.wording import one_line
 
 WHAT: dict[CutKind, str] = {
@@ -55,6 +56,11 @@ _COMPARISONS = ("gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__", "__ge__"
 
 def mend(cut: Cut) -> str:
     """What to do about a cut, as the continuation of "In line, ..."."""
+    if cut.kind == "no_grad" and len(assigned(cut.source)) == 1 and in_place(cut.source, assigned(cut.source)[0]):
+        name = assigned(cut.source)[0]
+        return f"change {name} in place, so that it stays the leaf that requires grad: {in_place(cut.source, name)}"
+    if cut.operation == "set_grad_enabled":
+        return "switch recording on again behind what needs none: torch.set_grad_enabled(True). Or use `with torch.no_grad():`"
     if cut.kind == "integer" and cut.operation in _INDICES:
         return (
             "use the scores instead of the indices: cross_entropy on them for a loss, scores.softmax(-1) as weights, or "

@@ -12,6 +12,7 @@ from gradviz.checks.context import (
     Trained,
 )
 from gradviz.checks.registry import Found, check
+from gradviz.checks.rules.roots import cut_words, mend_all
 from gradviz.checks.verdicts import modules_of
 from gradviz.checks.words import (
     as_code,
@@ -75,6 +76,14 @@ def never_updated(evidence: Evidence) -> Iterator[Found]:
         for one in still:
             if not one.parameter and one.module and one.node not in evidence.homes:
                 yield _plain(evidence, one)
+            elif (
+                not one.parameter
+                and not one.module
+                and one.names
+                and _is_one_number(one)
+                and not _is_read(evidence, one)
+            ):
+                yield _loose(evidence, one, next(each for each in ledger.optimizers if each.steps))
 
 
 def _forgotten(evidence: Evidence, ledger: Ledger, model: str, members: Sequence[Trained]) -> Found | None:
@@ -82,6 +91,7 @@ def _forgotten(evidence: Evidence, ledger: Ledger, model: str, members: Sequence
     mode = next((one for one in ledger.models if one.name == model), None)
     trained = {one.model for one in ledger.leaves if one.parameter and one.holders}
     twins = [one for one in ledger.models if mode is not None and one.type == mode.type and one.name in trained]
+    twins = [one for one in twins if _shapes(ledger, one.name) == _shapes(ledger, model)]
     whole = mode is None or not mode.held
     if not trained or (whole and not twins and (mode is None or not mode.training)):
         return None
@@ -124,6 +134,10 @@ def _forgotten(evidence: Evidence, ledger: Ledger, model: str, members: Sequence
     )
 
 
+def _shapes(ledger: Ledger, model: str) -> list[str]:
+    return sorted(str(one.tensor.shape) for one in ledger.leaves if one.parameter and one.model == model)
+
+
 def _plain(evidence: Evidence, one: Trained) -> Found:
     """A tensor that a module holds as an attribute, and that is no parameter of it."""
     name = one_line(one.names[0])
@@ -141,18 +155,45 @@ def _plain(evidence: Evidence, one: Trained) -> Found:
     )
 
 
+def _is_one_number(one: Trained) -> bool:
+    return one.tensor.shape in ((), (1,))
+
+
+def _is_read(evidence: Evidence, one: Trained) -> bool:
+    """Whether the code reads `.grad` of a tensor: then it does something with it."""
+    return any(held.grad_read is not None and set(held.names) & set(one.names) for held in evidence.held)
+
+
+def _loose(evidence: Evidence, one: Trained, optimizer: Stepping) -> Found:
+    """A single number that requires grad, as a learned temperature does, and that nobody updates."""
+    name = one_line(one.names[0])
+    return Found(
+        f"{name} requires grad and gets a gradient, and nothing updates it",
+        one.names,
+        ", ".join(filter(None, (name, line(optimizer.source)))),
+        f"no optimizer holds it, and it did not change between {plural(one.reached, 'call')}",
+        f"Give it to the optimizer: {optimizer.name or 'optimizer'}.add_param_group({{'params': [{name}]}}). If it is not to be "
+        "learned, leave out requires_grad=True.",
+        (one.node,) if one.call == evidence.call else (),
+        source=optimizer.source,
+    )
+
+
 def _as_parameter(source: SourceLine | None, attribute: str) -> str:
     """The line as it should be: what makes the tensor, inside `torch.nn.Parameter`."""
     made = "..."
     try:
-        statement = ast.parse(source.text).body[0] if source is not None else None
+        statements = ast.parse(source.text).body if source is not None else []
+    except SyntaxError:
+        statements = []
+    for statement in statements:
         value = getattr(statement, "value", None)
+        if isinstance(statement, ast.Expr) and isinstance(value, ast.Call):  # register_buffer("name", tensor)
+            value = value.args[1] if len(value.args) > 1 else None
         if isinstance(value, ast.Call):
             value.keywords = [keyword for keyword in value.keywords if keyword.arg != "requires_grad"]
-        if isinstance(value, ast.expr):
+        if isinstance(value, ast.expr) and made == "...":
             made = ast.unparse(value)
-    except (SyntaxError, IndexError):
-        pass
     return f"self.{attribute} = torch.nn.Parameter({made})"
 
 
@@ -181,8 +222,9 @@ def idle_optimizer(evidence: Evidence) -> Iterator[Found]:
     ```
     """
     ledger = evidence.ledger
-    if ledger is None or not any(one.parameter for one in ledger.leaves):
-        return  # a loss without a graph is said elsewhere
+    if ledger is None:
+        return
+    cuts = {cut: None for one in evidence.entered for cut in one.cuts}
     nobody = not any(one.steps for one in ledger.optimizers) and not ledger.scaled
     for one in ledger.optimizers:
         if nobody and one.reached and (one.emptied >= ENOUGH or (ledger.ended and ledger.calls >= ENOUGH)):
@@ -193,6 +235,14 @@ def idle_optimizer(evidence: Evidence) -> Iterator[Found]:
                 + (": what backward() had filled in was reset each time" if one.emptied >= ENOUGH else ""),
                 f"Call {one.name or 'optimizer'}.step() after backward().",
                 evidence.backward,
+            )
+        elif one.steps >= ENOUGH and not one.tensors:
+            yield _idle(
+                one,
+                "holds no tensor: its steps change nothing",
+                f"it took {plural(one.steps, 'step')} with nothing to update: an iterator such as model.parameters() can be gone "
+                "through once only",
+                "Call model.parameters() anew for the optimizer, or keep list(model.parameters()).",
             )
         elif one.steps >= ENOUGH and one.idle_rates == one.steps:
             yield _idle(
@@ -206,9 +256,13 @@ def idle_optimizer(evidence: Evidence) -> Iterator[Found]:
                 one,
                 "updates nothing: what it holds never gets a gradient",
                 f"it took {plural(one.steps, 'step')}, and none of its {plural(one.tensors, 'tensor')} had a gradient in any of "
-                f"them, nor was one in a graph that backward() ran through",
-                "Give it the parameters of the model whose output the loss is computed from, after that model is complete.",
-            )._replace(follows=("nonleaf-parameter",))
+                f"them, nor was one in a graph that backward() ran through"
+                + "".join(f"; {cut_words(cut)}" for cut in cuts),
+                mend_all(list(cuts))
+                if cuts
+                else "Give it the parameters of the model whose output the loss is computed from, after that model is complete.",
+                next(iter(cuts)).source if cuts else None,
+            )._replace(follows=("nonleaf-parameter", "no-graph"))
 
 
 def _idle(one: Stepping, what: str, why: str, fix: str, at: SourceLine | None = None) -> Found:
