@@ -12,7 +12,8 @@ from tests.blocks import ROOT
 
 yaml = pytest.importorskip("yaml")
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-CASES = [tuple(case.split(":")) for case in runpy.run_path(str(ROOT / ".ci" / "matrix"))["CASES"]]
+MATRIX = runpy.run_path(str(ROOT / ".ci" / "matrix"))
+CASES = [tuple(case.split(":")) for case in MATRIX["CASES"]]
 
 
 def read(name: str) -> Any:
@@ -36,6 +37,11 @@ def test_the_hosted_runs_are_those_of_the_matrix() -> None:
     commands = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
     assert ".ci/run" in commands and ".ci/matrix ${{ matrix.python }}:${{ matrix.torch }}" in commands
     assert all((ROOT / command.split()[0]).exists() for command in commands if command.startswith(".ci/"))
+
+
+def test_the_tests_of_the_matrix_are_there() -> None:
+    assert all((ROOT / "tests" / folder).is_dir() for folder in MATRIX["CAPTURE"])
+    assert all((ROOT / file).is_file() for file in (*MATRIX["LONG"], MATRIX["SAMPLE"]))
 
 
 def test_the_matrix_begins_at_the_lowest_versions_that_are_promised() -> None:
