@@ -142,9 +142,9 @@ def everything() -> Graph:
     script_line = SourceLine("/src/main.py", 3, "<module>", "loss = net(x)")
     float16 = TensorInfo(("s93", 4), "float16", "cuda:0", "jagged")
     saved = (
-        SavedTensor("self", float16, 1, "activation", "live", 64, True, None, 3, "seen"),
+        SavedTensor("self", float16, 1, "activation", "live", 64, True, None, 3, "seen", parts=(1, 0)),
         SavedTensor("weight", tensor(3, 4), 0, "parameter", "live", 48, False, 1),
-        SavedTensor("other", None, None, None, "freed", note="backward() has run"),
+        SavedTensor("other", None, None, None, "freed", note="backward() has run", packing="hook"),
     )
     node = Node(
         0,

@@ -18,6 +18,7 @@ from gradviz.graph import (
     LeafKind,
     Node,
     NodeFlag,
+    Packing,
     Root,
     SavedState,
     SavedTensor,
@@ -76,6 +77,8 @@ def graphs(draw: st.DrawFn, max_nodes: int = 8) -> Graph:
         _below(size),
         _maybe(counts),
         text,
+        st.sampled_from(get_args(Packing)),
+        st.lists(st.integers(0, storage_count - 1), max_size=2).map(tuple) if storage_count else st.just(()),
     )
     group = st.builds(
         Group,

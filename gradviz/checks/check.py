@@ -275,7 +275,7 @@ def _packed(graph: Graph) -> str:
     """Why gradients are left alone: computing them would run code of the user's that may not bear it."""
     for node in graph.nodes:
         for slot in node.saved:
-            if slot.state == "packed" and "save_on_cpu" not in slot.note:
+            if slot.state == "packed" and slot.packing != "offload":
                 return f"saved tensors are packed by a hook, which would have to run ({slot.note})"
     return ""
 

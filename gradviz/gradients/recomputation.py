@@ -16,14 +16,13 @@ import torch
 
 from gradviz.errors import GradientError
 from gradviz.graph import Graph, Node
-from gradviz.memory.notes import is_recomputed
 
 _QUEUES = "_DDPSinkBackward"
 
 
 def recomputes(node: Node) -> bool:
     """Whether a saved tensor of this node is one that a checkpoint will recompute."""
-    return "packed" in node.flags and any(map(is_recomputed, node.saved))
+    return "packed" in node.flags and any(slot.packing == "recompute" for slot in node.saved)
 
 
 def once(graph: Graph, action: Callable[[], None]) -> None:

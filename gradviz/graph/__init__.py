@@ -15,6 +15,7 @@ from gradviz.graph.model import Mark as Mark
 from gradviz.graph.model import MarkKind as MarkKind
 from gradviz.graph.model import Node as Node
 from gradviz.graph.model import NodeFlag as NodeFlag
+from gradviz.graph.model import Packing as Packing
 from gradviz.graph.model import Process as Process
 from gradviz.graph.model import RankMemory as RankMemory
 from gradviz.graph.model import Root as Root

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
@@ -55,6 +56,28 @@ SOURCE_ROW = Row(model.SourceLine, {"file": TEXT, "line": WHOLE, "function": TEX
 EDGE = Row(model.Edge, {"consumer": NODE_ID, "producer": NODE_ID, "output": WHOLE, "position": WHOLE, "count": WHOLE})
 BACKWARD = Row(model.BackwardStep, {"node": NODE_ID, "norm": Optional(Number()), "measured": BOOL})
 USES = Row(model.Uses, {"node": NODE_ID, "output": WHOLE, "count": WHOLE})
+_PART = re.compile(r"\bin storage (\d+)")
+
+
+class _SavedRecord(Record):
+    """A saved tensor. Files written before `packing` and `parts` were fields say both in the words of its note alone."""
+
+    def read(self, value: Any, context: Context, *given: Any) -> Any:
+        found: model.SavedTensor = super().read(value, context, *given)
+        if not found.note:
+            return found
+        if found.state == "packed" and "packing" not in value:
+            if found.tensor is None and "torch.utils.checkpoint." in found.note:
+                return found._replace(packing="recompute")
+            if "save_on_cpu" in found.note:
+                found = found._replace(packing="offload")
+        if found.storage is not None and "parts" not in value:
+            parts = [int(number) for number in _PART.findall(found.note)]
+            if len(parts) > 1 and max(parts) < context.lengths["storages"]:
+                found = found._replace(parts=tuple(parts))
+        return found
+
+
 STORAGE = Record(model.Storage, {"nbytes": Optional(WHOLE), "kind": STORAGE_KIND}, omit="id")
 SCOPE = Record(
     model.Scope,
@@ -67,7 +90,7 @@ SCOPE = Record(
         "output": Optional(TENSOR),
     },
 )
-SAVED = Record(
+SAVED = _SavedRecord(
     model.SavedTensor,
     {
         "slot": TEXT,
@@ -80,6 +103,8 @@ SAVED = Record(
         "leaf": Optional(NODE_ID),
         "version": Optional(WHOLE),
         "note": TEXT,
+        "packing": Word(get_args(model.Packing)),
+        "parts": Many(STORAGE_ID),
     },
 )
 GROUP = Record(

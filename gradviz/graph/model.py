@@ -38,6 +38,10 @@ into a 0-dim tensor."""
 SavedState = Literal["live", "freed", "packed", "modified", "unknown"]
 """State of one saved slot. `packed`: a saved-tensor hook has it. A slot that holds nothing is an attribute that is None."""
 
+Packing = Literal["", "recompute", "offload", "hook"]
+"""What packed a saved slot: a checkpoint that computes the tensor again, `save_on_cpu`, or any other hook. Empty where nothing
+packed it, or nobody knows what."""
+
 MarkKind = Literal["finding", "added", "changed"]
 """Whether a mark is a finding, or what some of several graphs have alone, or have otherwise."""
 
@@ -75,7 +79,14 @@ class SavedTensor(NamedTuple):
     view: bool = False
     leaf: int | None = None  # id of the AccumulateGrad node when this slot holds a leaf of the graph
     version: int | None = None  # the tensor's version counter when it was read
-    note: str = ""  # hook and packed type, or why the state is unknown
+    note: str = ""  # hook and packed type, or why the state is unknown: words for a reader, never read by a program
+    packing: Packing = ""
+    parts: tuple[int, ...] = ()  # ids of the storages of a tensor that is made of several, `storage` among them
+
+    @property
+    def storages(self) -> tuple[int, ...]:
+        """Ids of all storages that this slot holds. A sparse tensor has several; `storage` is that of its values, and first."""
+        return tuple(dict.fromkeys((self.storage, *self.parts))) if self.storage is not None else ()
 
 
 class Scope(NamedTuple):

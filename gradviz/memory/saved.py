@@ -23,7 +23,7 @@ from gradviz.graph import (
 )
 from gradviz.graph.forward import Lines, op_line, telling_lines
 from gradviz.graph.storage import COUNTED, forward_order, tensor_bytes
-from gradviz.memory.notes import is_recomputed, memory_notes
+from gradviz.memory.notes import memory_notes
 from gradviz.report.display import displayed
 from gradviz.wording import bytes_text, plural, tensor_line
 
@@ -34,7 +34,6 @@ ONLY_GRAPH: tuple[StorageKind, ...] = ("activation", "number")
 """Kinds of storage that nobody but the graph is known to hold: they are freed when the graph is deleted."""
 
 _WORD_AND_NUMBER = re.compile(r"(\D*)(\d*)")
-_PART = re.compile(r"\bin storage (\d+)")
 
 
 class Row(NamedTuple):
@@ -179,18 +178,10 @@ def holders(graph: Graph) -> dict[int, Holder]:
     found: dict[int, Holder] = {}
     for i in forward_order(graph):
         for slot in graph.nodes[i].saved:
-            for storage in storages_of(slot):
+            for storage in slot.storages:
                 if storage < len(graph.storages):
                     found.setdefault(storage, Holder(i, slot))
     return found
-
-
-def storages_of(slot: SavedTensor) -> tuple[int, ...]:
-    """All storages that a slot holds. A sparse tensor has several: its note names them, `storage` is that of its values."""
-    if slot.storage is None:
-        return ()
-    others = [int(number) for number in _PART.findall(slot.note)] if slot.note else []
-    return tuple(dict.fromkeys((slot.storage, *others)))
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
@@ -310,9 +301,9 @@ def _totals(graph: Graph, found: Mapping[int, Holder]) -> Totals:
         packed_slots=states["packed"],
         packed_bytes=_bytes_in(graph, [slot for slot in full if slot.state == "packed"]),
         packed_unknown=sum(
-            slot.state == "packed" and slot.tensor is None and not is_recomputed(slot) for slot in slots
+            slot.state == "packed" and slot.tensor is None and slot.packing != "recompute" for slot in slots
         ),
-        recomputed_slots=sum(is_recomputed(slot) for slot in slots),
+        recomputed_slots=sum(slot.packing == "recompute" for slot in slots),
         without_storage=sum(_nbytes(graph, slot) is None for slot in full),
         empty_storage=sum(_nbytes(graph, slot) == 0 and bool(slot.nbytes) for slot in full),
     )
@@ -331,7 +322,7 @@ def _unread_leaves(graph: Graph, kind: StorageKind) -> int:
 
 
 def _bytes_in(graph: Graph, slots: list[SavedTensor]) -> int:
-    return sum(graph.storages[i].nbytes or 0 for i in {storage for slot in slots for storage in storages_of(slot)})
+    return sum(graph.storages[i].nbytes or 0 for i in {storage for slot in slots for storage in slot.storages})
 
 
 def _nbytes(graph: Graph, slot: SavedTensor) -> int | None:

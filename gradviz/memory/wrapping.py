@@ -18,7 +18,7 @@ from gradviz.graph import (
 )
 from gradviz.graph.scopes import ScopeTree
 from gradviz.graph.storage import COUNTED, forward_order, tensor_bytes
-from gradviz.memory.saved import ONLY_GRAPH, storages_of
+from gradviz.memory.saved import ONLY_GRAPH
 
 # Which storage the tensor on an edge has, as far as saved tensors tell. A graph does not record the storage of a
 # result, only those of saved tensors. But a node that saved its result or its input did so in a slot with a telling
@@ -187,7 +187,7 @@ class ModuleCalls:
         found: dict[int, list[int]] = {}
         for node in self.place:
             for slot in self.graph.nodes[node].saved:
-                for storage in storages_of(slot):
+                for storage in slot.storages:
                     if storage < len(self.graph.storages) and self.graph.storages[storage].kind in COUNTED:
                         found.setdefault(storage, []).append(node)
         return found
@@ -199,7 +199,7 @@ class ModuleCalls:
         inputs: dict[Unit, None] = {}
         for node in nodes:
             for slot in self.graph.nodes[node].saved:
-                storages.update(dict.fromkeys(one for one in storages_of(slot) if one in self.savers))
+                storages.update(dict.fromkeys(one for one in slot.storages if one in self.savers))
             for edge in self.graph.inputs(node):
                 unit = self._coming_in((edge.producer, edge.output), inside)
                 if unit is not None:

@@ -149,6 +149,7 @@ class _Joining:
 def _shifted(saved: SavedTensor, first: int, storage: int) -> SavedTensor:
     return saved._replace(
         storage=None if saved.storage is None else saved.storage + storage,
+        parts=tuple(part + storage for part in saved.parts),
         leaf=None if saved.leaf is None else saved.leaf + first,
     )
 

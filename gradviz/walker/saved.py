@@ -18,6 +18,7 @@ import torch
 from gradviz.graph import (
     NO_ATTRIBUTES,
     NodeFlag,
+    Packing,
     SavedState,
     SavedTensor,
     StorageKind,
@@ -227,11 +228,13 @@ class SavedReader:
         version: int | None = None,
         note: str = "",
         leaf: int | None = None,
+        packing: Packing = "",
     ) -> SavedTensor:
         """One slot that holds `tensor`."""
         info, nbytes, smaller, _ = self._facts_of(tensor)
         number: int | None = None
         kind: StorageKind | None = None
+        parts: tuple[int, ...] = ()
         if is_plain(tensor):
             try:
                 memory = tensor.untyped_storage()
@@ -243,8 +246,8 @@ class SavedReader:
             except (RuntimeError, NotImplementedError):
                 note = note or f"torch does not tell the memory of a tensor with layout {info.layout}"
         else:
-            number, kind, note = self._odd(tensor, note)
-        fields = (slot, info, number, kind, state, nbytes, tensor._is_view(), leaf, version, note)
+            number, kind, note, parts = self._odd(tensor, note)
+        fields = (slot, info, number, kind, state, nbytes, tensor._is_view(), leaf, version, note, packing, parts)
         return tuple.__new__(SavedTensor, fields)
 
     def _facts_of(self, tensor: torch.Tensor) -> _Facts:
@@ -259,19 +262,20 @@ class SavedReader:
             known = self._facts[key] = _facts(tensor)
         return known
 
-    def _odd(self, tensor: torch.Tensor, note: str) -> tuple[int | None, StorageKind | None, str]:
-        """A tensor that is made of others: numbers all their storages, and gives the one that holds the values."""
+    def _odd(self, tensor: torch.Tensor, note: str) -> tuple[int | None, StorageKind | None, str, tuple[int, ...]]:
+        """A tensor that is made of others: numbers all their storages, and gives the one that holds the values first."""
         parts = parts_of(tensor)
         storages = [(name, self.storage(part)) for name, part in parts]
         known = [(name, storage) for name, storage in storages if storage is not None]
         if not known:
             found = self.storage(tensor) if not parts else None
             if found is not None:
-                return found, self.storages.kind[found], note
-            return None, None, note or f"torch does not tell the memory of this {type(tensor).__name__}"
+                return found, self.storages.kind[found], note, ()
+            return None, None, note or f"torch does not tell the memory of this {type(tensor).__name__}", ()
         told = ", ".join(f"{name} in storage {storage}" for name, storage in known)
         last = known[-1][1]
-        return last, self.storages.kind[last], f"{note}; {told}" if note else told
+        numbers = tuple([storage for _, storage in known]) if len(known) > 1 else ()
+        return last, self.storages.kind[last], f"{note}; {told}" if note else told, numbers
 
     def _read_list(self, name: str, raw: Any, add: _Add) -> bool:
         """The elements of a list-valued slot; an element that holds nothing is left out. True when all are live."""
@@ -297,8 +301,9 @@ class SavedReader:
         ]
         if len(inside) == 1:  # as save_on_cpu does: (device, tensor)
             tensor = inside[0]
-            return self.facts(slot, tensor, "packed", version_of(tensor), note, self._leaves.get(id(tensor)))
-        return SavedTensor(slot, None, None, None, "packed", note=note)
+            leaf = self._leaves.get(id(tensor))
+            return self.facts(slot, tensor, "packed", version_of(tensor), note, leaf, _packing(hook))
+        return SavedTensor(slot, None, None, None, "packed", note=note, packing=_packing(hook))
 
     def _kept_to_compute_again(self, hook: Any) -> list[SavedTensor]:
         """Inputs that a checkpoint keeps, told once, with the first of its slots that is met."""
@@ -435,12 +440,22 @@ def _flags(saved: list[SavedTensor]) -> tuple[NodeFlag, ...]:
     return tuple(sorted({_FLAG_OF[one.state] for one in saved if one.state in _FLAG_OF}))
 
 
+def _packing(hook: Any) -> Packing:
+    """Which of torch's own hooks this is, by where it is defined."""
+    module = getattr(hook, "__module__", None)
+    if module == _MODULE:
+        return "recompute"
+    name = getattr(hook, "__qualname__", "")
+    return "offload" if module == _OFFLOAD_MODULE and name.startswith("save_on_cpu.") else "hook"
+
+
 # What a non-reentrant checkpoint keeps so that it can compute again: the inputs of the wrapped function. They lie in
 # no slot of any node, but in the checkpoint's own frame, which its unpack hook knows. The frame is only looked at: no
 # hook runs and nothing is computed. Where torch changes the names used here, nothing is found.
 
 _FRAME = "_CheckpointFrame"
 _MODULE = "torch.utils.checkpoint"
+_OFFLOAD_MODULE = "torch.autograd.graph"
 
 
 class Kept(NamedTuple):

@@ -112,6 +112,19 @@ def test_nothing_is_disturbed(values: bool) -> None:
     assert all(parameter.grad is not None for parameter in net.parameters()) and calls.count("hook") == 4
 
 
+def test_a_hook_named_as_torchs_is_left_alone_too() -> None:
+    calls: list[str] = []
+
+    def save_on_cpu(packed: tuple[torch.Tensor]) -> torch.Tensor:
+        calls.append("unpack")
+        return packed[0]
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: (tensor,), save_on_cpu):
+        loss = torch.ones(2, requires_grad=True).exp().sum()
+    gradviz.check(loss)
+    assert not calls
+
+
 def test_nothing_is_kept_alive() -> None:
     net = Two(lambda self, x: self.a(x))
     loss = net(torch.ones(1, 4)).sum()

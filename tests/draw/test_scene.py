@@ -22,6 +22,7 @@ from gradviz.graph import (
     Group,
     Leaf,
     Node,
+    Packing,
     Root,
     SavedTensor,
     Scope,
@@ -126,14 +127,14 @@ def unbound(counts: tuple[int, ...]) -> Graph:
 
 
 @pytest.mark.parametrize(
-    ("notes", "words"),
+    ("packings", "words"),
     [
-        (("a torch.utils.checkpoint._Holder",) * 2, "checkpoint: computed again"),
-        (("a torch.utils.checkpoint._Holder", "a str"), "packed by a hook"),
+        (("recompute", "recompute"), "checkpoint: computed again"),
+        (("recompute", "hook"), "packed by a hook"),
     ],
 )
-def test_what_a_checkpoint_packed_is_said_calmly(notes: tuple[str, ...], words: str) -> None:
-    saved = tuple(SavedTensor("self", None, None, None, "packed", note=note) for note in notes)
+def test_what_a_checkpoint_packed_is_said_calmly(packings: tuple[Packing, ...], words: str) -> None:
+    saved = tuple(SavedTensor("self", None, None, None, "packed", packing=packing) for packing in packings)
     (box,) = scene(Graph((Node(0, "ExpBackward0", saved=saved, flags=("packed",)),)), Options()).boxes
     assert words in box.lines and not box.flags
 

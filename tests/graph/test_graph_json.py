@@ -16,6 +16,7 @@ from gradviz.errors import GraphFileError
 from gradviz.graph import Edge, Graph, Node
 from gradviz.graph import files as schema
 from gradviz.graph.files import dump, load, loads
+from gradviz.memory.saved import saved
 from tests.builders import (
     GRAPHS,
     chain,
@@ -64,6 +65,28 @@ def test_golden_file_of_version_1_is_still_written_and_read(request: pytest.Fixt
         path.write_bytes(encode(text_of(everything())))
     assert path.read_bytes() == encode(text_of(everything()))
     assert repr(load(path)) == repr(everything())
+
+
+def test_files_that_say_packing_and_parts_in_words_alone_give_the_same_bytes() -> None:
+    slots = (
+        {"slot": "indices", "storage": 1, "kind": "activation", "state": "live", "tensor": 0},
+        {"slot": "self", "state": "packed", "note": "unpacked by torch.utils.checkpoint.f from a _Holder"},
+        {"slot": "mat", "state": "packed", "tensor": 0, "storage": 1, "note": "unpacked by save_on_cpu.g from a tuple"},
+        {"slot": "other", "state": "packed", "note": "unpacked by read from a str"},
+    )
+    sparse = {**slots[0], "note": "indices in storage 0, values in storage 1"}
+    data = data_of(Graph((Node(0, "MmBackward0"),), title="old"))
+    data |= {
+        "tensors": [[[3], "float32", "cpu"]],
+        "storages": [{"nbytes": 48, "kind": "activation"}, {"nbytes": 12, "kind": "activation"}],
+    }
+    data["nodes"][0]["saved"] = [dict.fromkeys(("tensor", "storage", "kind")) | one for one in (sparse, *slots[1:])]
+    graph = loads(json.dumps(data))
+    assert graph.nodes[0].saved[0].storages == (1, 0)
+    assert [one.packing for one in graph.nodes[0].saved] == ["", "recompute", "offload", ""]
+    assert loads(text_of(graph)) == graph
+    totals = saved(graph).totals
+    assert (totals.held_for_backward, totals.recomputed_slots, totals.packed_unknown) == (60, 1, 1)
 
 
 def test_numbers_too_big_for_a_json_reader_are_tagged() -> None:

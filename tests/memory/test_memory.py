@@ -83,8 +83,8 @@ def test_rows_that_cannot_be_made(by: By, message: str) -> None:
 
 
 def test_parts_of_a_sparse_tensor_belong_to_its_slot() -> None:
-    info, note = TensorInfo((9, 9), "float32", "cpu", "sparse_coo"), "indices in storage 1, values in storage 2"
-    sparse = slot(2)._replace(tensor=info, nbytes=None, note=note)
+    info, note = TensorInfo((9, 9), "float32", "cpu", "sparse_coo"), "words that say nothing of storage 0"
+    sparse = slot(2)._replace(tensor=info, nbytes=None, note=note, parts=(1, 2))
     storages = (Storage(0, 5, "activation"), Storage(1, 48, "activation"), Storage(2, 12, "activation"))
     found = saved(chain_of((slot(0),), (sparse,), storages=storages), "op")
     assert [(row.name, row.held) for row in found.rows] == [("Op1Backward0", 60), ("Op0Backward0", 5)]
@@ -104,9 +104,9 @@ def test_states_are_counted() -> None:
         SavedTensor("a", None, None, None, "freed"),
         SavedTensor("b", tensor, 0, "activation", "modified", 8, version=2),
         SavedTensor("c", tensor, 0, "activation", "modified", 8, version=2),
-        SavedTensor("d", None, None, None, "packed", note="unpacked by read from a str"),
+        SavedTensor("d", None, None, None, "packed", note="unpacked by torch.utils.checkpoint.f from a str"),
         SavedTensor("e", tensor, 1, "activation", "packed", 8),
-        SavedTensor("h", None, None, None, "packed", note="unpacked by torch.utils.checkpoint.f from a X"),
+        SavedTensor("h", None, None, None, "packed", packing="recompute"),
         SavedTensor("f", TensorInfo((2,), "float32", "cpu", "_mkldnn"), None, None, "live"),
         SavedTensor("g", tensor, 2, "activation", "live", 8),
     )

@@ -235,7 +235,7 @@ def test_hooks_that_pack_to_disk_do_not_run(tmp_path: Path) -> None:
     assert (hooks.packed, hooks.unpacked) == (packed, 0) and packed >= 5
     found = slots(graph, "TanhBackward0")["result"]
     assert (found.state, found.tensor, found.storage) == ("packed", None, None)
-    assert f"{__name__}.Counting.unpack" in found.note and "pathlib" in found.note
+    assert f"{__name__}.Counting.unpack" in found.note and "pathlib" in found.note and found.packing == "hook"
     assert only(graph, "TanhBackward0").flags == ("packed",)
     assert "packed" in only(graph, "KeepBackward").flags and "packed" in only(graph, "IndexBackward0").flags
     y.backward()
@@ -259,6 +259,17 @@ def test_save_on_cpu_is_read_without_copying_back(monkeypatch: pytest.MonkeyPatc
     found = slots(gradviz.walk(y), "TanhBackward0")["result"]
     assert found.tensor is not None and found.tensor.device == "cpu"
     assert (found.state, found.nbytes) == ("packed", 32) and "save_on_cpu" in found.note
+    assert found.packing == "offload"
+
+
+def test_a_hook_is_torchs_own_by_where_it_is_defined_not_by_its_name() -> None:
+    def save_on_cpu(packed: Any) -> Any:
+        return packed[0]
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: (tensor,), save_on_cpu):
+        y = torch.tanh(leaf(8))
+    found = slots(gradviz.walk(y), "TanhBackward0")["result"]
+    assert "save_on_cpu" in found.note and found.packing == "hook"
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -275,7 +286,8 @@ def test_checkpoints_are_not_recomputed(reentrant: bool) -> None:
     assert runs == 1
     if not reentrant:
         assert "packed" in states(graph)
-        assert "checkpoint" in slots(graph, "TanhBackward0")["result"].note
+        found = slots(graph, "TanhBackward0")["result"]
+        assert "checkpoint" in found.note and found.packing == "recompute"
     y.backward()
     assert runs == 2
 
@@ -321,6 +333,8 @@ def test_sparse_tensors_number_all_their_storages(layout: torch.layout) -> None:
     )
     assert found.storage is not None and graph.storages[found.storage].nbytes == 12  # three values
     assert f"values in storage {found.storage}" in found.note and "ind" in found.note
+    assert len(found.storages) == len(found.parts) == (2 if layout is torch.sparse_coo else 3)
+    assert found.storages[0] == found.parts[-1] == found.storage
 
 
 class Two(torch.Tensor):
