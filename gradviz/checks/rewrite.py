@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from gradviz.graph import SourceLine
-from gradviz.source.code_line import changed_in_place, in_place_part
+from gradviz.source.code_line import in_place_pieces, parsed
 
 # How a line that makes no leaf should be written: what makes the numbers first, and the leaf last.
 
@@ -20,11 +20,7 @@ def as_leaf(source: SourceLine | None) -> str:
     >>> as_leaf(SourceLine("a.py", 1, "", "w = torch.randn(3, requires_grad=True)"))
     ''
     """
-    try:
-        statements = ast.parse(source.text.strip()).body if source is not None else []
-    except (SyntaxError, ValueError):
-        return ""
-    return next(filter(None, (_rewritten(one) for one in statements if isinstance(one, ast.Assign))), "")
+    return next(filter(None, (_rewritten(one) for one in parsed(source) if isinstance(one, ast.Assign))), "")
 
 
 def _rewritten(statement: ast.Assign) -> str:
@@ -83,23 +79,20 @@ def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
     [('h += a + b', 'h = h + (a + b)'), ('h.mul_(2)', 'h.mul(2)'), ('h.add_(1)', 'h = h.add(1)')]
     >>> out_of_place(SourceLine("a.py", 1, "f", "h[0] += 1")), out_of_place(SourceLine("a.py", 1, "f", "torch.relu_(h)"))
     (None, ('torch.relu_(h)', 'h = torch.relu(h)'))
+    >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("if h.add_(1).sum() > 0:", "f(h).add_(1)")]
+    [('h.add_(1)', 'h.add(1)'), None]
     """
-    part = in_place_part(source)
-    if source is None or not part:
-        return None
-    (statement,) = ast.parse(part).body
-    if isinstance(statement, ast.AugAssign) and not isinstance(statement.target, ast.Subscript):
-        value = ast.BinOp(statement.target, statement.op, statement.value)
-        return part, f"{ast.unparse(statement.target)} = {ast.unparse(value)}"
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-        return None
-    if isinstance(call.func.value, ast.Subscript) or any(isinstance(one, ast.Subscript) for one in call.args[:1]):
-        return None  # the change of a part
-    function = ast.Attribute(call.func.value, call.func.attr.removesuffix("_"), ast.Load())
-    new = ast.unparse(ast.Call(function, call.args, call.keywords))
-    alone = ast.unparse(ast.parse(source.text.strip())) == part
-    return part, f"{changed_in_place(source)[0]} = {new}" if alone else new
+    statement, piece = next(in_place_pieces(source), (None, None))
+    if piece is None or isinstance(piece.changed, (ast.Subscript, ast.Call)):
+        return None  # the change of a part, or of what nobody holds
+    node, changed, part = piece.node, ast.unparse(piece.changed), ast.unparse(piece.node)
+    if isinstance(node, ast.AugAssign):
+        return part, f"{changed} = {ast.unparse(ast.BinOp(piece.changed, node.op, node.value))}"
+    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    function = ast.Attribute(node.func.value, node.func.attr.removesuffix("_"), ast.Load())
+    new = ast.unparse(ast.Call(function, node.args, node.keywords))
+    alone = isinstance(statement, ast.Expr) and statement.value is node
+    return part, f"{changed} = {new}" if alone else new
 
 
 def filled(source: SourceLine | None) -> tuple[str, ...]:
@@ -108,12 +101,8 @@ def filled(source: SourceLine | None) -> tuple[str, ...]:
     >>> [filled(SourceLine("a.py", 1, "f", text)) for text in ("self.seen.append(p[a])", "losses[step] = loss", "x = (")]
     [('self.seen',), ('losses',), ()]
     """
-    try:
-        body = ast.parse(source.text.strip()).body if source is not None else []
-    except (SyntaxError, ValueError):  # a part of a longer statement
-        return ()
     found: list[str] = []
-    for statement in body:
+    for statement in parsed(source):
         targets = statement.targets if isinstance(statement, ast.Assign) else []
         found += [ast.unparse(one.value) for one in targets if isinstance(one, ast.Subscript)]
         for call in ast.walk(statement):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from gradviz.graph import SourceLine
-
-_IN_PLACE = re.compile(r"[a-z]\w*[a-z0-9]_")  # `add_`, as torch names methods that change their tensor
-_FUNCTIONS = ("torch", "functional", "F", "init")  # where the same are functions of their first argument
+from gradviz.source.in_place import InPlace, pieces_in_place, without_index
+from gradviz.source.statements import flattened, names_in
 
 
 def assigned(source: SourceLine | None) -> tuple[str, ...]:
@@ -19,9 +17,9 @@ def assigned(source: SourceLine | None) -> tuple[str, ...]:
     ('out', 'h', 'self.c')
     """
     found: list[str] = []
-    for statement in _parsed(source):
+    for statement in parsed(source):
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        found += [name for target in targets for name in _targets(target)]
+        found += [name for target in targets if target is not None for name in names_in(target)]
     return tuple(found)
 
 
@@ -31,7 +29,7 @@ def wrapped(source: SourceLine | None, function: str) -> str:
     >>> [wrapped(SourceLine("a.py", 1, "f", text), "List") for text in ("self.a = []", "self.a = [f(i) for i in x]", "a.b()")]
     ['self.a = List()', 'self.a = List([f(i) for i in x])', '']
     """
-    for statement in _parsed(source):
+    for statement in parsed(source):
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             value = statement.value
             empty = not (getattr(value, "elts", None) or getattr(value, "keys", None))
@@ -55,7 +53,7 @@ def adds_to(source: SourceLine | None, name: str) -> bool | None:
             and isinstance(value.op, ast.Add)
             and name in (ast.unparse(value.left), ast.unparse(value.right))
         )
-        for statement in _parsed(source)
+        for statement in parsed(source)
     )
 
 
@@ -67,7 +65,9 @@ def changed_in_place(source: SourceLine | None) -> tuple[str, ...]:
     >>> changed_in_place(SourceLine("a.py", 1, "f", "torch.relu_(h)"))
     ('h',)
     """
-    return tuple(dict.fromkeys(name for _, one in _in_place(source) for name in _targets(_without_index(one))))
+    return tuple(
+        dict.fromkeys(name for _, one in in_place_pieces(source) for name in names_in(without_index(one.changed)))
+    )
 
 
 def in_place_part(source: SourceLine | None) -> str:
@@ -76,7 +76,7 @@ def in_place_part(source: SourceLine | None) -> str:
     >>> [in_place_part(SourceLine("a.py", 1, "f", text)) for text in ("h += 1", "h[0] = f(h)", "y = self.h.add_(1) * 2")]
     ['h += 1', 'h[0]', 'self.h.add_(1)']
     """
-    return next((ast.unparse(one) for one, _ in _in_place(source)), "")
+    return next((ast.unparse(one.node) for _, one in in_place_pieces(source)), "")
 
 
 def with_copies(source: SourceLine | None) -> str:
@@ -87,9 +87,9 @@ def with_copies(source: SourceLine | None) -> str:
     >>> with_copies(SourceLine("a.py", 1, "f", "x[:, t] = cell(y)"))
     ''
     """
-    for statement in _parsed(source):
+    for statement in parsed(source):
         targets = statement.targets if isinstance(statement, ast.Assign) else []
-        bases = {ast.unparse(_without_index(one)) for one in targets if isinstance(one, ast.Subscript)}
+        bases = {ast.unparse(without_index(one)) for one in targets if isinstance(one, ast.Subscript)}
         copies = _Copies(bases)
         if bases and isinstance(statement, ast.Assign):
             statement.value = copies.visit(statement.value)
@@ -106,7 +106,7 @@ def in_place(source: SourceLine | None, name: str) -> str:
     >>> in_place(SourceLine("a.py", 1, "f", "w = w.clamp(0, 1)"), "w")
     'w.copy_(w.clamp(0, 1))'
     """
-    for statement in _parsed(source):
+    for statement in parsed(source):
         if isinstance(statement, ast.Assign) and [ast.unparse(one) for one in statement.targets] == [name]:
             value = statement.value
             if isinstance(value, ast.BinOp) and ast.unparse(value.left) == name:
@@ -125,49 +125,22 @@ class _Copies(ast.NodeTransformer):
         self.made = 0
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        if ast.unparse(_without_index(node)) not in self._bases:
+        if ast.unparse(without_index(node)) not in self._bases:
             return self.generic_visit(node)
         self.made += 1
         return ast.Call(ast.Attribute(node, "clone", ast.Load()), [], [])
 
 
-def _in_place(source: SourceLine | None) -> Iterator[tuple[ast.AST, ast.expr]]:
-    """The pieces of a line that change something in place, each with what it changes."""
-    for statement in _parsed(source):
-        for target in statement.targets if isinstance(statement, ast.Assign) else []:
-            if isinstance(target, ast.Subscript):
-                yield target, target
-        if isinstance(statement, ast.AugAssign):
-            yield statement, statement.target
-        for call in ast.walk(statement):
-            if (
-                isinstance(call, ast.Call)
-                and isinstance(call.func, ast.Attribute)
-                and _IN_PLACE.fullmatch(call.func.attr)
-            ):
-                function = ast.unparse(call.func.value).rpartition(".")[2] in _FUNCTIONS
-                yield from ((call, one) for one in (call.args[:1] if function else [call.func.value]))
-
-
-def _without_index(target: ast.expr) -> ast.expr:
-    while isinstance(target, ast.Subscript):
-        target = target.value
-    return target
-
-
-def _targets(target: ast.AST | None) -> Iterator[str]:
-    if isinstance(target, (ast.Tuple, ast.List)):
-        for part in target.elts:
-            yield from _targets(part)
-    elif isinstance(target, ast.Starred):
-        yield from _targets(target.value)
-    elif isinstance(target, (ast.Name, ast.Attribute)):
-        yield ast.unparse(target)
+def in_place_pieces(source: SourceLine | None) -> Iterator[tuple[ast.stmt, InPlace]]:
+    """The pieces of a line that change something in place, each with its statement."""
+    for statement in flattened(parsed(source)):
+        for piece in pieces_in_place(statement.node):
+            yield statement.node, piece
 
 
 def read(source: SourceLine | None) -> Iterator[str]:
     """The names that a line of code reads."""
-    for statement in _parsed(source):
+    for statement in parsed(source):
         for node in ast.walk(statement):
             if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
                 yield ast.unparse(node)
@@ -175,9 +148,10 @@ def read(source: SourceLine | None) -> Iterator[str]:
             yield ast.unparse(statement.target)
 
 
-def _parsed(source: SourceLine | None) -> list[ast.stmt]:
+def parsed(source: SourceLine | None) -> list[ast.stmt]:
+    """The statements on a line; none where it is a part of a longer one."""
     text = source.text.strip() if source is not None else ""
     try:
         return ast.parse(f"{text} pass" if text.endswith(":") else text).body
-    except (SyntaxError, ValueError):  # a part of a longer statement
+    except (SyntaxError, ValueError):
         return []

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from gradviz.checks.context import Change
 from gradviz.graph import SourceLine
+from gradviz.source.in_place import method_calls, pieces_in_place
 from gradviz.source.statements import (
     Body,
     body_at,
@@ -41,21 +42,15 @@ def spot_at_end(variables: Sequence[Namespace]) -> Spot | None:
 
 
 def changes(spot: Spot) -> Iterator[Change]:
-    """The statements that change a tensor in place, as far as their text shows it."""
+    """The statements that change a tensor in place, or take a step, as far as their text shows it."""
+    source = spot.body.source
     for statement in spot.body.statements:
-        node = statement.node
-        if isinstance(node, ast.AugAssign):
-            yield _change(spot.body, node, node.target)
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Subscript):
-                    yield _change(spot.body, node, target)
-        for expression in own_expressions(node):
-            for call in ast.walk(expression):
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-                    method = call.func.attr
-                    if (method.endswith("_") and not method.endswith("__")) or method == "step":
-                        yield _change(spot.body, call, call.func.value)
+        for one in pieces_in_place(statement.node):
+            whole = statement.node if isinstance(one.node, ast.Subscript) else one.node
+            yield Change(source(one.node), (one.name,), text_of(whole))
+        for call, called in method_calls(statement.node):
+            if called.attr == "step":
+                yield Change(source(call), (ast.unparse(called.value),), text_of(call))
 
 
 _ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
@@ -67,19 +62,10 @@ def additions(spot: Spot) -> dict[str, SourceLine]:
     for statement in spot.body.statements:
         node = statement.node
         into = [target.value for target in getattr(node, "targets", ()) if isinstance(target, ast.Subscript)]
-        for expression in own_expressions(node):
-            for call in ast.walk(expression):
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _ADDING:
-                    into.append(call.func.value)
+        into += [called.value for _, called in method_calls(node) if called.attr in _ADDING]
         for container in into:
             found.setdefault(ast.unparse(container), spot.body.source(node))
     return found
-
-
-def _change(body: Body, node: ast.AST, target: ast.expr) -> Change:
-    while isinstance(target, ast.Subscript) or (isinstance(target, ast.Attribute) and target.attr == "data"):
-        target = target.value
-    return Change(body.source(node), (ast.unparse(target),), text_of(node))
 
 
 def grad_reads(spot: Spot) -> dict[str, SourceLine]:

@@ -176,12 +176,12 @@ def _tree(file: str) -> ast.Module | None:
 
 
 def _body(file: str, name: str, statements: Sequence[ast.stmt], off: str) -> Body:
-    flat = tuple(_flat(statements, off))
+    flat = tuple(flattened(statements, off))
     returns = [one.node.value for one in flat if isinstance(one.node, ast.Return) and one.node.value is not None]
     return Body(file, name, flat, tuple(returns))
 
 
-def _flat(statements: Sequence[ast.stmt], off: str) -> Iterator[Statement]:
+def flattened(statements: Sequence[ast.stmt], off: str = "") -> Iterator[Statement]:
     """All statements in the order of the text, those inside blocks included."""
     waiting = [(node, off) for node in reversed(statements)]
     while waiting:
@@ -212,20 +212,21 @@ def recording_off(node: ast.expr) -> str:
 def assigned(statement: ast.stmt) -> tuple[tuple[str, ...], ast.expr | None]:
     """The plain names that a statement gives a value to, and the expression they get it from."""
     if isinstance(statement, ast.Assign):
-        return tuple(name for target in statement.targets for name in _names(target)), statement.value
+        return tuple(name for target in statement.targets for name in names_in(target)), statement.value
     if isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
-        return tuple(_names(statement.target)), statement.value
+        return tuple(names_in(statement.target)), statement.value
     return (), None
 
 
-def _names(target: ast.expr) -> Iterator[str]:
+def names_in(target: ast.expr) -> Iterator[str]:
+    """The names that a target of an assignment gives a value to: `a` and `self.b` of `(a, self.b)`, none of `c[0]`."""
     if isinstance(target, ast.Name):
         yield target.id
     elif isinstance(target, (ast.Tuple, ast.List)):
         for element in target.elts:
-            yield from _names(element)
+            yield from names_in(element)
     elif isinstance(target, ast.Starred):
-        yield from _names(target.value)
+        yield from names_in(target.value)
     elif isinstance(target, ast.Attribute):
         yield ast.unparse(target)
 

@@ -284,6 +284,21 @@ def test_a_change_inside_a_module_is_told_with_its_line(change: str, tmp_path: P
     assert ("h = h.clone()" if "[" in change else f"instead of {change}.") in finding["fix"]
 
 
+@pytest.mark.parametrize("change", ["torch.relu_(h)", "h.relu_()"])
+def test_a_change_under_no_grad_is_told_with_its_line(change: str, tmp_path: Path) -> None:
+    """No node has the line, only the text does."""
+    text = f"""
+    import torch
+    h = torch.ones(3, requires_grad=True).exp()
+    loss = h.sin().sum()
+    with torch.no_grad():
+        {change}
+    loss.backward()
+    """
+    (finding,) = [one for one in check(written(tmp_path, text))[0] if one["id"] == "stale-saved"]
+    assert "script.py:6" in finding["where"] and change in finding["why"]
+
+
 def test_a_variable_that_only_ages_does_not_grow(tmp_path: Path) -> None:
     """The sum of two losses has a node that is younger than both, and is old two calls later."""
     text = """

@@ -88,8 +88,7 @@ def _stale(evidence: Evidence, members: list[_Slot]) -> _Stale:
     first = members[0]
     owners = _owners(evidence, first.slot)
     names = tuple(dict.fromkeys(name for names, _ in owners for name in names))
-    saved_at = evidence.graph.nodes[first.node].source
-    changed = _changes(evidence, names, saved_at, owners) or _recorded_changes(evidence.graph, first.node)
+    changed = _changes(evidence, names, first.node, owners) or _recorded_changes(evidence.graph, first.node)
     parameter = first.slot.leaf is not None or any(kind == "parameter" for _, kind in owners)
     return _Stale(members, names, parameter, tuple(changed))
 
@@ -184,21 +183,22 @@ def _sharing(evidence: Evidence, slot: SavedTensor) -> list[Held]:
 
 
 def _changes(
-    evidence: Evidence, names: tuple[str, ...], saved_at: SourceLine | None, owners: list[tuple[tuple[str, ...], str]]
+    evidence: Evidence, names: tuple[str, ...], saver: int, owners: list[tuple[tuple[str, ...], str]]
 ) -> list[SourceLine]:
-    """Lines that change one of these tensors: the node that made its present value, then what the code shows."""
+    """Lines that change one of these tensors: the later node that made its present value, then what the code shows."""
     found: list[SourceLine] = []
+    saved = evidence.graph.nodes[saver]
     for held in evidence.held:
         if held.node is not None and not held.leaf and set(held.names) & set(names):
-            source = evidence.graph.nodes[held.node].source
-            if source is not None and source != saved_at:
-                found.append(source)
+            made = evidence.graph.nodes[held.node]
+            if made.source not in (None, saved.source) and (made.sequence or 0) > (saved.sequence or 0):
+                found.append(made.source)
     parameter = any(kind == "parameter" for _, kind in owners)
     for change in evidence.changes:
         concerned = set(change.names) & set(names) or (
             parameter and _is_step(change) and _updates(evidence, change, names)
         )
-        if concerned and change.source != saved_at and change.source not in found:
+        if concerned and change.source != saved.source and change.source not in found:
             found.append(change.source)
     return found
 

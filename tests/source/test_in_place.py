@@ -1,0 +1,41 @@
+"""Whoever asks which tensor a line changes in place gets one answer, for a line alone and for a function's text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gradviz.graph import SourceLine
+from gradviz.source.code_line import changed_in_place
+from gradviz.source.location import Spot, changes
+from gradviz.source.statements import body_at
+
+_LINES = [
+    ("h += 1", "h"),
+    ("h[0] = 1", "h"),
+    ("h[0] *= 2", "h"),
+    ("y = h.add_(1) * 2", "h"),
+    ("h[0].mul_(2)", "h"),
+    ("h.data.mul_(2)", "h"),
+    ("h.t_()", "h"),
+    ("torch.relu_(h)", "h"),
+    ("F.relu_(self.h)", "self.h"),
+    ("torch._foreach_add_(h, 1)", "h"),
+    ("nn.init.normal_(h, std=0.1)", "h"),
+    ("h = h + 1", None),
+    ("h.__init__()", None),
+    ("h.relu()", None),
+]
+
+
+@pytest.mark.parametrize(("text", "changed"), _LINES)
+def test_a_line_and_a_function_are_read_alike(text: str, changed: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(f"with torch.no_grad():\n    {text}\n")
+    body = body_at(str(file))
+    assert body is not None
+    found = list(changes(Spot(body, None, ())))
+    expected = () if changed is None else (changed,)
+    assert changed_in_place(SourceLine("script.py", 1, "", text)) == expected
+    assert tuple(name for one in found for name in one.names) == expected and {one.source.line for one in found} <= {2}
