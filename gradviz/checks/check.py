@@ -173,6 +173,8 @@ def check_target(
     failure = captured.failure if captured.failure is not None and captured.failure.exit_code is None else None
     with around():
         every = _with_other_calls([captured.result, *captured.later])
+        awake = frozenset(name for key in watch.nonzero for name in reader.leaf_names.get(key, ()))
+        every = [replace(one, nonzero_later=one.nonzero_later | awake) for one in every]
         stopped = captured.timed_out or watch.seen_enough if runs_on else len(every) >= (steps or STEPS)
         ledger = reader.ledger.ledger(failure is None and not stopped)
         every[-1] = replace(every[-1], ledger=ledger, events=order.told())

@@ -113,6 +113,7 @@ class EvidenceReader:
         self._earlier: list[Earlier] = []
         self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
+        self.leaf_names: dict[int, tuple[str, ...]] = {}  # of the calls that were read, by identity
         self._fresh: set[int] = set()  # those whose `.grad` will be of that call only
         self._unread: tuple[int, int] | None = None  # the last call, and the sequence number at it, if it is not read
 
@@ -189,6 +190,7 @@ class EvidenceReader:
             self._leaves = dict(walked.variables)
             fresh = (i for i, leaf in walked.variables.items() if subject.ran or _is_empty(leaf, handled.get(i)))
             self._fresh = set(fresh)
+            self.leaf_names |= {id(leaf): graph.leaf_of[i].names for i, leaf in walked.variables.items()}
             with without_subclasses():
                 known, optimizers = list(zip(read, live)), self._optimizers(subject.variables)
                 if self.cuts is not None:

@@ -27,10 +27,10 @@ def gradients_left(leaves: Mapping[int, torch.Tensor], fresh: Container[int]) ->
     return tuple(found)
 
 
-def all_finite(leaves: Iterable[torch.Tensor]) -> bool:
-    """Whether all `.grad` that can be read are finite."""
-    grads = [grad for leaf in leaves if (grad := _readable(leaf)) is not None]
-    return all(map(math.isfinite, _norms(grads, math.inf)))
+def largest_left(leaves: Iterable[torch.Tensor]) -> dict[int, float]:
+    """The largest number in the `.grad` of each leaf that has one which can be read, by identity of the leaf."""
+    grads = {id(leaf): grad for leaf in leaves if (grad := _readable(leaf)) is not None}
+    return dict(zip(grads, _norms(list(grads.values()), math.inf)))
 
 
 def _readable(leaf: torch.Tensor) -> torch.Tensor | None:

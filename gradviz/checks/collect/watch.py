@@ -6,13 +6,14 @@ it costs is measured: beyond a share of the script's time it looks at the loss o
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
-from gradviz.checks.collect.gradients_left import all_finite
+from gradviz.checks.collect.gradients_left import largest_left
 from gradviz.checks.collect.leaf_watch import is_broken, loss_of
 from gradviz.checks.collect.poles import at_a_pole
 from gradviz.run.engine import EngineCall
@@ -51,6 +52,7 @@ class CallWatch:
         self._left = SUSPECTS
         self._leaves: list[torch.Tensor] = []  # between a call and its end
         self.seen_enough = False
+        self.nonzero: set[int] = set()  # identities of leaves that calls have left a gradient other than zero
         self.losses: list[tuple[int, float]] = []  # call and loss
 
     def before(self, number: int, call: EngineCall, reading: bool) -> bool:
@@ -79,7 +81,9 @@ class CallWatch:
         if not filled or not leaves or self._scaled():
             return False
         with self._timed():
-            self.seen_enough = not all_finite(leaves)
+            largest = largest_left(leaves)
+            self.seen_enough = not all(map(math.isfinite, largest.values()))
+            self.nonzero.update(key for key, most in largest.items() if most)
         return self.seen_enough
 
     @contextmanager

@@ -183,13 +183,20 @@ def zero_gradient(evidence: Evidence) -> Iterator[Found]:
     if not zero:
         return
     names = tuple(name for one in zero for name in graph.leaf_of[one.node].names[:1])
-    blame = sorted(
-        {
-            graph.nodes[i].op
-            for one in zero
-            for i in _above(graph, one.node)
-            if graph.nodes[i].op.startswith(("Relu", "Mul", "Threshold", "Hardtanh", "Clamp", "Round", "Sign", "Floor"))
-        }
+    alone = all(name.rpartition(".")[2].startswith("bias") and not _weight_too(name, names) for name in names)
+    blame = (
+        []
+        if alone
+        else sorted(
+            {
+                graph.nodes[i].op
+                for one in zero
+                for i in _above(graph, one.node)
+                if graph.nodes[i].op.startswith(
+                    ("Relu", "Mul", "Threshold", "Hardtanh", "Clamp", "Round", "Sign", "Floor")
+                )
+            }
+        )
     )
     yield Found(
         f"the gradient of {listed(names)} is all zero",
@@ -206,6 +213,12 @@ def zero_gradient(evidence: Evidence) -> Iterator[Found]:
         severity=None if blame else "note",
         follows=("zero-start",),
     )
+
+
+def _weight_too(bias: str, names: Sequence[str]) -> bool:
+    """Whether the weight beside a bias is among the names: a bias alone may cancel out, in a difference or before a norm."""
+    module, _, own = bias.rpartition(".")
+    return f"{module}.{own.replace('bias', 'weight')}".lstrip(".") in names
 
 
 def _above(graph: Graph, node: int, levels: int = 8) -> list[int]:

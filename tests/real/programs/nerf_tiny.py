@@ -74,7 +74,7 @@ def run_one_iter_of_tinynerf(rays_o, rays_d, model):
     return rgb_predicted
 
 
-torch.manual_seed(9458)
+torch.manual_seed(0)
 model = VeryTinyNerfModel()
 optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
 psnrs, iternums = [], []
