@@ -436,12 +436,12 @@ FAULTS = {
             opt.step()
         """,
     ),
-    "a softmax over one class": Fault(
+    "a last layer that is cut off": Fault(
         "all-zero",
-        "return torch.softmax(self.fc(x), dim=1)",
-        "use torch.sigmoid instead of softmax",
-        "torch.softmax(self.fc(x), dim=1)",
-        "torch.sigmoid(self.fc(x))",
+        "return torch.clamp(self.fc(x), min=100.0)",
+        "Leave it out behind the last layer",
+        "torch.clamp(self.fc(x), min=100.0)",
+        "self.fc(x)",
         """
         import torch
         class Net(torch.nn.Module):
@@ -449,11 +449,11 @@ FAULTS = {
                 super().__init__()
                 self.fc = torch.nn.Linear(3, 1)
             def forward(self, x):
-                return torch.softmax(self.fc(x), dim=1)
+                return torch.clamp(self.fc(x), min=100.0)
         net = Net()
-        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
         for i in range(3):
-            loss = torch.nn.functional.binary_cross_entropy(net(torch.randn(4, 3)), torch.rand(4, 1))
+            loss = (net(torch.randn(4, 3)) - 1).abs().mean()
             opt.zero_grad()
             loss.backward()
             opt.step()

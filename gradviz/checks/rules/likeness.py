@@ -162,10 +162,11 @@ def all_zero(evidence: Evidence) -> Iterator[Found]:
     ```python
     import torch
 
-    model = torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Softmax(dim=1))
+    model = torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.ReLU())
+    torch.nn.init.constant_(model[0].bias, -10.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(3):
-        loss = torch.nn.functional.binary_cross_entropy(model(torch.ones(4, 3)), torch.zeros(4, 1) + 0.5)
+        loss = (model(torch.ones(4, 3)) - 1).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -191,7 +192,7 @@ def all_zero(evidence: Evidence) -> Iterator[Found]:
         (flat.id,) if flat is not None else (),
         source=source,
         severity=None if flat is not None else "note",
-        follows=("zero-derivative", "zero-start", "nonfinite"),
+        follows=("loss-input", "zero-derivative", "zero-start", "nonfinite"),
     )
 
 
