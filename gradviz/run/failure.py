@@ -20,30 +20,12 @@ from gradviz.errors import ScriptError, text_of
 from gradviz.run.program import as_module
 from gradviz.run.target_name import Target
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
-_RUNNING = [
-    "cut_watch",
-    "engine",
-    "failure",
-    "find",
-    "frames",
-    "ledger",
-    "live",
-    "main_module",
-    "node_made",
-    "order",
-    "program",
-    "recorder",
-    "run",
-    "target",
-    "when_imported",
-]
-_OURS = frozenset(
-    [
-        *(os.path.join(_HERE, f"{name}.py") for name in _RUNNING),
-        os.path.join(os.path.dirname(_HERE), "ranks", "calls.py"),
-    ]
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_OURS = tuple(
+    os.path.join(_PACKAGE, *part)
+    for part in (("run", ""), ("recording", ""), ("checks", "collect", ""), ("ranks", "calls.py"))
 )
+"""Folders and files of this package whose frames stand between the user's and torch's while the user's code runs."""
 _IMPORTING = "<frozen importlib"
 _HANDING_OVER = "handle_torch_function"
 
@@ -161,7 +143,7 @@ def _users_part(traceback: TracebackType | None) -> TracebackType | None:
     kept: list[TracebackType] = []
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
-        if file in _OURS:
+        if file.startswith(_OURS):
             if kept and kept[-1].tb_frame.f_code.co_name == _HANDING_OVER:  # and the function of torch that asked it
                 del kept[-2:]
             while kept and kept[-1].tb_frame.f_code.co_filename.startswith(_IMPORTING):

@@ -44,14 +44,6 @@ def test_each_rank_by_itself_and_merged_later(tmp_path: Path) -> None:
     assert sorted(found.graph.nodes[i].op for i in found.only[1]) == ["MulBackward0"]
 
 
-def test_reports_that_are_equal_stand_once(tmp_path: Path) -> None:
-    """A script with a process group cannot run twice in one process either, so `diff` reads both calls in one run."""
-    done = launch(2, tmp_path, "diff", "train.py", "--at", 1, "--at", 2, "-o", "net.svg")
-    assert (done.code, done.left) == (0, ())
-    assert done.stdout.count("before: train.py, ranks 0-1 of 2, alike: loss.backward()") == 1
-    assert {path.name for path in tmp_path.glob("*.svg")} == {"net.rank0.svg", "net.rank1.svg"}
-
-
 def test_a_rank_that_is_killed(tmp_path: Path) -> None:
     done = torchrun(2, tmp_path, "info", "train.py", "--ranks-wait", 1, "--", "die")
     assert done.code != 0 and done.left == ()
