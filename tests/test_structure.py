@@ -39,7 +39,9 @@ _LEVELS = {
 # Some modules of a package lie elsewhere: how a result looks is above drawing, plain facts for the checks are below all readers.
 _ELSEWHERE = {
     **dict.fromkeys(("memory.table", "gradients.table", "gradients.path_table", "tensors.table"), 11),
-    **dict.fromkeys(("comparison.picture", "comparison.text", "checks.text", "checks.page", "checks.sarif"), 11),
+    **dict.fromkeys(
+        ("comparison.picture", "comparison.text", "compiled.text", "checks.text", "checks.page", "checks.sarif"), 11
+    ),
     **dict.fromkeys(("checks.context", "ranks.together"), 2),
     **dict.fromkeys(("ranks.here", "ranks.words"), 1),
     "ranks.reading": 8.5,

@@ -84,7 +84,7 @@ def command(
         if as_json:
             stream.write(json.dumps({**as_data(found), **places_as_data(places)}, indent=2) + "\n")
         elif places is not None:
-            from gradviz.draw import compiled_text
+            from gradviz.compiled import text as compiled_text
 
             stream.write(compiled_text.text(places, 100 if top is None else top) + "\n")
         else:

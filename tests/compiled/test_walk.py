@@ -145,3 +145,19 @@ def test_make_dot_draws_one_box_as_torchviz_does() -> None:
     loss = torch.compile(torch.sin, backend="aot_eager")(torch.ones(3, requires_grad=True)).sum()
     source = gradviz.make_dot(loss).source
     assert "CompiledFunctionBackward" in source and "aten" not in source
+
+
+def test_under_compiled_autograd_backward_gives_the_same_and_the_graph_is_still_read() -> None:
+    from torch._dynamo import compiled_autograd
+
+    net, x = Block(), torch.randn(3, 8)
+    net(x).sum().backward()
+    wanted = {name: one.grad.clone() for name, one in net.named_parameters() if one.grad is not None}
+    net.zero_grad()
+    loss, before = walked(torch.compile(net, backend="aot_eager"), x)
+    with compiled_autograd._enable(torch.compile(backend="aot_eager")):
+        loss.backward()
+    assert all(torch.allclose(wanted[name], one.grad) for name, one in net.named_parameters() if one.grad is not None)
+    after = gradviz.walk(loss, model=net)
+    assert [node.op for node in inside(after)] == [node.op for node in inside(before)]
+    assert any("freed" in node.flags for node in inside(after))
