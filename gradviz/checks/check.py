@@ -27,11 +27,11 @@ from gradviz.graph import Graph
 from gradviz.ranks.here import rank
 from gradviz.ranks.reading import with_process
 from gradviz.recording.record import Recording
-from gradviz.recording.session import user_code
 from gradviz.run.engine import EngineCall
 from gradviz.run.live import Captured, Live
 from gradviz.run.target import run_target
 from gradviz.run.target_name import Target
+from gradviz.source.lines import UserCode
 from gradviz.variables.scanner import namespaces
 from gradviz.wording import one_line, plural
 
@@ -119,7 +119,7 @@ def check_target(
         order.backward(number, call.frame)
         reader.passed(number, reading)
 
-    cuts = reader.cuts = CutWatch(user_code().place)
+    cuts = reader.cuts = CutWatch(UserCode().place)
     watch = CallWatch(lambda: order.scaled, passed, cuts.paused)
     runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
 

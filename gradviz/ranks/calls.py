@@ -198,13 +198,12 @@ def _peer(name: str, arguments: Any, options: Any) -> dict[str, int]:
 
 
 def _users_line(frame: FrameType | None) -> list[Any] | None:
-    from gradviz.packages import code_line, package_of, with_text
-    from gradviz.source.frames import is_library
+    from gradviz.packages import code_line, is_foundation, package_of, with_text
 
     nearest = None
     while frame is not None:
         file = frame.f_code.co_filename
-        if not is_library(file):
+        if not is_foundation(file):
             if not package_of(file):
                 return list(with_text(code_line(frame.f_code, frame.f_lineno)))
             nearest = nearest or list(with_text(code_line(frame.f_code, frame.f_lineno)))

@@ -6,7 +6,6 @@ What was noted lives as long as a recording refers to it. Does not know graphs.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from types import FrameType
 
 import torch
 
-import gradviz
 from gradviz.graph import columns
 from gradviz.recording.calls import LocalTape, Tape
 from gradviz.recording.module_calls import ModuleCalls
@@ -22,14 +20,7 @@ from gradviz.recording.nodes import NO_STACK, Made, NodeWatch
 from gradviz.source.lines import UserCode
 from gradviz.walker.private import OWN_THREADS, peek_sequence
 
-_LIBRARIES = [os.path.dirname(module.__file__ or "") for module in (torch, gradviz)]
 _APPLY = getattr(torch.autograd.Function.apply, "__code__", None)
-_FUNCTORCH = os.path.join(os.path.dirname(_LIBRARIES[0]), "functorch")  # torch's own, installed beside it
-
-
-def user_code() -> UserCode:
-    """Which code is the user's, in this process."""
-    return UserCode([*_LIBRARIES, _FUNCTORCH])
 
 
 class Session:
@@ -40,7 +31,7 @@ class Session:
         self._local = LocalTape()
         with columns.paused():  # up to Python 3.11 a collection in there may wait for a lock that its own thread holds
             self._older_threads = frozenset(sys._current_frames())
-        self.user = user_code()
+        self.user = UserCode()
         self.calls = ModuleCalls(self._local, self.tape, self.user)
         self._nodes = NodeWatch(self._noticing(), self._around_backward)
         self._custom = False  # whether a custom Function was seen

@@ -17,15 +17,10 @@ from types import TracebackType
 from typing import Any
 
 from gradviz.errors import ScriptError, text_of
+from gradviz.packages import runs_around_user
 from gradviz.run.program import as_module
 from gradviz.run.target_name import Target
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_OURS = tuple(
-    os.path.join(_PACKAGE, *part)
-    for part in (("run", ""), ("recording", ""), ("checks", "collect", ""), ("ranks", "calls.py"))
-)
-"""Folders and files of this package whose frames stand between the user's and torch's while the user's code runs."""
 _IMPORTING = "<frozen importlib"
 _HANDING_OVER = "handle_torch_function"
 
@@ -143,7 +138,7 @@ def _users_part(traceback: TracebackType | None) -> TracebackType | None:
     kept: list[TracebackType] = []
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
-        if file.startswith(_OURS):
+        if runs_around_user(file):
             if kept and kept[-1].tb_frame.f_code.co_name == _HANDING_OVER:  # and the function of torch that asked it
                 del kept[-2:]
             while kept and kept[-1].tb_frame.f_code.co_filename.startswith(_IMPORTING):

@@ -16,9 +16,8 @@ from collections.abc import Callable, Collection, Sequence
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
-from gradviz.packages import package_of
+from gradviz.packages import is_foundation, package_of
 from gradviz.run.engine import EngineCall
-from gradviz.source.frames import is_library
 from gradviz.variables.scanner import Namespace, name_of
 
 # What a call of backward is called: what the user wrote, and where.
@@ -49,7 +48,7 @@ def _calling(frame: FrameType, outermost: CodeType) -> FrameType | None:
     at: FrameType | None = frame
     while at is not None and at.f_code is not outermost:
         file = at.f_code.co_filename
-        if not is_library(file):
+        if not is_foundation(file):
             nearest = nearest or at
             if not package_of(file):
                 return at

@@ -5,28 +5,26 @@ Leaves nothing behind in the frames and keeps none of them.
 
 from __future__ import annotations
 
-import os
 from types import CodeType, FrameType
 
-from gradviz.packages import package_of
+from gradviz.packages import is_foundation, package_of
 from gradviz.variables.scanner import Namespace, namespaces
 
 _CALLERS = 30  # functions around the one that asks
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def variables_at(frame: FrameType | None, main: Namespace, outermost: CodeType) -> list[Namespace]:
     """Local variables of the user's frames from the backward call outwards, their modules' globals, `main`, then models.
 
     The models are local variables of an installed library's functions, such as a trainer's: they may have no other name.
-    Frames of torch and gradviz are left out, and so is everything from the frame of `outermost` on.
+    Frames of torch, gradviz and Python are left out, and so is everything from the frame of `outermost` on.
     """
     local: list[Namespace] = []
     outer: dict[int, Namespace] = {}
     models: list[Namespace] = []
     while frame is not None and frame.f_code is not outermost:
         file = frame.f_code.co_filename
-        if not is_library(file):
+        if not is_foundation(file):
             inner, *rest = namespaces(frame)
             if package_of(file):
                 models.append(_models(inner) if rest else {})
@@ -51,7 +49,7 @@ def callers_variables(frame: FrameType) -> list[Namespace]:
     while outer is not None and left:
         left -= 1
         file = outer.f_code.co_filename
-        if not package_of(file) and not is_library(file):
+        if not package_of(file) and not is_foundation(file):
             inner, *rest = namespaces(outer)
             if rest:
                 found.append(inner)
@@ -66,10 +64,3 @@ def _models(variables: Namespace) -> Namespace:
     import torch
 
     return {name: value for name, value in variables.items() if issubclass(type(value), torch.nn.Module)}
-
-
-def is_library(file: str) -> bool:
-    """Whether a file is torch's or gradviz's, or part of Python's import system. Asked only when torch is there."""
-    import torch
-
-    return file.startswith((os.path.dirname(torch.__file__) + os.sep, _PACKAGE, "<frozen "))

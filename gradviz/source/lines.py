@@ -1,19 +1,16 @@
 """Whose code is running, and at which line: the user's line, and the script's own behind a library's.
 
-Owns what counts as the user's code, and the lines, each made once. Knows nothing of torch, graphs and sequence numbers.
+Owns the lines, each made once. Knows nothing of torch, graphs and sequence numbers.
 """
 
 from __future__ import annotations
 
-import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import NamedTuple, Protocol
 
 from gradviz.graph import SourceLine
-from gradviz.packages import code_line
-
-_GENERATED = ("<frozen ", "<eval_with_key>", "<torch_package", "<attrs generated", "<__array_function__")
+from gradviz.packages import code_line, is_foundation
 
 
 class Place(NamedTuple):
@@ -56,33 +53,20 @@ class CodeLines(dict[int, "Place | None"]):
 
 
 class UserCode:
-    """Which code is the user's.
+    """Which code is the user's: all that `is_foundation` does not know, packages of others among it.
 
-    Not the user's: the given folders (torch, gradviz), the standard library, and code that torch generates. Packages of
-    others are: an operation that a library calls was called there. `met` is called with a frame of each code, the first time.
+    An operation that a library calls was called there. `met` is called with a frame of each code, the first time.
     """
 
-    def __init__(self, not_user: Iterable[str]) -> None:
-        stdlib = sysconfig.get_path("stdlib")
-        self._not_user = tuple(folder.rstrip("/\\") + sep for folder in (*not_user,) for sep in ("/", "\\"))
-        self._stdlib = tuple(stdlib + sep for sep in ("/", "\\")) if stdlib else ()
-        self._files: dict[str, bool] = {}
+    def __init__(self) -> None:
         self._known: dict[int, CodeLines | None] = {}
         self._others: list[CodeType] = []  # held for the same reason as the user's
         self.met: Callable[[FrameType], None] = _nothing
         self._joined: dict[tuple[int, int], Place] = {}  # by the identities of two lines, which are never dropped
 
     def holds(self, file: str) -> bool:
-        """Whether the user wrote this file."""
-        known = self._files.get(file)
-        if known is None:
-            known = self._files[file] = self._judge(file)
-        return known
-
-    def _judge(self, file: str) -> bool:
-        if file.startswith((*_GENERATED, *self._not_user)):
-            return False
-        return not file.startswith(self._stdlib) or "-packages" in file
+        """Whether the user wrote this file, or a library's author."""
+        return not is_foundation(file)
 
     def place(self, frame: FrameType | None, known: Known | None = None) -> Place | None:
         """Where the user's code is at in this frame or the nearest around it, and the script's own line behind a library's.

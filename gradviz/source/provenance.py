@@ -7,7 +7,6 @@ chain broke is known; otherwise what is found is likely only, and says so. Runs 
 from __future__ import annotations
 
 import ast
-import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from inspect import unwrap
@@ -18,6 +17,7 @@ import torch
 
 from gradviz.checks.context import Cut, CutKind, Trail
 from gradviz.graph import SourceLine
+from gradviz.packages import is_foundation
 from gradviz.source.location import Spot
 from gradviz.source.statements import (
     Body,
@@ -32,7 +32,6 @@ from gradviz.variables.scanner import Namespace
 from gradviz.walker.private import without_subclasses
 
 MAX_CUTS, MAX_NAMES, MAX_DEPTH = 6, 40, 3
-_TORCH = os.path.dirname(torch.__file__) + os.sep
 _METHODS: dict[str, CutKind] = {
     **dict.fromkeys(("detach", "detach_"), "detach"),
     **dict.fromkeys(("item", "tolist"), "number"),
@@ -178,7 +177,7 @@ class _Tracer:
     def _inside(self, called: Any, depth: int) -> None:
         code, name, spaces = _code(called)
         key = f"{name}:{code.co_firstlineno}" if code is not None else ""
-        if code is None or code.co_filename.startswith(_TORCH) or key in self._seen or not depth:
+        if code is None or is_foundation(code.co_filename) or key in self._seen or not depth:
             return
         self._seen.add(key)
         body = body_of(code)

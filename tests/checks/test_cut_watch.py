@@ -10,11 +10,11 @@ import torch
 from torch.overrides import _get_current_function_mode_stack
 
 from gradviz.checks.collect.cut_watch import CutWatch
-from gradviz.recording.session import user_code
+from gradviz.source.lines import UserCode
 
 
 def watch() -> CutWatch:
-    return CutWatch(user_code().place)
+    return CutWatch(UserCode().place)
 
 
 CUTS = {

@@ -128,6 +128,27 @@ def test_a_failing_backward_shows_no_frame_of_ours(tmp_path: Path) -> None:
     assert "MulBackward0" in ours.stdout  # what was captured before is still written
 
 
+def test_what_check_puts_around_torch_is_in_no_traceback(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        (w * 2).sum().backward()
+        try:
+            torch.ones(4) @ w
+        except RuntimeError:
+            try:
+                torch.nn.Parameter("w")
+            except AttributeError:
+                torch.nn.utils.clip_grad_norm_([3], 1.0)
+        """,
+    )
+    plain = python("script.py", cwd=tmp_path)
+    ours = gradviz("check", "script.py", "--continue", cwd=tmp_path)
+    assert plain.stderr.count("Traceback") == 3 and ours.stderr == plain.stderr
+
+
 def test_spawned_processes_find_the_script(tmp_path: Path) -> None:
     script(
         tmp_path,

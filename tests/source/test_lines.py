@@ -247,7 +247,7 @@ def test_behind_a_librarys_line_stands_the_scripts(tmp_path: Path, monkeypatch: 
 
 
 def test_who_is_the_user() -> None:
-    user = UserCode(["/site-packages/torch"])
+    user = UserCode()
     assert user.holds("/home/me/train.py")
     assert user.holds("/site-packages/transformers/model.py")
     assert user.holds("<stdin>")

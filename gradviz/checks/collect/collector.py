@@ -6,7 +6,6 @@ numbers, runs no hook, writes nothing. What to conclude from the facts is none o
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-import gradviz
 from gradviz.checks.collect.cut_places import described
 from gradviz.checks.collect.cut_watch import CutEvent, CutWatch
 from gradviz.checks.collect.fate import dropped, forward_of, made_at
@@ -44,6 +42,7 @@ from gradviz.checks.context import (
     Trail,
 )
 from gradviz.graph import Graph, SourceLine
+from gradviz.packages import is_foundation
 from gradviz.recording.record import Recording
 from gradviz.source.location import (
     Spot,
@@ -67,8 +66,6 @@ from gradviz.walker.walk import capture
 
 KEPT = 100
 """Earlier calls that are remembered."""
-
-_LIBRARIES = tuple(os.path.dirname(module.__file__ or "") + os.sep for module in (torch, gradviz))
 
 
 class Subject(NamedTuple):
@@ -476,7 +473,7 @@ def _held(walked: Walked, leaf_of: dict[int, int], parameters: dict[int, int]) -
 
 def _spot(subject: Subject) -> Spot | None:
     frame = subject.frame
-    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+    while frame is not None and is_foundation(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is not None:
         return spot_at(frame.f_code, frame.f_lineno, subject.variables)

@@ -16,8 +16,7 @@ import torch
 from gradviz.checks.context import Raised
 from gradviz.errors import text_of
 from gradviz.graph import SourceLine
-from gradviz.packages import code_line, package_of, with_text
-from gradviz.source.frames import is_library
+from gradviz.packages import code_line, is_foundation, package_of, with_text
 from gradviz.variables.scanner import name_of, namespaces
 from gradviz.walker.private import without_subclasses
 
@@ -27,7 +26,7 @@ _CUSTOM = re.compile(r"[Ff]unction (\w+)Backward returned an")
 def raised(error: BaseException) -> Raised:
     """The facts about an exception, while its traceback is there."""
     stack = list(_frames(error.__traceback__))
-    own = [(frame, line) for frame, line in stack if not is_library(frame.f_code.co_filename)]
+    own = [(frame, line) for frame, line in stack if not is_foundation(frame.f_code.co_filename)]
     own = [(frame, line) for frame, line in own if not package_of(frame.f_code.co_filename)] or own
     source, text = None, text_of(error)
     if own:

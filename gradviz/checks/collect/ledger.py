@@ -41,8 +41,7 @@ from gradviz.checks.context import (
     Trained,
 )
 from gradviz.graph import SourceLine
-from gradviz.packages import code_line, with_text
-from gradviz.source.frames import is_library
+from gradviz.packages import code_line, is_foundation, with_text
 from gradviz.source.statements import registers_buffer
 from gradviz.variables.objects import submodules
 from gradviz.variables.scanner import Namespace
@@ -347,7 +346,7 @@ def _thrown_away(handled: Handled) -> bool:
 
 
 def _users_line(frame: FrameType | None) -> SourceLine | None:
-    while frame is not None and is_library(frame.f_code.co_filename):
+    while frame is not None and is_foundation(frame.f_code.co_filename):
         frame = frame.f_back
     return code_line(frame.f_code, frame.f_lineno) if frame is not None else None
 

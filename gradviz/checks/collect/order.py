@@ -19,8 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gradviz.checks.context import Event, EventKind
 from gradviz.graph import SourceLine
-from gradviz.packages import code_line, with_text
-from gradviz.source.frames import is_library
+from gradviz.packages import code_line, is_foundation, with_text
 from gradviz.source.statements import around
 
 KEPT = 10_000
@@ -114,7 +113,7 @@ class OrderWatch:
 
     def _line(self, frame: FrameType | None) -> SourceLine | None:
         """The nearest line outside torch."""
-        while frame is not None and is_library(frame.f_code.co_filename):
+        while frame is not None and is_foundation(frame.f_code.co_filename):
             frame = frame.f_back
         if frame is None:
             return None
