@@ -25,6 +25,7 @@ from gradviz.walker.outputs import FoundRoot, quiet_grad_fn
 from gradviz.walker.placements import placements
 from gradviz.walker.private import LAST, Node
 from gradviz.walker.saved import SavedReader
+from gradviz.walker.storages import Storages
 from gradviz.walker.tensors import (
     base_of,
     device_name,
@@ -77,7 +78,7 @@ class Describer:
         self._names = names
         self._variables = self._find_variables()
         self._leaf_ids = {id(variable): node for node, variable in self._variables.items()}
-        self._reader = SavedReader(self._leaf_ids, self._owners()) if saved else None
+        self._reader = SavedReader(self._leaf_ids, Storages(self._owners())) if saved else None
         self._attribution = attribution.kind if attribution is not None else ""
         self._places = Places((), repeat(None), repeat(None), repeat(None))
         if attribution is not None:
@@ -94,7 +95,7 @@ class Describer:
             edges=_kept(self._found.edges),
             leaves=tuple(leaves),
             roots=tuple(made),
-            storages=_kept(self._reader.storages) if self._reader is not None else (),
+            storages=_kept(self._reader.storages.columns) if self._reader is not None else (),
             title=title or ", ".join(root.name for root in roots[:3]) + (", ..." if len(roots) > 3 else ""),
             scopes=self._places.scopes,
             torch=str(torch.__version__),
@@ -107,7 +108,7 @@ class Describer:
         return self._variables
 
     def storage_id(self, tensor: torch.Tensor) -> int | None:
-        return self._reader.storage_id(tensor) if self._reader is not None else None
+        return self._reader.storages.known(tensor) if self._reader is not None else None
 
     def _owners(self) -> Mapping[int, str]:
         """Who owns each storage that is known beforehand: the caller's tensors, then the graph's own leaves."""
@@ -241,7 +242,7 @@ class Describer:
         )
 
     def _storage(self, tensor: torch.Tensor) -> int | None:
-        return self._reader.storage(tensor) if self._reader is not None else None
+        return self._reader.storages.number(tensor) if self._reader is not None else None
 
     def _base(self, base: torch.Tensor | None) -> Base | None:
         if base is None:

@@ -14,7 +14,7 @@ from gradviz.graph import SavedTensor
 from gradviz.walker.description import Walked
 from gradviz.walker.outputs import flatten
 from gradviz.walker.private import without_subclasses
-from gradviz.walker.saved import tensors_on
+from gradviz.walker.slots import tensors_on
 from gradviz.walker.tensors import grad_fn_of, parts_of
 
 # Which tensors have numbers that may be read, and why others have none. Asking reads no number and runs no code of a
