@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from gradviz.wording import few
+
 
 class GradvizError(Exception):
     """Base of all errors that gradviz raises on purpose. The command line prints it without a traceback and exits 2."""
@@ -95,5 +97,4 @@ def did_you_mean(name: str, known: Iterable[str], *, what: str = "known") -> str
         return f"Did you mean {' or '.join(near)}?"
     if not names:
         return f"There are no {what}."
-    shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-    return f"The {what} are: {shown}."
+    return f"The {what} are: {few(names, 20)}."

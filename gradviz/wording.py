@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence, Sized
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gradviz.graph import Shape, TensorInfo
@@ -96,6 +97,30 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count_text(count)} {one if count == 1 else many or one + 's'}"
 
 
+def verb(things: Sized | int, one: str, many: str) -> str:
+    """The word for one thing or for several.
+
+    >>> verb(1, "was", "were"), verb(["a", "b"], "has", "have")
+    ('was', 'have')
+    """
+    return one if (things if isinstance(things, int) else len(things)) == 1 else many
+
+
+def few(names: Sequence[str], shown: int = 5) -> str:
+    """The first of many names, and how many more there are.
+
+    >>> few(["a", "b", "c"], 2), few(["a", "b"], 2)
+    ('a, b and 1 more', 'a, b')
+    """
+    return ", ".join(names[:shown]) + (f" and {count_text(len(names) - shown)} more" if len(names) > shown else "")
+
+
+def few_lines(lines: Sequence[str], shown: int) -> list[str]:
+    """The same one below the other, indented: the first of many lines, and how many more there are."""
+    more = [f"... and {count_text(len(lines) - shown)} more"] if len(lines) > shown else []
+    return [f"  {line}" for line in (*lines[:shown], *more)]
+
+
 def bytes_text(nbytes: int | None) -> str:
     """Bytes in binary units: `17 B`, `1.5 MiB`; `? B` when unknown."""
     if nbytes is None:
@@ -146,6 +171,19 @@ def number(value: float | None) -> str:
     ('5', '0.0001235', 'nan', '-')
     """
     return "-" if value is None else f"{value:.4g}"
+
+
+def json_ready(value: Any) -> Any:
+    """A value, or a list or dict of values, with text for NaN and infinity, which JSON has no number for.
+
+    >>> json_ready({"norm": float("inf"), "values": [1.0, float("nan")], "count": 2})
+    {'norm': 'inf', 'values': [1.0, 'nan'], 'count': 2}
+    """
+    if isinstance(value, dict):
+        return {key: json_ready(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [json_ready(item) for item in value]
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 def share(part: float | None) -> str:

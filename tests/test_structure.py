@@ -21,7 +21,8 @@ MODULES = {
 
 # A package may import from those on lower levels and from itself.
 _LEVELS = {
-    **dict.fromkeys(("errors", "wording", "stages"), 0),
+    "wording": -1,
+    **dict.fromkeys(("errors", "stages"), 0),
     **dict.fromkeys(("graph", "layout", "report"), 1),
     "packages": 2,
     **dict.fromkeys(("variables", "fold", "inference", "memory", "comparison", "compiled"), 3),

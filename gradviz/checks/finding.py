@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, overload
 
 from gradviz.checks.excerpt import Excerpt
-from gradviz.gradients.order import inside_boxes
 from gradviz.graph import Graph, Mark
 from gradviz.report.display import displayed
 from gradviz.wording import plural
@@ -148,7 +147,7 @@ def marked(graph: Graph) -> Marked:
     whole = graph.original if graph.original is not None else graph
     if not whole.marks:
         return Marked({}, {}, {}, (), frozenset())
-    box_of = {i: box for box, inside in enumerate(inside_boxes(graph, whole)) for i in inside}
+    box_of = graph.box_of
     nodes: dict[int, tuple[Mark, ...]] = {}
     edges: dict[tuple[int, int], tuple[Mark, ...]] = {}
     outputs: dict[str, tuple[Mark, ...]] = {}

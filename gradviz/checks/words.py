@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from gradviz.graph import Graph, SavedTensor, SourceLine
 from gradviz.graph.forward import own_line
-from gradviz.wording import clip, one_line
+from gradviz.wording import clip, few, one_line
+from gradviz.wording import verb as verb
 
 SHOWN = 3
 """Names that a sentence lists before it counts the others."""
@@ -68,14 +69,8 @@ def listed(names: Iterable[str], shown: int = SHOWN) -> str:
     """`a, b and c`, or `a, b, c, d, e, f and 3 more`."""
     every = [one_line(name) for name in names]
     if len(every) > shown:
-        return f"{', '.join(every[:shown])} and {len(every) - shown:,} more"
+        return few(every, shown)
     return " and ".join(filter(None, (", ".join(every[:-1]), every[-1]))) if every else ""
-
-
-def verb(things: Sequence[object] | int, one: str, many: str) -> str:
-    """The word for one thing or for several."""
-    count = things if isinstance(things, int) else len(things)
-    return one if count == 1 else many
 
 
 def as_code(name: str) -> str:

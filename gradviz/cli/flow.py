@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import click
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, measured, run_custom_option, target_argument
 from gradviz.report.plain import write_table
+from gradviz.wording import json_ready
 
 if TYPE_CHECKING:
     from gradviz.gradients.flow import GradientFlow
@@ -54,17 +54,10 @@ def as_data(flow: GradientFlow) -> dict[str, Any]:
         "outputs": [root.name for root in graph.roots],
         "order": [{"node": node, "op": graph.nodes[node].op, "name": title(graph, node)} for node in flow.order],
         "edges": [
-            {"step": step.get(edge.consumer), **edge._asdict(), **_numbers(size._asdict() if size else {})}
+            {"step": step.get(edge.consumer), **edge._asdict(), **json_ready(size._asdict() if size else {})}
             for edge, size in flow.edges
         ],
-        "leaves": [_numbers(leaf._asdict()) for leaf in flow.leaves],
-        "modules": [_numbers(row._asdict()) for row in rows(flow, "module")] if graph.scopes else [],
+        "leaves": [json_ready(leaf._asdict()) for leaf in flow.leaves],
+        "modules": [json_ready(row._asdict()) for row in rows(flow, "module")] if graph.scopes else [],
         "notes": list(flow.notes),
-    }
-
-
-def _numbers(fields: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in fields.items()
     }

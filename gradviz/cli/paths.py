@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +11,7 @@ from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
 from gradviz.errors import NotATensorError
 from gradviz.report.plain import write_table
+from gradviz.wording import json_ready
 
 if TYPE_CHECKING:
     import torch
@@ -105,8 +105,8 @@ def as_data(found: Paths, top: int | None = None) -> dict[str, Any]:
                     {
                         "position": s.edge.position,
                         "output": s.edge.output,
-                        "norm": _number(s.norm),
-                        "factor": _number(s.factor),
+                        "norm": json_ready(s.norm),
+                        "factor": json_ready(s.factor),
                     }
                     for s in path.steps
                 ],
@@ -124,15 +124,6 @@ def _tensor_data(tensor: torch.Tensor) -> dict[str, Any]:
     listed = tensor.numel() <= _ELEMENTS and not tensor.is_complex() and not tensor.is_nested
     return {
         "shape": list(tensor.shape),
-        "norm": _number(size(tensor).norm),
-        "values": _numbers(tensor.to_dense().tolist()) if listed else None,
+        "norm": json_ready(size(tensor).norm),
+        "values": json_ready(tensor.to_dense().tolist()) if listed else None,
     }
-
-
-def _numbers(values: Any) -> Any:
-    return [_numbers(one) for one in values] if isinstance(values, list) else _number(values)
-
-
-def _number(value: float | None) -> float | str | None:
-    """NaN and infinity, which JSON has no number for, as text."""
-    return value if value is None or math.isfinite(value) else str(value)

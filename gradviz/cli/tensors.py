@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -13,6 +12,7 @@ from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import NotATensorError
 from gradviz.ranks.here import rank
 from gradviz.report.plain import write_table
+from gradviz.wording import json_ready
 
 if TYPE_CHECKING:
     from gradviz.run.target import Live
@@ -79,9 +79,5 @@ def as_data(one: TensorFacts) -> dict[str, Any]:
     """All facts of a tensor, for `--json`."""
     grad = None if one.grad is None else {**one.grad._asdict(), "tensor": one.grad.tensor._asdict()}
     if grad is not None:
-        grad.update({key: _number(grad[key]) for key in ("norm", "value")})
+        grad.update({key: json_ready(grad[key]) for key in ("norm", "value")})
     return {**one._asdict(), "tensor": one.tensor._asdict(), "grad": grad}
-
-
-def _number(value: float | None) -> float | str | None:
-    return value if value is None or math.isfinite(value) else str(value)

@@ -27,7 +27,7 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.graph.storage import tensor_bytes
-from gradviz.wording import bytes_text, plural
+from gradviz.wording import bytes_text, few, plural, verb
 
 _SLOT = re.compile(r"(saved_tensors|ctx\._tensors_no_vc_check)\[(\d+)\]")
 
@@ -181,10 +181,9 @@ class _Spliced:
                 self._give(producer, output, use, len(region.inputs), first, entries)
         if none:
             names = [" = ".join(self._nodes[i].names) or self._nodes[i].op for i in none]
-            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
             self._notes.append(
-                f"{plural(len(none), 'input')} of a compiled function {'gets' if len(none) == 1 else 'get'} no gradient from it: "
-                f"{', '.join(names[:5])}{more}"
+                f"{plural(len(none), 'input')} of a compiled function {verb(none, 'gets', 'get')} no gradient from it: "
+                f"{few(names)}"
             )
 
     def _entries(self, node: int, region: Region) -> dict[int, int]:

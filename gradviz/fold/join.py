@@ -21,6 +21,7 @@ from gradviz.graph import (
     column,
 )
 from gradviz.graph.storage import forward_order
+from gradviz.wording import plural
 
 LEAST_OPS = 8
 """Single ops are joined only when a loop ran them this often: fewer are easier to read one by one."""
@@ -138,7 +139,7 @@ def _join_loop(partition: Partition, families: Sequence[Family], plain: Sequence
     words = [family.title for family in families]
     kinds = len(set(map(_made(partition.graph), plain)))
     if kinds:
-        words.append(f"{kinds} op{'s' if kinds > 1 else ''}")
+        words.append(plural(kinds, "op"))
     kind: GroupKind = "alike" if all(family.kind == "alike" for family in families) else "loop"
     nodes = [*(node for family in families for turn in family.turns for node in turn), *plain]
     partition.join(nodes, Part(kind, " + ".join(words), turns, families[0].scope))

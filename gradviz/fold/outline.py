@@ -7,7 +7,6 @@ up to the whole graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import prod
 from typing import NamedTuple
 
 from gradviz.fold.alike import alike_siblings
@@ -19,7 +18,7 @@ from gradviz.graph import (
 )
 from gradviz.graph.forward import op_line
 from gradviz.graph.scopes import ScopeTree
-from gradviz.graph.storage import forward_order, held_bytes
+from gradviz.graph.storage import forward_order, held_bytes, known_elements
 
 
 class OutlineRow(NamedTuple):
@@ -153,8 +152,4 @@ def lines(graph: Graph, line_of: Callable[[Node], SourceLine | None] = op_line) 
 
 
 def _parameter_sizes(graph: Graph) -> dict[int, int]:
-    return {
-        leaf.node: prod(size for size in leaf.tensor.shape or () if isinstance(size, int))
-        for leaf in graph.leaves
-        if leaf.kind == "parameter"
-    }
+    return {leaf.node: known_elements(leaf.tensor) for leaf in graph.leaves if leaf.kind == "parameter"}

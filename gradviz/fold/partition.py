@@ -10,7 +10,6 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import NamedTuple
 
 from gradviz.graph import (
@@ -27,7 +26,7 @@ from gradviz.graph import (
     Uses,
     column,
 )
-from gradviz.graph.storage import forward_order, held_bytes
+from gradviz.graph.storage import forward_order, held_bytes, known_elements
 
 
 class Part(NamedTuple):
@@ -154,7 +153,7 @@ class Partition:
         new = [number[box] for box in self.box_of]
         facts = _Facts(
             held_bytes(self.graph),
-            {leaf.node: _elements(leaf.tensor) for leaf in self.graph.leaves if leaf.kind == "parameter"},
+            {leaf.node: known_elements(leaf.tensor) for leaf in self.graph.leaves if leaf.kind == "parameter"},
             column(self.graph.nodes, "flags"),
             column(self.graph.nodes, "outputs"),
             column(self.graph.edges, "consumer"),
@@ -293,12 +292,6 @@ def _moved(base: Base | None, new: Sequence[int], left: _Left) -> Base | None:
     if base is None or base.node is None:
         return base
     return base._replace(node=new[base.node], output=left.place(base.node, base.output))
-
-
-def _elements(tensor: TensorInfo) -> int:
-    if tensor.shape is None:
-        return 0
-    return prod(size for size in tensor.shape if isinstance(size, int))
 
 
 # -- cycles ------------------------------------------------------------------------------------------------------------

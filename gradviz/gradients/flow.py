@@ -13,10 +13,8 @@ import torch
 from gradviz.gradients.live import (
     Opened,
     called_note,
-    few,
     leaf_name,
     open_graph,
-    renamed,
     stopped_note,
 )
 from gradviz.gradients.recomputation import once, recomputes
@@ -33,7 +31,7 @@ from gradviz.report.display import displayed
 from gradviz.stages import Stage
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.attribution import Attribution
-from gradviz.wording import plural
+from gradviz.wording import few, plural
 
 
 class EdgeFlow(NamedTuple):
@@ -76,7 +74,7 @@ class GradientFlow(NamedTuple):
 
     def with_names(self, names: Sequence[str]) -> GradientFlow:
         """The same with these names for the outputs, where there are any."""
-        return self._replace(graph=renamed(self.graph, names))
+        return self._replace(graph=self.graph.with_root_names(names))
 
     def __repr__(self) -> str:
         return f"<GradientFlow: {plural(len(self.edges), 'edge')}, {plural(len(self.leaves), 'leaf', 'leaves')}>"

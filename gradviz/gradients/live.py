@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +22,7 @@ from gradviz.walker.outputs import as_tensor, flatten
 from gradviz.walker.private import without_subclasses
 from gradviz.walker.values import why_unreadable
 from gradviz.walker.walk import capture, live_nodes
-from gradviz.wording import plural
+from gradviz.wording import few, plural
 
 
 class Opened(NamedTuple):
@@ -125,11 +124,6 @@ def leaf_name(leaf: Leaf) -> str:
     return " = ".join(leaf.names) or f"an unnamed {leaf.kind}"
 
 
-def few(names: Sequence[str]) -> str:
-    """The first of many names, and how many more there are."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
-
 def _seed(root: Root, tensor: torch.Tensor, gradient: Any) -> torch.Tensor:
     """The gradient that starts at an output: the one given, else ones, which means the gradient of its sum."""
     if gradient is None:
@@ -148,10 +142,3 @@ def _ones(tensor: torch.Tensor) -> torch.Tensor:
         same = tensor.coalesce()
         return torch.sparse_coo_tensor(same.indices(), torch.ones_like(same.values()), same.shape)
     return torch.ones_like(tensor)
-
-
-def renamed(graph: Graph, names: Sequence[str]) -> Graph:
-    """The graph with these names for its outputs; unchanged when there are none."""
-    if not names:
-        return graph
-    return replace(graph, roots=tuple(root._replace(name=name) for root, name in zip(graph.roots, names)))

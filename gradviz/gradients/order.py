@@ -122,20 +122,9 @@ def arrivals(graph: Graph) -> Arrivals:
             "not a graph saved without them; in Python, draw gradviz.flow(loss).graph."
         )
     places = {step.node: place for place, step in enumerate(whole.backward, 1)}
-    found = tuple(
-        _arrival([places[i] for i in inside if i in places], whole.backward) for inside in inside_boxes(graph, whole)
-    )
+    found = tuple(_arrival([places[i] for i in inside if i in places], whole.backward) for inside in graph.inside)
     norms = [step.norm for step in whole.backward if step.norm is not None and math.isfinite(step.norm)]
     return Arrivals(found, max(norms, default=0.0))
-
-
-def inside_boxes(graph: Graph, whole: Graph) -> list[Sequence[int]]:
-    """Ids in the whole graph, for each box of a graph folded from it. Nodes that were not folded keep their order."""
-    if graph is whole:
-        return [(node.id,) for node in graph.nodes]
-    grouped = {i for node in graph.nodes if node.group is not None for i in node.group.nodes}
-    single = (i for i in range(len(whole.nodes)) if i not in grouped)
-    return [node.group.nodes if node.group is not None else (next(single),) for node in graph.nodes]
 
 
 def _arrival(places: Sequence[int], steps: Sequence[BackwardStep]) -> Arrival | None:

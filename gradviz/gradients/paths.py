@@ -18,7 +18,6 @@ from gradviz.gradients.live import (
     called_note,
     functions,
     open_graph,
-    renamed,
 )
 from gradviz.gradients.recomputation import once, recomputes
 from gradviz.gradients.refusal import compiled_functions, custom_functions
@@ -114,7 +113,7 @@ class Paths(NamedTuple):
 
     def with_names(self, target: str, names: Sequence[str]) -> Paths:
         """The same with these names for the outputs, where there are any, and for the target when it has none."""
-        graph, (node, _) = renamed(self.graph, names), self.target
+        graph, (node, _) = self.graph.with_root_names(names), self.target
         if not graph.nodes[node].names:
             known = graph.nodes[node]._replace(names=(target,))
             graph = replace(graph, nodes=(*graph.nodes[:node], known, *graph.nodes[node + 1 :]))

@@ -20,7 +20,7 @@ from gradviz.gradients.rows import (
     rows,
     scale,
 )
-from gradviz.wording import bar, number, share
+from gradviz.wording import bar, few, number, share
 
 if TYPE_CHECKING:
     from gradviz.gradients.flow import GradientFlow
@@ -49,10 +49,9 @@ def flow_table(flow: GradientFlow, by: By | None = None, top: int | None = TOP) 
 
 
 def _head(flow: GradientFlow, by: By, count: int) -> str:
-    names = ", ".join(labels.root_title(root) for root in flow.graph.roots[:3])
-    more = f" and {len(flow.graph.roots) - 3} more" if len(flow.graph.roots) > 3 else ""
+    names = few([labels.one_line(labels.root_title(root)) for root in flow.graph.roots], 3)
     one, several, rest = _WORDS[by]
-    return f"gradient of {labels.one_line(names)}{more}: {labels.plural(count, one, several)} {rest}"
+    return f"gradient of {names}: {labels.plural(count, one, several)} {rest}"
 
 
 def _table(shown: Sequence[FlowRow], by: By, norms: Sequence[float | None]) -> Table:

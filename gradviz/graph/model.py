@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -315,6 +315,24 @@ class Graph:
         return {leaf.node: leaf for leaf in self.leaves}
 
     @cached_property
+    def inside(self) -> Sequence[Sequence[int]]:
+        """What each node stands for: ids in `original` of the nodes in a folded box; its own id where nothing was folded.
+
+        Nodes that were not folded keep their order, so the n-th of them is the n-th of the original's that is in no group.
+        """
+        if self.original is None:
+            return [(node,) for node in range(len(self.nodes))]
+        groups = column(self.nodes, "group")
+        grouped = {node for group in groups if group is not None for node in group.nodes}
+        single = (node for node in range(len(self.original.nodes)) if node not in grouped)
+        return [group.nodes if group is not None else (next(single),) for group in groups]
+
+    @cached_property
+    def box_of(self) -> Mapping[int, int]:
+        """The node that each node of `original` is in: `inside` the other way round."""
+        return {node: box for box, nodes in enumerate(self.inside) for node in nodes}
+
+    @cached_property
     def groups(self) -> tuple[Group, ...]:
         """What the folded nodes stand for, in order of the nodes."""
         return tuple([group for group in column(self.nodes, "group") if group is not None])
@@ -365,6 +383,17 @@ class Graph:
             found[free[producer]] = i
             free[producer] += 1
         return found, start
+
+    def with_root_names(self, names: Sequence[str]) -> Graph:
+        """The same with these names for its outputs, in order; unchanged when there are none.
+
+        >>> graph = Graph(roots=(Root(None, 0, "output", TensorInfo((), "float32", "cpu")),))
+        >>> graph.with_root_names(["loss"]).roots[0].name
+        'loss'
+        """
+        if not names:
+            return self
+        return replace(self, roots=tuple([root._replace(name=name) for root, name in zip(self.roots, names)]))
 
     # -- doors to the rest of gradviz: each imports only when called, so that this module knows nothing of them ---------
 

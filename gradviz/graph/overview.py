@@ -16,6 +16,7 @@ from gradviz.graph.model import (
     NodeFlag,
     Root,
 )
+from gradviz.graph.storage import elements
 
 K = TypeVar("K", bound=str)
 
@@ -45,12 +46,12 @@ def overview(graph: Graph) -> Overview:
     """
     leaves = graph.leaf_of
     kinds: Counter[LeafKind] = Counter()
-    elements: Counter[LeafKind] = Counter()
+    counts: Counter[LeafKind] = Counter()
     for leaf in graph.leaves:
         kinds[leaf.kind] += 1
-        elements[leaf.kind] += elements_of(leaf) or 0
+        counts[leaf.kind] += elements(leaf.tensor) or 0
     kept = [slot for node in graph.nodes for slot in node.saved if slot.tensor is not None]
-    storages = {slot.storage for slot in kept if slot.storage is not None}
+    storages = {storage for slot in kept for storage in slot.storages}
     return Overview(
         nodes=len(graph.nodes),
         edges=len(graph.edges),
@@ -58,11 +59,11 @@ def overview(graph: Graph) -> Overview:
         operations=_ranked(Counter(node.op for node in graph.nodes if node.id not in leaves)),
         flags=_ranked(Counter(flag for node in graph.nodes for flag in node.flags)),
         leaves=_ranked(kinds),
-        elements=_ranked(elements),
+        elements=_ranked(counts),
         saved=len(kept),
         saved_bytes=sum(graph.storages[storage].nbytes or 0 for storage in storages),
         roots=graph.roots,
-        largest_leaves=tuple(sorted(graph.leaves, key=lambda leaf: (-(elements_of(leaf) or 0), leaf.node))),
+        largest_leaves=tuple(sorted(graph.leaves, key=lambda leaf: (-(elements(leaf.tensor) or 0), leaf.node))),
     )
 
 
@@ -74,16 +75,6 @@ def depth(graph: Graph) -> int:
         below = max((reached[edge.producer] for edge in graph.inputs(node)), default=0)
         reached[node] += below
     return max(reached, default=0)
-
-
-def elements_of(leaf: Leaf) -> int | None:
-    """How many numbers a leaf holds, None where a size is not a number."""
-    total = 1
-    for size in leaf.tensor.shape if leaf.tensor.shape is not None else ("?",):
-        if not isinstance(size, int):
-            return None
-        total *= size
-    return total
 
 
 def _ranked(counts: Counter[K]) -> dict[K, int]:

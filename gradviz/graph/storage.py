@@ -7,6 +7,7 @@ and buffers are not counted: they exist with or without the graph.
 from __future__ import annotations
 
 import re
+from math import prod
 
 from gradviz.graph.model import Graph, StorageKind, TensorInfo, column
 
@@ -34,16 +35,37 @@ def tensor_bytes(tensor: TensorInfo) -> int | None:
     >>> tensor_bytes(TensorInfo((3, 4), "float32", "cpu"))
     48
     """
-    total = item_bytes(tensor.dtype)
-    for size in tensor.shape if tensor.shape is not None else ("?",):
-        if total is None or not isinstance(size, int):
-            return None
-        total *= size
-    return total
+    count, item = elements(tensor), item_bytes(tensor.dtype)
+    return count * item if count is not None and item is not None else None
+
+
+def elements(tensor: TensorInfo) -> int | None:
+    """How many numbers a tensor holds; None where a size is not a number.
+
+    >>> elements(TensorInfo((3, 4), "float32", "cpu")), elements(TensorInfo(("s0", 4), "float32", "cpu"))
+    (12, None)
+    """
+    sizes = [size for size in tensor.shape or () if isinstance(size, int)]
+    return prod(sizes) if tensor.shape is not None and len(sizes) == len(tensor.shape) else None
+
+
+def known_elements(tensor: TensorInfo) -> int:
+    """The same as far as it is known: sizes that are no numbers count as 1, and a tensor without a single shape as 0.
+
+    >>> known_elements(TensorInfo(("s0", 4), "float32", "cpu"))
+    4
+    """
+    return prod(size for size in tensor.shape if isinstance(size, int)) if tensor.shape is not None else 0
 
 
 COUNTED: tuple[StorageKind, ...] = ("activation", "number", "output", "input")
 """Kinds of storage that saving holds on to."""
+
+ONLY_GRAPH: tuple[StorageKind, ...] = ("activation", "number")
+"""Kinds that nobody but the graph is known to hold: they are freed when the graph is deleted."""
+
+COMPUTED: tuple[StorageKind, ...] = ("activation", "output")
+"""Kinds that the forward pass computed, whoever else holds them."""
 
 _LAST = 2**64  # no sequence number is as large
 
@@ -62,6 +84,8 @@ def owners(graph: Graph) -> dict[int, int]:
         for slot in saved[i]:
             if slot.storage is not None:
                 found.setdefault(slot.storage, i)
+            for part in slot.parts:
+                found.setdefault(part, i)
     return found
 
 

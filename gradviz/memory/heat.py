@@ -42,15 +42,6 @@ def heat(graph: Graph) -> Heat:
     >>> found.nbytes, found.step(0), found.step(1)
     ((8, 0), 5, 0)
     """
-    nbytes = _of_boxes(graph, graph.original) if graph.original is not None else held_bytes(graph)
+    held = held_bytes(graph.original or graph)
+    nbytes = [sum([held[node] for node in nodes]) for nodes in graph.inside] if graph.original is not None else held
     return Heat(tuple(nbytes), max(nbytes, default=0))
-
-
-def _of_boxes(graph: Graph, original: Graph) -> list[int]:
-    """Nodes that were not folded keep their order, so the n-th of them is the n-th of the original's that is in no group."""
-    held = held_bytes(original)
-    inside = {i for node in graph.nodes if node.group is not None for i in node.group.nodes}
-    single = (i for i in range(len(original.nodes)) if i not in inside)
-    return [
-        sum(held[i] for i in node.group.nodes) if node.group is not None else held[next(single)] for node in graph.nodes
-    ]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gradviz.graph import Graph, Node
+from gradviz.wording import plural, verb
 
 if TYPE_CHECKING:
     from gradviz.memory.saved import Totals
@@ -66,15 +67,15 @@ def _math_attention_on_meta(graph: Graph) -> int:
 
 
 def _slots(count: int) -> str:
-    return "1 slot was" if count == 1 else f"{count:,} slots were"
+    return f"{plural(count, 'slot')} {verb(count, 'was', 'were')}"
 
 
 def _tensors(count: int) -> str:
-    return "1 saved tensor has" if count == 1 else f"{count:,} saved tensors have"
+    return f"{plural(count, 'saved tensor')} {verb(count, 'has', 'have')}"
 
 
 def _nodes(count: int) -> str:
-    return "1 node keeps" if count == 1 else f"{count:,} nodes keep"
+    return f"{plural(count, 'node')} {verb(count, 'keeps', 'keep')}"
 
 
 # Which nodes a non-reentrant checkpoint will compute again: it packs every tensor that they save into a placeholder.

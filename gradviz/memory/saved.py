@@ -22,16 +22,13 @@ from gradviz.graph import (
     StorageKind,
 )
 from gradviz.graph.forward import Lines, op_line, telling_lines
-from gradviz.graph.storage import COUNTED, forward_order, tensor_bytes
+from gradviz.graph.storage import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
 from gradviz.memory.notes import memory_notes
 from gradviz.report.display import displayed
 from gradviz.wording import bytes_text, plural, tensor_line
 
 By = Literal["node", "op", "module", "line", "op-line", "dtype", "tensor"]
 """What the rows stand for."""
-
-ONLY_GRAPH: tuple[StorageKind, ...] = ("activation", "number")
-"""Kinds of storage that nobody but the graph is known to hold: they are freed when the graph is deleted."""
 
 _WORD_AND_NUMBER = re.compile(r"(\D*)(\d*)")
 

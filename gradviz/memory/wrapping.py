@@ -17,8 +17,7 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.graph.scopes import ScopeTree
-from gradviz.graph.storage import COUNTED, forward_order, tensor_bytes
-from gradviz.memory.saved import ONLY_GRAPH
+from gradviz.graph.storage import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
 
 # Which storage the tensor on an edge has, as far as saved tensors tell. A graph does not record the storage of a
 # result, only those of saved tensors. But a node that saved its result or its input did so in a slot with a telling

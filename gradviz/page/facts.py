@@ -20,10 +20,9 @@ from gradviz.graph import (
     column,
 )
 from gradviz.graph.forward import forward_name
-from gradviz.graph.storage import held_bytes
+from gradviz.graph.storage import held_bytes, known_elements
 from gradviz.page.pack import Pack, Table
 from gradviz.page.steps import Steps
-from gradviz.page.texts import elements
 
 NONE = -1
 
@@ -148,7 +147,7 @@ def _leaf(leaf: Leaf) -> list[Any]:
         leaf.has_grad,
         leaf.hooks,
         NONE if leaf.storage is None else leaf.storage,
-        elements(leaf.tensor),
+        known_elements(leaf.tensor),
         _base(leaf.base),
     ]
 

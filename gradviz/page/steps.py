@@ -14,8 +14,7 @@ from typing import NamedTuple
 from gradviz.gradients.order import ReadyQueue
 from gradviz.graph import Graph, TensorInfo, column
 from gradviz.graph.columns import UNNUMBERED
-from gradviz.graph.storage import tensor_bytes
-from gradviz.memory.saved import ONLY_GRAPH
+from gradviz.graph.storage import ONLY_GRAPH, tensor_bytes
 
 
 class Steps(NamedTuple):
@@ -97,8 +96,8 @@ def _freed(graph: Graph, order: list[int]) -> tuple[list[int], int]:
     saved = column(graph.nodes, "saved")
     for step, node in enumerate(order):
         for slot in saved[node]:
-            if slot.storage is not None and slot.state != "freed":
-                last[slot.storage] = step
+            if slot.state != "freed":
+                last.update(dict.fromkeys(slot.storages, step))
     freed = [0] * len(order)
     for storage, step in last.items():
         record = graph.storages[storage]

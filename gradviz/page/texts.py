@@ -6,13 +6,12 @@ Names are given relative to the group around, so that groups of one structure re
 from __future__ import annotations
 
 from collections import Counter
-from math import prod
 from typing import NamedTuple
 
 from gradviz.draw import labels
 from gradviz.draw.metrics import shorten, text_width
-from gradviz.graph import Graph, TensorInfo
-from gradviz.graph.storage import held_bytes
+from gradviz.graph import Graph
+from gradviz.graph.storage import held_bytes, known_elements
 from gradviz.page.cells import (
     COPY,
     LEAF,
@@ -151,16 +150,11 @@ class Texts:
             elif cell.kind in (LEAF, COPY) and cell.record not in counted_leaves:  # a copy counts where it stands first
                 counted_leaves.add(cell.record)
                 leaf = self._graph.leaf_of[cell.record]
-                mine[1] += elements(leaf.tensor) if leaf.kind == "parameter" else 0
+                mine[1] += known_elements(leaf.tensor) if leaf.kind == "parameter" else 0
         for at in range(len(walk.groups) - 1, 0, -1):
             for k in range(3):
                 counted[walk.parent[at]][k] += counted[at][k]
         return [Sums(*one) for one in counted]
-
-
-def elements(tensor: TensorInfo) -> int:
-    """Numbers in a tensor; symbolic sizes count as 1."""
-    return 0 if tensor.shape is None else prod(size for size in tensor.shape if isinstance(size, int))
 
 
 def _short(title: str, line: str, kind: str = "") -> Text:

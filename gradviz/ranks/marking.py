@@ -12,7 +12,7 @@ from gradviz.graph import (
 )
 from gradviz.ranks.rank_diff import Varying
 from gradviz.ranks.words import named
-from gradviz.wording import one_line, plural
+from gradviz.wording import few, one_line, plural
 
 MOST = 40  # marks; what is left is in the last one
 
@@ -65,7 +65,7 @@ def marks(
 
 def _alone(graph: Graph, own: tuple[int, ...], where: str, nodes: Sequence[int], edges: Sequence[Edge]) -> Mark:
     names = list(dict.fromkeys(title_of(graph, node) for node in nodes))
-    what = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    what = few(names, 4)
     words = f"{named(own)}: {where}: {what}" if where else f"{named(own)}: {what}"
     return _mark("added", f"{named(own)} only", words, nodes, edges)
 

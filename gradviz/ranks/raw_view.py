@@ -145,8 +145,7 @@ def _leaf(item: dict[str, Any], plain: Plain, tensors: list[TensorInfo]) -> Leaf
 
 
 def _saved(data: dict[str, Any]) -> int:
-    kept = {
-        slot["storage"] for item in data["nodes"] for slot in item.get("saved", ()) if slot.get("storage") is not None
-    }
+    slots = [slot for item in data["nodes"] for slot in item.get("saved", ()) if slot.get("storage") is not None]
+    kept = {storage for slot in slots for storage in (slot["storage"], *slot.get("parts", ()))}
     storages = data["storages"]
     return sum(storages[one].get("nbytes") or 0 for one in kept if storages[one]["kind"] in COUNTED)

@@ -12,6 +12,7 @@ from gradviz.draw import labels
 from gradviz.graph import RankMemory
 from gradviz.ranks.rank_diff import RankDiff
 from gradviz.ranks.words import grouped, named, spans
+from gradviz.wording import verb
 
 _BAR = 24  # characters of the longest bar
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -32,7 +33,7 @@ def head(found: RankDiff) -> Iterator[str]:
     yield labels.one_line(found.graph.title or "graph")
     for i, own in enumerate(found.stages):
         yield f"stage {i}: {named(own)}"
-    noun = "rank" if len(found.ranks) == 1 else "ranks"
+    noun = verb(found.ranks, "rank", "ranks")
     line = f"{noun} {grouped(found.groups)}; {labels.plural(len(found.shared), 'node')} shared"
     alone = len(found.having) - len(found.shared)
     if alone:

@@ -110,7 +110,7 @@ def attributes_text(attributes: Mapping[str, Any]) -> str:
 
 def saved_bytes(graph: Graph) -> int:
     """Bytes held for backward, each storage once, without parameters and buffers."""
-    kept = {slot.storage for saved in column(graph.nodes, "saved") for slot in saved if slot.storage is not None}
+    kept = {storage for saved in column(graph.nodes, "saved") for slot in saved for storage in slot.storages}
     sizes, kinds = column(graph.storages, "nbytes"), column(graph.storages, "kind")
     return sum(sizes[one] or 0 for one in kept if kinds[one] in COUNTED)
 

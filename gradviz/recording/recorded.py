@@ -31,6 +31,7 @@ from gradviz.walker.tensors import (
     elements,
     shape_of,
 )
+from gradviz.wording import plural, verb
 
 
 class Span(NamedTuple):
@@ -260,29 +261,23 @@ def _notes(unseen: int, unsure: int, forgotten: int, lost: int, threads: int) ->
     if unsure:
         where = f"{threads} threads made nodes while recording" if threads > 1 else "more than one thread made nodes"
         notes.append(
-            f"{where} and each numbers its own from 0, so {_operations(unsure)} could not be told apart and "
-            f"{_have(unsure)} neither module nor source line"
+            f"{where} and each numbers its own from 0, so {plural(unsure, 'operation')} could not be told apart and "
+            f"{verb(unsure, 'has', 'have')} neither module nor source line"
         )
     if unseen:
         notes.append(
-            f"{_operations(unseen)} ran outside the recording, or in another thread while one ran backward, and {_have(unseen)} "
+            f"{plural(unseen, 'operation')} ran outside the recording, or in another thread while one ran backward, and "
+            f"{verb(unseen, 'has', 'have')} "
             "neither module nor source line"
         )
     if forgotten:
         notes.append(
-            f"the recording was so long that it forgot its beginning: {_operations(forgotten)} {_have(forgotten)} no source line"
+            f"the recording was so long that it forgot its beginning: {plural(forgotten, 'operation')} "
+            f"{verb(forgotten, 'has', 'have')} no source line"
         )
     if lost:
         notes.append(
-            f"{_operations(lost)} {_have(lost)} no source line: no Python code outside torch was running, "
+            f"{plural(lost, 'operation')} {verb(lost, 'has', 'have')} no source line: no Python code outside torch was running, "
             "another thread ran backward, or several threads ran beside custom Functions"
         )
     return tuple(notes)
-
-
-def _operations(count: int) -> str:
-    return "1 operation" if count == 1 else f"{count:,} operations"
-
-
-def _have(count: int) -> str:
-    return "has" if count == 1 else "have"

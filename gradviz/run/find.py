@@ -18,6 +18,7 @@ from gradviz.errors import (
 )
 from gradviz.variables.objects import unwrapped
 from gradviz.variables.scanner import Held, Namespace, scan
+from gradviz.wording import few_lines, plural
 
 _ABSENT = object()
 _ROUTINES = (FunctionType, BuiltinFunctionType, MethodType)
@@ -55,7 +56,7 @@ def outputs_of(value: object, name: str, place: str) -> object:
     needed = _needed_arguments(value)
     if needed:
         raise TargetError(
-            f"{name} in {place} needs {_count(needed, 'argument')} ({', '.join(needed)}), and gradviz calls it without any. "
+            f"{name} in {place} needs {plural(len(needed), 'argument')} ({', '.join(needed)}), and gradviz calls it without any. "
             f"Name a tensor, or a function without arguments that calls {name}."
         )
     return value()
@@ -147,10 +148,6 @@ def _needed_arguments(function: Any) -> list[str]:
     return [item.name for item in parameters if item.default is item.empty and item.kind not in optional]
 
 
-def _count(things: Sequence[str], word: str) -> str:
-    return f"{len(things)} {word}" + ("s" if len(things) != 1 else "")
-
-
 def _distinct(held: Iterable[Held]) -> dict[str, Any]:
     """Each tensor once, under its first name."""
     first: dict[int, Held] = {}
@@ -164,9 +161,7 @@ def _no_graph(seen: Mapping[str, Any], place: str, also: str) -> str:
     from gradviz.walker.tensors import why_no_graph
 
     with without_subclasses():
-        lines = [f"  {name} {why_no_graph(tensor)}" for name, tensor in list(seen.items())[:_SHOWN]]
-    if len(seen) > _SHOWN:
-        lines.append(f"  ... and {len(seen) - _SHOWN} more")
+        lines = few_lines([f"{name} {why_no_graph(tensor)}" for name, tensor in seen.items()], _SHOWN)
     head = f"{place} {also}has no global tensor with a graph. Seen:"
     return "\n".join([head, *lines, _advice(place)])
 

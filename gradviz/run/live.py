@@ -68,6 +68,4 @@ def read_graph(live: Live) -> Graph:
     graph = capture(live.outputs, variables=live.variables, title=live.title, attribution=attribution)
     if live.notes:
         graph = replace(graph, notes=(*live.notes, *graph.notes))
-    if not live.names:
-        return graph
-    return replace(graph, roots=tuple(root._replace(name=name) for root, name in zip(graph.roots, live.names)))
+    return graph.with_root_names(live.names)

@@ -19,6 +19,7 @@ from gradviz.errors import NotATensorError
 from gradviz.walker.names import Names
 from gradviz.walker.private import Node
 from gradviz.walker.tensors import base_of, grad_fn_of, why_no_graph
+from gradviz.wording import few_lines
 
 Output = torch.Tensor | GradientEdge
 """Where a walk may begin: a tensor, or one result of a node."""
@@ -178,9 +179,8 @@ def no_graph(roots: Sequence[FoundRoot]) -> str:
     """What to tell the user when none of the outputs has a graph."""
     if len(roots) == 1:
         return f"{roots[0].name} has no graph to show: it {roots[0].why}"
-    lines = [f"  {root.name} {root.why}" for root in roots[:10]]
-    more = [f"  ... and {len(roots) - 10} more"] if len(roots) > 10 else []
-    return "\n".join([f"none of the {len(roots)} outputs has a graph to show:", *lines, *more])
+    lines = few_lines([f"{root.name} {root.why}" for root in roots], 10)
+    return "\n".join([f"none of the {len(roots)} outputs has a graph to show:", *lines])
 
 
 def starts(roots: Sequence[FoundRoot], bases: Sequence[torch.Tensor | None]) -> list[Node]:

@@ -17,7 +17,8 @@ from gradviz.graph import (
     SavedTensor,
     Storage,
 )
-from gradviz.graph.overview import depth, elements_of, overview
+from gradviz.graph.overview import depth, overview
+from gradviz.graph.storage import elements
 from tests.builders import chain, leaf, tensor
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import script
@@ -43,7 +44,7 @@ def test_numbers_of_a_hand_made_graph() -> None:
     assert found.elements == {"parameter": 10, "input": 0}
     assert (found.saved, found.saved_bytes) == (2, 100)
     assert [one.names for one in found.largest_leaves] == [("w",), ("x",)]
-    assert [elements_of(one) for one in found.largest_leaves] == [10, None]
+    assert [elements(one.tensor) for one in found.largest_leaves] == [10, None]
 
 
 @pytest.mark.parametrize("length", [1, 3, 50_000])

@@ -19,8 +19,11 @@ from gradviz.graph import (
     Storage,
     TensorInfo,
 )
+from gradviz.graph.overview import overview
+from gradviz.memory.heat import heat
 from gradviz.memory.notes import memory_notes
 from gradviz.memory.saved import By, Saved, saved
+from gradviz.ranks.view import saved_bytes
 from tests.fold.saving import chain_of, random_saving, slot
 
 ALL: tuple[By, ...] = ("node", "op", "module", "line", "dtype")
@@ -89,6 +92,10 @@ def test_parts_of_a_sparse_tensor_belong_to_its_slot() -> None:
     found = saved(chain_of((slot(0),), (sparse,), storages=storages), "op")
     assert [(row.name, row.held) for row in found.rows] == [("Op1Backward0", 60), ("Op0Backward0", 5)]
     assert found.totals.storages == 3
+    graph = chain_of((slot(0),), (sparse,), storages=storages)
+    assert (
+        sum(heat(graph).nbytes) == overview(graph).saved_bytes == saved_bytes(graph) == found.totals.held_for_backward
+    )
 
 
 def test_the_storage_of_a_leaf_is_not_saved_unless_a_slot_holds_it() -> None:

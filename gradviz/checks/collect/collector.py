@@ -131,7 +131,7 @@ class EvidenceReader:
             attribution=attribution,
             inspect=inspect,
         )
-        graph = _named(graph, subject.names)
+        graph = graph.with_root_names(subject.names)
         evidence = replace(collected[0], graph=graph)
         spot = _spot(subject)
         if spot is not None:
@@ -422,12 +422,6 @@ class _ClassLines:
                     self._known[key] = made_at(kind, attribute), forward_of(kind)
                 return self._known[key]
         return None, None
-
-
-def _named(graph: Graph, names: tuple[str, ...]) -> Graph:
-    if not names:
-        return graph
-    return replace(graph, roots=tuple(root._replace(name=name) for root, name in zip(graph.roots, names)))
 
 
 def _joined(outer: str, inner: str) -> str:

@@ -15,6 +15,7 @@ import torch
 
 from gradviz.checks.context import Carried, Copy, Evidence
 from gradviz.graph import Graph, column
+from gradviz.graph.storage import COMPUTED
 from gradviz.variables.scanner import Namespace, as_written
 from gradviz.walker.description import Walked
 from gradviz.walker.names import Names
@@ -76,7 +77,7 @@ def _older(graph: Graph, since: int, name: str) -> Carried | None:
         slot.storage
         for i in old
         for slot in graph.nodes[i].saved
-        if slot.storage is not None and graph.storages[slot.storage].kind in ("activation", "output")
+        if slot.storage is not None and graph.storages[slot.storage].kind in COMPUTED
     }
     nbytes = sum(graph.storages[storage].nbytes or 0 for storage in storages)
     first = next((graph.nodes[consumer] for consumer, _ in joints), None)

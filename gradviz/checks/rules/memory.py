@@ -9,6 +9,7 @@ from gradviz.checks.registry import Found, check
 from gradviz.checks.words import title, title_and_code
 from gradviz.checks.words import where as place
 from gradviz.graph import Graph
+from gradviz.graph.storage import COUNTED
 from gradviz.memory.saved import holders
 from gradviz.wording import bytes_text, plural, tensor_line
 
@@ -41,7 +42,7 @@ def large_saved(evidence: Evidence) -> Iterator[Found]:
     ```
     """
     graph = evidence.graph
-    kept = {i: one for i, one in holders(graph).items() if graph.storages[i].kind in ("activation", "output", "input")}
+    kept = {i: one for i, one in holders(graph).items() if graph.storages[i].kind in COUNTED}
     total = sum(graph.storages[i].nbytes or 0 for i in kept)
     for storage, holder in kept.items():
         nbytes = graph.storages[storage].nbytes or 0

@@ -12,6 +12,7 @@ from gradviz.checks.registry import Found, check
 from gradviz.checks.words import line, listed
 from gradviz.graph import Graph
 from gradviz.graph.forward import own_line
+from gradviz.graph.storage import known_elements
 from gradviz.wording import plural
 
 HUGE = 1e7
@@ -242,7 +243,7 @@ def _layers(evidence: Evidence) -> list[Layer]:
             groups.setdefault(name.rpartition(".")[0] or name, []).append(one)
     layers = []
     for name, members in groups.items():
-        sizes = [_elements(graph, one.node) for one in members]
+        sizes = [known_elements(graph.leaf_of[one.node].tensor) for one in members]
         norm = sum(one.norm**2 for one in members) ** 0.5
         rms = norm / max(1, sum(sizes)) ** 0.5
         names = tuple(name for one in members for name in graph.leaf_of[one.node].names[:1])
@@ -264,13 +265,6 @@ def _depth(graph: Graph) -> list[int]:
                 found[edge.producer] = found[node] + 1
                 queue.append(edge.producer)
     return found
-
-
-def _elements(graph: Graph, node: int) -> int:
-    total = 1
-    for size in graph.leaf_of[node].tensor.shape or ():
-        total *= size if isinstance(size, int) else 1
-    return total
 
 
 def _flow(graph: Graph, found: Sequence[Layer], summary: str, why: str, fix: str) -> Found:

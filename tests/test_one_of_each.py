@@ -1,0 +1,44 @@
+"""What every part of the package needs is written once: no module has a copy of its own."""
+
+from __future__ import annotations
+
+import ast
+from typing import get_args
+
+import pytest
+
+from gradviz.graph import StorageKind
+from gradviz.wording import few_lines
+from tests.test_structure import MODULES
+
+_KINDS = set(get_args(StorageKind))
+_COPIES = {
+    "gradviz.wording.few": lambda code: '} more" if ' in code or "} more' if " in code,
+    "gradviz.wording.json_ready": lambda code: "isfinite(" in code and "else str(value)" in code,
+    "gradviz.wording.plural or verb": lambda code: "'s' if " in code or '"s" if ' in code,
+    "gradviz.graph.Graph.with_root_names": lambda code: "root._replace(name=name)" in code,
+    "gradviz.graph.storage.known_elements": lambda code: "isinstance(size, int))" in code and "prod(size for" in code,
+}
+"""By who owns it: what tells a copy."""
+_OWNERS = {"gradviz.wording", "gradviz.graph.model", "gradviz.graph.storage", "gradviz.walker.tensors"}
+
+
+@pytest.mark.parametrize("owner", _COPIES)
+def test_there_is_one_of_it(owner: str) -> None:
+    assert not [name for name, path in MODULES.items() if name not in _OWNERS and _COPIES[owner](path.read_text())]
+
+
+def test_which_kinds_of_storage_count_is_said_beside_them() -> None:
+    def lists(name: str) -> bool:
+        found = [
+            node for node in ast.walk(ast.parse(MODULES[name].read_text())) if isinstance(node, (ast.Tuple, ast.Set))
+        ]
+        words = [{one.value for one in node.elts if isinstance(one, ast.Constant)} for node in found]
+        return any(len(one) > 1 and "activation" in one and one <= _KINDS for one in words)
+
+    assert [name for name in MODULES if lists(name)] == ["gradviz.graph.model", "gradviz.graph.storage"]
+
+
+def test_lists_of_lines_say_how_many_more_there_are() -> None:
+    assert few_lines(["a", "b", "c"], 2) == ["  a", "  b", "  ... and 1 more"]
+    assert few_lines(["a", "b"], 2) == ["  a", "  b"]
