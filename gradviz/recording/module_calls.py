@@ -24,6 +24,7 @@ from gradviz.recording.calls import (
 )
 from gradviz.recording.own_calls import OwnCalls
 from gradviz.source.lines import Place, UserCode
+from gradviz.variables.objects import is_a, tensors_in
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.private import hide_global_hooks, peek_sequence
 
@@ -40,7 +41,7 @@ def bare_checkpoint(frame: FrameType | None, outer: int) -> FrameType | None:
         if frame.f_code is _FORWARD:
             inputs: Any = local_variables(frame).get("args", ())
             with torch._C.DisableTorchFunction():
-                bare = not any(isinstance(one, torch.Tensor) and one.requires_grad for one in inputs)
+                bare = not any(is_a(one, torch.Tensor) and one.requires_grad for one in inputs)
             return frame if bare else None
         frame = frame.f_back
     return None
@@ -165,7 +166,7 @@ class ModuleCalls:
         if error is not None:
             _note_failure(tape, call, error, arguments)
         elif torch._C._get_tracing_state() is None:  # torch.jit.trace would record that a shape is read
-            if not isinstance(output, torch.Tensor):
+            if not is_a(output, torch.Tensor):
                 _note_outputs(tape, call, output)
             else:
                 with _without_functions():
@@ -204,7 +205,7 @@ def _error_that_left(frame: FrameType) -> BaseException | None:
 
 def _note_outputs(tape: Tape, call: Call, output: Any) -> None:
     """Note a result that is not a tensor but may hold some; the first one stands for its shape."""
-    tensors = _tensors(output)
+    tensors = tensors_in(output)
     if tensors:
         with _without_functions():
             call.module.gave_graph = any(tensor.requires_grad for tensor in tensors)
@@ -224,15 +225,4 @@ def _note_failure(tape: Tape, call: Call, error: BaseException, arguments: Any) 
     if known is not None and known.error == id(error) and around is call:
         known.reached = call
     else:
-        tape.failed = FailedCall(call, id(error), [weakref.ref(tensor) for tensor in _tensors(arguments)])
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors in a result or in arguments, one container deep."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, (tuple, list)):
-        return []
-    return [item for item in value if isinstance(item, torch.Tensor)]
+        tape.failed = FailedCall(call, id(error), [weakref.ref(tensor) for tensor in tensors_in(arguments)])

@@ -18,6 +18,7 @@ from gradviz.graph import SourceLine
 from gradviz.packages import code_line, with_text
 from gradviz.recording.calls import Call, Tape
 from gradviz.recording.session import Session
+from gradviz.variables.objects import is_a
 from gradviz.variables.scanner import namespaces
 from gradviz.walker.private import without_subclasses
 from gradviz.walker.tensors import grad_fn_of
@@ -101,7 +102,7 @@ def _failing_code(session: Session, error: BaseException) -> tuple[SourceLine | 
     code = innermost.tb_frame.f_code
     source = with_text(code_line(code, innermost.tb_lineno))
     variables = namespaces(innermost.tb_frame)[0]
-    return source, [(name, value) for name, value in variables.items() if isinstance(value, torch.Tensor)]
+    return source, [(name, value) for name, value in variables.items() if is_a(value, torch.Tensor)]
 
 
 def _completed(tape: Tape, failed: Call | None) -> list[tuple[str, weakref.ref[torch.Tensor], Call | None]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import GetSetDescriptorType, MemberDescriptorType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +37,35 @@ def own_attributes(value: Any) -> dict[str, Any]:
 
 
 _WRAPPER = "DistributedDataParallel"
+
+
+_Kind = TypeVar("_Kind")
+
+
+def is_a(value: object, kind: type[_Kind]) -> TypeGuard[_Kind]:
+    """Whether a value's own type is this one or derived from it. `isinstance` asks the value, too: a proxy would run.
+
+    >>> class Proxy:
+    ...     __class__ = property(lambda self: print("runs") or int)
+    >>> is_a(Proxy(), int), isinstance(Proxy(), int)
+    runs
+    (False, True)
+    """
+    return issubclass(type(value), kind)
+
+
+def tensors_in(value: object) -> list[torch.Tensor]:
+    """The tensors in what a function is given or returns: itself, or in a list, tuple or dict, one container deep."""
+    import torch
+
+    if is_a(value, torch.Tensor):
+        return [value]
+    items: Iterable[object] = ()
+    if is_a(value, dict):
+        items = dict.values(value)
+    elif is_a(value, tuple) or is_a(value, list):
+        items = list(value)
+    return [item for item in items if is_a(item, torch.Tensor)]
 
 
 def class_attribute(kind: type, name: str) -> Any:

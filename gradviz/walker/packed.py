@@ -6,11 +6,13 @@ No hook runs: only its name and its closure are looked at.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
 
 from gradviz.graph import Packing
+from gradviz.variables.objects import is_a
 
 _FRAME = "_CheckpointFrame"
 _MODULE = "torch.utils.checkpoint"
@@ -27,7 +29,7 @@ def note(packed: Any, hook: Any) -> str:
 def tensor_in(packed: Any) -> torch.Tensor | None:
     """The only tensor among what was packed, as `save_on_cpu` has it: (device, tensor). None where there is not just one."""
     items = packed if type(packed) in (tuple, list) else (packed,)
-    tensors = [item for item in items if isinstance(item, torch.Tensor)]
+    tensors = [item for item in items if is_a(item, torch.Tensor)]
     return tensors[0] if len(tensors) == 1 else None
 
 
@@ -64,7 +66,7 @@ def _captured(function: Any) -> Iterator[Any]:
     """Values in the closure of a function, and in those of the functions there."""
     for value in _cells(function):
         yield value
-        if getattr(value, "__module__", None) == _MODULE:
+        if type(value) is FunctionType and value.__module__ == _MODULE:
             yield from _cells(value)
 
 
@@ -85,9 +87,9 @@ def _tensors(frame: Any) -> Iterator[torch.Tensor]:
         except RuntimeError:  # freed
             found = ()
     for one in found:
-        if not isinstance(one, torch.Tensor):
-            if getattr(one, "unpack_hook", None) is not None:
-                continue
-            one = getattr(one, "data", None)
-        if isinstance(one, torch.Tensor):
-            yield one
+        raw = type(one) is torch._C._autograd.SavedTensor
+        if raw and getattr(one, "unpack_hook", None) is not None:
+            continue
+        tensor = getattr(one, "data", None) if raw else one
+        if is_a(tensor, torch.Tensor):
+            yield tensor

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.graph import SavedState
+from gradviz.variables.objects import is_a
 from gradviz.walker import private
 from gradviz.walker.private import Node
 
@@ -78,8 +79,8 @@ def state_of_element(raw: Any) -> SavedState:
 def tensors_on(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors in an attribute of `ctx`, at most one list, tuple or dict deep, with the names of their slots."""
     items: Any = ((name, value),)
-    if isinstance(value, (list, tuple)):
+    if is_a(value, list) or is_a(value, tuple):
         items = ((f"{name}[{i}]", item) for i, item in enumerate(value))
     elif type(value) is dict:
         items = ((f"{name}[{i}]", item) for i, item in enumerate(value.values()))
-    return ((slot, item) for slot, item in items if isinstance(item, torch.Tensor))
+    return ((slot, item) for slot, item in items if is_a(item, torch.Tensor))

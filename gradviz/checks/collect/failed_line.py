@@ -17,6 +17,7 @@ from gradviz.checks.context import Raised
 from gradviz.errors import text_of
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, is_foundation, package_of, with_text
+from gradviz.variables.objects import tensors_in
 from gradviz.variables.scanner import name_of, namespaces
 from gradviz.walker.private import without_subclasses
 
@@ -53,8 +54,8 @@ def _call(
     called = next((frame.f_locals for frame, _ in stack if frame.f_code in functions), None)
     if called is None or not own:
         return (), (), ()
-    outputs = _tensors(called.get("tensors", called.get("outputs")))
-    inputs = _tensors(called.get("inputs"))
+    outputs = tensors_in(called.get("tensors", called.get("outputs")))
+    inputs = tensors_in(called.get("inputs"))
     variables = namespaces(own[-1][0])
     reached = _reached(outputs) if inputs else set()
     missing = [one for one in inputs if (one.grad_fn if one.grad_fn is not None else id(one)) not in reached]
@@ -76,12 +77,6 @@ def _reached(outputs: Sequence[torch.Tensor]) -> set[Any]:
                 found.add(following)
                 waiting.append(following)
     return found
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [one for one in value if isinstance(one, torch.Tensor)] if isinstance(value, (list, tuple)) else []
 
 
 def _named(tensors: Sequence[torch.Tensor], variables: Any) -> tuple[str, ...]:

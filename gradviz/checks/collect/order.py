@@ -21,6 +21,7 @@ from gradviz.checks.context import Event, EventKind
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, is_foundation, with_text
 from gradviz.source.statements import around
+from gradviz.variables.objects import is_a
 
 KEPT = 10_000
 """Events that are noted; what an order is like shows in the first few."""
@@ -130,10 +131,10 @@ def _only_measures(parameters: object = None, max_norm: object = None, *_: objec
 
 def _tensors_of(about: object) -> frozenset[int] | None:
     """Identities of the parameters that a call is about; None where it cannot be told without using something up."""
-    if isinstance(about, torch.optim.Optimizer):
+    if is_a(about, torch.optim.Optimizer):
         return frozenset(id(one) for group in about.param_groups for one in group["params"])
-    if isinstance(about, torch.nn.Module):
+    if is_a(about, torch.nn.Module):
         return frozenset(map(id, about.parameters()))
-    if isinstance(about, torch.Tensor):
+    if is_a(about, torch.Tensor):
         return frozenset({id(about)})
-    return frozenset(map(id, about)) if isinstance(about, (list, tuple)) else None
+    return frozenset(map(id, about)) if is_a(about, list) or is_a(about, tuple) else None
