@@ -16,7 +16,10 @@ def main() -> None:
             raise
         if sys.stderr is not None:
             sys.stderr.write("Interrupted; nothing was written.\n")
-        exec("")  # or `python -m` ends by the signal, if it came inside code made from text, as a dataclass is
+        # CPython notes when Ctrl-C ends code that was made from text, as the methods of a dataclass are
+        # (`_PyRuntime.signals.unhandled_keyboard_interrupt`, set in `run_eval_code_obj`), and `Py_RunMain` then ends the
+        # process by the signal, whoever caught the exception. Running any text takes the note back.
+        exec("")
         sys.exit(130)
 
 

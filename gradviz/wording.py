@@ -1,6 +1,6 @@
 """Words for numbers, bytes, shapes and text that came from the user: what every output of gradviz says alike.
 
-Everything here returns one line of plain text. Knows nothing of graphs, formats or torch.
+Returns plain text. Of a graph it knows the facts of one tensor; nothing of formats, and nothing of torch.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Program:
         return vars(module) if module is not None else {}
 
     def run(self) -> None:
-        """Run the code to its end. Raises what it raises. Call it inside `interpreter_of`."""
+        """Run the code to its end. Raises what it raises. Call it inside `interpreter()`."""
         if self._main is None:
             self._import(self._target.place)
         elif self._target.kind == "main":

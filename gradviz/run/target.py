@@ -78,8 +78,8 @@ def run_target(
             variables too, and not when the script has ended. Without: the first `backward()`; a call of `autograd.grad` before
             it is read only if no backward() follows in the same step (`gradviz.run.selection`).
         keep_going: let the script run on to its end after the call.
-        read: called while everything is alive; its result is `Captured.result`. Called twice where a backward() takes the place
-            of a call of `autograd.grad`.
+        read: called while everything is alive, once for each call that is looked at; its results are `Captured.result` and
+            `Captured.later`. Where a backward() takes the place of a call of `autograd.grad`, the result of the latter is dropped.
         record: note module calls and source lines while the script runs, which takes some time.
         need_graph: without it, a script is read when it has ended, all its variables and whatever they hold, unless `at` is
             given, or no global variable holds a tensor at the first call: then there. A name may stand for anything.

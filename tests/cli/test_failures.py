@@ -102,3 +102,13 @@ def test_ctrl_c_leaves_an_old_file_and_says_so(gradviz: Gradviz, tmp_path: Path)
     result = gradviz("render", script(tmp_path, "raise KeyboardInterrupt\n"), "-o", "net.json", code=130)
     assert result.stderr == "Interrupted; nothing was written.\n"
     assert (tmp_path / "net.json").read_text() == "old"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="ends by a signal only there")
+def test_ctrl_c_in_code_made_from_text_ends_with_a_code(tmp_path: Path) -> None:
+    """CPython remembers it, and would end `python -m` by the signal whatever it asks for."""
+    interrupted = "import gradviz.cli.main as cli\ncli.main = lambda: exec('raise KeyboardInterrupt')\n"
+    script(tmp_path, f"{interrupted}from gradviz.__main__ import main\nmain()\n", "interrupted.py")
+    command = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment())
+    assert (done.returncode, done.stderr) == (130, "Interrupted; nothing was written.\n")
