@@ -6,8 +6,10 @@ import ast
 from typing import get_args
 
 import pytest
+import torch
 
-from gradviz.graph import StorageKind
+import gradviz
+from gradviz.graph import Graph, Group, StorageKind
 from gradviz.wording import few_lines
 from tests.test_structure import MODULES
 
@@ -42,3 +44,18 @@ def test_which_kinds_of_storage_count_is_said_beside_them() -> None:
 def test_lists_of_lines_say_how_many_more_there_are() -> None:
     assert few_lines(["a", "b", "c"], 2) == ["  a", "  b", "  ... and 1 more"]
     assert few_lines(["a", "b"], 2) == ["  a", "  b"]
+
+
+def test_a_folded_graph_knows_which_nodes_are_in_each_box() -> None:
+    x = torch.ones(2, 2, requires_grad=True)
+    whole = gradviz.walk(
+        torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2))(x).exp().sum()
+    )
+    joined = (0, 1)
+    rest = [node for node in whole.nodes if node.id not in joined]
+    box = whole.nodes[0]._replace(group=Group("chain", "SumBackward0 … ExpBackward0", joined))
+    nodes = tuple(node._replace(id=i) for i, node in enumerate([rest[0], box, *rest[1:]]))
+    folded = Graph(nodes, original=whole)
+    assert [folded.inside[1], *folded.inside[2:]] == [joined, *((node.id,) for node in rest[1:])]
+    assert [folded.box_of[node] for node in range(4)] == [1, 1, 0, 2]
+    assert whole.box_of == {node.id: node.id for node in whole.nodes}
