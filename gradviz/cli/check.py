@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradviz.checks.context import Gradients
+from gradviz.checks.finding import SEVERITIES
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
@@ -45,7 +47,7 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
 @click.command("check", cls=TargetCommand)
 @click.option(
     "--fail-on",
-    type=click.Choice(["error", "warning", "note", "never"]),
+    type=click.Choice([*SEVERITIES, "never"]),
     default="warning",
     show_default=True,
     help="Exit with 1 when a finding is as bad as this, or worse.",
@@ -77,7 +79,7 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
 @click.option(
     "--vanishing",
     type=click.FloatRange(min=0),
-    default=1e-5,
+    default=Gradients().vanishing,
     show_default=True,
     metavar="RATIO",
     help="Report modules whose gradient is below this part of that of modules nearer to the output.",
@@ -85,7 +87,7 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
 @click.option(
     "--exploding",
     type=click.FloatRange(min=0),
-    default=1e4,
+    default=Gradients().exploding,
     show_default=True,
     metavar="RATIO",
     help="Report modules whose gradient is above this multiple of that nearest to the output.",

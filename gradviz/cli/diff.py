@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,6 +32,12 @@ class _TwoScripts(TargetCommand):
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SECOND]"]
 
 
+_DRAWN = {
+    ".svg": "gradviz.comparison.picture",
+    ".html": "gradviz.page.difference",
+}  # what renders a difference, by suffix
+
+
 @click.command("diff", cls=_TwoScripts)
 @click.option(
     "--at", type=click.IntRange(min=1), multiple=True, metavar="K", help="Backward call of each target; give it twice."
@@ -40,7 +47,7 @@ class _TwoScripts(TargetCommand):
     "-o",
     "--output",
     metavar="FILE",
-    help="Draw the difference, too, as .svg, or as an .html page that opens: added green, removed red, changed orange.",
+    help=f"Draw the difference, too, as {' or '.join(_DRAWN)}, a page that opens: added green, removed red, changed orange.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print it all as JSON.")
 @click.argument("before")
@@ -66,8 +73,10 @@ def command(
     given = tuple(ctx.meta.get(ARGUMENTS, ()))
     if after is None and len(at) < 2 and "--" not in given:
         raise click.UsageError("one TARGET needs --at twice, or two sets of arguments: -- A -- B.")
-    if output is not None and not output.lower().endswith((".svg", ".html")):
-        raise FormatError(f"a difference is drawn as SVG or as a page, so {output!r} must end in .svg or .html.")
+    if output is not None and not output.lower().endswith(tuple(_DRAWN)):
+        raise FormatError(
+            f"a difference is drawn as SVG or as a page, so {output!r} must end in {' or '.join(_DRAWN)}."
+        )
     output = destination(output) if output is not None else None
     with result_stream() as stream:
         one_run = after is None and len(at) == 2 and "--" not in given
@@ -123,12 +132,10 @@ def _of_one_run(text: str, at: Sequence[int], given: tuple[str, ...]) -> list[Ca
 
 
 def _draw(found: GraphDiff, path: str) -> None:
-    from gradviz.comparison import picture
     from gradviz.draw.options import Options
     from gradviz.draw.output import encode, write
-    from gradviz.page import difference
 
-    drawn = difference if path.lower().endswith(".html") else picture
+    drawn = import_module(next(module for suffix, module in _DRAWN.items() if path.lower().endswith(suffix)))
     with progress("drawing the difference"):
         write(path, (encode(piece) for piece in drawn.render(found, Options())))
 

@@ -13,7 +13,7 @@ from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
 from gradviz.draw.options import Options
-from gradviz.draw.registry import FORMATS, format_of, get_format
+from gradviz.draw.registry import FORMATS, format_of, get_format, listed
 from gradviz.errors import OutputError
 from gradviz.wording import visible
 
@@ -25,7 +25,14 @@ _DEFAULT = "svg"
 _TO_STDOUT = "-"
 
 
-@click.command("render", cls=TargetCommand)
+_HELP = f"""Draw the graph: {listed()}.
+
+html is one offline file in which the graph opens, md is Mermaid. Without -o it writes a file named after the script into the
+current folder. The path written is printed.
+"""
+
+
+@click.command("render", cls=TargetCommand, help=_HELP)
 @click.option(
     "-o", "--output", metavar="FILE", help="Where to write; the suffix picks the format. - is standard output."
 )
@@ -37,11 +44,6 @@ _TO_STDOUT = "-"
 def command(
     source: Source, output: str | None, format: str | None, check: bool, run_custom: bool, **options: Any
 ) -> None:
-    """Draw the graph: svg, png, pdf, html, dot, txt, md, graphml or json.
-
-    html is one offline file in which the graph opens, md is Mermaid. Without -o it writes a file named after the script into the
-    current folder. The path written is printed.
-    """
     name = format or (_DEFAULT if output in (None, _TO_STDOUT) else format_of(str(output)).name)
     if name == "txt":  # before a script runs for an hour
         from gradviz.draw.tree import refuse_backward

@@ -62,6 +62,16 @@ _ROWS = (
 FORMATS: dict[str, Format] = {row.name: row for row in _ROWS}
 
 
+def listed(pictures: bool = False) -> str:
+    """The names of all formats, or of the pictures among them, as a sentence has them.
+
+    >>> listed(pictures=True)
+    'svg, png, pdf, dot, html or md'
+    """
+    *names, last = [row.name for row in _ROWS if row.folded or not pictures]
+    return f"{', '.join(names)} or {last}"
+
+
 def get_format(name: str) -> Format:
     """The format of that name. Raises FormatError that lists the valid names."""
     if name in FORMATS:

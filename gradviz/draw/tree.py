@@ -15,6 +15,7 @@ from gradviz.draw import labels
 from gradviz.draw.footer import footer_lines, held_line, mark_lines
 from gradviz.draw.options import Options
 from gradviz.draw.outline import outline_by, table, text_lines
+from gradviz.draw.registry import listed
 from gradviz.draw.tree_rows import (
     BRANCH,
     Part,
@@ -113,7 +114,7 @@ def refuse_backward(options: Options) -> None:
     if options.color == "grad" or options.numbers:
         raise FormatError(
             "a tree shows no gradients and does not number nodes. `gradviz flow --by node` lists both, "
-            "and `gradviz render` draws them as svg, png, pdf, dot or md."
+            f"and `gradviz render` draws them as {listed(pictures=True)}."
         )
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
+import gradviz
+from gradviz.cli.check import command as check_command
 from gradviz.cli.options import render_options
+from gradviz.cli.paths import command as paths_command
 from gradviz.draw.options import Options, option_fields
+from gradviz.gradients.paths import LIMIT
 
 
 def invoke(*arguments: str) -> tuple[dict[str, Any], str]:
@@ -78,3 +83,12 @@ def test_some_of_them() -> None:
     def command(**options: Any) -> None: ...
 
     assert sorted(parameter.name or "" for parameter in command.params) == ["leaves", "max_rows"]
+
+
+def test_what_the_command_line_takes_by_default_python_does_too() -> None:
+    """Commands cannot ask what imports torch, as help must not."""
+    of_paths = {option.name: option.default for option in paths_command.params}
+    assert of_paths["limit"] == LIMIT == inspect.signature(gradviz.paths).parameters["limit"].default
+    of_check = {option.name: option.default for option in check_command.params}
+    known = inspect.signature(gradviz.check).parameters
+    assert all(of_check[name] == known[name].default for name in ("vanishing", "exploding"))
