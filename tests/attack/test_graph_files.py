@@ -29,7 +29,7 @@ OPTIONS: tuple[dict[str, Any], ...] = ({}, {"depth": "all"}, {"saved": True}, {"
 
 @pytest.fixture(scope="module")
 def bases() -> list[dict[str, Any]]:
-    golden = Path(__file__).parents[1] / "render" / "golden" / "everything.json"
+    golden = Path(__file__).parents[1] / "draw" / "golden" / "everything.json"
     graphs = [random_dag(3, 30), folded(), views()]
     return [json.loads(golden.read_text(encoding="utf-8")), *(json.loads("".join(dump(graph))) for graph in graphs)]
 
