@@ -10,7 +10,7 @@ import torch
 
 from gradviz.graph import Graph
 from gradviz.inference.scopes import infer_scopes
-from gradviz.recording.ownership import Owned
+from gradviz.recording.ownership import OwnershipAttribution
 from gradviz.source.frames import callers_variables
 from gradviz.walker.names import outermost_modules
 from gradviz.walker.walk import capture
@@ -54,7 +54,7 @@ def walk(
     Source: https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.Node
     """
     variables = callers_variables(sys._getframe(1))
-    owned = Owned(outermost_modules(model, variables))
+    owned = OwnershipAttribution(outermost_modules(model, variables))
     graph = capture(outputs, model=model, params=params, variables=variables, saved=saved, attribution=owned)
     return infer_scopes(graph, owned.ownership)
 

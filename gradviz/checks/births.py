@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gradviz.checks.context import Evidence, Value
-from gradviz.checks.registry import Found
+from gradviz.checks.context import CheckContext, Value
+from gradviz.checks.registry import Diagnosis
 from gradviz.checks.words import line, listed
 from gradviz.graph import Graph
 from gradviz.wording import plural
@@ -126,13 +126,13 @@ LARGE = 10.0
 """Inputs above this are called large: layers are initialised for inputs of about 1."""
 
 
-def diverged(evidence: Evidence) -> bool:
+def diverged(context: CheckContext) -> bool:
     """Whether the losses before this call grew from step to step."""
-    losses = [abs(value) for _, value in evidence.losses if math.isfinite(value)]
+    losses = [abs(value) for _, value in context.losses if math.isfinite(value)]
     return len(losses) > 1 and losses[-1] > GROWN * max(min(losses), 1e-30) and losses[-1] > losses[0]
 
 
-def from_the_update(evidence: Evidence, bad: Sequence[Value]) -> Found:
+def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     """Updates have made parameters NaN or infinite, or so large that the loss is: the steps are too large."""
     names = tuple(dict.fromkeys(name for one in bad for name in one.names[:1]))
     have = "has" if len(names) == 1 else "have"
@@ -141,34 +141,32 @@ def from_the_update(evidence: Evidence, bad: Sequence[Value]) -> Found:
         if names
         else "the parameters have grown too large"
     )
-    losses = [one for one in evidence.losses if math.isfinite(one[1])]
+    losses = [one for one in context.losses if math.isfinite(one[1])]
     if len(losses) > 1:
         (first, begin), (last, end) = losses[0], losses[-1]
-        why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {evidence.loss}"
+        why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {context.loss}"
     else:
         why += "; the gradient of that step overflowed, or the step was too large"
-    held = next((one.source for one in evidence.optimizers if one.source is not None), None)
-    source = (
-        evidence.backward if held is None or _largest(evidence) > LARGE else held
-    )  # the line with the learning rate
+    held = next((one.source for one in context.optimizers if one.source is not None), None)
+    source = context.backward if held is None or _largest(context) > LARGE else held  # the line with the learning rate
     what = f"an update has made {plural(len(names), 'parameter')} NaN or infinite" if names else "the loss diverges"
-    return Found(
+    return Diagnosis(
         f"{what}: the steps are too large",
-        names or tuple(name for leaf in evidence.graph.leaves if leaf.kind == "parameter" for name in leaf.names[:1]),
+        names or tuple(name for leaf in context.graph.leaves if leaf.kind == "parameter" for name in leaf.names[:1]),
         line(source),
         why,
-        _fix(evidence),
+        _fix(context),
         tuple(one.made_by for one in bad if one.made_by is not None),
         source=source,
     )
 
 
-def _largest(evidence: Evidence) -> float:
-    return evidence.values.largest_input if evidence.values is not None else 0.0
+def _largest(context: CheckContext) -> float:
+    return context.values.largest_input if context.values is not None else 0.0
 
 
-def _fix(evidence: Evidence) -> str:
-    largest = _largest(evidence)
+def _fix(context: CheckContext) -> str:
+    largest = _largest(context)
     if largest > LARGE:
         return (
             f"Scale the inputs to about 1, as in x = (x - x.mean(0)) / x.std(0): the largest number among them is {largest:.4g}. "

@@ -1,4 +1,4 @@
-"""Checks live outputs or a TARGET: reads the evidence, runs the checks on it, and returns the findings.
+"""Checks live outputs or a TARGET: reads the context, runs the checks on it, and returns the findings.
 
 The one place that puts reading, gradients and checks together; the command line and `gradviz.check` both call it.
 """
@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import torch
 
-from gradviz.checks.collect.collector import EvidenceReader, Subject
-from gradviz.checks.collect.cut_watch import CutWatch
+from gradviz.checks.collect.collector import Collector, Subject
+from gradviz.checks.collect.detach_watch import DetachWatch
 from gradviz.checks.collect.failed_line import raised
 from gradviz.checks.collect.order import OrderWatch
 from gradviz.checks.collect.watch import CallWatch
-from gradviz.checks.context import Evidence, Gradients, LeafGradient
+from gradviz.checks.context import CheckContext, Gradients, LeafGradient
 from gradviz.checks.finding import Findings
 from gradviz.checks.registry import chosen, run
 from gradviz.errors import GradvizError, reason_of
@@ -78,14 +78,14 @@ def check(
     """
     frame = sys._getframe(1)
     chosen(only, ignore)
-    reader = EvidenceReader(model, optimizer, recording, values=values)
+    reader = Collector(model, optimizer, recording, values=values)
     subject = Subject(outputs, namespaces(frame), frame=frame)
-    evidence = reader.read(subject)
+    context = reader.read(subject)
     if values:
-        evidence = _with_gradients(
-            evidence, subject, model, Gradients(vanishing=vanishing, exploding=exploding), run_custom
+        context = _with_gradients(
+            context, subject, model, Gradients(vanishing=vanishing, exploding=exploding), run_custom
         )
-    return _completed([evidence], run([evidence], only=only, ignore=ignore, values=values))
+    return _completed([context], run([context], only=only, ignore=ignore, values=values))
 
 
 def check_target(
@@ -113,21 +113,21 @@ def check_target(
     """
     chosen(only, ignore)
     limits = Gradients(vanishing=vanishing, exploding=exploding)
-    reader, order = EvidenceReader(values=values, limits=limits), OrderWatch()
+    reader, order = Collector(values=values, limits=limits), OrderWatch()
 
     def passed(number: int, call: EngineCall, reading: bool) -> None:
         order.backward(number, call.frame)
         reader.passed(number, reading)
 
-    cuts = reader.cuts = CutWatch(UserCode().place)
+    cuts = reader.cuts = DetachWatch(UserCode().place)
     watch = CallWatch(lambda: order.scaled, passed, cuts.paused)
     runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
 
-    def read(live: Live) -> Evidence:
+    def read(live: Live) -> CheckContext:
         with cuts.paused():
             return read_quietly(live)
 
-    def read_quietly(live: Live) -> Evidence:
+    def read_quietly(live: Live) -> CheckContext:
         recording = getattr(live.recording, "recording", live.recording)
         reader.recording = recording if isinstance(recording, Recording) else None
         subject = Subject(
@@ -142,19 +142,19 @@ def check_target(
             order.scaled,
         )
         guessed = live.call is None and not target.name
-        evidence = replace(reader.read(subject), guessed=guessed, unfinished=guessed and bool(live.notes))
-        evidence = replace(evidence, losses=tuple(watch.losses[:-1]))
+        context = replace(reader.read(subject), guessed=guessed, unfinished=guessed and bool(live.notes))
+        context = replace(context, losses=tuple(watch.losses[:-1]))
         if rank() is not None:
-            evidence = replace(evidence, graph=with_process(evidence.graph, live))
+            context = replace(context, graph=with_process(context.graph, live))
         if seen is not None:
-            seen(evidence.graph)
-        told = evidence.values is not None and not live.ran
-        return _with_gradients(evidence, subject, None, limits, run_custom) if values or told else evidence
+            seen(context.graph)
+        told = context.values is not None and not live.ran
+        return _with_gradients(context, subject, None, limits, run_custom) if values or told else context
 
-    def afterwards(evidence: Evidence, filled: bool | None) -> Evidence:
-        evidence = reader.afterwards(evidence, filled)
-        watch.seen_enough |= _is_broken(evidence) and not order.scaled
-        return evidence
+    def afterwards(context: CheckContext, filled: bool | None) -> CheckContext:
+        context = reader.afterwards(context, filled)
+        watch.seen_enough |= _is_broken(context) and not order.scaled
+        return context
 
     with reader.leaf_watch.optimizers_watched(), reader.ledger.watching(), order.watched(), cuts.watching():
         captured = run_target(
@@ -167,7 +167,7 @@ def check_target(
             steps=steps or STEPS,
             afterwards=afterwards,
             around=around,
-            nothing=lambda: Evidence(Graph()),
+            nothing=lambda: CheckContext(Graph()),
             look=watch if runs_on else None,
         )
     failure = captured.failure if captured.failure is not None and captured.failure.exit_code is None else None
@@ -192,7 +192,7 @@ def check_target(
     return Captured(findings, captured.target, captured.failure)
 
 
-def _watched(calls: int, captured: Captured[Evidence], seen_enough: bool) -> str:
+def _watched(calls: int, captured: Captured[CheckContext], seen_enough: bool) -> str:
     """What the run was like after the calls that were read."""
     end = "until the script ended"
     if captured.failure is not None:
@@ -204,11 +204,11 @@ def _watched(calls: int, captured: Captured[Evidence], seen_enough: bool) -> str
     return f"Watched {plural(calls, 'more backward call')} {end}."
 
 
-def _with_other_calls(every: Sequence[Evidence]) -> list[Evidence]:
+def _with_other_calls(every: Sequence[CheckContext]) -> list[CheckContext]:
     """Each with the parameters that the other backward calls use, and those that get a gradient there."""
-    used = [{name for one in evidence.parameters if one.node is not None for name in one.names} for evidence in every]
+    used = [{name for one in context.parameters if one.node is not None for name in one.names} for context in every]
     zero = frozenset(_zero(next((one for one in every if one.gradients is not None), None)))
-    nonzero = [set(_nonzero(evidence)) for evidence in every]
+    nonzero = [set(_nonzero(context)) for context in every]
 
     def others(names: Sequence[set[str]], i: int) -> frozenset[str]:
         return frozenset().union(*(one for j, one in enumerate(names) if j != i))
@@ -216,7 +216,7 @@ def _with_other_calls(every: Sequence[Evidence]) -> list[Evidence]:
     before = [None, *every[:-1]]
     return [
         replace(
-            evidence,
+            context,
             used_later=others(used, i),
             nonzero_later=others(nonzero, i),
             zero_at_first=zero,
@@ -224,36 +224,36 @@ def _with_other_calls(every: Sequence[Evidence]) -> list[Evidence]:
             before=last.graph if last is not None else None,
             loss_before=last.loss if last is not None else None,
         )
-        for i, (evidence, last) in enumerate(zip(every, before))
+        for i, (context, last) in enumerate(zip(every, before))
     ]
 
 
-def _nonzero(evidence: Evidence) -> Iterator[str]:
+def _nonzero(context: CheckContext) -> Iterator[str]:
     """Names of the leaves with a gradient that is not all zero."""
-    for one in evidence.gradients.leaves if evidence.gradients else ():
+    for one in context.gradients.leaves if context.gradients else ():
         if one.zeros < 1.0:
-            yield from evidence.graph.leaf_of[one.node].names
+            yield from context.graph.leaf_of[one.node].names
 
 
-def _is_broken(evidence: Evidence) -> bool:
+def _is_broken(context: CheckContext) -> bool:
     """Whether a call has left gradients that are not finite."""
-    return evidence.gradients is not None and any(one.nonfinite for one in evidence.gradients.leaves)
+    return context.gradients is not None and any(one.nonfinite for one in context.gradients.leaves)
 
 
-def _zero(evidence: Evidence | None) -> Iterator[str]:
+def _zero(context: CheckContext | None) -> Iterator[str]:
     """Names of the leaves with a gradient that is all zero."""
-    for one in evidence.gradients.leaves if evidence is not None and evidence.gradients is not None else ():
-        if one.zeros == 1.0 and evidence is not None:
-            yield from evidence.graph.leaf_of[one.node].names
+    for one in context.gradients.leaves if context is not None and context.gradients is not None else ():
+        if one.zeros == 1.0 and context is not None:
+            yield from context.graph.leaf_of[one.node].names
 
 
 def _with_gradients(
-    evidence: Evidence, subject: Subject, model: torch.nn.Module | None, limits: Gradients, run_custom: bool
-) -> Evidence:
-    """The evidence with what backward would compute, or with why it is not computed: that takes no other finding away."""
-    graph = evidence.graph
+    context: CheckContext, subject: Subject, model: torch.nn.Module | None, limits: Gradients, run_custom: bool
+) -> CheckContext:
+    """The context with what backward would compute, or with why it is not computed: that takes no other finding away."""
+    graph = context.graph
     if all(root.node is None for root in graph.roots):
-        return evidence
+        return context
     problem = _packed(graph)
     if not problem:
         try:
@@ -263,14 +263,14 @@ def _with_gradients(
         except Exception as error:  # out of memory, or an operation that a class of tensors does not have
             problem = f"computing them raised {reason_of(error)}"
     if problem:
-        return replace(evidence, gradients=limits._replace(problem=problem))
+        return replace(context, gradients=limits._replace(problem=problem))
     leaves = tuple(LeafGradient(one.node, one.norm, one.max, one.zeros, one.nonfinite) for one in flow.leaves)
     leaving = {one.edge.consumer for one in flow.edges if one.size is not None and one.size.nonfinite}
     arriving = {node for node, one in flow.incoming.items() if not one.nonfinite}
     broken = tuple(node for node in flow.order if node in leaving & arriving)
     stopped = "; ".join(stopped_note(flow.graph, flow.stopped, flow.unmeasured))
     gradients = limits._replace(leaves=leaves, nonfinite=broken, problem=stopped)
-    return replace(evidence, gradients=gradients)
+    return replace(context, gradients=gradients)
 
 
 def _packed(graph: Graph) -> str:
@@ -282,7 +282,7 @@ def _packed(graph: Graph) -> str:
     return ""
 
 
-def _completed(every: Sequence[Evidence], findings: Findings) -> Findings:
+def _completed(every: Sequence[CheckContext], findings: Findings) -> Findings:
     """The findings with the reasons why gradients could not be computed, and the process that found them."""
     problems = dict.fromkeys(
         one.gradients.problem for one in every if one.gradients is not None and one.gradients.problem

@@ -15,7 +15,7 @@ from gradviz.graph import Graph, SourceLine, TensorInfo
 if TYPE_CHECKING:
     from gradviz.ranks.together import Together
 
-CutKind = Literal[
+DetachKind = Literal[
     "detach", "data", "number", "numpy", "new", "integer", "no_grad", "inference", "sample", "parameter", "grad"
 ]
 """How a tensor can lose its graph: `.detach()`; `.data`; `.item()` and its like; `.numpy()`; `torch.tensor(...)` of something;
@@ -23,7 +23,7 @@ an integer or boolean result; made under `torch.no_grad()`; made in `torch.infer
 wrapped in `nn.Parameter`; a gradient that `torch.autograd.grad` computed without `create_graph`."""
 
 
-class Held(NamedTuple):
+class NamedTensor(NamedTuple):
     """A tensor that a variable of the user's holds. `node` made it, or is its AccumulateGrad, when it is in the graph."""
 
     names: tuple[str, ...]
@@ -81,7 +81,7 @@ class Parameter(NamedTuple):
     names: tuple[str, ...]
     module: str  # path of the module that owns it, with the model's name in front
     type: str  # class of that module
-    model: int  # which model, an index into `Evidence.models`
+    model: int  # which model, an index into `CheckContext.models`
     tensor: TensorInfo
     requires_grad: bool = True
     has_grad: bool = False
@@ -107,7 +107,7 @@ class Model(NamedTuple):
 
 
 class OptimizerTensor(NamedTuple):
-    """A tensor that an optimizer updates. `parameter` is an index into `Evidence.parameters`."""
+    """A tensor that an optimizer updates. `parameter` is an index into `CheckContext.parameters`."""
 
     names: tuple[str, ...]
     tensor: TensorInfo
@@ -125,13 +125,13 @@ class Optimizer(NamedTuple):
     source: SourceLine | None = None  # where it was made
 
 
-class Cut(NamedTuple):
+class DetachPoint(NamedTuple):
     """A place in the user's code where a graph is dropped. `of` is the expression that loses it, as the code spells it.
 
     `alive` when the variable in it still has a graph now, which makes this the place where the chain broke.
     """
 
-    kind: CutKind
+    kind: DetachKind
     source: SourceLine
     of: str
     alive: bool = False
@@ -145,13 +145,13 @@ class Entered(NamedTuple):
     """A node of the graph that takes in what was cut off elsewhere, as it was seen."""
 
     node: int
-    cuts: tuple[Cut, ...]
+    cuts: tuple[DetachPoint, ...]
 
 
-class Trail(NamedTuple):
+class Provenance(NamedTuple):
     """How an output came about, as far as the code and the variables tell: cuts, the last one first."""
 
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[DetachPoint, ...] = ()
     made: SourceLine | None = None  # the line that made the output
     plain: tuple[str, ...] = ()  # tensors that it was computed from and that do not require grad
 
@@ -218,7 +218,7 @@ class Copy(NamedTuple):
     second_saver: int
 
 
-class Carried(NamedTuple):
+class RetainedHistory(NamedTuple):
     """What reaches back behind an earlier backward call, through the outputs or through a variable.
 
     `nodes` were made before the previous call and are still held; `joints` are edges (consumer, position) of the graph
@@ -242,7 +242,7 @@ class Earlier(NamedTuple):
     output: str
     boundary: int
     nodes: int
-    carried: tuple[Carried, ...]
+    retained: tuple[RetainedHistory, ...]
     leaves: tuple[str, ...]  # names of variables that were leaves of that graph
     step: int = 0  # calls between which nothing was updated belong to one step
 
@@ -377,7 +377,7 @@ class Ledger(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Evidence:
+class CheckContext:
     """Everything that checks look at. The defaults mean "nothing known", and a check then says nothing or says so."""
 
     graph: Graph
@@ -394,12 +394,12 @@ class Evidence:
     models: tuple[Model, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     optimizers: tuple[Optimizer, ...] = ()
-    held: tuple[Held, ...] = ()
+    named_tensors: tuple[NamedTensor, ...] = ()
     homes: Mapping[int, Home] = field(default_factory=dict)  # of parameters that no module lists, by node
-    trails: Mapping[str, Trail] | None = None  # by name of the output
+    provenances: Mapping[str, Provenance] | None = None  # by name of the output
     changes: tuple[Change, ...] = ()
     copies: tuple[Copy, ...] = ()
-    carried: tuple[Carried, ...] = ()
+    retained: tuple[RetainedHistory, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()  # of everything that was compiled in this process
     earlier: tuple[Earlier, ...] = ()
     handled: Mapping[int, tuple[Handled, ...]] = field(default_factory=dict)  # by node of the leaf, the last time last
@@ -411,15 +411,13 @@ class Evidence:
     before: Graph | None = None  # the graph of the call that was looked at before this one
     loss_before: float | None = None
     ranks: Together | None = None  # all ranks of a launch: then `graph` is theirs as one
-    raised: Raised | None = None  # how the script failed; known to its last evidence only
+    raised: Raised | None = None  # how the script failed; known to its last context only
     entered: tuple[Entered, ...] = ()  # where what was cut off takes part in the graph all the same
-    numbers: tuple[Cut, ...] = ()  # Python numbers that this step made of tensors with a graph
-    ledger: Ledger | None = None  # of the whole run; known to its last evidence only
+    numbers: tuple[DetachPoint, ...] = ()  # Python numbers that this step made of tensors with a graph
+    ledger: Ledger | None = None  # of the whole run; known to its last context only
     scaled: bool = False  # a GradScaler multiplies losses: gradients may overflow, and the step is then left out
     broken_before: bool = False  # an earlier call has left gradients that are not finite
     ran: bool = False  # the engine had run, or failed, when this was read: what it has freed was not freed before
     zero_at_first: frozenset[str] = frozenset()  # leaves with a gradient of zeros at the first call
     losses: tuple[tuple[int, float], ...] = ()  # the calls and losses before, as far as they were read
-    events: tuple[
-        Event, ...
-    ] = ()  # in which order backward, zero_grad, step, ... came; known to the last evidence only
+    events: tuple[Event, ...] = ()  # in which order backward, zero_grad, step, ... came; known to the last context only

@@ -24,7 +24,7 @@ class Finding:
     """One thing that is wrong or worth knowing.
 
     `names` are those of the tensors, parameters or modules concerned; `where` is module and `file:line`, "" when unknown; `why`
-    is the evidence; `fix` what to do. `nodes` and `edges` (consumer, position) are what a picture marks. `code` is the line of
+    is the context; `fix` what to do. `nodes` and `edges` (consumer, position) are what a picture marks. `code` is the line of
     the user's to look at first. `consequences` are findings that this one explains: they go when it is mended.
     """
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import Evidence
+from gradviz.checks.context import CheckContext
 from gradviz.checks.words import as_code
 from gradviz.graph import Edge, Graph, SourceLine
 from gradviz.graph.forward import own_line
@@ -27,7 +27,7 @@ class OldTensors(NamedTuple):
     names: tuple[str, ...]
     several: frozenset[str]
     mappings: frozenset[str]
-    carried: bool | None
+    retained: bool | None
 
     def cut(self) -> str:
         """The code that cuts the history of these.
@@ -45,30 +45,30 @@ class OldTensors(NamedTuple):
         )
 
 
-def old_tensors(evidence: Evidence, joints: Sequence[Edge]) -> list[OldTensors]:
+def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> list[OldTensors]:
     """What is behind these edges, which lead from a new part of the graph into an old one; same names are told once."""
-    graph = evidence.graph
+    graph = context.graph
     oldest_new = min((graph.nodes[edge.consumer].sequence or 0 for edge in joints), default=0)
     newer = {node.source for node in graph.nodes if (node.sequence or -1) >= oldest_new}
-    held = [(*one.names, *one.aliases) for one in evidence.held if one.requires_grad and not one.leaf]
+    held = [(*one.names, *one.aliases) for one in context.named_tensors if one.requires_grad and not one.leaf]
     several = {_variable(name) for names in held for name in names if "[" in name}
     mappings = {_variable(name) for names in held for name in names if "['" in name or '["' in name}
-    inside = evidence.backward is not None and "self" in " ".join(read(evidence.backward))
+    inside = context.backward is not None and "self" in " ".join(read(context.backward))
     found: dict[tuple[str, ...], tuple[bool | None, set[tuple[int, int]]]] = {}
     for edge in joints:
         record = graph.nodes[edge.producer]
         names = _names(record.names, record.source, graph.nodes[edge.consumer].source, held)
         if len(names) == 1 and names[0].startswith("self.") and not inside:
             names = _from_outside(names[0], held) or names
-        carried = record.source in newer if record.source is not None else None
-        found.setdefault(names, (carried, set()))[1].add((edge.producer, edge.output))
+        retained = record.source in newer if record.source is not None else None
+        found.setdefault(names, (retained, set()))[1].add((edge.producer, edge.output))
     single = {name for names in held for name in names if "[" not in name}
     made = []
-    for names, (carried, tensors) in found.items():
+    for names, (retained, tensors) in found.items():
         packed = several.intersection(names) - single
         if len(names) == 1 and len(tensors) > 1 and names[0] not in single:
             packed.add(names[0])
-        made.append(OldTensors(names, frozenset(packed), frozenset(mappings.intersection(packed)), carried))
+        made.append(OldTensors(names, frozenset(packed), frozenset(mappings.intersection(packed)), retained))
     return made
 
 
@@ -113,18 +113,18 @@ class NotNeeded(NamedTuple):
     optimizer: str  # which updated other tensors after the first call
 
 
-def not_needed(evidence: Evidence, joints: Sequence[Edge], names: Sequence[str]) -> NotNeeded | None:
+def not_needed(context: CheckContext, joints: Sequence[Edge], names: Sequence[str]) -> NotNeeded | None:
     """Where the first call could have gone without the history, as optimizers of their own on both sides tell."""
-    before = evidence.before
+    before = context.before
     if before is None or not joints or len(names) != 1:
         return None
-    sequence = evidence.graph.nodes[joints[0].producer].sequence
+    sequence = context.graph.nodes[joints[0].producer].sequence
     node = next((one.id for one in before.nodes if one.sequence == sequence and sequence is not None), None)
     if node is None:
         return None
     behind = _leaves(before, [node])
     beside = _leaves(before, [root.node for root in before.roots if root.node is not None], without=node)
-    there, elsewhere = _holders(evidence, behind), _holders(evidence, beside - behind)
+    there, elsewhere = _holders(context, behind), _holders(context, beside - behind)
     word = re.compile(rf"(?<![\w.]){re.escape(names[0])}(?!\w)")
     for edge in before.consumers(node):
         source = own_line(before.nodes[edge.consumer])
@@ -144,9 +144,9 @@ def _leaves(graph: Graph, start: Sequence[int], without: int | None = None) -> s
     return {name for leaf in graph.leaves if leaf.node in seen for name in leaf.names}
 
 
-def _holders(evidence: Evidence, names: set[str]) -> set[str]:
+def _holders(context: CheckContext, names: set[str]) -> set[str]:
     return {
         optimizer.name
-        for optimizer in evidence.optimizers
+        for optimizer in context.optimizers
         if any(names.intersection(one.names) for one in optimizer.tensors)
     }

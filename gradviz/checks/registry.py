@@ -1,6 +1,6 @@
 """The registry of health checks, and running them.
 
-A check is one function: it takes `Evidence` and yields what it found. Its docstring is its page (see `pages`). Adding a check
+A check is one function: it takes `CheckContext` and yields what it found. Its docstring is its page (see `pages`). Adding a check
 is writing one function with `@check(...)` in one of the family modules.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from gradviz.checks.causes import Explained, joined
-from gradviz.checks.context import Evidence
+from gradviz.checks.context import CheckContext
 from gradviz.checks.excerpt import excerpt
 from gradviz.checks.finding import (
     SEVERITIES,
@@ -47,7 +47,7 @@ FAMILIES = (
 """Modules of this package that hold checks, in the order in which checks are listed."""
 
 
-class Found(NamedTuple):
+class Diagnosis(NamedTuple):
     """What a check yields. `severity` only where it differs from the check's own.
 
     `source` is the line of the user's that has to change, and `part` the code in it that matters; without a `source` it is the
@@ -68,7 +68,7 @@ class Found(NamedTuple):
     follows: tuple[str, ...] = ()
 
 
-Function = Callable[[Evidence], Iterator[Found]]
+Function = Callable[[CheckContext], Iterator[Diagnosis]]
 
 
 class Check(NamedTuple):
@@ -129,24 +129,24 @@ def chosen(only: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Check,
 
 
 def run(
-    evidence: Sequence[Evidence], *, only: Iterable[str] = (), ignore: Iterable[str] = (), values: bool = False
+    context: Sequence[CheckContext], *, only: Iterable[str] = (), ignore: Iterable[str] = (), values: bool = False
 ) -> Findings:
     """Run the chosen checks on each graph of one run of the user's code. What several graphs show is said once.
 
-    Checks on several ranks run on evidence of several ranks, and no others.
+    Checks on several ranks run on context of several ranks, and no others.
     """
     found: dict[tuple[object, ...], Explained] = {}
     ran, skipped = [], []
-    together = any(about.ranks is not None for about in evidence)
+    together = any(about.ranks is not None for about in context)
     for one in chosen(only, ignore):
         if (one.ranks > 1) != together:
             continue
-        readable = [about for about in evidence if about.values is not None or about.gradients is not None]
+        readable = [about for about in context if about.values is not None or about.gradients is not None]
         if one.needs_values and not values and not readable:
             skipped.append((one.id, "reads numbers: add --values"))
             continue
         ran.append(one.id)
-        for about in (readable or evidence) if one.needs_values else evidence:
+        for about in (readable or context) if one.needs_values else context:
             for item in one.function(about):
                 explained = Explained(_finding(one, item, about), item.follows, one.follows)
                 found.setdefault((one.id, item.names, item.where), explained)
@@ -154,12 +154,12 @@ def run(
                 break
     told = joined(list(found.values()))
     ranked = sorted(told, key=lambda finding: SEVERITIES.index(finding.severity))
-    graphs, calls = tuple(about.graph for about in evidence), tuple(about.call for about in evidence)
+    graphs, calls = tuple(about.graph for about in context), tuple(about.call for about in context)
     return Findings(tuple(ranked), tuple(ran), graphs, calls, tuple(skipped))
 
 
-def _finding(one: Check, item: Found, evidence: Evidence) -> Finding:
-    node = evidence.graph.nodes[item.nodes[0]] if item.nodes else None
+def _finding(one: Check, item: Diagnosis, context: CheckContext) -> Finding:
+    node = context.graph.nodes[item.nodes[0]] if item.nodes else None
     made = own_line(node) if node is not None else None
     named = made is not None and line(made) in item.where
     source = item.source or (made if named else None)
@@ -169,6 +169,6 @@ def _finding(one: Check, item: Found, evidence: Evidence) -> Finding:
         *item[:5],
         nodes=item.nodes,
         edges=item.edges,
-        call=evidence.call,
+        call=context.call,
         code=excerpt(source, item.part, node if source == made else None),
     )

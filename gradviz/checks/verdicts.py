@@ -1,11 +1,11 @@
-"""Why a parameter takes no part in a graph: one verdict for each reason, as far as the evidence tells."""
+"""Why a parameter takes no part in a graph: one verdict for each reason, as far as the context tells."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import Cut, Evidence, Parameter
+from gradviz.checks.context import CheckContext, DetachPoint, Parameter
 from gradviz.checks.rules.roots import (
     BARE,
     WHAT,
@@ -31,9 +31,9 @@ class Verdict(NamedTuple):
     part: str = ""  # of the line, the code that matters
 
 
-def grouped(evidence: Evidence, unused: Sequence[Parameter]) -> list[tuple[Verdict, list[Parameter]]]:
+def grouped(context: CheckContext, unused: Sequence[Parameter]) -> list[tuple[Verdict, list[Parameter]]]:
     """Parameters with the same verdict, model by model."""
-    judge = _judge(evidence)
+    judge = _judge(context)
     groups: dict[tuple[int, str], tuple[Verdict, list[Parameter]]] = {}
     for one in unused:
         verdict = judge(one)
@@ -41,23 +41,23 @@ def grouped(evidence: Evidence, unused: Sequence[Parameter]) -> list[tuple[Verdi
     return list(groups.values())
 
 
-def _judge(evidence: Evidence) -> Callable[[Parameter], Verdict]:
-    graph = evidence.graph
-    part = {one.model for one in evidence.parameters if one.node is not None}
+def _judge(context: CheckContext) -> Callable[[Parameter], Verdict]:
+    graph = context.graph
+    part = {one.model for one in context.parameters if one.node is not None}
     hiding = [node for node in graph.nodes if {"checkpoint", "compiled"}.intersection(node.flags)]
     compiled = any("in_compiled" in node.flags for node in graph.nodes)  # calls in there are not seen
     paths = {scope.path for scope in graph.scopes}
-    cuts = sorted({cut for one in evidence.entered for cut in one.cuts}, key=lambda cut: cut.at)
-    shared = _trained_together(evidence)
+    cuts = sorted({cut for one in context.entered for cut in one.cuts}, key=lambda cut: cut.at)
+    shared = _trained_together(context)
 
     def judge(one: Parameter) -> Verdict:
         if not one.requires_grad:
             return _FROZEN
         if one.sharded and not one.gathered:
             return _SHARDED
-        if evidence.unfinished:
+        if context.unfinished:
             return _UNFINISHED
-        if any(name in evidence.used_later for name in one.names):
+        if any(name in context.used_later for name in one.names):
             return _ELSEWHERE
         if one.compiled is not None:
             return _inside_compiled(one)
@@ -66,15 +66,15 @@ def _judge(evidence: Evidence) -> Callable[[Parameter], Verdict]:
         if hiding:
             return _hidden(graph, hiding[0].id)
         run = one.run
-        cut = _cut_behind(one, evidence.since, cuts)
-        if one.model not in part and not evidence.models[one.model].certain:
+        cut = _cut_behind(one, context.since, cuts)
+        if one.model not in part and not context.models[one.model].certain:
             together = cut is not None and shared.intersection(one.names)
             return _cut_off(cut) if cut is not None and together else _OTHER_MODEL
         if cut is not None and cut.leaf:
             return _cut_off(cut)
         if run is not None and not run.calls and compiled:
             return _not_used(one) if one.module in paths else _NOT_COMPILED
-        if run is not None and (not run.calls or run.began < evidence.since):
+        if run is not None and (not run.calls or run.began < context.since):
             return _never_ran(one) if not run.calls else _NOT_THIS_TIME
         if run is None:
             return _NOT_RECORDED
@@ -84,23 +84,23 @@ def _judge(evidence: Evidence) -> Callable[[Parameter], Verdict]:
             return _cut_off(cut)
         if not run.gave_graph:
             return _gave_nothing(one, run.source)
-        return _not_used(one) if one.module in paths else _lost(evidence, one, run.source)
+        return _not_used(one) if one.module in paths else _lost(context, one, run.source)
 
     return judge
 
 
-def _trained_together(evidence: Evidence) -> set[str]:
+def _trained_together(context: CheckContext) -> set[str]:
     """Names of tensors whose optimizer also holds some that this graph has."""
     return {
         name
-        for optimizer in evidence.optimizers
+        for optimizer in context.optimizers
         if any(one.node is not None for one in optimizer.tensors)
         for one in optimizer.tensors
         for name in one.names
     }
 
 
-def _cut_behind(one: Parameter, since: int, cuts: Sequence[Cut]) -> Cut | None:
+def _cut_behind(one: Parameter, since: int, cuts: Sequence[DetachPoint]) -> DetachPoint | None:
     """The first cut behind a parameter's module in this step, of those whose result the outputs are computed from."""
     own = next((cut for cut in cuts if set(cut.leaf).intersection(one.names)), None)
     run = one.run
@@ -109,7 +109,7 @@ def _cut_behind(one: Parameter, since: int, cuts: Sequence[Cut]) -> Cut | None:
     return next((cut for cut in cuts if cut.at >= run.began and not cut.leaf), None)
 
 
-def _cut_off(cut: Cut) -> Verdict:
+def _cut_off(cut: DetachPoint) -> Verdict:
     why = f"{cut_words(cut)}, and the output is computed from what comes after it"
     fix = f"{mend_all([cut])} If nothing is to be learned there, freeze it: requires_grad_(False)."
     return Verdict(
@@ -223,9 +223,9 @@ def _gave_nothing(one: Parameter, source: SourceLine | None) -> Verdict:
     return Verdict("gave-nothing", "{is_} unused: the module's result has no graph", why, fix, True, source)
 
 
-def _lost(evidence: Evidence, one: Parameter, source: SourceLine | None) -> Verdict:
+def _lost(context: CheckContext, one: Parameter, source: SourceLine | None) -> Verdict:
     """The module made something with a graph that the output does not depend on. The code may show where it was dropped."""
-    cuts = {cut: None for trail in (evidence.trails or {}).values() for cut in trail.cuts}
+    cuts = {cut: None for provenance in (context.provenances or {}).values() for cut in provenance.cuts}
     why = f"the module ran in {code(source)} and its result has a graph, but no output depends on that result"
     fix = "Use the module's result in the loss, or remove the module."
     if cuts:
@@ -249,16 +249,16 @@ def _lost(evidence: Evidence, one: Parameter, source: SourceLine | None) -> Verd
     return Verdict("lost", "{do} not reach the output", why, fix, True, source)
 
 
-def modules_of(evidence: Evidence, members: Sequence[Parameter]) -> list[str]:
+def modules_of(context: CheckContext, members: Sequence[Parameter]) -> list[str]:
     """The outermost modules of which every parameter of the same kind is among the members."""
     chosen = {one.names[0] for one in members}
-    rest = [one.module for one in evidence.parameters if one.names[0] not in chosen and one.model == members[0].model]
+    rest = [one.module for one in context.parameters if one.names[0] not in chosen and one.model == members[0].model]
     spoiled = {"", *(prefix for module in rest for prefix in _prefixes(module))}
     found: dict[str, str] = {}
     for one in members:
         outer = next((prefix for prefix in _prefixes(one.module) if prefix not in spoiled), one.module)
         found.setdefault(outer, one.type if outer == one.module else "")
-    model = evidence.models[members[0].model] if evidence.models else None
+    model = context.models[members[0].model] if context.models else None
     return [
         f"{name} ({kind})" if name and kind else name or (model.type if model else "the model")
         for name, kind in found.items()

@@ -6,7 +6,7 @@ This module decides which facts a box shows at first sight; `facts` has the rest
 from __future__ import annotations
 
 from gradviz.draw import labels
-from gradviz.gradients.order import Arrival
+from gradviz.gradients.order import BoxNorms
 from gradviz.graph import (
     Base,
     Graph,
@@ -46,7 +46,7 @@ def node_lines(
     return tuple(line for line in lines if line)
 
 
-def with_arrival(lines: Lines, arrival: Arrival | None, *, numbers: bool, grad: bool) -> Lines:
+def with_arrival(lines: Lines, arrival: BoxNorms | None, *, numbers: bool, grad: bool) -> Lines:
     """The lines of a box with its place in backward in front, and the gradient that arrives behind, as asked."""
     if numbers and arrival is not None:
         lines = (f"{labels.places_text(arrival)} {lines[0]}", *lines[1:])

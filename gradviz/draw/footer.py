@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from gradviz.checks.finding import Marked
 from gradviz.draw import labels
 from gradviz.fold.fold import Deeper, deeper
-from gradviz.gradients.order import Arrivals
+from gradviz.gradients.order import GradientNorms
 from gradviz.graph import Graph, column
 
 
@@ -86,7 +86,7 @@ def held_line(nbytes: Sequence[int]) -> str:
     return f"held for backward: {labels.bytes_text(sum(nbytes))}, each storage once, at the box that saved it first"
 
 
-def backward_lines(found: Arrivals, *, numbers: bool, grad: bool) -> Iterator[str]:
+def backward_lines(found: GradientNorms, *, numbers: bool, grad: bool) -> Iterator[str]:
     """How to read what backward does at each box."""
     if numbers:
         yield "#1, #2, ...: the order in which backward() calls the functions"

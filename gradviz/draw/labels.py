@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from gradviz.gradients.order import Arrival
+from gradviz.gradients.order import BoxNorms
 from gradviz.graph import (
     Function,
     Graph,
@@ -80,7 +80,7 @@ def scale_text(above: int, most: int | None) -> str:
     return f"holds {bytes_text(above)} to {bytes_text(most)}" if above else f"holds up to {bytes_text(most)}"
 
 
-def places_text(arrival: Arrival) -> str:
+def places_text(arrival: BoxNorms) -> str:
     """Places in the order of backward: `#3`, `#3–7` when they are all of these, else `#3…7`."""
     if arrival.places == 1:
         return f"#{arrival.first}"
@@ -88,7 +88,7 @@ def places_text(arrival: Arrival) -> str:
     return f"#{arrival.first}{'–' if every else '…'}{arrival.last}"
 
 
-def arrival_text(arrival: Arrival | None) -> str:
+def arrival_text(arrival: BoxNorms | None) -> str:
     """The norm of the gradient that arrives at a box, or the range of norms inside it."""
     if arrival is not None and not arrival.measured:
         return "gradient not measured"

@@ -24,7 +24,7 @@ from gradviz.draw.footer import (
 from gradviz.draw.frames import Frame, Frames
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, MEANING, BoxKind
-from gradviz.gradients.order import arrivals
+from gradviz.gradients.order import gradient_norms
 from gradviz.graph import (
     Base,
     Edge,
@@ -190,7 +190,7 @@ class _Drafter:
         self.frames = Frames(graph)
         self.heat = heat(graph) if options.color == "memory" else None
         asked = options.color == "grad" or options.numbers
-        self.arrivals = arrivals(graph) if asked else None
+        self.gradient_norms = gradient_norms(graph) if asked else None
         self.marked = marked(graph)
         self.owners = {leaf.storage: leaf.node for leaf in graph.leaves if leaf.storage is not None}
         self.bundles = bundles(graph)
@@ -274,13 +274,13 @@ class _Drafter:
         return "added" if "added" in kinds else "changed" if "changed" in kinds else None
 
     def _norm_step(self, node: int) -> int:
-        return self.arrivals.step(node) if self.arrivals is not None and self.options.color == "grad" else 0
+        return self.gradient_norms.step(node) if self.gradient_norms is not None and self.options.color == "grad" else 0
 
     def _with_arrival(self, lines: tuple[str, ...], node: int) -> tuple[str, ...]:
-        if self.arrivals is None:
+        if self.gradient_norms is None:
             return lines
         grad, numbers = self.options.color == "grad", self.options.numbers
-        return box_text.with_arrival(lines, self.arrivals.of[node], numbers=numbers, grad=grad)
+        return box_text.with_arrival(lines, self.gradient_norms.of[node], numbers=numbers, grad=grad)
 
     def _draw_leaf(self, leaf: Leaf, users: Sequence[int], uses: int = 1) -> int:
         """A parameter stands inside the module that all its users are in; any other leaf comes from outside."""
@@ -308,9 +308,9 @@ class _Drafter:
         return tuple(words for flag, words in labels.flag_words(self.graph, node).items() if flag not in labels.ALARMS)
 
     def _not_finite(self, node: int) -> tuple[str, ...]:
-        if self.arrivals is None or self.options.color != "grad":
+        if self.gradient_norms is None or self.options.color != "grad":
             return ()
-        arrival = self.arrivals.of[node]
+        arrival = self.gradient_norms.of[node]
         return (labels.NOT_FINITE,) if arrival is not None and arrival.most == math.inf else ()
 
     def _source(self, node: int, user: int | None) -> int | None:
@@ -453,8 +453,8 @@ class _Drafter:
                 for step, kind in enumerate(HEAT, 1)
                 if kind in drawn
             ]
-        if self.arrivals is not None:
-            scale = self.arrivals.above
+        if self.gradient_norms is not None:
+            scale = self.gradient_norms.above
             found += [
                 Legend(kind, labels.norm_scale_text(scale(step), scale(step + 1) if step < STEPS else None))
                 for step, kind in enumerate(HEAT, 1)
@@ -471,8 +471,10 @@ class _Drafter:
             lines += saved_lines(self.graph)
         if self.heat is not None:
             lines.append(held_line(self.heat.nbytes))
-        if self.arrivals is not None:
-            lines += backward_lines(self.arrivals, numbers=self.options.numbers, grad=self.options.color == "grad")
+        if self.gradient_norms is not None:
+            lines += backward_lines(
+                self.gradient_norms, numbers=self.options.numbers, grad=self.options.color == "grad"
+            )
         return tuple(lines)
 
 

@@ -73,7 +73,7 @@ class ReadyQueue:
         heap[hole] = value
 
 
-class Arrival(NamedTuple):
+class BoxNorms(NamedTuple):
     """One box: the first and last place of what is inside it, how many places, and the norms that arrive.
 
     Places begin at 1. `least` and `most` are None when no gradient arrives; `most` is infinite when one is not finite. Not
@@ -88,10 +88,10 @@ class Arrival(NamedTuple):
     measured: bool = True
 
 
-class Arrivals(NamedTuple):
-    """Arrivals by node id of the graph given; None for what backward does not call. `largest` is the largest finite norm."""
+class GradientNorms(NamedTuple):
+    """Norms by node id of the graph given; None for what backward does not call. `largest` is the largest finite norm."""
 
-    of: tuple[Arrival | None, ...]
+    of: tuple[BoxNorms | None, ...]
     largest: float
 
     def step(self, node: int) -> int:
@@ -106,14 +106,14 @@ class Arrivals(NamedTuple):
         return self.largest / 10.0 ** (STEPS + 1 - step) if step > 1 else 0.0
 
 
-def arrivals(graph: Graph) -> Arrivals:
-    """The arrivals of every node; a folded box has those of all nodes inside it. Raises FormatError when nobody measured.
+def gradient_norms(graph: Graph) -> GradientNorms:
+    """The norms of every node; a folded box has those of all nodes inside it. Raises FormatError when nobody measured.
 
     >>> from gradviz.graph import BackwardStep, Node
     >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
-    >>> found = arrivals(Graph(nodes, backward=(BackwardStep(0, 1.0), BackwardStep(1, 0.02))))
-    >>> found.of[1], found.step(0), found.step(1)
-    (Arrival(first=2, last=2, places=1, least=0.02, most=0.02, measured=True), 5, 4)
+    >>> norms = gradient_norms(Graph(nodes, backward=(BackwardStep(0, 1.0), BackwardStep(1, 0.02))))
+    >>> norms.of[1], norms.step(0), norms.step(1)
+    (BoxNorms(first=2, last=2, places=1, least=0.02, most=0.02, measured=True), 5, 4)
     """
     whole = graph.original if graph.original is not None else graph
     if not whole.backward:
@@ -124,12 +124,12 @@ def arrivals(graph: Graph) -> Arrivals:
     places = {step.node: place for place, step in enumerate(whole.backward, 1)}
     found = tuple(_arrival([places[i] for i in inside if i in places], whole.backward) for inside in graph.inside)
     norms = [step.norm for step in whole.backward if step.norm is not None and math.isfinite(step.norm)]
-    return Arrivals(found, max(norms, default=0.0))
+    return GradientNorms(found, max(norms, default=0.0))
 
 
-def _arrival(places: Sequence[int], steps: Sequence[BackwardStep]) -> Arrival | None:
+def _arrival(places: Sequence[int], steps: Sequence[BackwardStep]) -> BoxNorms | None:
     if not places:
         return None
     norms = [norm for place in places if (norm := steps[place - 1].norm) is not None]
     measured = any(steps[place - 1].measured for place in places)
-    return Arrival(min(places), max(places), len(places), min(norms, default=None), max(norms, default=None), measured)
+    return BoxNorms(min(places), max(places), len(places), min(norms, default=None), max(norms, default=None), measured)

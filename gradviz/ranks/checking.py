@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gradviz.checks.context import Evidence
+from gradviz.checks.context import CheckContext
 from gradviz.checks.finding import SEVERITIES, Finding, Findings
 from gradviz.checks.registry import chosen, run
 from gradviz.graph import Graph
@@ -47,7 +47,7 @@ def _of_all(together: Together, only: Sequence[str], ignore: Sequence[str]) -> t
     if not ids:
         return ()
     graph = together.diff.graph if together.diff is not None else Graph()
-    return run([Evidence(graph, ranks=together)], only=ids).found
+    return run([CheckContext(graph, ranks=together)], only=ids).found
 
 
 def _read(path: str) -> Findings:

@@ -1,4 +1,4 @@
-"""What a session notes of module calls: the modules by identity, the calls, and the tape of each thread.
+"""What a session notes of module calls: the modules by identity, the calls, and the event log of each thread.
 
 Holds modules, parameters and tensors weakly, so a recording keeps nothing alive. Does not know source lines or graphs.
 """
@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from gradviz.recording.logs import LineLog, Steps
+from gradviz.recording.logs import IntervalMap, LineLog
 from gradviz.source.lines import Place
 from gradviz.walker.tensors import elements
 
-_CALL_NOTES = 1_000_000  # begins and ends of calls that a tape keeps, some 70 MB
+_CALL_NOTES = 1_000_000  # begins and ends of calls that an event log keeps, some 70 MB
 _MOST_HELD = 1000  # entries of a list or dict that is searched for modules which torch does not know
 _LAST = 8  # completed calls whose outputs a failed forward is shown from
 
@@ -125,7 +125,7 @@ class Call:
         """As a frame's trace function: does nothing."""
 
 
-class Tape:
+class EventLog:
     """What one thread noted: lines and calls by sequence number, and the calls that run now.
 
     `backward` is the place of the innermost backward call that runs now.
@@ -137,7 +137,7 @@ class Tape:
         self.start = start
         self.lines = LineLog(start)
         self.backward: Place | None = None
-        self.calls: Steps[Call] = Steps(start, limit=_CALL_NOTES)
+        self.calls: IntervalMap[Call] = IntervalMap(start, limit=_CALL_NOTES)
         self.stack: list[Call] = []
         self.last: deque[tuple[Call, list[weakref.ref[torch.Tensor]]]] = deque(maxlen=_LAST)
         self.failed: FailedCall | None = None
@@ -148,10 +148,10 @@ class Tape:
         return max(self.lines.seen, self.calls.numbers[-1])
 
 
-class LocalTape(threading.local):
-    """The tape of the running thread."""
+class LocalEventLog(threading.local):
+    """The event log of the running thread."""
 
-    tape: Tape | None = None
+    event_log: EventLog | None = None
 
 
 class FailedCall:

@@ -21,13 +21,13 @@ LIMIT = 2_000_000
 """Notes that one log keeps unless told otherwise."""
 
 
-class Steps(Generic[T]):
+class IntervalMap(Generic[T]):
     """Values by sequence number. Notes at one number replace each other: nothing was made between them.
 
     Beyond `limit` notes the older half is dropped, so that a long run cannot fill the memory; `dropped` is then the number
     below which nothing is known any more.
 
-    >>> steps = Steps[str](0, "a")
+    >>> steps = IntervalMap[str](0, "a")
     >>> steps.add(3, "b"), steps.add(3, "c")
     (None, None)
     >>> [steps.at(number) for number in (0, 2, 3, 9)]
@@ -78,7 +78,7 @@ class LineLog:
     __slots__ = ("_place", "_steps", "seen")
 
     def __init__(self, start: int) -> None:
-        self._steps: Steps[Place] = Steps(start)
+        self._steps: IntervalMap[Place] = IntervalMap(start)
         self._place: Place | None = None  # the last one noted
         self.seen = start
 

@@ -16,10 +16,10 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from gradviz.recording.calls import (
     Call,
+    EventLog,
     FailedCall,
-    LocalTape,
+    LocalEventLog,
     SeenModule,
-    Tape,
     Tree,
 )
 from gradviz.recording.own_calls import OwnCalls
@@ -54,12 +54,12 @@ _without_functions = torch._C.DisableTorchFunction  # runs nobody's `__torch_fun
 
 
 class ModuleCalls:
-    """The hooks. `local` has the tape of the running thread; where there is none yet, `tape` makes it."""
+    """The hooks. `local` has the event log of the running thread; where there is none yet, `event_log` makes it."""
 
-    def __init__(self, local: LocalTape, tape: Callable[[], Tape], user: UserCode) -> None:
+    def __init__(self, local: LocalEventLog, event_log: Callable[[], EventLog], user: UserCode) -> None:
         self._local = local
         self._user = user
-        self._tape = tape
+        self._tape = event_log
         self._seen: dict[int, SeenModule] = {}
         self._trees: dict[SeenModule, Tree] = {}
         self._count = 0
@@ -94,8 +94,8 @@ class ModuleCalls:
     def _enter(self, module: torch.nn.Module, arguments: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        tape = self._local.tape or self._tape()
-        stack, frame = tape.stack, sys._getframe(1)
+        event_log = self._local.event_log or self._tape()
+        stack, frame = event_log.stack, sys._getframe(1)
         while stack:  # does this call run inside the one that began last?
             outer, code, around = stack[-1].frame, stack[-1].code, frame.f_back
             while around is not None and (id(around) != outer or around.f_code is not code):
@@ -105,20 +105,22 @@ class ModuleCalls:
             stack.pop()  # no: an interrupt ended that one. Hooks run for exceptions, but not for KeyboardInterrupt.
         place, made = self._user.place(frame.f_back, stack[-1] if stack else None), peek_sequence()
         if self.own.codes:
-            self.own.follow(tape, frame.f_back, made)
+            self.own.follow(event_log, frame.f_back, made)
             if stack and stack[-1].own and stack[-1].module.ref() is module:  # its `__call__` has come to torch's
                 stack.append(stack[-1])
                 return
-        self._begin(tape, module, frame, place, made)
+        self._begin(event_log, module, frame, place, made)
 
-    def _begin_own(self, tape: Tape, module: torch.nn.Module, frame: FrameType, number: int) -> Call:
-        place = self._user.place(frame.f_back, tape.stack[-1] if tape.stack else None)
-        call = self._begin(tape, module, frame, place, number)
+    def _begin_own(self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, number: int) -> Call:
+        place = self._user.place(frame.f_back, event_log.stack[-1] if event_log.stack else None)
+        call = self._begin(event_log, module, frame, place, number)
         call.own = True
         return call
 
-    def _begin(self, tape: Tape, module: torch.nn.Module, frame: FrameType, place: Place | None, made: int) -> Call:
-        stack, seen = tape.stack, self._seen.get(id(module))
+    def _begin(
+        self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, place: Place | None, made: int
+    ) -> Call:
+        stack, seen = event_log.stack, self._seen.get(id(module))
         if seen is None or seen.ref() is not module:
             seen = self._seen[id(module)] = SeenModule(module)
         call = _new(Call)
@@ -136,7 +138,7 @@ class ModuleCalls:
         seen.calls += 1
         seen.began, seen.recording, seen.source = made, grad_enabled(), place.source if place is not None else None
         seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
-        tape.calls.add(max(made, tape.calls.numbers[-1]), call)
+        event_log.calls.add(max(made, event_log.calls.numbers[-1]), call)
         return call
 
     def _checkpoint(self, frame: FrameType, call: Call) -> Any:
@@ -151,8 +153,8 @@ class ModuleCalls:
     def _leave(self, module: torch.nn.Module, arguments: Any, *result: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        tape = self._local.tape or self._tape()
-        stack = tape.stack
+        event_log = self._local.event_log or self._tape()
+        stack = event_log.stack
         if stack and stack[-1].module.ref() is module:
             call = stack.pop()
         else:
@@ -160,14 +162,14 @@ class ModuleCalls:
             if found is None:
                 return
             call = found
-        tape.calls.add(peek_sequence(), stack[-1] if stack else None)
+        event_log.calls.add(peek_sequence(), stack[-1] if stack else None)
         output = result[-1]
         error = _error_that_left(sys._getframe(1)) if output is None else None
         if error is not None:
-            _note_failure(tape, call, error, arguments)
+            _note_failure(event_log, call, error, arguments)
         elif torch._C._get_tracing_state() is None:  # torch.jit.trace would record that a shape is read
             if not is_a(output, torch.Tensor):
-                _note_outputs(tape, call, output)
+                _note_outputs(event_log, call, output)
             else:
                 with _without_functions():
                     call.module.gave_graph = output.requires_grad
@@ -175,7 +177,7 @@ class ModuleCalls:
                         call.output = (output.shape, output.dtype, output.device, output.layout)
                     except RuntimeError:  # a strided nested tensor has no shape
                         pass
-                tape.last.append((call, [_weak(output)]))
+                event_log.last.append((call, [_weak(output)]))
         if call.parent is None and call.tree.pending and torch._C._get_tracing_state() is None:
             call.tree.settle()
 
@@ -203,7 +205,7 @@ def _error_that_left(frame: FrameType) -> BaseException | None:
     return error if trace is not None and trace.tb_frame is frame else None
 
 
-def _note_outputs(tape: Tape, call: Call, output: Any) -> None:
+def _note_outputs(event_log: EventLog, call: Call, output: Any) -> None:
     """Note a result that is not a tensor but may hold some; the first one stands for its shape."""
     tensors = tensors_in(output)
     if tensors:
@@ -214,15 +216,15 @@ def _note_outputs(tape: Tape, call: Call, output: Any) -> None:
                 call.output = (first.shape, first.dtype, first.device, first.layout)
             except RuntimeError:
                 pass
-    tape.last.append((call, [_weak(tensor) for tensor in tensors]))
+    event_log.last.append((call, [_weak(tensor) for tensor in tensors]))
 
 
-def _note_failure(tape: Tape, call: Call, error: BaseException, arguments: Any) -> None:
-    known = tape.failed
+def _note_failure(event_log: EventLog, call: Call, error: BaseException, arguments: Any) -> None:
+    known = event_log.failed
     around = known.reached.parent if known is not None else None
     while around is not None and around.own and around is not call:
         around = around.parent
     if known is not None and known.error == id(error) and around is call:
         known.reached = call
     else:
-        tape.failed = FailedCall(call, id(error), [weakref.ref(tensor) for tensor in tensors_in(arguments)])
+        event_log.failed = FailedCall(call, id(error), [weakref.ref(tensor) for tensor in tensors_in(arguments)])

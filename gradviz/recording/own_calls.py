@@ -16,8 +16,8 @@ import torch
 
 from gradviz.recording.calls import (
     Call,
+    EventLog,
     SeenModule,
-    Tape,
     Tree,
 )
 from gradviz.source.lines import UserCode
@@ -25,9 +25,9 @@ from gradviz.variables.scanner import first_argument
 
 
 class Begin(Protocol):
-    """Makes a new call at the end of a tape's stack."""
+    """Makes a new call at the end of an event log's stack."""
 
-    def __call__(self, tape: Tape, module: torch.nn.Module, frame: FrameType, number: int) -> Call: ...
+    def __call__(self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, number: int) -> Call: ...
 
 
 class OwnCalls:
@@ -39,9 +39,9 @@ class OwnCalls:
         self._user, self._trees, self._begin = user, trees, begin
         user.met = self._met
 
-    def follow(self, tape: Tape, frame: FrameType | None, number: int) -> None:
+    def follow(self, event_log: EventLog, frame: FrameType | None, number: int) -> None:
         """The node of this number is about to be made, or a call to begin, in this frame: end and begin what its frames say."""
-        stack, codes = tape.stack, self.codes
+        stack, codes = event_log.stack, self.codes
         running = {call.frame: call for call in stack}
         fresh: list[FrameType] = []  # the innermost first
         kept = 0
@@ -58,12 +58,12 @@ class OwnCalls:
             if id(code) in codes:
                 fresh.append(frame)
             frame = frame.f_back
-        if not fresh and kept == len(stack) and tape.calls.values[-1] is (stack[-1] if stack else None):
+        if not fresh and kept == len(stack) and event_log.calls.values[-1] is (stack[-1] if stack else None):
             return
         del stack[kept:]
         for frame in reversed(fresh):
-            self._open(tape, frame, number)
-        tape.calls.add(max(number, tape.calls.numbers[-1]), stack[-1] if stack else None)
+            self._open(event_log, frame, number)
+        event_log.calls.add(max(number, event_log.calls.numbers[-1]), stack[-1] if stack else None)
         if stack:
             _settle(stack[-1].tree)
 
@@ -74,8 +74,8 @@ class OwnCalls:
                 frame.f_trace = None
             frame = frame.f_back
 
-    def _open(self, tape: Tape, frame: FrameType, number: int) -> None:
-        stack, call = tape.stack, frame.f_trace
+    def _open(self, event_log: EventLog, frame: FrameType, number: int) -> None:
+        stack, call = event_log.stack, frame.f_trace
         if type(call) is not Call or self._trees.get(call.tree.seen) is not call.tree:  # else a generator that goes on
             module = first_argument(frame)
             if not _called_its_own_way(module):
@@ -84,7 +84,7 @@ class OwnCalls:
             if outer is not None and outer.module.ref() is module and self._leads_to(outer, frame):
                 call = outer
             else:
-                call = self._begin(tape, module, frame, number)
+                call = self._begin(event_log, module, frame, number)
             if frame.f_trace is None or type(frame.f_trace) is Call:
                 frame.f_trace = call
         if not stack or stack[-1] is not call:

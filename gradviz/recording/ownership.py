@@ -28,7 +28,7 @@ _TORCHS = ("torch.nn.modules.", "torch.nn.utils.parametrize")
 _LABELS = {"label", "labels", "targets"}  # arguments of a forward that computes a loss
 
 
-class Owned:
+class OwnershipAttribution:
     """Attribution by ownership. `modules` are the outermost ones with their paths. Holds no tensor once a walk has asked."""
 
     kind: Literal[""] = ""  # the scopes of operations are still to be inferred

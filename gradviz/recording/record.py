@@ -17,7 +17,7 @@ from gradviz.errors import GradvizError
 from gradviz.graph import Graph
 from gradviz.packages import with_text
 from gradviz.recording import session as sessions
-from gradviz.recording.calls import Tape
+from gradviz.recording.calls import EventLog
 from gradviz.recording.recorded import Recorded, Span
 from gradviz.recording.session import Session
 from gradviz.recording.unfinished import LastOutputs, Unfinished, unfinished
@@ -53,8 +53,8 @@ class Recording:
 
     def __init__(self) -> None:
         self._session: Session | None = None
-        self._starts: dict[Tape, int] = {}
-        self._ends: dict[Tape, int] | None = None
+        self._starts: dict[EventLog, int] = {}
+        self._ends: dict[EventLog, int] | None = None
         self._failure: Unfinished | None = None
 
     def __enter__(self) -> Recording:
@@ -63,16 +63,16 @@ class Recording:
         if not CAN_RECORD:
             raise GradvizError(f"torch {torch.__version__} does not tell the sequence number of the next node")
         self._session = session = sessions.enter()
-        self._starts = {tape: tape.end for tape in session.tapes}
-        self._starts[session.tape()] = peek_sequence()
+        self._starts = {event_log: event_log.end for event_log in session.event_logs}
+        self._starts[session.event_log()] = peek_sequence()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         session = self._running()
-        self._ends = {tape: tape.end for tape in session.tapes}
-        self._ends[session.tape()] = peek_sequence()
+        self._ends = {event_log: event_log.end for event_log in session.event_logs}
+        self._ends[session.event_log()] = peek_sequence()
         try:
             if error is not None:
                 self._failure = unfinished(session, error)
@@ -146,6 +146,6 @@ class Recording:
     def _spans(self, session: Session) -> list[Span]:
         ends = self._ends
         if ends is None:
-            ends = {tape: tape.end for tape in session.tapes}
-            ends[session.tape()] = peek_sequence()
-        return [Span(tape, self._starts.get(tape, tape.start), end) for tape, end in ends.items()]
+            ends = {event_log: event_log.end for event_log in session.event_logs}
+            ends[session.event_log()] = peek_sequence()
+        return [Span(event_log, self._starts.get(event_log, event_log.start), end) for event_log, end in ends.items()]

@@ -16,8 +16,8 @@ from gradviz.graph import Scope, SourceLine, TensorInfo
 from gradviz.packages import with_text
 from gradviz.recording.calls import (
     Call,
+    EventLog,
     SeenModule,
-    Tape,
     Tree,
     joined,
 )
@@ -35,9 +35,9 @@ from gradviz.wording import plural, verb
 
 
 class Span(NamedTuple):
-    """The part of a tape that belongs to a recording: sequence numbers from `start` up to, not including, `end`."""
+    """The part of an event log that belongs to a recording: sequence numbers from `start` up to, not including, `end`."""
 
-    tape: Tape
+    event_log: EventLog
     start: int
     end: int
 
@@ -69,16 +69,16 @@ class Recorded:
                     unsure += 1
                 else:
                     span = candidates[0]
-            place = span.tape.lines.at(number) if span is not None else None
-            call = span.tape.calls.at(number) if span is not None else None
+            place = span.event_log.lines.at(number) if span is not None else None
+            call = span.event_log.calls.at(number) if span is not None else None
             while place is None and call is not None and call.own:  # known to run only where a node was seen to be made
                 call = call.parent
             calls.append(call)
             sources.append(texts[place.source] if place is not None else None)
             script_lines.append(texts[place.script_line] if place is not None else None)
             if span is not None and place is None:
-                forgotten += number < span.tape.lines.dropped
-                lost += number >= span.tape.lines.dropped
+                forgotten += number < span.event_log.lines.dropped
+                lost += number >= span.event_log.lines.dropped
         kept = _kept(calls)
         scope_of: list[int | None] = [kept[call] if call is not None else None for call in calls]
         first_calls = _first_calls(kept)

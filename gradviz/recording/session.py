@@ -14,7 +14,7 @@ from types import FrameType
 import torch
 
 from gradviz.graph import columns
-from gradviz.recording.calls import LocalTape, Tape
+from gradviz.recording.calls import EventLog, LocalEventLog
 from gradviz.recording.module_calls import ModuleCalls
 from gradviz.recording.nodes import NO_STACK, Made, NodeWatch
 from gradviz.source.lines import UserCode
@@ -27,25 +27,25 @@ class Session:
     """Notes of all threads while at least one recording is open."""
 
     def __init__(self) -> None:
-        self.tapes: list[Tape] = []
-        self._local = LocalTape()
+        self.event_logs: list[EventLog] = []
+        self._local = LocalEventLog()
         with columns.paused():  # up to Python 3.11 a collection in there may wait for a lock that its own thread holds
             self._older_threads = frozenset(sys._current_frames())
         self.user = UserCode()
-        self.calls = ModuleCalls(self._local, self.tape, self.user)
+        self.calls = ModuleCalls(self._local, self.event_log, self.user)
         self._nodes = NodeWatch(self._noticing(), self._around_backward)
         self._custom = False  # whether a custom Function was seen
         self._open = 0
 
-    def tape(self) -> Tape:
-        """The tape of the calling thread."""
-        tape = self._local.tape
-        if tape is None:
-            tape = self._local.tape = Tape(self._first_number())
+    def event_log(self) -> EventLog:
+        """The event log of the calling thread."""
+        event_log = self._local.event_log
+        if event_log is None:
+            event_log = self._local.event_log = EventLog(self._first_number())
             if threading.get_ident() not in OWN_THREADS:
-                self.tapes.append(tape)
+                self.event_logs.append(event_log)
             self._rest_where_threads_could_wait_for_each_other()
-        return tape
+        return event_log
 
     def _first_number(self) -> int:
         """From which number on the nodes of the calling thread are this session's: those of a thread begun meanwhile all are."""
@@ -58,13 +58,13 @@ class Session:
 
         def made() -> list[str]:
             try:
-                tape = local.tape or self.tape()
-                log, following = tape.lines, peek()
+                event_log = local.event_log or self.event_log()
+                log, following = event_log.lines, peek()
                 if following > log.seen:  # else it is an AccumulateGrad, which takes no number
-                    stack, maker = tape.stack, frame().f_back
+                    stack, maker = event_log.stack, frame().f_back
                     log.made(following - 1, place(maker, stack[-1] if stack else None))
                     if own:
-                        follow(tape, maker, following - 1)
+                        follow(event_log, maker, following - 1)
                     if maker is not None and maker.f_code is _APPLY and not self._custom:
                         self._custom = True
                         self._rest_where_threads_could_wait_for_each_other()
@@ -80,28 +80,28 @@ class Session:
         torch makes the AccumulateGrad of a leaf under a lock of that leaf. In a thread that was told to call Python meanwhile, it
         waits for the interpreter; a custom Function holds the interpreter and waits for the lock.
         """
-        if len(self.tapes) > 1 and (self._custom or _custom_functions_exist()):
+        if len(self.event_logs) > 1 and (self._custom or _custom_functions_exist()):
             self._nodes.rest()
 
     def _around_backward(self, frame: FrameType | None) -> Callable[[], None]:
         """The calling thread runs a backward: the nodes that it makes come from the line that called it."""
-        tape = self.tape()
-        log, outer = tape.lines, tape.backward
-        tape.backward = place = self.user.place(frame, tape.stack[-1] if tape.stack else None)
+        event_log = self.event_log()
+        log, outer = event_log.lines, event_log.backward
+        event_log.backward = place = self.user.place(frame, event_log.stack[-1] if event_log.stack else None)
         log.until(peek_sequence(), outer)
         if self.calls.own.codes:
-            self.calls.own.follow(tape, frame, peek_sequence())
+            self.calls.own.follow(event_log, frame, peek_sequence())
 
         def ended() -> None:
             log.until(peek_sequence(), place)
-            tape.backward = outer
+            event_log.backward = outer
 
         return ended
 
     def open(self) -> None:
         """One more recording, in the calling thread."""
         self._open += 1
-        self.tape()
+        self.event_log()
         try:
             if self._open == 1:
                 self.calls.start()

@@ -16,7 +16,7 @@ import torch
 from gradviz.errors import text_of
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, with_text
-from gradviz.recording.calls import Call, Tape
+from gradviz.recording.calls import Call, EventLog
 from gradviz.recording.session import Session
 from gradviz.variables.objects import is_a
 from gradviz.variables.scanner import namespaces
@@ -65,9 +65,11 @@ def unfinished(session: Session, error: BaseException) -> Unfinished:
     Sources, the nearest first: what the failing module was given, variables of the user's function that failed, outputs
     of the module calls completed last.
     """
-    tape = session.tape()
+    event_log = session.event_log()
     source, local = _failing_code(session, error)
-    failed = tape.failed if tape.failed is not None and tape.failed.call.frame in _frames(error) else None
+    failed = (
+        event_log.failed if event_log.failed is not None and event_log.failed.call.frame in _frames(error) else None
+    )
     own = _own_call(error)
     if own is not None and (failed is None or failed.call in _around(own)):
         failed = None
@@ -75,7 +77,7 @@ def unfinished(session: Session, error: BaseException) -> Unfinished:
     if failed is not None:
         result.candidates += [("input of", reference, failed.call) for reference in failed.arguments]
     result.candidates += [(name, weakref.ref(tensor), None) for name, tensor in local]
-    result.candidates += _completed(tape, result.call)
+    result.candidates += _completed(event_log, result.call)
     return result
 
 
@@ -105,12 +107,12 @@ def _failing_code(session: Session, error: BaseException) -> tuple[SourceLine | 
     return source, [(name, value) for name, value in variables.items() if is_a(value, torch.Tensor)]
 
 
-def _completed(tape: Tape, failed: Call | None) -> list[tuple[str, weakref.ref[torch.Tensor], Call | None]]:
+def _completed(event_log: EventLog, failed: Call | None) -> list[tuple[str, weakref.ref[torch.Tensor], Call | None]]:
     """Outputs of the last completed calls, the latest first. After a failed call only those of calls beside or above it."""
     outer = {None, *_around(failed)}
     return [
         ("output of", reference, done)
-        for done, references in reversed(tape.last)
+        for done, references in reversed(event_log.last)
         if failed is None or done.parent in outer
         for reference in references
     ]

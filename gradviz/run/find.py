@@ -17,7 +17,7 @@ from gradviz.errors import (
     did_you_mean,
 )
 from gradviz.variables.objects import unwrapped
-from gradviz.variables.scanner import Held, Namespace, scan
+from gradviz.variables.scanner import NamedValue, Namespace, scan
 from gradviz.wording import few_lines, plural
 
 _ABSENT = object()
@@ -148,9 +148,9 @@ def _needed_arguments(function: Any) -> list[str]:
     return [item.name for item in parameters if item.default is item.empty and item.kind not in optional]
 
 
-def _distinct(held: Iterable[Held]) -> dict[str, Any]:
+def _distinct(held: Iterable[NamedValue]) -> dict[str, Any]:
     """Each tensor once, under its first name."""
-    first: dict[int, Held] = {}
+    first: dict[int, NamedValue] = {}
     for one in held:
         first.setdefault(id(one.value), one)
     return {one.name: one.value for one in first.values()}

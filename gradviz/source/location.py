@@ -20,7 +20,7 @@ from gradviz.source.statements import (
 from gradviz.variables.scanner import Namespace
 
 
-class Spot(NamedTuple):
+class CodeLocation(NamedTuple):
     """Where the user's code is at. `line` is None when it has ended."""
 
     body: Body
@@ -28,23 +28,23 @@ class Spot(NamedTuple):
     variables: Sequence[Namespace]
 
 
-def spot_at(code: CodeType, line: int | None, variables: Sequence[Namespace]) -> Spot | None:
+def location_at(code: CodeType, line: int | None, variables: Sequence[Namespace]) -> CodeLocation | None:
     """The place in a function that is running."""
     body = body_of(code)
-    return Spot(body, line, variables) if body is not None else None
+    return CodeLocation(body, line, variables) if body is not None else None
 
 
-def spot_at_end(variables: Sequence[Namespace]) -> Spot | None:
+def location_at_end(variables: Sequence[Namespace]) -> CodeLocation | None:
     """The end of a script whose global variables these are."""
     file = variables[-1].get("__file__") if variables else None
     body = body_at(file) if isinstance(file, str) else None
-    return Spot(body, None, variables) if body is not None else None
+    return CodeLocation(body, None, variables) if body is not None else None
 
 
-def changes(spot: Spot) -> Iterator[Change]:
+def changes(location: CodeLocation) -> Iterator[Change]:
     """The statements that change a tensor in place, or take a step, as far as their text shows it."""
-    source = spot.body.source
-    for statement in spot.body.statements:
+    source = location.body.source
+    for statement in location.body.statements:
         for one in pieces_in_place(statement.node):
             whole = statement.node if isinstance(one.node, ast.Subscript) else one.node
             yield Change(source(one.node), (one.name,), text_of(whole))
@@ -56,24 +56,24 @@ def changes(spot: Spot) -> Iterator[Change]:
 _ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
 
 
-def additions(spot: Spot) -> dict[str, SourceLine]:
+def additions(location: CodeLocation) -> dict[str, SourceLine]:
     """Where the code puts something into a container, by the container's name: `losses.append(loss)`, `losses[step] = loss`."""
     found: dict[str, SourceLine] = {}
-    for statement in spot.body.statements:
+    for statement in location.body.statements:
         node = statement.node
         into = [target.value for target in getattr(node, "targets", ()) if isinstance(target, ast.Subscript)]
         into += [called.value for _, called in method_calls(node) if called.attr in _ADDING]
         for container in into:
-            found.setdefault(ast.unparse(container), spot.body.source(node))
+            found.setdefault(ast.unparse(container), location.body.source(node))
     return found
 
 
-def grad_reads(spot: Spot) -> dict[str, SourceLine]:
+def grad_reads(location: CodeLocation) -> dict[str, SourceLine]:
     """Where the code reads `.grad` of a variable, by the variable's name."""
     found: dict[str, SourceLine] = {}
-    for statement in spot.body.statements:
+    for statement in location.body.statements:
         for expression in own_expressions(statement.node):
             for node in ast.walk(expression):
                 if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load):
-                    found.setdefault(ast.unparse(node.value), spot.body.source(node))
+                    found.setdefault(ast.unparse(node.value), location.body.source(node))
     return found

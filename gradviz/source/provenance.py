@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.context import Cut, CutKind, Trail
+from gradviz.checks.context import DetachKind, DetachPoint, Provenance
 from gradviz.graph import SourceLine
 from gradviz.packages import is_foundation
-from gradviz.source.location import Spot
+from gradviz.source.location import CodeLocation
 from gradviz.source.statements import (
     Body,
     Statement,
@@ -32,7 +32,7 @@ from gradviz.variables.scanner import Namespace
 from gradviz.walker.private import without_subclasses
 
 MAX_CUTS, MAX_NAMES, MAX_DEPTH = 6, 40, 3
-_METHODS: dict[str, CutKind] = {
+_METHODS: dict[str, DetachKind] = {
     **dict.fromkeys(("detach", "detach_"), "detach"),
     **dict.fromkeys(("item", "tolist"), "number"),
     "numpy": "numpy",
@@ -43,12 +43,12 @@ _MAKERS = {"tensor", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor"}
 _INTEGERS = {"long", "int", "int8", "int16", "int32", "int64", "uint8", "bool", "short"}
 
 
-def trail(spot: Spot, name: str, *, whole: bool = False) -> Trail:
+def provenance(location: CodeLocation, name: str, *, whole: bool = False) -> Provenance:
     """How the value of the variable `name`, or of the expression that backward is called on, came about.
 
     Follows what has no graph; with `whole` what has one, too, for cuts beside the part that has.
     """
-    return _Tracer(spot, whole).trace(name)
+    return _Tracer(location, whole).trace(name)
 
 
 # -- tracing -----------------------------------------------------------------------------------------------------------
@@ -57,23 +57,23 @@ def trail(spot: Spot, name: str, *, whole: bool = False) -> Trail:
 class _Piece(NamedTuple):
     """A part of an expression: a cut with what is under it, or a plain name (`kind` is "")."""
 
-    kind: CutKind | str
+    kind: DetachKind | str
     node: ast.expr
     under: ast.expr
 
 
 class _Tracer:
-    def __init__(self, spot: Spot, whole: bool) -> None:
-        self._spot = spot
+    def __init__(self, location: CodeLocation, whole: bool) -> None:
+        self._spot = location
         self._whole = whole
-        self._cuts: list[Cut] = []
+        self._cuts: list[DetachPoint] = []
         self._plain: list[str] = []
         self._made: SourceLine | None = None
         self._root = ""
         self._seen: set[str] = set()
         self._waiting: deque[tuple[str, int | None]] = deque()
 
-    def trace(self, name: str) -> Trail:
+    def trace(self, name: str) -> Provenance:
         start = self._start(name)
         if start is not None:
             statement, expression = start
@@ -81,7 +81,7 @@ class _Tracer:
             self._expression(expression, statement, live=True)
         while self._waiting and len(self._seen) < MAX_NAMES:
             self._follow(*self._waiting.popleft())
-        return Trail(tuple(self._ranked())[:MAX_CUTS], self._made, tuple(self._plain))
+        return Provenance(tuple(self._ranked())[:MAX_CUTS], self._made, tuple(self._plain))
 
     def _start(self, name: str) -> tuple[Statement, ast.expr] | None:
         """The expression that backward is called on, when no variable holds it. Else the name is put on the list."""
@@ -102,9 +102,9 @@ class _Tracer:
                         return statement, node.func.value
         return None
 
-    def _ranked(self) -> list[Cut]:
-        """Places that are proven first, each line once; in the order that the trail met them otherwise."""
-        once: dict[tuple[SourceLine, str], Cut] = {}
+    def _ranked(self) -> list[DetachPoint]:
+        """Places that are proven first, each line once; in the order that the provenance met them otherwise."""
+        once: dict[tuple[SourceLine, str], DetachPoint] = {}
         for cut in self._cuts:
             once.setdefault((cut.source, cut.kind), cut)
         return sorted(once.values(), key=lambda cut: bool(cut.inside))
@@ -163,7 +163,7 @@ class _Tracer:
             self._plain.append(name)
 
     def _add(self, kind: Any, body: Body, node: ast.AST, under: ast.expr, alive: bool, inside: str = "") -> None:
-        self._cuts.append(Cut(kind, body.source(node), text_of(under, 40), alive, inside))
+        self._cuts.append(DetachPoint(kind, body.source(node), text_of(under, 40), alive, inside))
 
     def _alive(self, expression: ast.expr) -> bool:
         return any(
@@ -246,7 +246,7 @@ def _pieces(expression: ast.expr) -> Iterator[_Piece]:
                 waiting += [keyword.value for keyword in node.keywords]
 
 
-def _cut(node: ast.expr) -> tuple[CutKind | str, ast.expr | None]:
+def _cut(node: ast.expr) -> tuple[DetachKind | str, ast.expr | None]:
     """How this expression drops a graph and what loses it; ("", None) when it does not."""
     if isinstance(node, ast.Attribute) and node.attr == "data":
         return "data", node.value

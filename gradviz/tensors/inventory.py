@@ -13,7 +13,7 @@ import torch
 
 from gradviz.graph import TensorInfo
 from gradviz.stages import Stage
-from gradviz.variables.scanner import Held, Namespace, scan
+from gradviz.variables.scanner import NamedValue, Namespace, scan
 from gradviz.walker.names import outermost, registered
 from gradviz.walker.private import without_subclasses
 from gradviz.walker.tensors import (
@@ -96,7 +96,7 @@ def _collect(variables: Sequence[Namespace]) -> dict[int, _Found]:
     return found
 
 
-def _hidden(one: Held, variables: Sequence[Namespace]) -> bool:
+def _hidden(one: NamedValue, variables: Sequence[Namespace]) -> bool:
     """Whether an inner variable hides the one that the name begins with."""
     first = re.split(r"[.\[]", one.name, maxsplit=1)[0]
     return any(first in space for space in variables[: one.space])

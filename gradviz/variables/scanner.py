@@ -48,7 +48,7 @@ _ITERATE: dict[type, Callable[[Any], Iterator[Any]]] = {
 }
 
 
-class Held(NamedTuple):
+class NamedValue(NamedTuple):
     """A tensor, module or optimizer that a variable leads to, and the name that leads there.
 
     `level` is 0 for a variable and one more for every step into a container or object. `space` is the number of the
@@ -69,7 +69,7 @@ class Held(NamedTuple):
         return self.private, self.level + 2 * index, self.space
 
 
-def scan(namespaces: Sequence[Namespace], model: torch.nn.Module | None = None) -> list[Held]:
+def scan(namespaces: Sequence[Namespace], model: torch.nn.Module | None = None) -> list[NamedValue]:
     """Everything that the variables lead to, shorter names first. Modules inside modules are not listed: see `submodules`.
 
     What several names lead to is listed several times, but a container or object is entered once. `model` is a module
@@ -99,13 +99,13 @@ class _Scanner:
 
     def __init__(self) -> None:
         self._types = _Types()
-        self._found: list[Held] = []
+        self._found: list[NamedValue] = []
         self._entered: dict[int, Any] = {}  # keeps alive what was entered, so that an id means one thing
         self._levels: list[list[_Waiting]] = [[] for _ in range(_DEEPEST + 1)]
         self._later: list[_Waiting] | None = []  # private names, until public ones lead no further
         self._left = _MOST
 
-    def scan(self, namespaces: Sequence[Namespace], model: Any) -> list[Held]:
+    def scan(self, namespaces: Sequence[Namespace], model: Any) -> list[NamedValue]:
         if model is not None:
             self._wait("", model, 0, 0, False)
         for space, namespace in enumerate(namespaces):
@@ -124,7 +124,7 @@ class _Scanner:
         for level in self._levels:
             for one in level:
                 if one.what in ("tensor", "module", "optimizer"):
-                    self._found.append(Held(one.name, one.value, one.what, one.level, one.space, one.private))  # type: ignore[arg-type]
+                    self._found.append(NamedValue(one.name, one.value, one.what, one.level, one.space, one.private))  # type: ignore[arg-type]
                 if one.what not in ("tensor", "optimizer") and id(one.value) not in self._entered:
                     self._entered[id(one.value)] = one.value
                     self._enter(one)

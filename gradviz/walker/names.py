@@ -28,7 +28,7 @@ from gradviz.variables.objects import (
 )
 from gradviz.variables.scanner import (
     ITSELF,
-    Held,
+    NamedValue,
     Namespace,
     scan,
 )
@@ -201,7 +201,7 @@ def gathered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Te
 _Named = list[tuple[str, torch.nn.Module]]
 
 
-def outermost(held: Sequence[Held], known: Sequence[tuple[str, torch.nn.Module]] = ()) -> _Named:
+def outermost(held: Sequence[NamedValue], known: Sequence[tuple[str, torch.nn.Module]] = ()) -> _Named:
     """The modules that no other one contains, each under its best name, so that a parameter has one name.
 
     `known` ones come first. A variable comes before what only an object deep inside others holds, then the larger module.
@@ -227,7 +227,7 @@ def _wrapped(module: torch.nn.Module) -> int | None:
     return next((id(inside) for _, inside in children("", module)), None) if is_compiled(module) else None
 
 
-def _called(one: Held, taken: Iterable[str]) -> str:
+def _called(one: NamedValue, taken: Iterable[str]) -> str:
     """What a module is called. In its own method it is `self`, and so is every other one in its own: the class tells more."""
     return distinct(type(one.value).__name__, set(taken)) if one.name in ITSELF else one.name
 

@@ -14,11 +14,11 @@ from torch.utils.checkpoint import checkpoint
 
 import gradviz
 from gradviz.checks.context import (
-    Evidence,
-    Held,
+    CheckContext,
     LeafGradient,
     Model,
     ModuleRun,
+    NamedTensor,
     Parameter,
 )
 from gradviz.checks.finding import Finding, Findings
@@ -311,23 +311,31 @@ def test_a_weight_that_the_optimizer_changed_before_backward() -> None:
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_check_takes_every_graph(name: str) -> None:
-    found = run([Evidence(GRAPHS[name])], values=True)
+    found = run([CheckContext(GRAPHS[name])], values=True)
     assert found.checked == tuple(one.id for one in checks() if one.ranks < 2)
 
 
 def test_hand_made_facts_are_enough() -> None:
     source = SourceLine("train.py", 7, "", "y = h.grad")
-    held = Held(("h",), tensor(3, 4), node=1, leaf=False, requires_grad=True, grad_read=source)
+    held = NamedTensor(("h",), tensor(3, 4), node=1, leaf=False, requires_grad=True, grad_read=source)
     parameter = Parameter(("w",), "net", "Linear", 0, tensor(3, 4), run=ModuleRun(0))
     found = run(
-        [Evidence(chain(3), held=(held,), parameters=(parameter,), models=(Model("net", "Net", True),), recorded=True)]
+        [
+            CheckContext(
+                chain(3),
+                named_tensors=(held,),
+                parameters=(parameter,),
+                models=(Model("net", "Net", True),),
+                recorded=True,
+            )
+        ]
     )
     assert [(one.id, one.where) for one in found] == [("unused-parameter", "net (Linear)"), ("none-grad", "train.py:7")]
 
 
 def test_a_graph_freed_as_a_whole_is_a_note_until_backward_is_called_again() -> None:
-    assert [one.severity for one in run([Evidence(freed())], only=["freed-graph"])] == ["note"]
-    assert [one.severity for one in run([Evidence(freed(), call=2)], only=["freed-graph"])] == ["error"]
+    assert [one.severity for one in run([CheckContext(freed())], only=["freed-graph"])] == ["note"]
+    assert [one.severity for one in run([CheckContext(freed(), call=2)], only=["freed-graph"])] == ["error"]
 
 
 def test_every_check_is_documented() -> None:

@@ -11,7 +11,7 @@ import gradviz
 from gradviz.draw.options import Options
 from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
-from gradviz.gradients.order import arrivals
+from gradviz.gradients.order import gradient_norms
 from gradviz.graph import (
     BackwardStep,
     Graph,
@@ -90,7 +90,7 @@ def test_folding_keeps_no_ids_of_another_graph() -> None:
     graph = gradviz.flow(loss, model=net, recording=recording).graph
     folded = graph.fold(depth=1)
     assert folded.backward == () and folded.original is graph
-    assert sum(one.places for one in arrivals(folded).of if one is not None) == len(graph.nodes)
+    assert sum(one.places for one in gradient_norms(folded).of if one is not None) == len(graph.nodes)
 
 
 def test_a_gradient_that_is_not_finite_says_so() -> None:

@@ -192,13 +192,13 @@ def test_counts_are_those_of_following_every_path(graph: Graph) -> None:
     for target in {(edge.producer, edge.output) for edge in graph.edges}:
         ways = ways_to(graph, target)
         for root in range(len(graph.nodes)):
-            arrivals = calls = 0
+            gradient_norms = calls = 0
             stack = [root]
             while stack:
                 node = stack.pop()
                 calls += node in ways
                 for edge in graph.inputs(node):
-                    arrivals += (edge.producer, edge.output) == target
+                    gradient_norms += (edge.producer, edge.output) == target
                     stack.append(edge.producer)
-            assert ways.get(root, 0) == arrivals
+            assert ways.get(root, 0) == gradient_norms
             assert beginnings(graph, root, ways) == (calls if root in ways else 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.checks.context import Evidence, Raised
+from gradviz.checks.context import CheckContext, Raised
 from gradviz.checks.pages import page
 from gradviz.checks.registry import checks, run
 from gradviz.graph import (
@@ -53,7 +53,7 @@ def call(op: str, line: int, *, shape: tuple[int, ...] = (3,), group: tuple[int,
 def order(*calls: list[Call], ends: dict[int, RankEnd] | None = None) -> list[str]:
     every = dict(enumerate(tuple(one) for one in calls))
     together = Together(None, every, {rank: (ends or {}).get(rank, ENDED) for rank in every})
-    found = run([Evidence(Graph(), ranks=together)], only=["collective-order"])
+    found = run([CheckContext(Graph(), ranks=together)], only=["collective-order"])
     return [f"{one.summary} | {one.where}" for one in found]
 
 
@@ -98,7 +98,7 @@ def test_the_rank_that_went_first_is_named_and_who_waited_where() -> None:
         2: (call("all_reduce", 14, ended=False),),
     }
     ends = {0: RankEnd("died", order=1), 1: RankEnd("died", order=0), 2: RankEnd("stuck", order=2)}
-    (found,) = run([Evidence(Graph(), ranks=Together(None, calls, ends))], only=["missing-rank"])
+    (found,) = run([CheckContext(Graph(), ranks=Together(None, calls, ends))], only=["missing-rank"])
     assert found.summary == "rank 1 died without a word, and 2 others waited for it"
     assert found.where == "rank 1: train.py:3"
     assert "rank 0 was in all_reduce at train.py:14; rank 2 waits in all_reduce at train.py:14" in found.why
@@ -107,13 +107,13 @@ def test_the_rank_that_went_first_is_named_and_who_waited_where() -> None:
 def test_who_lost_a_connection_was_not_the_first() -> None:
     calls = {0: (call("all_reduce", 14),), 1: (call("all_reduce", 14, ended=False),)}
     ends = {0: RankEnd(failed="RuntimeError: Connection reset by peer", order=0), 1: RankEnd("died", order=1)}
-    (found,) = run([Evidence(Graph(), ranks=Together(None, calls, ends))], only=["missing-rank"])
+    (found,) = run([CheckContext(Graph(), ranks=Together(None, calls, ends))], only=["missing-rank"])
     assert found.summary.startswith("rank 1 died without a word in all_reduce")
 
 
 def test_what_all_ranks_raise_makes_none_of_them_missing() -> None:
     ends = {rank: RankEnd(failed="RuntimeError: the same", order=rank) for rank in range(2)}
-    assert not run([Evidence(Graph(), ranks=Together(None, {}, ends))], only=["missing-rank"]).found
+    assert not run([CheckContext(Graph(), ranks=Together(None, {}, ends))], only=["missing-rank"]).found
 
 
 # -- ranks-differ, unused-on-some-ranks --------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def test_what_all_ranks_raise_makes_none_of_them_missing() -> None:
 
 def of(graphs: list[Graph]) -> list[str]:
     together = Together(merge(graphs), {}, {})
-    found = run([Evidence(merge(graphs).graph, ranks=together)])
+    found = run([CheckContext(merge(graphs).graph, ranks=together)])
     return [f"{one.id}: {one.summary}" for one in found]
 
 
@@ -145,6 +145,6 @@ def test_stages_of_a_pipeline_are_not_compared() -> None:
 def test_ready_twice_is_known_from_what_backward_raised() -> None:
     text = "Expected to mark a variable ready only once. This error is caused by one of the following reasons"
     found = run(
-        [Evidence(Graph(), raised=Raised("RuntimeError", text, SourceLine("train.py", 9)))], only=["ready-twice"]
+        [CheckContext(Graph(), raised=Raised("RuntimeError", text, SourceLine("train.py", 9)))], only=["ready-twice"]
     )
     assert [one.where for one in found] == ["train.py:9"]

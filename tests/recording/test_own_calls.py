@@ -157,7 +157,7 @@ def test_an_exception_ends_calls(error: type[BaseException], monkeypatch: pytest
     assert places(graph, "Sin") == [("after.0", 1)]
 
 
-class Steps(Own):
+class IntervalMap(Own):
     """A `__call__` that is a generator."""
 
     def __call__(self, x: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -178,7 +178,7 @@ def test_the_module_that_failed() -> None:
 
 
 def test_a_generator_rests_and_goes_on() -> None:
-    steps, other, x = Steps(), Own(), torch.ones(2, requires_grad=True)
+    steps, other, x = IntervalMap(), Own(), torch.ones(2, requires_grad=True)
     with gradviz.record() as recording:
         running = steps(x)
         a = next(running)

@@ -14,7 +14,7 @@ import torch
 import gradviz
 from gradviz.graph import Graph, SourceLine
 from gradviz.recording import session
-from gradviz.recording.logs import LineLog, Steps
+from gradviz.recording.logs import IntervalMap, LineLog
 from gradviz.source.lines import Place, UserCode
 from tests.walker.graphs import needs_raw
 from tests.walker.programs import Program
@@ -50,7 +50,7 @@ def test_random_programs(seed: int, tmp_path: Path) -> None:
         scope = run(Program(seed).text, tmp_path / "script.py")
     found = lines(recording.graph(outputs(scope["kept"])))
     assert found
-    assert [carried for carried, _ in found] == [recorded for _, recorded in found]
+    assert [retained for retained, _ in found] == [recorded for _, recorded in found]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -59,7 +59,7 @@ def test_random_programs_with_threads(seed: int, tmp_path: Path) -> None:
     with gradviz.record() as recording:
         scope = run(Program(seed, threads=True).text, tmp_path / "script.py")
     found = lines(recording.graph(outputs(scope["kept"])))
-    assert all(recorded in (carried, None) for carried, recorded in found)
+    assert all(recorded in (retained, None) for retained, recorded in found)
 
 
 def test_a_thread_begun_meanwhile_has_lines_from_its_first_node_on(tmp_path: Path) -> None:
@@ -272,14 +272,14 @@ def test_what_nobody_saw_has_no_line() -> None:
 
 
 def test_the_older_half_is_dropped() -> None:
-    steps: Steps[int] = Steps(0, limit=4)
+    steps: IntervalMap[int] = IntervalMap(0, limit=4)
     for number in range(1, 6):
         steps.add(number, number)
     assert (steps.dropped, steps.at(1), steps.at(5)) == (2, None, 5)
 
 
 def test_a_note_that_an_interrupt_left_half_done_is_written_over() -> None:
-    steps: Steps[str] = Steps(0, "a")
+    steps: IntervalMap[str] = IntervalMap(0, "a")
     steps.values.append("half")
     steps.add(1, "b")
     steps.add(2, "c")

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.cut_places import described
-from gradviz.checks.collect.cut_watch import CutEvent, CutWatch
+from gradviz.checks.collect.detach_places import described
+from gradviz.checks.collect.detach_watch import DetachEvent, DetachWatch
 from gradviz.checks.collect.fate import dropped, forward_of, made_at
 from gradviz.checks.collect.gradients_left import gradients_left
 from gradviz.checks.collect.homes import home
@@ -26,33 +26,33 @@ from gradviz.checks.collect.poles import at_a_pole
 from gradviz.checks.collect.retained import carried_by_outputs, carried_by_variables, copies
 from gradviz.checks.context import (
     Change,
-    Cut,
+    CheckContext,
+    DetachPoint,
     Earlier,
     Entered,
-    Evidence,
     Gradients,
     Handled,
-    Held,
     Home,
     Model,
     ModuleRun,
+    NamedTensor,
     Optimizer,
     OptimizerTensor,
     Parameter,
-    Trail,
+    Provenance,
 )
 from gradviz.graph import Graph, SourceLine
 from gradviz.packages import is_foundation
 from gradviz.recording.record import Recording
 from gradviz.source.location import (
-    Spot,
+    CodeLocation,
     additions,
     changes,
     grad_reads,
-    spot_at,
-    spot_at_end,
+    location_at,
+    location_at_end,
 )
-from gradviz.source.provenance import trail
+from gradviz.source.provenance import provenance
 from gradviz.variables.objects import every_path, parameters
 from gradviz.variables.scanner import Namespace, scan
 from gradviz.walker.compiled import graph_breaks
@@ -86,8 +86,8 @@ class Subject(NamedTuple):
     scaled: bool = False
 
 
-class EvidenceReader:
-    """Reads the evidence of one run. `model` and `optimizer` as the user gave them; without, the variables are searched.
+class Collector:
+    """Reads the context of one run. `model` and `optimizer` as the user gave them; without, the variables are searched.
 
     `limits` are the thresholds that gradients which a call leaves are judged by; without them, they are not looked at.
     """
@@ -106,7 +106,7 @@ class EvidenceReader:
         self.recording = recording
         self.leaf_watch = LeafWatch()
         self.ledger = LedgerKeeper()
-        self.cuts: CutWatch | None = None
+        self.cuts: DetachWatch | None = None
         self._earlier: list[Earlier] = []
         self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
@@ -114,9 +114,9 @@ class EvidenceReader:
         self._fresh: set[int] = set()  # those whose `.grad` will be of that call only
         self._unread: tuple[int, int] | None = None  # the last call, and the sequence number at it, if it is not read
 
-    def read(self, subject: Subject) -> Evidence:
+    def read(self, subject: Subject) -> CheckContext:
         """Everything that is known right now. Raises NotATensorError."""
-        collected: list[Evidence] = []
+        collected: list[CheckContext] = []
 
         def inspect(walked: Walked) -> None:
             collected.append(self._collect(walked, subject))
@@ -132,13 +132,13 @@ class EvidenceReader:
             inspect=inspect,
         )
         graph = graph.with_root_names(subject.names)
-        evidence = replace(collected[0], graph=graph)
-        spot = _spot(subject)
-        if spot is not None:
-            evidence = _with_code(evidence, spot)
+        context = replace(collected[0], graph=graph)
+        location = _spot(subject)
+        if location is not None:
+            context = _with_code(context, location)
         if subject.call is not None and not subject.create_graph:
-            evidence = self._with_history(evidence, subject, spot, attribution)
-        return evidence
+            context = self._with_history(context, subject, location, attribution)
+        return context
 
     def passed(self, number: int, reading: bool) -> None:
         """Call `number` comes, and may not be read. Told of every call, later calls know which ran before them."""
@@ -148,8 +148,8 @@ class EvidenceReader:
             self._earlier = [*self._earlier[-KEPT:], Earlier(call, "", boundary, 0, (), (), step)]
         self._unread = None if reading else (number, peek_sequence())
 
-    def afterwards(self, evidence: Evidence, filled: bool | None) -> Evidence:
-        """The same evidence when backward has run, with what it left in `.grad`."""
+    def afterwards(self, context: CheckContext, filled: bool | None) -> CheckContext:
+        """The same context when backward has run, with what it left in `.grad`."""
         live, self._parameters = self._parameters, []
         leaves, self._leaves = self._leaves, {}
         with without_subclasses():
@@ -158,19 +158,19 @@ class EvidenceReader:
             if self.cuts is not None:
                 self.cuts.next_step()
             if not filled:
-                return replace(evidence, handled={})
+                return replace(context, handled={})
             parameters = tuple(
-                one._replace(has_grad=tensor.grad is not None) for one, tensor in zip(evidence.parameters, live)
+                one._replace(has_grad=tensor.grad is not None) for one, tensor in zip(context.parameters, live)
             )
-        if self._limits is not None and evidence.gradients is None:
+        if self._limits is not None and context.gradients is None:
             with suppress(Exception):  # gradients of the user's own classes may refuse anything
                 left = gradients_left(leaves, self._fresh)
-                evidence = replace(evidence, gradients=self._limits._replace(leaves=left))
-        return replace(evidence, after=True, parameters=parameters)
+                context = replace(context, gradients=self._limits._replace(leaves=left))
+        return replace(context, after=True, parameters=parameters)
 
     # -- facts about tensors, modules and optimizers --------------------------------------------------------------------
 
-    def _collect(self, walked: Walked, subject: Subject) -> Evidence:
+    def _collect(self, walked: Walked, subject: Subject) -> CheckContext:
         ignored = _ignored(walked.graph)
         leaf_of = {id(tensor): node for node, tensor in walked.variables.items() if node not in ignored}
         models = self._models(subject.variables)
@@ -193,7 +193,7 @@ class EvidenceReader:
                 if self.cuts is not None:
                     self.ledger.switched(self.cuts.switches, known)
                 self.ledger.reached(walked, subject.call, subject.variables, models, known, optimizers, handled)
-        return Evidence(
+        return CheckContext(
             graph,
             handled=handled,
             ran=subject.ran,
@@ -205,13 +205,13 @@ class EvidenceReader:
             models=tuple(self._model_facts(name, model) for name, model in models),
             parameters=tuple(read),
             optimizers=tuple(self._read_optimizers(walked, subject.variables, leaf_of, index, read)),
-            held=tuple(_held(walked, leaf_of, index)),
+            named_tensors=tuple(_named_tensors(walked, leaf_of, index)),
             homes=_homes(graph, read, models),
             copies=tuple(copies(walked)),
             breaks=tuple(graph_breaks()),
             entered=tuple(self._entered(walked)),
             numbers=self._described(walked, tuple(self.cuts.numbers.values())) if self.cuts is not None else (),
-            trails={name: Trail(cuts) for name, cuts in self._cut_roots(walked, subject)} or None,
+            provenances={name: Provenance(cuts) for name, cuts in self._cut_roots(walked, subject)} or None,
             loss=loss,
             values=values_of(walked, subject.outputs) if self._suspicious(walked, subject, loss) else None,
         )
@@ -328,7 +328,7 @@ class EvidenceReader:
             if cuts:
                 yield Entered(i, self._described(walked, cuts))
 
-    def _cut_roots(self, walked: Walked, subject: Subject) -> Iterator[tuple[str, tuple[Cut, ...]]]:
+    def _cut_roots(self, walked: Walked, subject: Subject) -> Iterator[tuple[str, tuple[DetachPoint, ...]]]:
         """The outputs that were cut off themselves."""
         names = subject.names or tuple(root.name for root in walked.graph.roots)
         for name, (_, output) in zip(names, flatten(subject.outputs)):
@@ -336,7 +336,7 @@ class EvidenceReader:
             if cuts:
                 yield name, self._described(walked, cuts)
 
-    def _described(self, walked: Walked, cuts: Sequence[CutEvent]) -> tuple[Cut, ...]:
+    def _described(self, walked: Walked, cuts: Sequence[DetachEvent]) -> tuple[DetachPoint, ...]:
         leaves = [one.leaf() if one.leaf is not None else None for one in cuts]
         return tuple(
             described(one, walked.names.leaf(leaf) if leaf is not None else ()) for one, leaf in zip(cuts, leaves)
@@ -344,28 +344,30 @@ class EvidenceReader:
 
     # -- from call to call ----------------------------------------------------------------------------------------------
 
-    def _with_history(self, evidence: Evidence, subject: Subject, spot: Spot | None, attribution: Any) -> Evidence:
+    def _with_history(
+        self, context: CheckContext, subject: Subject, location: CodeLocation | None, attribution: Any
+    ) -> CheckContext:
         """What reaches back behind the last call of the step before; then this call becomes an earlier one."""
         assert subject.call is not None
         if self._unread is not None:  # calls in between were not read, so what grows cannot be told
             since = self._earlier[-1].boundary if self._earlier else 0
-            return replace(evidence, earlier=tuple(self._earlier), since=since, step=self._earlier[-1].step + 1)
+            return replace(context, earlier=tuple(self._earlier), since=since, step=self._earlier[-1].step + 1)
         earlier = tuple(self._earlier)
-        step = self._step(evidence)
+        step = self._step(context)
         since = max((one.boundary for one in earlier if one.step < step), default=0)
-        carried = [*carried_by_outputs(evidence.graph, since)] if since else []
+        retained = [*carried_by_outputs(context.graph, since)] if since else []
         if since:
-            added = additions(spot) if spot is not None else {}
-            for one in carried_by_variables(evidence, subject.variables, since, attribution):
-                carried.append(one._replace(added=added.get(one.name)))
-        graph = evidence.graph
+            added = additions(location) if location is not None else {}
+            for one in carried_by_variables(context, subject.variables, since, attribution):
+                retained.append(one._replace(added=added.get(one.name)))
+        graph = context.graph
         leaves = tuple(name for leaf in graph.leaves if leaf.kind == "input" for name in leaf.names)
         output = ", ".join(root.name for root in graph.roots[:3])
-        call = Earlier(subject.call, output, peek_sequence(), len(graph.nodes), tuple(carried), leaves, step)
+        call = Earlier(subject.call, output, peek_sequence(), len(graph.nodes), tuple(retained), leaves, step)
         self._earlier.append(call)
-        return replace(evidence, carried=tuple(carried), earlier=earlier, step=step, since=since)
+        return replace(context, retained=tuple(retained), earlier=earlier, step=step, since=since)
 
-    def _step(self, evidence: Evidence) -> int:
+    def _step(self, context: CheckContext) -> int:
         """The step that this call belongs to: that of the call before, if nothing was updated since.
 
         An update that nobody can see, as `w = w - lr * gradient` is one, is taken for granted where no optimizer holds a leaf of
@@ -374,7 +376,7 @@ class EvidenceReader:
         updated = self.leaf_watch.updated()
         if not self._earlier:
             return 0
-        held = any(one.node is not None for optimizer in evidence.optimizers for one in optimizer.tensors)
+        held = any(one.node is not None for optimizer in context.optimizers for one in optimizer.tensors)
         return self._earlier[-1].step + (updated or not (held or self.leaf_watch.saw_updates))
 
 
@@ -438,7 +440,7 @@ def _has_run(graph: Graph) -> bool:
     return any("freed" in node.flags for node in graph.nodes) or any(leaf.has_grad for leaf in graph.leaves)
 
 
-def _held(walked: Walked, leaf_of: dict[int, int], parameters: dict[int, int]) -> Iterator[Held]:
+def _named_tensors(walked: Walked, leaf_of: dict[int, int], parameters: dict[int, int]) -> Iterator[NamedTensor]:
     """The named tensors that are not parameters of a model."""
     for tensor, names in walked.names.named():
         if id(tensor) in parameters:
@@ -448,7 +450,7 @@ def _held(walked: Walked, leaf_of: dict[int, int], parameters: dict[int, int]) -
             leaf, retains = tensor.is_leaf, tensor.retains_grad
         except RuntimeError:  # a view that torch refuses to follow
             continue
-        yield Held(
+        yield NamedTensor(
             names=names,
             tensor=tensor_info(tensor),
             node=walked.position_of.get(function) if function is not None else leaf_of.get(id(tensor)),
@@ -465,37 +467,39 @@ def _held(walked: Walked, leaf_of: dict[int, int], parameters: dict[int, int]) -
 # -- facts about the code ----------------------------------------------------------------------------------------------
 
 
-def _spot(subject: Subject) -> Spot | None:
+def _spot(subject: Subject) -> CodeLocation | None:
     frame = subject.frame
     while frame is not None and is_foundation(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is not None:
-        return spot_at(frame.f_code, frame.f_lineno, subject.variables)
-    return spot_at_end(subject.variables)
+        return location_at(frame.f_code, frame.f_lineno, subject.variables)
+    return location_at_end(subject.variables)
 
 
-def _with_code(evidence: Evidence, spot: Spot) -> Evidence:
-    graph = evidence.graph
-    unused = any(one.node is None and one.requires_grad for one in evidence.parameters)
-    trails: dict[str, Trail] = dict(evidence.trails or {})
+def _with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
+    graph = context.graph
+    unused = any(one.node is None and one.requires_grad for one in context.parameters)
+    provenances: dict[str, Provenance] = dict(context.provenances or {})
     for root in graph.roots:
         if root.node is None or unused:
-            read = trail(spot, root.name, whole=root.node is not None)
-            seen = trails.get(root.name)
-            trails[root.name] = read if seen is None else Trail(seen.cuts, read.made)
+            read = provenance(location, root.name, whole=root.node is not None)
+            seen = provenances.get(root.name)
+            provenances[root.name] = read if seen is None else Provenance(seen.cuts, read.made)
     stale = any("modified" in node.flags for node in graph.nodes)
-    made: tuple[Change, ...] = tuple(changes(spot)) if stale else ()
-    reads = grad_reads(spot)
+    made: tuple[Change, ...] = tuple(changes(location)) if stale else ()
+    reads = grad_reads(location)
     held = tuple(
         one._replace(grad_read=next((reads[name] for name in one.names if name in reads), None))
-        for one in evidence.held
+        for one in context.named_tensors
     )
-    lost = [one for one in evidence.parameters if one.node is None and one.requires_grad and one.run is not None]
+    lost = [one for one in context.parameters if one.node is None and one.requires_grad and one.run is not None]
     fates = {source: dropped(source) for source in {one.run.source for one in lost if one.run is not None}}
     parameters = tuple(
         one._replace(dropped=fates.get(one.run.source)) if one.run is not None and one.node is None else one
-        for one in evidence.parameters
+        for one in context.parameters
     )
-    backward = spot.body.line(spot.line) if evidence.call is not None and spot.line is not None else None
-    found = replace(evidence, trails=trails, changes=made, held=held, backward=backward, parameters=parameters)
+    backward = location.body.line(location.line) if context.call is not None and location.line is not None else None
+    found = replace(
+        context, provenances=provenances, changes=made, named_tensors=held, backward=backward, parameters=parameters
+    )
     return replace(found, reads_grad=bool(reads))

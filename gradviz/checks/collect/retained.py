@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.context import Carried, Copy, Evidence
+from gradviz.checks.context import CheckContext, Copy, RetainedHistory
 from gradviz.graph import Graph, column
 from gradviz.graph.storage import COMPUTED
 from gradviz.variables.scanner import Namespace, as_written
@@ -26,7 +26,7 @@ from gradviz.walker.walk import capture
 _INDEX = re.compile(r"(\[[^\]]*\])+$")
 
 
-def carried_by_outputs(graph: Graph, since: int) -> Iterator[Carried]:
+def carried_by_outputs(graph: Graph, since: int) -> Iterator[RetainedHistory]:
     """The part of a graph that is older than `since`, and the edges that lead into it."""
     found = _older(graph, since, "")
     if found is not None:
@@ -34,16 +34,16 @@ def carried_by_outputs(graph: Graph, since: int) -> Iterator[Carried]:
 
 
 def carried_by_variables(
-    evidence: Evidence,
+    context: CheckContext,
     variables: Sequence[Namespace],
     since: int,
     attribution: Any,
-) -> Iterator[Carried]:
+) -> Iterator[RetainedHistory]:
     """The same for each variable, and attribute of an object, that holds a graph which is not part of the outputs' graph.
 
     A list counts as one.
     """
-    beside = {one.names for one in evidence.held if one.node is None and not one.leaf and one.requires_grad}
+    beside = {one.names for one in context.named_tensors if one.node is None and not one.leaf and one.requires_grad}
     groups: dict[str, list[torch.Tensor]] = {}
     for tensor, names in Names(None, None, variables).named() if beside else ():
         if names in beside and _function(tensor) is not None:
@@ -66,7 +66,7 @@ def _function(tensor: torch.Tensor) -> Node | None:
         return None
 
 
-def _older(graph: Graph, since: int, name: str) -> Carried | None:
+def _older(graph: Graph, since: int, name: str) -> RetainedHistory | None:
     old = {node.id for node in graph.nodes if node.sequence is not None and node.sequence < since}
     if not old:
         return None
@@ -87,7 +87,7 @@ def _older(graph: Graph, since: int, name: str) -> Carried | None:
         if edge.producer in old and edge.consumer not in old
     )
     source = first.source if first is not None else None
-    return Carried(name, len(old), nbytes, source, joints, repeats=repeats)
+    return RetainedHistory(name, len(old), nbytes, source, joints, repeats=repeats)
 
 
 # Finds values that are saved twice: a tensor, and a copy or cast of it that some other node saved. Only nodes that

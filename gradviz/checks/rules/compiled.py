@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradviz.checks.context import Evidence
-from gradviz.checks.registry import Found, check
+from gradviz.checks.context import CheckContext
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import code, line
 from gradviz.wording import one_line
 
 
 @check("graph-break", "note", "torch.compile broke a function into several graphs")
-def graph_break(evidence: Evidence) -> Iterator[Found]:
+def graph_break(context: CheckContext) -> Iterator[Diagnosis]:
     """A line that `torch.compile` could not compile, so that what comes before it and after it are graphs of their own.
 
     At each break Python runs, the graphs before and after are optimised apart, and what the one hands to the other is kept for
@@ -39,12 +39,12 @@ def graph_break(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    lines = {place for node in evidence.graph.nodes for place in (node.source, node.script_line) if place is not None}
+    lines = {place for node in context.graph.nodes for place in (node.source, node.script_line) if place is not None}
     functions = {(place.file, place.function) for place in lines}
-    for one in evidence.breaks:  # of the whole process: those in other functions are not about this graph
+    for one in context.breaks:  # of the whole process: those in other functions are not about this graph
         if (one.source.file, one.source.function) not in functions:
             continue
-        yield Found(
+        yield Diagnosis(
             f"torch.compile broke the graph: {one_line(one.reason)}",
             (),
             line(one.source),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from gradviz.checks.context import Evidence
-from gradviz.checks.registry import Found, check
+from gradviz.checks.context import CheckContext
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.rules.roots import cut_words, expression, mend_all
 from gradviz.checks.words import (
     code,
@@ -45,7 +45,7 @@ _FLAT = (
 
 
 @check("constant-term", "warning", "a term of the loss has no graph, so it has no effect on the training")
-def constant_term(evidence: Evidence) -> Iterator[Found]:
+def constant_term(context: CheckContext) -> Iterator[Diagnosis]:
     """A term is added to the loss that was computed from something with a graph, and has none itself.
 
     Backward passes it by: it changes the number that is printed, and no gradient. Mostly it was computed with argmax or a
@@ -69,24 +69,22 @@ def constant_term(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    graph = evidence.graph
-    entered = {one.node: one.cuts for one in evidence.entered}
+    graph = context.graph
+    entered = {one.node: one.cuts for one in context.entered}
     roots = [root.node for root in graph.roots if root.node is not None and root.tensor.shape in ((), (1,))]
-    if not (entered or evidence.numbers) or len(roots) != 1:
+    if not (entered or context.numbers) or len(roots) != 1:
         return
     sums, subtracts = _sums(graph, roots[0])
     for node in sums:
         record = graph.nodes[node]
         source = record.script_line or record.source
-        cuts = entered.get(node) or tuple(
-            cut for cut in evidence.numbers if source is not None and cut.source == source
-        )
+        cuts = entered.get(node) or tuple(cut for cut in context.numbers if source is not None and cut.source == source)
         if not cuts or not record.none_inputs:
             continue
         if subtracts and all(cut.kind == "detach" for cut in cuts):
             continue  # x + (y - x).detach() and the like: a value without a gradient is wanted
         term = _term({edge.position for edge in graph.inputs(node)}, source)
-        yield Found(
+        yield Diagnosis(
             f"{one_line(term) or 'a term of the loss'} has no graph: adding it to the loss has no effect on the training",
             (one_line(term),) if term else (),
             listed(dict.fromkeys(line(cut.source) for cut in cuts)),
@@ -142,7 +140,7 @@ def _term(live: set[int], source: SourceLine | None) -> str:
 
 
 @check("zero-derivative", "warning", "parameters reach the loss only through operations whose derivative is zero")
-def zero_derivative(evidence: Evidence) -> Iterator[Found]:
+def zero_derivative(context: CheckContext) -> Iterator[Diagnosis]:
     """Every way from a parameter to the loss leads through rounding or the like: its gradient is zero, always.
 
     `round`, `floor`, `ceil`, `trunc` and `sign` are flat: they have a graph, nothing fails, and what comes back is zero.
@@ -161,9 +159,9 @@ def zero_derivative(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    graph = evidence.graph
+    graph = context.graph
     flat = [node.id for node in graph.nodes if node.op in _FLAT]
-    if not flat or evidence.guessed:
+    if not flat or context.guessed:
         return
     alive, stops = reached(graph, set(flat))
     lost = [leaf for leaf in graph.leaves if leaf.node not in alive and leaf.kind == "parameter"]
@@ -172,7 +170,7 @@ def zero_derivative(evidence: Evidence) -> Iterator[Found]:
     names = tuple(leaf.names[0] for leaf in lost if leaf.names)
     source = graph.nodes[stops[0]].script_line or graph.nodes[stops[0]].source
     x = "x"
-    yield Found(
+    yield Diagnosis(
         f"the gradient of {plural(len(lost), 'parameter')} is always zero: {listed(names, 3) or 'the leaves'} "
         f"{verb(lost, 'reaches', 'reach')} the loss only through {listed(dict.fromkeys(graph.nodes[i].op for i in stops), 2)}",
         names,

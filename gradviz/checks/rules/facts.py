@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gradviz.checks.context import Evidence
-from gradviz.checks.registry import Found, check
+from gradviz.checks.context import CheckContext
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import listed, title, verb
 from gradviz.checks.words import where as place
 from gradviz.graph.overview import depth
@@ -19,7 +19,7 @@ _TWICE = re.compile(r"Backward\d*(Backward)\d*$")
 
 
 @check("requires-grad-input", "note", "an input of a model requires grad", follows=("never-updated",))
-def requires_grad_input(evidence: Evidence) -> Iterator[Found]:
+def requires_grad_input(context: CheckContext) -> Iterator[Diagnosis]:
     """A tensor that is no parameter requires grad, in a graph that has parameters.
 
     Backward then computes a gradient for it at every step, and keeps it in `.grad`. That is right for adversarial examples,
@@ -40,12 +40,12 @@ def requires_grad_input(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    inputs = [leaf for leaf in evidence.graph.leaves if leaf.kind == "input"]
-    if not inputs or not any(leaf.kind == "parameter" for leaf in evidence.graph.leaves):
+    inputs = [leaf for leaf in context.graph.leaves if leaf.kind == "input"]
+    if not inputs or not any(leaf.kind == "parameter" for leaf in context.graph.leaves):
         return
     names = tuple(name for leaf in inputs for name in leaf.names[:1])
     shown = listed(names) or tensor_line(inputs[0].tensor)
-    yield Found(
+    yield Diagnosis(
         f"{plural(len(inputs), 'input')} {verb(inputs, 'requires', 'require')} grad: {shown}",
         names,
         "",
@@ -57,7 +57,7 @@ def requires_grad_input(evidence: Evidence) -> Iterator[Found]:
 
 
 @check("tied-parameter", "note", "one parameter is used under several names")
-def tied_parameter(evidence: Evidence) -> Iterator[Found]:
+def tied_parameter(context: CheckContext) -> Iterator[Diagnosis]:
     """One parameter has several names in the model: its gradient is the sum over all its uses.
 
     That is how tied embeddings work. It matters when parameters are counted, saved, sharded or given to optimizers in groups.
@@ -77,10 +77,10 @@ def tied_parameter(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    for leaf in evidence.graph.leaves:
+    for leaf in context.graph.leaves:
         names = leaf.names
         if leaf.kind == "parameter" and len(names) > 1:
-            yield Found(
+            yield Diagnosis(
                 f"{listed(names)} are one parameter",
                 names,
                 "",
@@ -91,7 +91,7 @@ def tied_parameter(evidence: Evidence) -> Iterator[Found]:
 
 
 @check("hooks-present", "note", "hooks of yours are registered on tensors of this graph")
-def hooks_present(evidence: Evidence) -> Iterator[Found]:
+def hooks_present(context: CheckContext) -> Iterator[Diagnosis]:
     """Hooks run during backward and may change gradients. gradviz runs none of them.
 
     Listed are hooks on leaves and on other tensors that a variable holds, full backward hooks of modules, and saved tensors
@@ -113,10 +113,10 @@ def hooks_present(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    hooked = [leaf for leaf in evidence.graph.leaves if leaf.hooks]
+    hooked = [leaf for leaf in context.graph.leaves if leaf.hooks]
     if hooked:
         names = tuple(name for leaf in hooked for name in leaf.names[:1])
-        yield Found(
+        yield Diagnosis(
             f"{plural(sum(leaf.hooks for leaf in hooked), 'hook')} on "
             f"{listed(names) or plural(len(hooked), 'leaf', 'leaves')}",
             names,
@@ -125,35 +125,35 @@ def hooks_present(evidence: Evidence) -> Iterator[Found]:
             "Nothing, if they are wanted. The handle that register_hook() returned has remove().",
             tuple(leaf.node for leaf in hooked),
         )
-    leaf_of = evidence.graph.leaf_of
-    inner = [node for node in evidence.graph.nodes if "hooks" in node.flags and node.id not in leaf_of]
+    leaf_of = context.graph.leaf_of
+    inner = [node for node in context.graph.nodes if "hooks" in node.flags and node.id not in leaf_of]
     if inner:
         names = tuple(name for node in inner for name in node.names[:1])
-        yield Found(
+        yield Diagnosis(
             f"hooks on {listed(names) or plural(len(inner), 'tensor')}",
             names,
-            place(evidence.graph, inner[0].id),
+            place(context.graph, inner[0].id),
             "they run when the gradient of the tensor is computed, and may change it",
             "Nothing, if they are wanted. The handle that register_hook() returned has remove().",
             tuple(node.id for node in inner),
         )
-    modules = [node for node in evidence.graph.nodes if node.op == "BackwardHookFunctionBackward"]
+    modules = [node for node in context.graph.nodes if node.op == "BackwardHookFunctionBackward"]
     if modules:
-        yield Found(
+        yield Diagnosis(
             "full backward hooks of modules are in this graph",
             (),
-            place(evidence.graph, modules[0].id),
+            place(context.graph, modules[0].id),
             f"{plural(len(modules), 'node')} of this graph {verb(modules, 'calls', 'call')} them, and they may change gradients",
             "Nothing, if they are wanted. The handle that register_full_backward_hook() returned has remove().",
             tuple(node.id for node in modules),
         )
-    packed = [node for node in evidence.graph.nodes if "packed" in node.flags]
+    packed = [node for node in context.graph.nodes if "packed" in node.flags]
     if packed:
         ways = sorted({slot.note for node in packed for slot in node.saved if slot.state == "packed" and slot.note})
-        yield Found(
+        yield Diagnosis(
             f"hooks pack the saved tensors of {plural(len(packed), 'node')}",
             (),
-            place(evidence.graph, packed[0].id),
+            place(context.graph, packed[0].id),
             f"{listed(ways, 2) or 'saved-tensor hooks'}: what backward will compute with is known only when the "
             "hook runs",
             "Nothing, if that is on purpose (checkpoint, save_on_cpu, saved_tensors_hooks).",
@@ -162,7 +162,7 @@ def hooks_present(evidence: Evidence) -> Iterator[Found]:
 
 
 @check("double-backward", "note", "the graph contains a backward pass: gradients of gradients")
-def double_backward(evidence: Evidence) -> Iterator[Found]:
+def double_backward(context: CheckContext) -> Iterator[Diagnosis]:
     """The graph was made by `create_graph=True`: a part of it is a backward pass itself.
 
     That is how gradient penalties and Hessians are computed. It keeps the first graph alive and costs a second one; when
@@ -184,10 +184,10 @@ def double_backward(evidence: Evidence) -> Iterator[Found]:
     penalty.backward()
     ```
     """
-    graph = evidence.graph
+    graph = context.graph
     made = [node for node in graph.nodes if _TWICE.search(node.op)]
     if made:
-        yield Found(
+        yield Diagnosis(
             f"the graph contains a backward pass ({plural(len(made), 'node')} of second order)",
             tuple(name for node in made for name in node.names),
             place(graph, made[0].id),
@@ -198,7 +198,7 @@ def double_backward(evidence: Evidence) -> Iterator[Found]:
 
 
 @check("deep-graph", "note", "the graph is very deep")
-def deep_graph(evidence: Evidence) -> Iterator[Found]:
+def deep_graph(context: CheckContext) -> Iterator[Diagnosis]:
     """More than 10,000 backward functions in a row: as deep as a very long recurrence.
 
     Backward handles that. Gradients over so many steps mostly vanish or explode, every step keeps what it saved, and tools that
@@ -221,13 +221,13 @@ def deep_graph(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    if len(evidence.graph.nodes) <= DEEP:
+    if len(context.graph.nodes) <= DEEP:
         return
-    found = depth(evidence.graph)
+    found = depth(context.graph)
     if found > DEEP:
-        yield Found(
+        yield Diagnosis(
             f"the graph is {found:,} backward functions deep",
-            tuple(one_line(root.name) for root in evidence.graph.roots),
+            tuple(one_line(root.name) for root in context.graph.roots),
             "",
             f"the longest way from an output to a leaf has {found:,} backward functions, more than {DEEP:,}",
             "If it is a recurrence, cut its history now and then: state = state.detach().",

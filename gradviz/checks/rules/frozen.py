@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gradviz.checks.context import (
-    Evidence,
+    CheckContext,
     Ledger,
     Mistyped,
     Parameter,
     Stepping,
     Thawed,
 )
-from gradviz.checks.registry import Found, check
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.verdicts import modules_of
 from gradviz.checks.words import (
     as_code,
@@ -27,7 +27,7 @@ _ADAPTER = "lora"
 
 
 @check("not-frozen", "warning", "what was meant to be frozen is trained")
-def not_frozen(evidence: Evidence) -> Iterator[Found]:
+def not_frozen(context: CheckContext) -> Iterator[Diagnosis]:
     """Parameters that the code means to freeze and that are updated all the same.
 
     How it is found: an attribute that freezes nothing (`parameter.require_grad = False`, `module.requires_grad = False`: a module
@@ -53,7 +53,7 @@ def not_frozen(evidence: Evidence) -> Iterator[Found]:
         optimizer.step()
     ```
     """
-    ledger = evidence.ledger
+    ledger = context.ledger
     if ledger is None:
         return
     for one in ledger.mistyped:
@@ -65,13 +65,13 @@ def not_frozen(evidence: Evidence) -> Iterator[Found]:
     for optimizer in ledger.optimizers:
         if optimizer.frozen:
             yield _old_gradient(optimizer)
-    yield from _base_of_adapters(evidence, ledger)
+    yield from _base_of_adapters(context, ledger)
 
 
-def _mistyped(one: Mistyped) -> Found:
+def _mistyped(one: Mistyped) -> Diagnosis:
     names = tuple(map(one_line, one.names))
     if not names:
-        return Found(
+        return Diagnosis(
             f"{code(one.source)} compares, and switches nothing",
             (),
             line(one.source),
@@ -89,7 +89,7 @@ def _mistyped(one: Mistyped) -> Found:
         what = f".{one.attribute} = False"
         why = f"a tensor's switch is requires_grad: this only gives it an attribute named {one.attribute} that nobody reads"
         fix = "Write parameter.requires_grad = False."
-    return Found(
+    return Diagnosis(
         f"{what} freezes nothing: {verb(names, 'it still requires', 'they still require')} grad",
         names,
         line(one.source),
@@ -99,8 +99,8 @@ def _mistyped(one: Mistyped) -> Found:
     )
 
 
-def _thawed(one: Thawed) -> Found:
-    return Found(
+def _thawed(one: Thawed) -> Diagnosis:
+    return Diagnosis(
         f"{plural(len(one.names), 'parameter')} {verb(one.names, 'was', 'were')} frozen, and made trainable again before the "
         "training began",
         one.names,
@@ -112,9 +112,9 @@ def _thawed(one: Thawed) -> Found:
     )
 
 
-def _old_gradient(one: Stepping) -> Found:
+def _old_gradient(one: Stepping) -> Diagnosis:
     name = one_line(one.name or one.type)
-    return Found(
+    return Diagnosis(
         f"{plural(len(one.frozen), 'frozen parameter')} {verb(one.frozen, 'is', 'are')} still updated by {name}",
         one.frozen,
         line(one.source),
@@ -125,10 +125,10 @@ def _old_gradient(one: Stepping) -> Found:
     )
 
 
-def _base_of_adapters(evidence: Evidence, ledger: Ledger) -> Iterator[Found]:
+def _base_of_adapters(context: CheckContext, ledger: Ledger) -> Iterator[Diagnosis]:
     """The weights that LoRA is to leave alone, when an optimizer updates them."""
     held = {name for one in ledger.optimizers for name in one.held}
-    parameters = [one for one in evidence.parameters if not one.sharded and _matrix(one)]
+    parameters = [one for one in context.parameters if not one.sharded and _matrix(one)]
     plain = [one for one in parameters if _ADAPTER not in one.names[0].lower()]
     base: dict[str, Parameter] = {}
     for path in dict.fromkeys(_around_adapter(one.names[0]) for one in parameters):
@@ -136,7 +136,7 @@ def _base_of_adapters(evidence: Evidence, ledger: Ledger) -> Iterator[Found]:
         if all(one.requires_grad and one.names[0] in held for one in beside):  # else somebody has chosen
             base.update((one.names[0], one) for one in beside)
     if base:
-        yield _unfrozen_base(evidence, ledger, list(base.values()))
+        yield _unfrozen_base(context, ledger, list(base.values()))
 
 
 def _matrix(one: Parameter) -> bool:
@@ -149,11 +149,11 @@ def _around_adapter(name: str) -> str:
     return next((".".join(parts[:i]) for i, part in enumerate(parts) if _ADAPTER in part.lower()), "")
 
 
-def _unfrozen_base(evidence: Evidence, ledger: Ledger, base: Sequence[Parameter]) -> Found:
-    model = evidence.models[base[0].model].name if evidence.models else "model"
+def _unfrozen_base(context: CheckContext, ledger: Ledger, base: Sequence[Parameter]) -> Diagnosis:
+    model = context.models[base[0].model].name if context.models else "model"
     makers = [one for one in ledger.optimizers if set(one.held) & {each.names[0] for each in base}]
-    return Found(
-        f"LoRA's base weights are trained, too: {listed(modules_of(evidence, base), 3)}",
+    return Diagnosis(
+        f"LoRA's base weights are trained, too: {listed(modules_of(context, base), 3)}",
         tuple(one.names[0] for one in base),
         line(makers[0].source),
         f"{verb(base, 'it requires', 'they require')} grad and {one_line(makers[0].name or makers[0].type)} holds "
@@ -166,7 +166,7 @@ def _unfrozen_base(evidence: Evidence, ledger: Ledger, base: Sequence[Parameter]
 
 
 @check("moving-statistics", "warning", "batch normalization with frozen parameters still updates its statistics")
-def moving_statistics(evidence: Evidence) -> Iterator[Found]:
+def moving_statistics(context: CheckContext) -> Iterator[Diagnosis]:
     """Batch normalization whose weight and bias are frozen, in training mode: `running_mean` and `running_var` still move.
 
     Freezing parameters does not freeze the statistics of batch normalization: `train()` switches them on, for all modules
@@ -191,14 +191,14 @@ def moving_statistics(evidence: Evidence) -> Iterator[Found]:
         optimizer.step()
     ```
     """
-    ledger = evidence.ledger
+    ledger = context.ledger
     if ledger is None or not any(one.steps for one in ledger.optimizers):
         return
     for model in ledger.models:
         if model.norms:
             first = one_line(model.norms[0])
             one = len(model.norms) == 1
-            yield Found(
+            yield Diagnosis(
                 f"{first if one else plural(len(model.norms), 'batch norm')} {verb(model.norms, 'is', 'are')} frozen, and "
                 f"{verb(model.norms, 'its', 'their')} running statistics still change",
                 model.norms,
@@ -215,7 +215,7 @@ def moving_statistics(evidence: Evidence) -> Iterator[Found]:
 
 
 @check("eval-while-training", "warning", "a model is trained in eval() mode")
-def eval_while_training(evidence: Evidence) -> Iterator[Found]:
+def eval_while_training(context: CheckContext) -> Iterator[Diagnosis]:
     """A model is in `eval()` mode while an optimizer trains it: dropout does nothing, batch normalization does not learn.
 
     Mostly an evaluation that does not switch back with `train()`; and `from_pretrained()` returns models in eval mode.
@@ -239,7 +239,7 @@ def eval_while_training(evidence: Evidence) -> Iterator[Found]:
         optimizer.step()
     ```
     """
-    ledger = evidence.ledger
+    ledger = context.ledger
     if ledger is None:
         return
     moving = {name for one in ledger.leaves if one.updates for name in one.names}
@@ -247,12 +247,12 @@ def eval_while_training(evidence: Evidence) -> Iterator[Found]:
         trained = any(name.startswith(f"{model.name}.") for name in moving)
         if not model.training and model.sleeping and trained:
             name = one_line(model.name)
-            yield Found(
+            yield Diagnosis(
                 f"{name} ({one_line(model.type)}) is trained in eval() mode",
                 (model.name,),
-                line(model.switched or evidence.backward),
+                line(model.switched or context.backward),
                 f"{listed(model.sleeping, 3)} {verb(model.sleeping, 'does', 'do')} nothing in eval mode, and an optimizer updates "
                 f"the parameters of {name}",
                 f"Call {name}.train() before the training steps, and again after every evaluation that calls {name}.eval().",
-                source=model.switched or evidence.backward,
+                source=model.switched or context.backward,
             )

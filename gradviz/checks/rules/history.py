@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gradviz.checks.context import Carried, Earlier, Evidence
+from gradviz.checks.context import CheckContext, Earlier, RetainedHistory
 from gradviz.checks.old_tensors import NotNeeded, OldTensors, not_needed, old_tensors
-from gradviz.checks.registry import Found, check
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.rewrite import as_leaf, filled
 from gradviz.checks.words import (
     code,
@@ -30,7 +30,7 @@ from gradviz.wording import bytes_text, one_line, plural
 
 
 @check("freed-graph", "error", "backward() has already run through a part of this graph, so it will fail")
-def freed_graph(evidence: Evidence) -> Iterator[Found]:
+def freed_graph(context: CheckContext) -> Iterator[Diagnosis]:
     """`backward()` has run through (part of) this graph and freed what it had saved: a second time fails.
 
     Two cases are typical. A state is carried from one step to the next with its history (truncated backpropagation through
@@ -58,31 +58,29 @@ def freed_graph(evidence: Evidence) -> Iterator[Found]:
         loss.backward()
     ```
     """
-    graph = evidence.graph
+    graph = context.graph
     freed = [node.id for node in graph.nodes if "freed" in node.flags]
-    if evidence.ran:  # this call has freed something itself, what was made since the call before among it
-        again = evidence.raised is not None and "second time" in evidence.raised.text
-        freed = [i for i in freed if again and (graph.nodes[i].sequence or 0) < evidence.since]
+    if context.ran:  # this call has freed something itself, what was made since the call before among it
+        again = context.raised is not None and "second time" in context.raised.text
+        freed = [i for i in freed if again and (graph.nodes[i].sequence or 0) < context.since]
     if not freed:
         return
     live = any(_holds(slot) for node in graph.nodes for slot in node.saved)
-    joints = _joints(evidence, freed)
-    if not live and evidence.call is None:
-        yield _used_up(evidence, freed)
+    joints = _joints(context, freed)
+    if not live and context.call is None:
+        yield _used_up(context, freed)
         return
     first = joints[0].producer if joints else freed[0]
-    old = old_tensors(evidence, joints)
+    old = old_tensors(context, joints)
     names = tuple(dict.fromkeys(name for one in old for name in one.names))
     made = own_line(graph.nodes[first])
-    spared = not_needed(evidence, joints, names)
-    yield Found(
+    spared = not_needed(context, joints, names)
+    yield Diagnosis(
         f"backward() has already run through {plural(len(freed), 'node')} of this graph",
         names,
         line(spared.source) if spared is not None else place(graph, first),
-        _freed_why(evidence, freed, joints, listed(names) or title(graph, first)),
-        _without_history(spared)
-        if spared is not None
-        else _as_leaf_fix(made, old) or _freed_fix(evidence, joints, old),
+        _freed_why(context, freed, joints, listed(names) or title(graph, first)),
+        _without_history(spared) if spared is not None else _as_leaf_fix(made, old) or _freed_fix(context, joints, old),
         tuple(freed),
         tuple((edge.consumer, edge.position) for edge in joints),
         source=spared.source if spared is not None else made,
@@ -101,7 +99,7 @@ def _without_history(spared: NotNeeded) -> str:
 def _as_leaf_fix(made: SourceLine | None, old: Sequence[OldTensors]) -> str:
     """What to do where the old part is how a leaf was made: computing that again would make new numbers in every step."""
     leaf = as_leaf(made)
-    return f"Let the leaf come last: {leaf}." if leaf and not any(one.carried for one in old) else ""
+    return f"Let the leaf come last: {leaf}." if leaf and not any(one.retained for one in old) else ""
 
 
 def _holds(slot: SavedTensor) -> bool:
@@ -109,12 +107,12 @@ def _holds(slot: SavedTensor) -> bool:
     return slot.tensor is not None and slot.state != "freed" and not slot.slot.startswith("ctx.")
 
 
-def _used_up(evidence: Evidence, freed: Sequence[int]) -> Found:
-    roots = tuple(root.name for root in evidence.graph.roots)
-    return Found(
+def _used_up(context: CheckContext, freed: Sequence[int]) -> Diagnosis:
+    roots = tuple(root.name for root in context.graph.roots)
+    return Diagnosis(
         "backward() has run through this graph",
         roots,
-        place(evidence.graph, freed[0]),
+        place(context.graph, freed[0]),
         f"what {plural(len(freed), 'node')} had saved is freed",
         "Nothing, unless backward() is to run once more: compute the output again for that, or use retain_graph=True.",
         tuple(freed),
@@ -122,14 +120,14 @@ def _used_up(evidence: Evidence, freed: Sequence[int]) -> Found:
     )
 
 
-def _joints(evidence: Evidence, freed: Sequence[int]) -> list[Edge]:
+def _joints(context: CheckContext, freed: Sequence[int]) -> list[Edge]:
     """Edges from what was made after the freed part into it.
 
     The freed part is everything up to the newest freed node, and what the same step made after it, as far as this run saw.
     """
-    graph = evidence.graph
+    graph = context.graph
     newest = max((graph.nodes[i].sequence or 0) for i in freed)
-    newest = min((call.boundary - 1 for call in evidence.earlier if call.boundary > newest), default=newest)
+    newest = min((call.boundary - 1 for call in context.earlier if call.boundary > newest), default=newest)
 
     def old(i: int) -> bool:
         sequence = graph.nodes[i].sequence
@@ -140,13 +138,13 @@ def _joints(evidence: Evidence, freed: Sequence[int]) -> list[Edge]:
     ]
 
 
-def _freed_why(evidence: Evidence, freed: Sequence[int], joints: Sequence[Edge], who: str) -> str:
-    graph = evidence.graph
+def _freed_why(context: CheckContext, freed: Sequence[int], joints: Sequence[Edge], who: str) -> str:
+    graph = context.graph
     parts = [f"what they had saved is freed: {listed([title(graph, i) for i in freed], 2)}"]
-    calls = _calls(evidence.earlier, graph, freed)
+    calls = _calls(context.earlier, graph, freed)
     if calls:
         parts.append(f"they are also behind {listed(calls)}, which ran first")
-    elif evidence.earlier or evidence.call is None:
+    elif context.earlier or context.call is None:
         parts.append("which backward() call freed them was not seen")
     if joints:
         edge = joints[0]
@@ -174,23 +172,23 @@ def _calls(earlier: Sequence[Earlier], graph: Graph, freed: Sequence[int]) -> li
     return list(found)
 
 
-def _freed_fix(evidence: Evidence, joints: Sequence[Edge], old: Sequence[OldTensors]) -> str:
+def _freed_fix(context: CheckContext, joints: Sequence[Edge], old: Sequence[OldTensors]) -> str:
     if not old:
         return "Compute the output again before the second backward(), or call the first one with retain_graph=True."
     parts = []
-    full = [name for one in old for name in one.names if _is_filled(evidence.graph, joints, name)]
+    full = [name for one in old for name in one.names if _is_filled(context.graph, joints, name)]
     if full:
-        behind = f" behind {line(evidence.backward)}" if evidence.backward is not None else ""
+        behind = f" behind {line(context.backward)}" if context.backward is not None else ""
         empty = "; ".join(f"{one_line(name)}.clear()" for name in full)
         parts.append(
             f"Empty {listed(full)} in every step{behind}, so that nothing of the step before is in it: {empty}."
         )
         old = [one for one in old if not set(one.names).intersection(full)]
-    carried = [one for one in old if one.carried]
-    constant = [one for one in old if one.carried is False]
-    if carried:
+    retained = [one for one in old if one.retained]
+    constant = [one for one in old if one.retained is False]
+    if retained:
         parts.append(
-            f"Cut the history between the steps: {_cuts(carried)}. retain_graph=True would go back to the very first "
+            f"Cut the history between the steps: {_cuts(retained)}. retain_graph=True would go back to the very first "
             "step each time."
         )
     if constant:
@@ -199,10 +197,10 @@ def _freed_fix(evidence: Evidence, joints: Sequence[Edge], old: Sequence[OldTens
             f"Compute {listed(names) or 'the tensor there'} inside the loop, in every step. If "
             f"{verb(names, 'it needs', 'they need')} no gradient, detach {verb(names, 'it', 'them')} once "
             f"({_cuts(constant)})"
-            + ("." if carried else "; backward(retain_graph=True) works too and keeps its memory.")
+            + ("." if retained else "; backward(retain_graph=True) works too and keeps its memory.")
         )
     for one in old:
-        if one.carried is None:
+        if one.retained is None:
             parts.append(
                 f"If {listed(one.names) or 'the tensor there'} is a state carried from step to step, cut its history "
                 f"before the next step: {one.cut()}. If it is computed once and used in every step, compute it inside the "
@@ -225,7 +223,7 @@ def _cuts(old: Sequence[OldTensors]) -> str:
 
 
 @check("growing-graph", "warning", "the graph of earlier steps is kept, and more of it with every step")
-def growing_graph(evidence: Evidence) -> Iterator[Found]:
+def growing_graph(context: CheckContext) -> Iterator[Diagnosis]:
     """What hangs on earlier steps grows from one backward call to the next: memory fills up slowly, and steps get slower.
 
     Three things do it: a running total of losses with their graphs (`total += loss`), a state that keeps its history, and an
@@ -254,47 +252,47 @@ def growing_graph(evidence: Evidence) -> Iterator[Found]:
         total = total + loss
     ```
     """
-    if evidence.step < 2:
+    if context.step < 2:
         return
-    before = _step_before(evidence)
+    before = _step_before(context)
     told: set[SourceLine | None] = set()  # lines whose results the graph of the outputs carries along
-    for one in evidence.carried:
-        call, last = before.get(one.name, (evidence.earlier[-1].call, Carried(one.name, 0, 0)))
+    for one in context.retained:
+        call, last = before.get(one.name, (context.earlier[-1].call, RetainedHistory(one.name, 0, 0)))
         if one.name and one.newest == last.newest:
             continue  # it holds what it held, and more of that is old by now
         if one.nodes > last.nodes and (last.nodes or one.repeats) and one.source not in told:
-            yield _growing(evidence, one, last, call)
+            yield _growing(context, one, last, call)
             if not one.name:
-                told = {evidence.graph.nodes[edge.producer].source for edge in _edges(evidence.graph, one)} - {None}
+                told = {context.graph.nodes[edge.producer].source for edge in _edges(context.graph, one)} - {None}
 
 
-def _step_before(evidence: Evidence) -> dict[str, tuple[int, Carried]]:
+def _step_before(context: CheckContext) -> dict[str, tuple[int, RetainedHistory]]:
     """The most that each variable, or the outputs, carried along in the step before this one, and at which call."""
-    most: dict[str, tuple[int, Carried]] = {}
-    for call in evidence.earlier:
-        for one in call.carried if call.step == evidence.step - 1 else ():
+    most: dict[str, tuple[int, RetainedHistory]] = {}
+    for call in context.earlier:
+        for one in call.retained if call.step == context.step - 1 else ():
             if one.name not in most or one.nodes >= most[one.name][1].nodes:
                 most[one.name] = call.call, one
     return most
 
 
-def _edges(graph: Graph, carried: Carried) -> list[Edge]:
+def _edges(graph: Graph, retained: RetainedHistory) -> list[Edge]:
     """The joints of the outputs' graph; those of a variable's are in a graph of its own."""
-    joints = set(carried.joints) if not carried.name else set()
+    joints = set(retained.joints) if not retained.name else set()
     return [edge for edge in graph.edges if (edge.consumer, edge.position) in joints]
 
 
-def _growing(evidence: Evidence, one: Carried, last: Carried, previous: int) -> Found:
-    graph = evidence.graph
+def _growing(context: CheckContext, one: RetainedHistory, last: RetainedHistory, previous: int) -> Diagnosis:
+    graph = context.graph
     joints = _edges(graph, one)
-    old = old_tensors(evidence, joints)
+    old = old_tensors(context, joints)
     names = (one.name,) if one.name else tuple(dict.fromkeys(name for each in old for name in each.names))
     nodes = one.nodes - last.nodes
     grown = f"{plural(nodes, 'node')}"
     if one.nbytes and last.nbytes is not None and one.nbytes > last.nbytes:
         grown += f" and {bytes_text(one.nbytes - last.nbytes)} of saved tensors"
-    call = evidence.call
-    end = max(each.call for each in evidence.earlier if each.step < evidence.step)
+    call = context.call
+    end = max(each.call for each in context.earlier if each.step < context.step)
     held = (
         f"{one_line(one.name)} holds" if one.name else f"the graph of {listed(root.name for root in graph.roots)} holds"
     )
@@ -308,7 +306,7 @@ def _growing(evidence: Evidence, one: Carried, last: Carried, previous: int) -> 
         why += f". The history is taken along in {code(source)}"
     name = one_line(names[0]) if names else ""
     edges = () if one.name else one.joints
-    return Found(
+    return Diagnosis(
         f"{name or 'the graph'} keeps the history of all earlier steps: {grown} more per step",
         names,
         ", ".join(filter(None, (place(graph, joints[0].producer) if joints else "", line(source) if one.name else ""))),
@@ -320,7 +318,9 @@ def _growing(evidence: Evidence, one: Carried, last: Carried, previous: int) -> 
     )
 
 
-def _growing_fix(graph: Graph, name: str, one: Carried, joints: Sequence[Edge], old: Sequence[OldTensors]) -> str:
+def _growing_fix(
+    graph: Graph, name: str, one: RetainedHistory, joints: Sequence[Edge], old: Sequence[OldTensors]
+) -> str:
     if one.name and adds_to(one.source, one.name) is False:
         return f"Cut the history between the steps: {name} = {name}.detach()."
     if one.name:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gradviz.checks.context import Evidence, Tie, Trained
-from gradviz.checks.registry import Found, check
+from gradviz.checks.context import CheckContext, Tie, Trained
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.rules.cuts import reached
 from gradviz.checks.words import (
     as_code,
@@ -23,7 +23,7 @@ ENOUGH = 2
 
 
 @check("untied", "warning", "weights that look tied are two parameters, and drift apart")
-def untied(evidence: Evidence) -> Iterator[Found]:
+def untied(context: CheckContext) -> Iterator[Diagnosis]:
     """Two weights that began as one and are two parameters: each gets its own gradient, and they drift apart.
 
     Tying weights means that two modules hold the same `nn.Parameter` object. A copy of its numbers, as in
@@ -50,7 +50,7 @@ def untied(evidence: Evidence) -> Iterator[Found]:
         optimizer.step()
     ```
     """
-    ledger = evidence.ledger
+    ledger = context.ledger
     if ledger is None:
         return
     trained = {name for one in ledger.leaves if one.updates for name in one.names}
@@ -59,7 +59,7 @@ def untied(evidence: Evidence) -> Iterator[Found]:
             yield _tie(tie)
 
 
-def _tie(tie: Tie) -> Found:
+def _tie(tie: Tie) -> Diagnosis:
     first, second = map(one_line, tie.names)
     what = "share their memory and are" if tie.shared else "began with the same numbers and are"
     why = (
@@ -69,7 +69,7 @@ def _tie(tie: Tie) -> Found:
         else "they were equal at the first backward call and differ now: the one was made as a copy of the other, so each gets its "
         "own gradient"
     )
-    return Found(
+    return Diagnosis(
         f"{first} and {second} {what} two parameters",
         tie.names,
         ", ".join(filter(None, (second, line(tie.source)))),
@@ -81,7 +81,7 @@ def _tie(tie: Tie) -> Found:
 
 
 @check("zero-start", "warning", "weights begin at zero and their gradient is zero, so they never move")
-def zero_start(evidence: Evidence) -> Iterator[Found]:
+def zero_start(context: CheckContext) -> Iterator[Diagnosis]:
     """A weight is zero, its gradient is zero, and both stay so: it cannot learn.
 
     In a product of two weights, as LoRA's `B @ A`, the gradient of each is the other one times something: when both begin at
@@ -107,7 +107,7 @@ def zero_start(evidence: Evidence) -> Iterator[Found]:
         optimizer.step()
     ```
     """
-    ledger = evidence.ledger
+    ledger = context.ledger
     if ledger is None or not any(one.steps for one in ledger.optimizers):
         return
     stuck = [one for one in ledger.leaves if one.zero >= ENOUGH]
@@ -116,16 +116,16 @@ def zero_start(evidence: Evidence) -> Iterator[Found]:
         groups.setdefault(one.model, []).append(one)
     pairs = [one for members in groups.values() if len(members) > 1 for one in members]
     if pairs:
-        yield _stuck(evidence, pairs)
+        yield _stuck(context, pairs)
 
 
-def _stuck(evidence: Evidence, members: Sequence[Trained]) -> Found:
+def _stuck(context: CheckContext, members: Sequence[Trained]) -> Diagnosis:
     names = tuple(one.names[0] for one in members if one.names)
     together = len({one.module for one in members}) < len(members)  # a product inside one module
     first = _written(names[0], members[0]) if names else "one of them"
     modules = listed(dict.fromkeys(f"{one.module} ({one.type})" for one in members if one.module), 3)
     where = ", ".join(filter(None, (modules, line(members[0].source))))
-    return Found(
+    return Diagnosis(
         f"{plural(len(members), 'weight')} {verb(members, 'is', 'are')} zero with a gradient of zero: they never move",
         names,
         where,
@@ -135,7 +135,7 @@ def _stuck(evidence: Evidence, members: Sequence[Trained]) -> Found:
         "right after it is made."
         if together
         else f"Begin with random numbers: torch.nn.init.kaiming_uniform_({as_code(names[0])}, a=5**0.5), and so on for each.",
-        tuple(one.node for one in members if one.call == evidence.call),
+        tuple(one.node for one in members if one.call == context.call),
         source=members[0].source,
     )
 
@@ -146,7 +146,7 @@ def _written(name: str, one: Trained) -> str:
 
 
 @check("all-zero", "warning", "the gradient of every parameter is zero: nothing is learned")
-def all_zero(evidence: Evidence) -> Iterator[Found]:
+def all_zero(context: CheckContext) -> Iterator[Diagnosis]:
     """Backward fills every `.grad`, and with nothing but zeros.
 
     A softmax or cross entropy over a single class, an activation that is flat for all inputs (a ReLU at the end whose
@@ -172,18 +172,18 @@ def all_zero(evidence: Evidence) -> Iterator[Found]:
         optimizer.step()
     ```
     """
-    ledger = evidence.ledger
+    ledger = context.ledger
     if ledger is None or ledger.flat < ENOUGH or not any(one.steps for one in ledger.optimizers):
         return
-    graph = evidence.graph
+    graph = context.graph
     names = tuple(one.names[0] for one in ledger.leaves if one.parameter and one.names)
     flat = next((node for node in graph.nodes if _one_class(node)), None)
-    if flat is None and not evidence.loss:
+    if flat is None and not context.loss:
         return  # nothing is left to learn, or nobody knows
     flat = flat or _on_every_way(graph)
-    source = own_line(flat) if flat is not None else evidence.backward
+    source = own_line(flat) if flat is not None else context.backward
     cause = f"; {_why_flat(flat)} ({code(source)})" if flat is not None else ""
-    yield Found(
+    yield Diagnosis(
         f"all {plural(len(names), 'parameter')} get a gradient of zero: nothing is learned",
         names,
         line(source),

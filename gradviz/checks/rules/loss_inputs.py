@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gradviz.checks.context import Evidence
-from gradviz.checks.registry import Found, check
+from gradviz.checks.context import CheckContext
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import title_and_code
 from gradviz.checks.words import where as place
 from gradviz.graph import Graph
@@ -93,7 +93,7 @@ _PAIRS = (
 
 
 @check("loss-input", "warning", "a loss is given something else than it expects")
-def loss_input(evidence: Evidence) -> Iterator[Found]:
+def loss_input(context: CheckContext) -> Iterator[Diagnosis]:
     """A loss gets probabilities where it takes scores, scores where it takes logarithms, or a softmax over a single element.
 
     `CrossEntropyLoss` and `BCEWithLogitsLoss` take scores and apply softmax or sigmoid themselves; `NLLLoss` takes
@@ -114,7 +114,7 @@ def loss_input(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    graph = evidence.graph
+    graph = context.graph
     for node in graph.nodes:
         op = _kind(node.op)
         for pair in _PAIRS:
@@ -128,8 +128,8 @@ def loss_input(evidence: Evidence) -> Iterator[Found]:
             return
 
 
-def _of_one(graph: Graph, node: int, op: str) -> Found:
-    return Found(
+def _of_one(graph: Graph, node: int, op: str) -> Diagnosis:
+    return Diagnosis(
         f"{'softmax' if op == 'Softmax' else 'log_softmax'} is taken over a single element",
         (),
         place(graph, node),
@@ -140,9 +140,9 @@ def _of_one(graph: Graph, node: int, op: str) -> Found:
     )
 
 
-def _found(graph: Graph, user: int, made: int, pair: _Pair) -> Found:
+def _found(graph: Graph, user: int, made: int, pair: _Pair) -> Diagnosis:
     by = _kind(graph.nodes[made].op).lower()
-    return Found(
+    return Diagnosis(
         pair.summary,
         (),
         place(graph, made),

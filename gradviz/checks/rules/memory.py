@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gradviz.checks.context import Copy, Evidence
-from gradviz.checks.registry import Found, check
+from gradviz.checks.context import CheckContext, Copy
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import title, title_and_code
 from gradviz.checks.words import where as place
 from gradviz.graph import Graph
@@ -20,7 +20,7 @@ WORTH_TELLING = 1024
 
 
 @check("large-saved", "note", "one saved tensor is a large part of the memory held for backward")
-def large_saved(evidence: Evidence) -> Iterator[Found]:
+def large_saved(context: CheckContext) -> Iterator[Diagnosis]:
     """One saved tensor is at least 16 MiB, and at least a quarter of all that is held for backward.
 
     `gradviz saved` lists all of them. Checkpointing that part, a smaller dtype (autocast), or a fused operation that does not keep
@@ -41,13 +41,13 @@ def large_saved(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    graph = evidence.graph
+    graph = context.graph
     kept = {i: one for i, one in holders(graph).items() if graph.storages[i].kind in COUNTED}
     total = sum(graph.storages[i].nbytes or 0 for i in kept)
     for storage, holder in kept.items():
         nbytes = graph.storages[storage].nbytes or 0
         if nbytes >= LARGE_BYTES and nbytes >= LARGE_SHARE * total:
-            yield Found(
+            yield Diagnosis(
                 f"{graph.nodes[holder.node].op} saved {bytes_text(nbytes)}, {100 * nbytes / total:.0f} % of what "
                 "backward holds",
                 graph.nodes[holder.node].names,
@@ -61,7 +61,7 @@ def large_saved(evidence: Evidence) -> Iterator[Found]:
 
 
 @check("duplicate-saved", "note", "one value is saved twice, in two storages")
-def duplicate_saved(evidence: Evidence) -> Iterator[Found]:
+def duplicate_saved(context: CheckContext) -> Iterator[Diagnosis]:
     """The same numbers are saved twice, because a copy was made between two operations that both keep their input.
 
     `.contiguous()`, `.clone()` and `.reshape()` of a transposed tensor copy. Making the copy before the first use, or using the
@@ -84,11 +84,11 @@ def duplicate_saved(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    yield from _copies(evidence, [one for one in evidence.copies if not _casts(evidence.graph, one)])
+    yield from _copies(context, [one for one in context.copies if not _casts(context.graph, one)])
 
 
 @check("saved-cast", "note", "a value is saved in two dtypes")
-def saved_cast(evidence: Evidence) -> Iterator[Found]:
+def saved_cast(context: CheckContext) -> Iterator[Diagnosis]:
     """A tensor and its cast to another dtype are both saved, such as a float32 activation beside its float16 copy.
 
     Mixed precision does that wherever an operation that runs in float32 meets one that runs in half precision. Parameters
@@ -110,7 +110,7 @@ def saved_cast(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    yield from _copies(evidence, [one for one in evidence.copies if _casts(evidence.graph, one)])
+    yield from _copies(context, [one for one in context.copies if _casts(context.graph, one)])
 
 
 def _casts(graph: Graph, one: Copy) -> bool:
@@ -121,9 +121,9 @@ def _casts(graph: Graph, one: Copy) -> bool:
     return bool(made and made[0] is not None and before is not None and made[0].dtype != before.dtype)
 
 
-def _copies(evidence: Evidence, found: Sequence[Copy]) -> Iterator[Found]:
+def _copies(context: CheckContext, found: Sequence[Copy]) -> Iterator[Diagnosis]:
     """One finding for all of a kind: there are many under mixed precision."""
-    graph = evidence.graph
+    graph = context.graph
     extra = {one.second: graph.storages[one.second].nbytes or 0 for one in found}
     if sum(extra.values()) < WORTH_TELLING:
         return
@@ -137,7 +137,7 @@ def _copies(evidence: Evidence, found: Sequence[Copy]) -> Iterator[Found]:
         if first.first_saver in graph.leaf_of
         else f"is saved by {title(graph, first.first_saver)}"
     )
-    yield Found(
+    yield Diagnosis(
         f"{plural(len(found), 'value')} {'is' if len(found) == 1 else 'are'} kept twice, as a {what}: "
         f"{bytes_text(sum(extra.values()))} more",
         names,

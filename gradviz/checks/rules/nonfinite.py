@@ -17,8 +17,8 @@ from gradviz.checks.births import (
     remedy,
     suspect,
 )
-from gradviz.checks.context import Evidence, Gradients, Value
-from gradviz.checks.registry import Found, check
+from gradviz.checks.context import CheckContext, Gradients, Value
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import line, listed, title_and_code
 from gradviz.checks.words import where as place
 from gradviz.graph import Graph, Leaf
@@ -27,7 +27,7 @@ from gradviz.wording import one_line, plural
 
 
 @check("nonfinite", "error", "NaN or Inf in the forward values or in the gradients", needs_values=True)
-def nonfinite(evidence: Evidence) -> Iterator[Found]:
+def nonfinite(context: CheckContext) -> Iterator[Diagnosis]:
     """NaN or Inf: where it appears first, in the forward pass or in backward.
 
     In the forward pass it is the earliest node whose result has NaN or Inf, as far as results are still held (saved tensors,
@@ -54,58 +54,58 @@ def nonfinite(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    if _follows(evidence):
+    if _follows(context):
         return
-    if _reaches_the_end(evidence):
-        bad = _bad(evidence)
+    if _reaches_the_end(context):
+        bad = _bad(context)
         if bad:
-            yield from _forward(evidence, bad)
+            yield from _forward(context, bad)
             return  # gradients through such values tell nothing more
-    gradients = evidence.gradients
-    if gradients is not None and (gradients.nonfinite or (_broken_leaves(evidence) and not evidence.scaled)):
-        yield _backward(evidence, gradients)
+    gradients = context.gradients
+    if gradients is not None and (gradients.nonfinite or (_broken_leaves(context) and not context.scaled)):
+        yield _backward(context, gradients)
 
 
-def _follows(evidence: Evidence) -> bool:
+def _follows(context: CheckContext) -> bool:
     """Whether NaN and Inf here follow from those of an earlier call, which have come into the parameters."""
-    if evidence.loss_before is not None and not math.isfinite(evidence.loss_before):
+    if context.loss_before is not None and not math.isfinite(context.loss_before):
         return True
-    return evidence.broken_before and any(one.made_by in evidence.graph.leaf_of for one in _every(evidence))
+    return context.broken_before and any(one.made_by in context.graph.leaf_of for one in _every(context))
 
 
-def _every(evidence: Evidence) -> Sequence[Value]:
-    return evidence.values.bad if evidence.values is not None else ()
+def _every(context: CheckContext) -> Sequence[Value]:
+    return context.values.bad if context.values is not None else ()
 
 
-def _broken_leaves(evidence: Evidence) -> list[Leaf]:
+def _broken_leaves(context: CheckContext) -> list[Leaf]:
     """The leaves whose gradient has NaN or Inf."""
-    leaves = evidence.gradients.leaves if evidence.gradients is not None else ()
-    leaf_of = evidence.graph.leaf_of
+    leaves = context.gradients.leaves if context.gradients is not None else ()
+    leaf_of = context.graph.leaf_of
     return [leaf_of[one.node] for one in leaves if one.nonfinite and one.node in leaf_of]
 
 
-def _reaches_the_end(evidence: Evidence) -> bool:
+def _reaches_the_end(context: CheckContext) -> bool:
     """Whether an output is not finite. Where all are, and the gradients too, later operations have taken up what was not.
 
     Without gradients that is not known, and everything counts.
     """
-    outputs = {root.name for root in evidence.graph.roots}
-    if any(one.node is None and outputs.intersection(one.names) for one in _every(evidence)):
+    outputs = {root.name for root in context.graph.roots}
+    if any(one.node is None and outputs.intersection(one.names) for one in _every(context)):
         return True
-    return evidence.gradients is None or bool(evidence.gradients.problem)
+    return context.gradients is None or bool(context.gradients.problem)
 
 
-def _backward(evidence: Evidence, gradients: Gradients) -> Found:
+def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
     """The gradients are not finite, although the outputs are."""
-    graph, leaves = evidence.graph, _broken_leaves(evidence)
+    graph, leaves = context.graph, _broken_leaves(context)
     names = tuple(name for leaf in leaves for name in leaf.names[:1])
     whom = f", for {listed(names)}" if names else ""
-    first = _cause(evidence, gradients.nonfinite[0]) if gradients.nonfinite else suspect(graph)
+    first = _cause(context, gradients.nonfinite[0]) if gradients.nonfinite else suspect(graph)
     if first is None:
-        return Found(
+        return Diagnosis(
             "backward makes NaN or Inf" + whom,
             names,
-            line(evidence.backward),
+            line(context.backward),
             f"the gradient of {listed(names) or 'a leaf'} is not finite, and no operation of the graph has an infinite slope: "
             "numbers overflowed on the way",
             f"{remedy('')}.",
@@ -115,7 +115,7 @@ def _backward(evidence: Evidence, gradients: Gradients) -> Found:
     more = f"; {plural(others, 'more node')} of backward begin to give NaN or Inf" if others > 0 else ""
     op, why = graph.nodes[first].op, reason(graph, first)
     certain = bool(gradients.nonfinite)
-    return Found(
+    return Diagnosis(
         f"backward {'makes' if certain else 'has made'} NaN or Inf{'' if certain else ', most likely'} in {op}{whom}",
         names,
         place(graph, first),
@@ -126,12 +126,12 @@ def _backward(evidence: Evidence, gradients: Gradients) -> Found:
     )
 
 
-def _cause(evidence: Evidence, node: int) -> int:
+def _cause(context: CheckContext, node: int) -> int:
     """What backward stumbles over at a node: an operation before it, whose result it has saved and is not finite; or itself."""
-    wrong = [one for one in _every(evidence) if one.nonfinite > one.log_of_zero and one.made_by is not None]
+    wrong = [one for one in _every(context) if one.nonfinite > one.log_of_zero and one.made_by is not None]
     if not any(one.node == node for one in wrong):
         return node
-    rank = {one: i for i, one in enumerate(_inputs_first(evidence.graph))}
+    rank = {one: i for i, one in enumerate(_inputs_first(context.graph))}
     return min((one.made_by for one in wrong if one.made_by is not None), key=lambda one: rank.get(one, len(rank)))
 
 
@@ -143,33 +143,33 @@ def _remedy(graph: Graph, node: int) -> str:
     return remedy(graph.nodes[node].op, half)
 
 
-def _bad(evidence: Evidence) -> Sequence[Value]:
+def _bad(context: CheckContext) -> Sequence[Value]:
     """The values that are wrong. Of those with minus infinity only, what began at a pole, and all when nothing else is wrong."""
-    every = _every(evidence)
+    every = _every(context)
     worse = [one for one in every if one.nonfinite > one.log_of_zero]
     if worse:
-        return [one for one in every if one in worse or _at_a_pole(evidence.graph, one)]
-    return every if evidence.gradients is None or _reached(evidence) else ()
+        return [one for one in every if one in worse or _at_a_pole(context.graph, one)]
+    return every if context.gradients is None or _reached(context) else ()
 
 
-def _reached(evidence: Evidence) -> bool:
-    outputs = {root.name for root in evidence.graph.roots}
-    return any(one.node is None and outputs.intersection(one.names) for one in _every(evidence))
+def _reached(context: CheckContext) -> bool:
+    outputs = {root.name for root in context.graph.roots}
+    return any(one.node is None and outputs.intersection(one.names) for one in _every(context))
 
 
 def _at_a_pole(graph: Graph, value: Value) -> bool:
     return value.made_by is not None and graph.nodes[value.made_by].op.startswith(POLES)
 
 
-def _forward(evidence: Evidence, bad: Sequence[Value]) -> Iterator[Found]:
-    graph = evidence.graph
+def _forward(context: CheckContext, bad: Sequence[Value]) -> Iterator[Diagnosis]:
+    graph = context.graph
     rank = {node: i for i, node in enumerate(_inputs_first(graph))}
     first = min(bad, key=lambda one: rank.get(one.made_by if one.made_by is not None else one.node or 0, len(rank)))
     names = tuple(dict.fromkeys(name for one in bad for name in one.names))
     at = first.made_by if first.made_by is not None else first.node
     amount = f"{first.nonfinite:,} of {first.elements:,} elements are NaN or Inf"
     if at is None:
-        yield Found(
+        yield Diagnosis(
             f"{listed(names) or 'an output'} has NaN or Inf",
             names,
             "",
@@ -180,20 +180,20 @@ def _forward(evidence: Evidence, bad: Sequence[Value]) -> Iterator[Found]:
     leaf = graph.leaf_of.get(at)
     if leaf is not None:
         who = listed(leaf.names) or f"an unnamed {leaf.kind}"
-        if leaf.kind == "parameter" and evidence.before is not None:
-            yield from_the_update(evidence, [one for one in bad if one.made_by in graph.leaf_of])
+        if leaf.kind == "parameter" and context.before is not None:
+            yield from_the_update(context, [one for one in bad if one.made_by in graph.leaf_of])
             return
         fix = (
             "An earlier update made it so: look at the gradients of earlier steps, and at the learning rate."
             if leaf.kind == "parameter"
             else "Look at the data: NaN or Inf comes in with it."
         )
-        yield Found(f"the {leaf.kind} {who} has NaN or Inf", leaf.names or names, "", amount, fix, (at,))
+        yield Diagnosis(f"the {leaf.kind} {who} has NaN or Inf", leaf.names or names, "", amount, fix, (at,))
         return
-    if diverged(evidence) or (first.made_by is not None and evidence.losses and not reason(graph, at)):
-        yield from_the_update(evidence, ())
+    if diverged(context) or (first.made_by is not None and context.losses and not reason(graph, at)):
+        yield from_the_update(context, ())
         return
-    known = evidence.values.finite if evidence.values is not None else frozenset()
+    known = context.values.finite if context.values is not None else frozenset()
     held, at = at, born(graph, at, known)
     op = graph.nodes[at].op
     inputs = [edge.producer for edge in graph.inputs(at)]
@@ -211,7 +211,7 @@ def _forward(evidence: Evidence, bad: Sequence[Value]) -> Iterator[Found]:
         why += "; what it was computed from is not all held, so it may have come in from there"
     cause = reason(graph, at)
     why += f". {cause[:1].upper()}{cause[1:]}" if cause else ""
-    yield Found(
+    yield Diagnosis(
         f"{op} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
         graph.nodes[at].names or names,
         place(graph, at),

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import Evidence, LeafGradient
+from gradviz.checks.context import CheckContext, LeafGradient
 from gradviz.checks.main_path import main_path
-from gradviz.checks.registry import Found, check
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import line, listed
 from gradviz.graph import Graph
 from gradviz.graph.forward import own_line
@@ -39,7 +39,7 @@ class Layer(NamedTuple):
     follows=("nonfinite",),
     once=True,
 )
-def vanishing_gradient(evidence: Evidence) -> Iterator[Found]:
+def vanishing_gradient(context: CheckContext) -> Iterator[Diagnosis]:
     """The gradient of a module is less than 1e-5 of that of modules nearer to the output.
 
     Compared are root mean squares over the parameters of each module, along the depth of the graph. Such modules learn next to
@@ -63,17 +63,17 @@ def vanishing_gradient(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    layers = _layers(evidence)
-    limit = evidence.gradients.vanishing if evidence.gradients is not None else 0.0
+    layers = _layers(context)
+    limit = context.gradients.vanishing if context.gradients is not None else 0.0
     largest, found = 0.0, []
     for layer in layers:
-        if 0 < layer.rms < limit * largest and not evidence.zero_at_first.intersection(layer.names):
+        if 0 < layer.rms < limit * largest and not context.zero_at_first.intersection(layer.names):
             found.append(layer)
         largest = max(largest, layer.rms)
-    if found and main_path(evidence.graph, [layer.nodes for layer in layers], [layer.nodes for layer in found]):
+    if found and main_path(context.graph, [layer.nodes for layer in layers], [layer.nodes for layer in found]):
         last = min(found, key=lambda layer: layer.rms)
         yield _flow(
-            evidence.graph,
+            context.graph,
             found,
             f"the gradient vanishes: {plural(len(found), 'module')} of {len(layers)} get next to nothing",
             f"the root mean square of the gradient is {last.rms:.1e} in {last.name}, and {largest:.1e} nearer to "
@@ -91,7 +91,7 @@ def vanishing_gradient(evidence: Evidence) -> Iterator[Found]:
     follows=("nonfinite",),
     once=True,
 )
-def exploding_gradient(evidence: Evidence) -> Iterator[Found]:
+def exploding_gradient(context: CheckContext) -> Iterator[Diagnosis]:
     """The gradient of a module is more than 1e4 times that of the module nearest to the output, or has a norm above 1e7.
 
     Compared are root mean squares over the parameters of each module, along the depth of the graph. One step of the optimizer then
@@ -115,10 +115,10 @@ def exploding_gradient(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    layers = [layer for layer in _layers(evidence) if layer.rms]
-    if not layers or evidence.gradients is None:
+    layers = [layer for layer in _layers(context) if layer.rms]
+    if not layers or context.gradients is None:
         return
-    limit, nearest = evidence.gradients.exploding, layers[0]
+    limit, nearest = context.gradients.exploding, layers[0]
     found = [layer for layer in layers if layer.rms > limit * nearest.rms or layer.norm > HUGE]
     if found:
         worst = max(found, key=lambda layer: layer.rms)
@@ -130,7 +130,7 @@ def exploding_gradient(evidence: Evidence) -> Iterator[Found]:
                 f"a ratio of {ratio:.1e} (threshold {limit:g})"
             )
         yield _flow(
-            evidence.graph,
+            context.graph,
             found,
             f"the gradient explodes: {plural(len(found), 'module')} of {len(layers)} get a huge one",
             why,
@@ -146,7 +146,7 @@ def exploding_gradient(evidence: Evidence) -> Iterator[Found]:
     follows=("zero-derivative", "all-zero", "zero-start"),
     once=True,
 )
-def zero_gradient(evidence: Evidence) -> Iterator[Found]:
+def zero_gradient(context: CheckContext) -> Iterator[Diagnosis]:
     """Every element of a parameter's gradient is exactly zero, although the parameter is in the graph.
 
     Dead ReLUs do that, a mask or a multiplication with zero, and rounding; without any of those on the way it is a note. With a
@@ -169,17 +169,17 @@ def zero_gradient(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    graph = evidence.graph
+    graph = context.graph
     zero = [
         one
-        for one in (evidence.gradients.leaves if evidence.gradients else ())
+        for one in (context.gradients.leaves if context.gradients else ())
         if one.zeros == 1.0 and not one.nonfinite and not one.mixed
     ]
     zero = [
         one
         for one in zero
         if graph.leaf_of[one.node].kind == "parameter"
-        and not evidence.nonzero_later.intersection(graph.leaf_of[one.node].names)
+        and not context.nonzero_later.intersection(graph.leaf_of[one.node].names)
     ]
     if not zero:
         return
@@ -199,7 +199,7 @@ def zero_gradient(evidence: Evidence) -> Iterator[Found]:
             }
         )
     )
-    yield Found(
+    yield Diagnosis(
         f"the gradient of {listed(names)} is all zero",
         names,
         listed(dict.fromkeys(name.rpartition(".")[0] for name in names)),
@@ -231,12 +231,12 @@ def _above(graph: Graph, node: int, levels: int = 8) -> list[int]:
     return found
 
 
-def _layers(evidence: Evidence) -> list[Layer]:
+def _layers(context: CheckContext) -> list[Layer]:
     """Modules with the size of their gradients, the nearest to the output first. Without modules, each parameter counts as one."""
-    graph = evidence.graph
+    graph = context.graph
     depth = _depth(graph)
     groups: dict[str, list[LeafGradient]] = {}
-    for one in evidence.gradients.leaves if evidence.gradients else ():
+    for one in context.gradients.leaves if context.gradients else ():
         leaf = graph.leaf_of[one.node]
         if leaf.kind == "parameter" and not one.nonfinite and not one.mixed:
             name = leaf.names[0] if leaf.names else f"parameter {leaf.node}"
@@ -267,13 +267,13 @@ def _depth(graph: Graph) -> list[int]:
     return found
 
 
-def _flow(graph: Graph, found: Sequence[Layer], summary: str, why: str, fix: str) -> Found:
+def _flow(graph: Graph, found: Sequence[Layer], summary: str, why: str, fix: str) -> Diagnosis:
     """What is said of these modules, at the line that uses most of them."""
     names = tuple(name for layer in found for name in layer.names)
     users = (graph.nodes[edge.consumer] for layer in found for node in layer.nodes for edge in graph.consumers(node))
     lines = Counter(source for user in users if (source := own_line(user)) is not None)
     source = lines.most_common(1)[0][0] if lines else None
-    return Found(
+    return Diagnosis(
         summary,
         names,
         ", ".join(filter(None, (listed(layer.name for layer in found), line(source)))),

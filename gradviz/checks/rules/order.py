@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from gradviz.checks.context import Event, Evidence
-from gradviz.checks.registry import Found, check
+from gradviz.checks.context import CheckContext, Event
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import code, line
 from gradviz.graph import Graph
 from gradviz.wording import plural
@@ -18,7 +18,7 @@ TIMES = 2
 
 
 @check("clip-order", "warning", "gradients are clipped when it is too late, or before they are unscaled")
-def clip_order(evidence: Evidence) -> Iterator[Found]:
+def clip_order(context: CheckContext) -> Iterator[Diagnosis]:
     """Gradients are clipped after the optimizer has used them, or while a GradScaler's factor is still in them.
 
     Clipping changes `.grad` in place, so it has to come after `backward()`, after `scaler.unscale_(optimizer)` where there is a
@@ -48,7 +48,7 @@ def clip_order(evidence: Evidence) -> Iterator[Found]:
     """
     late: list[tuple[Event, Event]] = []
     scaled: list[Event] = []
-    for step in _rounds(evidence.events):
+    for step in _rounds(context.events):
         clips = [i for i, event in enumerate(step) if event.kind == "clip"]
         ends = [i for i, event in enumerate(step) if event.kind == "step"]
         if clips and ends and clips[0] > ends[-1]:
@@ -57,7 +57,7 @@ def clip_order(evidence: Evidence) -> Iterator[Found]:
             scaled.append(step[clips[0]])
     if len(late) >= TIMES:
         clip, end = late[0]
-        yield Found(
+        yield Diagnosis(
             "gradients are clipped after the step that uses them",
             (),
             line(clip.source),
@@ -68,7 +68,7 @@ def clip_order(evidence: Evidence) -> Iterator[Found]:
         )
     if len(scaled) >= TIMES:
         clip = scaled[0]
-        yield Found(
+        yield Diagnosis(
             "gradients are clipped while the scaler's factor is in them",
             (),
             line(clip.source),
@@ -80,7 +80,7 @@ def clip_order(evidence: Evidence) -> Iterator[Found]:
 
 
 @check("scaler-order", "warning", "a GradScaler is used without one of its steps")
-def scaler_order(evidence: Evidence) -> Iterator[Found]:
+def scaler_order(context: CheckContext) -> Iterator[Diagnosis]:
     """A GradScaler scales the loss, and the step goes past it, or its scale is never updated.
 
     `scaler.step(optimizer)` divides gradients by the scale and leaves a step out where one is not finite; `scaler.update()` then
@@ -106,7 +106,7 @@ def scaler_order(evidence: Evidence) -> Iterator[Found]:
         optimizer.step()
     ```
     """
-    events = evidence.events
+    events = context.events
     if not _has(events, "scale"):
         return
     past: list[Event] = []
@@ -119,8 +119,8 @@ def scaler_order(evidence: Evidence) -> Iterator[Found]:
         elif event.kind == "step" and scaled:
             past.append(event)
             scaled = False
-    if len(past) >= TIMES and not evidence.reads_grad:
-        yield Found(
+    if len(past) >= TIMES and not context.reads_grad:
+        yield Diagnosis(
             "the step goes past the scaler: gradients are still multiplied by its scale",
             (),
             line(past[0].source),
@@ -131,7 +131,7 @@ def scaler_order(evidence: Evidence) -> Iterator[Found]:
         )
     through = [event for event in events if event.kind == "scaler_step"]
     if len(through) >= TIMES and not _has(events, "update"):
-        yield Found(
+        yield Diagnosis(
             "the scaler is never updated",
             (),
             line(through[0].source),
@@ -143,7 +143,7 @@ def scaler_order(evidence: Evidence) -> Iterator[Found]:
 
 
 @check("accumulation", "warning", "gradients of several batches are to be added up, and are not, or not averaged")
-def accumulation(evidence: Evidence) -> Iterator[Found]:
+def accumulation(context: CheckContext) -> Iterator[Diagnosis]:
     """Several backward calls share one update, and only the last one counts, or their sum is used as if it were a mean.
 
     Gradient accumulation replaces a large batch by several small ones. Gradients must not be reset between them, and each loss
@@ -170,14 +170,14 @@ def accumulation(evidence: Evidence) -> Iterator[Found]:
             optimizer.step()
     ```
     """
-    rounds = [one for each in _updates(evidence.events) if (one := _accumulated(each)) is not None]
-    if len(rounds) < min(TIMES, len(_updates(evidence.events))) or not rounds or evidence.reads_grad:
+    rounds = [one for each in _updates(context.events) if (one := _accumulated(each)) is not None]
+    if len(rounds) < min(TIMES, len(_updates(context.events))) or not rounds or context.reads_grad:
         return
     first = rounds[0]
     count = len(first.calls)
     if first.resets and all(one.resets for one in rounds):
         reset = first.resets[0]
-        yield Found(
+        yield Diagnosis(
             f"of {count} batches only the last one counts: gradients are reset before each backward()",
             (),
             line(reset.source),
@@ -189,13 +189,13 @@ def accumulation(evidence: Evidence) -> Iterator[Found]:
         first.counted
         and not first.resets
         and not any(one.resets for one in rounds)
-        and _is_undivided_mean(evidence.graph)
+        and _is_undivided_mean(context.graph)
     ):
         test = next(test for test in first.step.tests if "%" in test)
         number = re.search(r"%\s*([\w.]+)", test)
         by = number[1] if number is not None else str(count)
-        name = next((root.name for root in evidence.graph.roots), "loss")
-        yield Found(
+        name = next((root.name for root in context.graph.roots), "loss")
+        yield Diagnosis(
             f"the gradients of {count} batches are added up, and the loss is not divided",
             (),
             line(first.calls[0].source),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gradviz.checks.context import (
-    Evidence,
+    CheckContext,
     Home,
     Optimizer,
     OptimizerTensor,
     Parameter,
 )
-from gradviz.checks.registry import Found, check
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.rewrite import as_leaf
 from gradviz.checks.verdicts import Verdict, grouped, modules_of
 from gradviz.checks.words import (
@@ -32,7 +32,7 @@ from gradviz.wording import one_line, plural
 
 
 @check("unused-parameter", "warning", "a parameter that no output depends on: it gets no gradient")
-def unused_parameter(evidence: Evidence) -> Iterator[Found]:
+def unused_parameter(context: CheckContext) -> Iterator[Diagnosis]:
     """A parameter that no output depends on. Its `.grad` stays None and the optimizer leaves it as it is.
 
     Nothing fails, so this goes unnoticed for long; `DistributedDataParallel` fails, or wants `find_unused_parameters=True`. The
@@ -70,19 +70,19 @@ def unused_parameter(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    if all(root.node is None for root in evidence.graph.roots):
+    if all(root.node is None for root in context.graph.roots):
         return
-    unused = [one for one in evidence.parameters if one.node is None]
-    for verdict, members in grouped(evidence, unused):
-        modules = modules_of(evidence, members)
+    unused = [one for one in context.parameters if one.node is None]
+    for verdict, members in grouped(context, unused):
+        modules = modules_of(context, members)
         they = f"{plural(len(members), 'parameter')} of {listed(modules)}"
-        yield Found(
+        yield Diagnosis(
             f"{they} {_in_words(verdict, members)}",
             tuple(name for one in members for name in one.names[:1]),
             ", ".join(filter(None, (listed(modules), line(verdict.source)))),
             verdict.why,
             verdict.fix,
-            severity=None if verdict.alarming and not evidence.guessed else "note",
+            severity=None if verdict.alarming and not context.guessed else "note",
             source=verdict.source,
             part=verdict.part,
         )
@@ -102,7 +102,7 @@ def _in_words(verdict: Verdict, members: Sequence[Parameter]) -> str:
     "backward() has run, and .grad is still None where one would expect a gradient",
     follows=("unused-parameter",),
 )
-def none_grad(evidence: Evidence) -> Iterator[Found]:
+def none_grad(context: CheckContext) -> Iterator[Diagnosis]:
     """After `backward()`, a parameter that requires grad and whose `.grad` is None; or a `.grad` read where there never is one.
 
     For a parameter the reasons are those of `unused-parameter`; one that is in the graph all the same got None from a backward
@@ -127,24 +127,24 @@ def none_grad(evidence: Evidence) -> Iterator[Found]:
     print(hidden.grad)
     ```
     """
-    yield from _not_retained(evidence)
-    if not evidence.after:
+    yield from _not_retained(context)
+    if not context.after:
         return
-    filled = {one.model for one in evidence.parameters if one.has_grad}
-    missing = [one for one in evidence.parameters if one.requires_grad and not one.has_grad and one.model in filled]
+    filled = {one.model for one in context.parameters if one.has_grad}
+    missing = [one for one in context.parameters if one.requires_grad and not one.has_grad and one.model in filled]
     inside = [one for one in missing if one.node is not None]
     if inside:
         why = "they are in the graph, so a backward function on the way gave None for them, or .grad was reset since"
         fix = "Look at the backward() of the custom Functions on the way, and for zero_grad() after backward()."
-        yield _without_grad(evidence, inside, why, fix)
-    for verdict, members in grouped(evidence, [one for one in missing if one.node is None]):
-        found = _without_grad(evidence, members, verdict.why, verdict.fix)
+        yield _without_grad(context, inside, why, fix)
+    for verdict, members in grouped(context, [one for one in missing if one.node is None]):
+        found = _without_grad(context, members, verdict.why, verdict.fix)
         yield found._replace(severity=None if verdict.alarming else "note", source=verdict.source)
 
 
-def _without_grad(evidence: Evidence, members: Sequence[Parameter], why: str, fix: str) -> Found:
-    modules = listed(modules_of(evidence, members))
-    return Found(
+def _without_grad(context: CheckContext, members: Sequence[Parameter], why: str, fix: str) -> Diagnosis:
+    modules = listed(modules_of(context, members))
+    return Diagnosis(
         f"{plural(len(members), 'parameter')} of {modules} {verb(members, 'has', 'have')} no .grad after backward()",
         tuple(one.names[0] for one in members),
         modules,
@@ -154,17 +154,17 @@ def _without_grad(evidence: Evidence, members: Sequence[Parameter], why: str, fi
     )
 
 
-def _not_retained(evidence: Evidence) -> Iterator[Found]:
-    for one in evidence.held:
+def _not_retained(context: CheckContext) -> Iterator[Diagnosis]:
+    for one in context.named_tensors:
         if one.grad_read is None or one.leaf or one.retains_grad or not one.requires_grad:
             continue
         name = one_line(one.names[0])
-        made = f"made by {title(evidence.graph, one.node)}" if one.node is not None else "the result of an operation"
-        maker = own_line(evidence.graph.nodes[one.node]) if one.node is not None else None
-        behind = f"Behind {line(maker)}, call" if maker is not None and maker != evidence.backward else "Call"
+        made = f"made by {title(context.graph, one.node)}" if one.node is not None else "the result of an operation"
+        maker = own_line(context.graph.nodes[one.node]) if one.node is not None else None
+        behind = f"Behind {line(maker)}, call" if maker is not None and maker != context.backward else "Call"
         leaf = as_leaf(maker)
         if leaf:
-            yield Found(
+            yield Diagnosis(
                 f"{name}.grad is always None: {name} is not a leaf",
                 one.names,
                 line(maker),
@@ -175,7 +175,7 @@ def _not_retained(evidence: Evidence) -> Iterator[Found]:
                 source=maker,
             )
             continue
-        yield Found(
+        yield Diagnosis(
             f"{name}.grad is always None: {name} is not a leaf",
             one.names,
             line(one.grad_read),
@@ -191,7 +191,7 @@ def _not_retained(evidence: Evidence) -> Iterator[Found]:
 
 
 @check("nonleaf-parameter", "warning", "what should be trained is no leaf any more, or not what the optimizer holds")
-def nonleaf_parameter(evidence: Evidence) -> Iterator[Found]:
+def nonleaf_parameter(context: CheckContext) -> Iterator[Diagnosis]:
     """The naive update `w = w - lr * w.grad`, or an optimizer that updates tensors which the graph does not use.
 
     The naive update runs while PyTorch records. The new `w` is the result of a subtraction and no leaf: it gets no `.grad`, and
@@ -217,19 +217,19 @@ def nonleaf_parameter(evidence: Evidence) -> Iterator[Found]:
         w = w - 0.1 * slope
     ```
     """
-    yield from _rebound(evidence)
-    for optimizer in evidence.optimizers:
-        yield from _stray(evidence, optimizer)
-    yield from _unlisted(evidence)
+    yield from _rebound(context)
+    for optimizer in context.optimizers:
+        yield from _stray(context, optimizer)
+    yield from _unlisted(context)
 
 
 _UPDATES = ("SubBackward0", "AddBackward0", "RsubBackward1", "RsubBackward0")
 
 
-def _rebound(evidence: Evidence) -> Iterator[Found]:
+def _rebound(context: CheckContext) -> Iterator[Diagnosis]:
     """Variables that were leaves of an earlier call's graph, and results that sit on a leaf which nobody names any more."""
-    graph, before = evidence.graph, {name for one in evidence.earlier for name in one.leaves}
-    for one in evidence.held:
+    graph, before = context.graph, {name for one in context.earlier for name in one.leaves}
+    for one in context.named_tensors:
         if one.node is None or one.leaf or one.node in graph.leaf_of:
             continue
         name = next((name for name in one.names if name in before), None)
@@ -239,12 +239,12 @@ def _rebound(evidence: Evidence) -> Iterator[Found]:
         certain = name is not None
         name = one_line(name or one.names[0])
         earlier = (
-            f"it was a leaf at backward call {evidence.earlier[-1].call}"
+            f"it was a leaf at backward call {context.earlier[-1].call}"
             if certain
             else "that leaf has no name any more, as after name = name - ..."
         )
         updates = f"; {plural(steps, 'update')} of it {verb(steps, 'is', 'are')} in the graph" if steps else ""
-        yield Found(
+        yield Diagnosis(
             f"{name} is the result of a recorded update, not a leaf",
             one.names,
             place(graph, one.node),
@@ -269,13 +269,13 @@ def _updates_below(graph: Graph, node: int) -> int:
     return count if leaf is not None and leaf.kind == "input" and not leaf.names else 0
 
 
-def _stray(evidence: Evidence, optimizer: Optimizer) -> Iterator[Found]:
+def _stray(context: CheckContext, optimizer: Optimizer) -> Iterator[Diagnosis]:
     """Tensors that only the optimizer knows: no model, no variable, no graph of this run has them."""
-    stray = [one for one in optimizer.tensors if _is_stray(evidence, one)]
-    if not stray or all(root.node is None for root in evidence.graph.roots):
+    stray = [one for one in optimizer.tensors if _is_stray(context, one)]
+    if not stray or all(root.node is None for root in context.graph.roots):
         return
     held = {one.node for one in optimizer.tensors if one.node is not None}
-    without = [leaf for leaf in evidence.graph.leaves if leaf.kind == "parameter" and leaf.node not in held]
+    without = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter" and leaf.node not in held]
     names = tuple(name for leaf in without for name in leaf.names[:1])
     every = "all" if len(stray) == len(optimizer.tensors) else f"{len(stray):,} of {len(optimizer.tensors):,}"
     why = (
@@ -284,7 +284,7 @@ def _stray(evidence: Evidence, optimizer: Optimizer) -> Iterator[Found]:
     )
     if names:
         why += f"; the graph uses {listed(names)}, which this optimizer does not hold"
-    yield Found(
+    yield Diagnosis(
         f"{one_line(optimizer.name)} updates {plural(len(stray), 'tensor')} that the output does not depend on",
         names or (optimizer.name,),
         ", ".join(filter(None, (one_line(optimizer.name), line(optimizer.source)))),
@@ -296,13 +296,13 @@ def _stray(evidence: Evidence, optimizer: Optimizer) -> Iterator[Found]:
     )
 
 
-def _unlisted(evidence: Evidence) -> Iterator[Found]:
+def _unlisted(context: CheckContext) -> Iterator[Diagnosis]:
     """Parameters of the graph that no module lists and no optimizer holds, while one updates others."""
-    wrapped = dict(_wrapped_leaves(evidence))
+    wrapped = dict(_wrapped_leaves(context))
     for source, nodes in wrapped.items():
-        users = [edge.consumer for node in nodes for edge in evidence.graph.consumers(node)]
-        names = tuple(name for user in users for name in _held_by(evidence, user))
-        yield Found(
+        users = [edge.consumer for node in nodes for edge in context.graph.consumers(node)]
+        names = tuple(name for user in users for name in _held_by(context, user))
+        yield Diagnosis(
             f"{listed(names, 3) or 'a tensor'} is computed from a parameter, and is none itself",
             names,
             line(source),
@@ -312,17 +312,17 @@ def _unlisted(evidence: Evidence) -> Iterator[Found]:
             nodes=tuple(nodes),
             source=source,
         )
-    graph = evidence.graph
-    updated = {one.node for optimizer in evidence.optimizers for one in optimizer.tensors} - {None}
-    known = updated | {node for one in evidence.parameters for node in (one.node, one.compiled)}
+    graph = context.graph
+    updated = {one.node for optimizer in context.optimizers for one in optimizer.tensors} - {None}
+    known = updated | {node for one in context.parameters for node in (one.node, one.compiled)}
     told = {node for nodes in wrapped.values() for node in nodes}
     lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known | told]
     if not updated or not lost:
         return
     users = [edge.consumer for leaf in lost for edge in graph.consumers(leaf.node)]
-    homes = list(dict.fromkeys(evidence.homes[leaf.node] for leaf in lost if leaf.node in evidence.homes))
+    homes = list(dict.fromkeys(context.homes[leaf.node] for leaf in lost if leaf.node in context.homes))
     made = next((one.line for one in homes if one.line is not None), None)
-    yield Found(
+    yield Diagnosis(
         f"{plural(len(lost), 'parameter')} of this graph {verb(lost, 'is', 'are')} in no module and in no optimizer",
         tuple(name for leaf in lost for name in leaf.names[:1]),
         ", ".join(filter(None, (line(made), f"used in {place(graph, users[0])}" if users else ""))),
@@ -332,14 +332,14 @@ def _unlisted(evidence: Evidence) -> Iterator[Found]:
         nodes=tuple(leaf.node for leaf in lost),
         source=made,
         follows=("unused-parameter",)
-        if any(cut.kind == "parameter" for one in evidence.entered for cut in one.cuts)
+        if any(cut.kind == "parameter" for one in context.entered for cut in one.cuts)
         else (),
     )
 
 
-def _wrapped_leaves(evidence: Evidence) -> Iterator[tuple[SourceLine, list[int]]]:
+def _wrapped_leaves(context: CheckContext) -> Iterator[tuple[SourceLine, list[int]]]:
     """Lines that make a parameter and compute something of it at once, with the leaves; no name leads to these."""
-    graph = evidence.graph
+    graph = context.graph
     found: dict[SourceLine, list[int]] = {}
     for leaf in graph.leaves:
         if leaf.kind == "parameter" and not leaf.names:
@@ -349,8 +349,8 @@ def _wrapped_leaves(evidence: Evidence) -> Iterator[tuple[SourceLine, list[int]]
     yield from found.items()
 
 
-def _held_by(evidence: Evidence, node: int) -> tuple[str, ...]:
-    return next((one.names[:1] for one in evidence.held if one.node == node), ())
+def _held_by(context: CheckContext, node: int) -> tuple[str, ...]:
+    return next((one.names[:1] for one in context.named_tensors if one.node == node), ())
 
 
 def _listing(homes: Sequence[Home]) -> str:
@@ -369,5 +369,5 @@ def _listing(homes: Sequence[Home]) -> str:
     return f"{' '.join(parts)} The optimizer has to be made after that."
 
 
-def _is_stray(evidence: Evidence, one: OptimizerTensor) -> bool:
+def _is_stray(context: CheckContext, one: OptimizerTensor) -> bool:
     return one.node is None and one.parameter is None and not one.names

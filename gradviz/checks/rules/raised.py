@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gradviz.checks.context import Evidence, Raised
-from gradviz.checks.registry import Found, check
+from gradviz.checks.context import CheckContext, Raised
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.rewrite import as_leaf
 from gradviz.checks.words import code, line, listed
 from gradviz.graph.forward import own_line
@@ -241,7 +241,7 @@ _NO_GRADIENT = re.compile(r"'?NoneType'?")
 
 
 @check("raised", "error", "the script failed with an exception that autograd or an optimizer raised")
-def raised_exception(evidence: Evidence) -> Iterator[Found]:
+def raised_exception(context: CheckContext) -> Iterator[Diagnosis]:
     """The exception that ended the script is one that is understood: what was refused, why, and what to do instead.
 
     Among them: backward from something that is no single number, a gradient of what was not used, a custom Function that returns
@@ -264,15 +264,15 @@ def raised_exception(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    raised = evidence.raised
+    raised = context.raised
     if raised is None:
         return
     found = _without_gradient(raised)
     if found is not None:
-        results = {name for one in evidence.held if not one.leaf for name in one.names}
+        results = {name for one in context.named_tensors if not one.leaf for name in one.names}
         yield found._replace(follows=("none-grad",)) if results.issuperset(found.names) else found
         return
-    found = _no_leaf(evidence, raised)
+    found = _no_leaf(context, raised)
     if found is not None:
         yield found
         return
@@ -283,13 +283,13 @@ def raised_exception(evidence: Evidence) -> Iterator[Found]:
             return
 
 
-def _explained(known: _Known, raised: Raised, parts: dict[str, str]) -> Found:
+def _explained(known: _Known, raised: Raised, parts: dict[str, str]) -> Diagnosis:
     shape = f"({', '.join(map(str, raised.shape))}{',' if len(raised.shape) == 1 else ''})"
     words = {key: one_line(value.splitlines()[0] if value else "") for key, value in parts.items()}
     name = listed(raised.outputs) or "the output"
     words |= {"name": name, "missing": listed(raised.missing) or "an input", "shape": shape}
     source = raised.custom or raised.source
-    return Found(
+    return Diagnosis(
         known.summary.format(**words),
         raised.missing or raised.outputs,
         line(source),
@@ -300,14 +300,14 @@ def _explained(known: _Known, raised: Raised, parts: dict[str, str]) -> Found:
     )
 
 
-def _without_gradient(raised: Raised) -> Found | None:
+def _without_gradient(raised: Raised) -> Diagnosis | None:
     """A `.grad` that is None was used."""
     text = raised.source.text if raised.source is not None else ""
     read = re.search(r"([\w.\[\]]+)\.grad\b", text)
     if read is None or raised.kind not in ("AttributeError", "TypeError") or not _NO_GRADIENT.search(raised.text):
         return None
     name = one_line(read[1])
-    return Found(
+    return Diagnosis(
         f"{name}.grad is None where it is used",
         (name,),
         line(raised.source),
@@ -321,17 +321,17 @@ def _without_gradient(raised: Raised) -> Found | None:
     )
 
 
-def _no_leaf(evidence: Evidence, raised: Raised) -> Found | None:
+def _no_leaf(context: CheckContext, raised: Raised) -> Diagnosis | None:
     """An optimizer was given a result of which the code shows how it was made of a leaf."""
     if raised.source is None or "can't optimize a non-leaf" not in raised.text:
         return None
-    for one in evidence.held:
-        made = own_line(evidence.graph.nodes[one.node]) if one.node is not None and not one.leaf else None
+    for one in context.named_tensors:
+        made = own_line(context.graph.nodes[one.node]) if one.node is not None and not one.leaf else None
         name = next(
             (name for name in one.names if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", raised.source.text)), None
         )
         if name is not None and as_leaf(made):
-            return Found(
+            return Diagnosis(
                 f"{one_line(name)} is the result of an operation, and an optimizer updates leaves only",
                 (name,),
                 line(made),

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gradviz.checks.context import Evidence
-from gradviz.checks.registry import Found, check
+from gradviz.checks.context import CheckContext
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import (
     code,
     line,
@@ -37,7 +37,7 @@ Ranks = tuple[int, ...]
 
 
 @check("ranks-differ", "warning", "some ranks run other functions than the others", ranks=2)
-def ranks_differ(evidence: Evidence) -> Iterator[Found]:
+def ranks_differ(context: CheckContext) -> Iterator[Diagnosis]:
     """Some ranks run functions that the others do not: a branch that depends on the data, or on the rank.
 
     Under data parallelism all ranks should run the same functions: parameters that only some use are updated from fewer
@@ -66,7 +66,7 @@ def ranks_differ(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    diff = _comparable(evidence)
+    diff = _comparable(context)
     if diff is None:
         return
     graph = diff.graph
@@ -88,7 +88,7 @@ def ranks_differ(evidence: Evidence) -> Iterator[Found]:
         instead = (
             f"{_ops(graph, theirs)} ({line(own_line(graph.nodes[_first(graph, theirs)]))})" if theirs else "nothing"
         )
-        yield Found(
+        yield Diagnosis(
             f"{named(ranks)} {verb(ranks, 'takes', 'take')} another branch than {named(others)}",
             tuple(dict.fromkeys(_module(graph, node) for node in mine if _module(graph, node))),
             "; ".join(filter(None, (here, there))),
@@ -101,9 +101,9 @@ def ranks_differ(evidence: Evidence) -> Iterator[Found]:
         )
 
 
-def _comparable(evidence: Evidence) -> RankDiff | None:
+def _comparable(context: CheckContext) -> RankDiff | None:
     """The graphs of ranks that compute the same model, None when there are not two of them."""
-    diff = evidence.ranks.diff if evidence.ranks is not None else None
+    diff = context.ranks.diff if context.ranks is not None else None
     if diff is None or len(diff.ranks) < 2 or diff.stages:
         return None
     held = [set(one.parameters) for one in diff.processes.values() if one.parameters]
@@ -135,7 +135,7 @@ def _ops(graph: Graph, nodes: Sequence[int]) -> str:
     ranks=2,
     follows=("ranks-differ",),
 )
-def unused_on_some_ranks(evidence: Evidence) -> Iterator[Found]:
+def unused_on_some_ranks(context: CheckContext) -> Iterator[Diagnosis]:
     """A parameter that some ranks use and others have, but do not use.
 
     `DistributedDataParallel` averages gradients over the ranks. Where a rank has none for a parameter, the others wait for
@@ -162,7 +162,7 @@ def unused_on_some_ranks(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    diff = evidence.ranks.diff if evidence.ranks is not None else None
+    diff = context.ranks.diff if context.ranks is not None else None
     if diff is None or diff.stages:
         return
     unused: dict[tuple[Ranks, Ranks], list[int]] = {}
@@ -180,7 +180,7 @@ def unused_on_some_ranks(evidence: Evidence) -> Iterator[Found]:
         wrapped = next((diff.processes[rank].wrapped for rank in lacking), "")
         users = [edge.consumer for node in nodes for edge in diff.graph.consumers(node)]
         source = own_line(diff.graph.nodes[_first(diff.graph, users)]) if users else None
-        yield Found(
+        yield Diagnosis(
             f"{listed(names)} {verb(names, 'gets', 'get')} a gradient on {named(using)} and none on {named(lacking)}",
             tuple(names),
             f"{named(using)}: {place(diff.graph, _first(diff.graph, users))}" if users else named(using),
@@ -217,7 +217,7 @@ _SAME_PEER = {
 
 
 @check("collective-order", "error", "ranks call other collectives, or call them in another order", ranks=2)
-def collective_order(evidence: Evidence) -> Iterator[Found]:
+def collective_order(context: CheckContext) -> Iterator[Diagnosis]:
     """Ranks of one group call different collectives of `torch.distributed`, or the same ones in another order.
 
     Every rank of a group must make the same calls in the same order. Where one does not, the ranks wait for each other until
@@ -245,9 +245,9 @@ def collective_order(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    if evidence.ranks is None:
+    if context.ranks is None:
         return
-    together = evidence.ranks
+    together = context.ranks
     groups: dict[Ranks, dict[int, list[Call]]] = {}
     for rank, calls in together.calls.items():
         for call in calls:
@@ -260,7 +260,7 @@ def collective_order(evidence: Evidence) -> Iterator[Found]:
             yield found
 
 
-def _first_difference(together: Together, calls: dict[int, list[Call]]) -> Found | None:
+def _first_difference(together: Together, calls: dict[int, list[Call]]) -> Diagnosis | None:
     for number in range(max(map(len, calls.values()), default=0)):
         ways: dict[tuple[object, ...] | None, list[int]] = {}
         for rank, own in calls.items():
@@ -284,13 +284,13 @@ def _kind(call: Call) -> tuple[object, ...]:
     )
 
 
-def _differing(number: int, calls: dict[int, list[Call]], ways: list[list[int]], silent: list[int]) -> Found:
+def _differing(number: int, calls: dict[int, list[Call]], ways: list[list[int]], silent: list[int]) -> Diagnosis:
     said = [f"{named(ranks)} {verb(ranks, 'calls', 'call')} {_call(calls[ranks[0]][number - 1])}" for ranks in ways]
     where = [f"{named(ranks)}: {line(calls[ranks[0]][number - 1].source)}" for ranks in ways]
     if silent:
         said.append(f"{named(silent)} {verb(silent, 'makes', 'make')} no such call")
     source = calls[min(ways, key=len)[0]][number - 1].source
-    return Found(
+    return Diagnosis(
         f"collective {number} is not the same on all ranks: {'; '.join(said)}",
         (),
         "; ".join(where),
@@ -312,7 +312,7 @@ def _call(call: Call) -> str:
 
 
 @check("missing-rank", "error", "a rank raised, died or never began, and others wait for it", ranks=2)
-def missing_rank(evidence: Evidence) -> Iterator[Found]:
+def missing_rank(context: CheckContext) -> Iterator[Diagnosis]:
     """One rank's script raised, its process died, or it never began; the others wait for it in a collective.
 
     What a launcher prints then is mostly about the ranks that waited. The finding is about the one that went first.
@@ -337,9 +337,9 @@ def missing_rank(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    if evidence.ranks is None:
+    if context.ranks is None:
         return
-    together = evidence.ranks
+    together = context.ranks
     gone = {rank: end for rank, end in together.ends.items() if end.failed or end.state in ("died", "absent")}
     same = {end.failed for end in gone.values()}
     if not gone or (len(gone) == len(together.ends) > 1 and len(same) == 1 and same != {""}):
@@ -368,7 +368,7 @@ def missing_rank(evidence: Evidence) -> Iterator[Found]:
     followed = [rank for rank in gone if rank != first and gone[rank].failed]
     if followed:
         waiting.append(f"{named(followed)} then failed: {clip(gone[followed[0]].failed, 100)}")
-    yield Found(
+    yield Diagnosis(
         f"rank {first} {what}{inside}" + (f", and {plural(len(waiting), 'other')} waited for it" if waiting else ""),
         (),
         f"rank {first}: {line(source)}" if source is not None else f"rank {first}",
@@ -398,7 +398,7 @@ def _last(together: Together, rank: int) -> Call | None:
 
 
 @check("ready-twice", "error", "a reentrant checkpoint makes DistributedDataParallel count a gradient twice", ranks=1)
-def ready_twice(evidence: Evidence) -> Iterator[Found]:
+def ready_twice(context: CheckContext) -> Iterator[Diagnosis]:
     """`DistributedDataParallel` around a model with a reentrant checkpoint: "marked as ready twice".
 
     A reentrant checkpoint runs a backward pass of its own, in which the gradients of its parameters become ready. With
@@ -434,9 +434,9 @@ def ready_twice(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    raised = evidence.raised
+    raised = context.raised
     said = raised is not None and "ready only once" in raised.text
-    graph = evidence.graph
+    graph = context.graph
     wrapped = graph.process.wrapped if graph.process is not None else ""
     inside = [node.id for node in graph.nodes if "checkpoint" in node.flags]
     if not (said or (inside and "find_unused_parameters" in wrapped)):
@@ -449,7 +449,7 @@ def ready_twice(evidence: Evidence) -> Iterator[Found]:
     )
     why += [f"the model is a {wrapped}, which has marked them as unused already"] if "find_unused" in wrapped else []
     why += [f"backward raised {raised.kind}: {one_line(raised.text.splitlines()[0])[:120]}"] if said and raised else []
-    yield Found(
+    yield Diagnosis(
         "backward marks parameters inside a reentrant checkpoint as ready twice",
         (),
         ", ".join(filter(None, (place(graph, inside[0]) if inside else line(source),))),

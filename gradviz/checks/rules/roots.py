@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gradviz.checks.context import (
-    Cut,
-    CutKind,
-    Evidence,
-    Trail,
+    CheckContext,
+    DetachKind,
+    DetachPoint,
+    Provenance,
 )
 from gradviz.checks.excerpt import around
 from gradviz.checks.finding import Severity
-from gradviz.checks.registry import Found, check
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import (
     code,
     line,
@@ -23,7 +23,7 @@ from gradviz.graph import Root, SourceLine
 from gradviz.source.code_line import assigned, in_place
 from gradviz.wording import one_line
 
-WHAT: dict[CutKind, str] = {
+WHAT: dict[DetachKind, str] = {
     "detach": "detaches {of} from its graph",
     "data": "takes .data of {of}, which has no graph",
     "number": "makes a Python number of {of}, and a number has no graph",
@@ -36,7 +36,7 @@ WHAT: dict[CutKind, str] = {
     "parameter": "makes an nn.Parameter of {of}: a new leaf, which does not go back to it",
     "grad": "computes a gradient of {of} without create_graph=True, so that it is a constant",
 }
-MEND: dict[CutKind, str] = {
+MEND: dict[DetachKind, str] = {
     "detach": "leave out .detach() where the gradient has to pass",
     "data": "use the tensor itself instead of .data",
     "number": "compute the loss from the tensors themselves, and call .item() only on what is printed",
@@ -54,7 +54,7 @@ _INDICES = ("argmax", "argmin", "argsort", "max", "min", "topk", "sort", "median
 _COMPARISONS = ("gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__")
 
 
-def mend(cut: Cut) -> str:
+def mend(cut: DetachPoint) -> str:
     """What to do about a cut, as the continuation of "In line, ..."."""
     if cut.kind == "no_grad" and len(assigned(cut.source)) == 1 and in_place(cut.source, assigned(cut.source)[0]):
         name = assigned(cut.source)[0]
@@ -73,7 +73,7 @@ def mend(cut: Cut) -> str:
     return MEND[cut.kind]
 
 
-_SPELLED: dict[CutKind, str] = {"detach": ".detach()", "data": ".data", "number": ".item()"}
+_SPELLED: dict[DetachKind, str] = {"detach": ".detach()", "data": ".data", "number": ".item()"}
 BARE = (
     "{line} runs {what} in a reentrant checkpoint (use_reentrant=True), and no input of that requires grad: such a "
     "checkpoint records nothing then, whatever the parameters inside require, and backward() never gets to compute it again"
@@ -95,7 +95,7 @@ def bare_fix(source: SourceLine) -> str:
 
 
 @check("no-graph", "error", "an output has no grad_fn, so backward() cannot begin at it")
-def no_graph(evidence: Evidence) -> Iterator[Found]:
+def no_graph(context: CheckContext) -> Iterator[Diagnosis]:
     """The output has no `grad_fn`: `backward()` raises "element 0 of tensors does not require grad".
 
     Somewhere between the parameters and the output the history was dropped: the output was made under `torch.no_grad()` or
@@ -124,60 +124,60 @@ def no_graph(evidence: Evidence) -> Iterator[Found]:
     loss.backward()
     ```
     """
-    yield from _leaves(evidence)
-    missing = [root for root in evidence.graph.roots if root.node is None]
-    some = len(missing) < len(evidence.graph.roots)
+    yield from _leaves(context)
+    missing = [root for root in context.graph.roots if root.node is None]
+    some = len(missing) < len(context.graph.roots)
     for root in missing:
         if some and not root.tensor.dtype.startswith(("float", "bfloat", "complex")):
             continue  # a count or an index beside the loss is nothing to wonder about
-        trail = (evidence.trails or {}).get(root.name, Trail())
-        bare = _bare_checkpoint(evidence)
-        if bare is not None and all(cut.kind == "no_grad" for cut in trail.cuts):
-            yield Found(
+        provenance = (context.provenances or {}).get(root.name, Provenance())
+        bare = _bare_checkpoint(context)
+        if bare is not None and all(cut.kind == "no_grad" for cut in provenance.cuts):
+            yield Diagnosis(
                 f"{one_line(root.name)} has no graph", (root.name,), line(bare[1]),
                 f"{one_line(root.name)} has no grad_fn; {BARE.format(line=code(bare[1]), what=bare[0])}",
                 bare_fix(bare[1]), severity="note" if some else None, source=bare[1],
             )  # fmt: skip
             continue
-        places = sorted(trail.cuts, key=lambda cut: not cut.alive)  # where the chain broke for certain comes first
-        where = listed(dict.fromkeys(line(cut.source) for cut in places[:3])) or line(trail.made)
-        why, fix = _why(evidence, root, trail), _fix(evidence, root, trail)
+        places = sorted(provenance.cuts, key=lambda cut: not cut.alive)  # where the chain broke for certain comes first
+        where = listed(dict.fromkeys(line(cut.source) for cut in places[:3])) or line(provenance.made)
+        why, fix = _why(context, root, provenance), _fix(context, root, provenance)
         name = one_line(root.name)
         severity: Severity | None = "note" if some else None
-        source, part = (places[0].source, expression(places[0])) if places else (trail.made, "")
+        source, part = (places[0].source, expression(places[0])) if places else (provenance.made, "")
         summary = f"{name} has no graph"
-        yield Found(summary, (root.name,), where, why, fix, severity=severity, source=source, part=part)
+        yield Diagnosis(summary, (root.name,), where, why, fix, severity=severity, source=source, part=part)
 
 
-def expression(cut: Cut) -> str:
+def expression(cut: DetachPoint) -> str:
     """The code that drops the graph, as far as the kind of cut tells it; else what loses it, and what that is given to."""
     if cut.kind in _SPELLED:
         return f"{cut.of}{_SPELLED[cut.kind]}"
     return cut.of if cut.kind in ("no_grad", "inference") else around(cut.source, cut.of)
 
 
-def _bare_checkpoint(evidence: Evidence) -> tuple[str, SourceLine] | None:
+def _bare_checkpoint(context: CheckContext) -> tuple[str, SourceLine] | None:
     """A module whose parameters should be trained, and the line of the checkpoint in which it ran without being recorded."""
-    for one in evidence.parameters:
+    for one in context.parameters:
         run = one.run
-        if one.requires_grad and run is not None and run.checkpoint is not None and run.began >= evidence.since:
+        if one.requires_grad and run is not None and run.checkpoint is not None and run.began >= context.since:
             return one_line(one.module), run.checkpoint
     return None
 
 
-def _leaves(evidence: Evidence) -> Iterator[Found]:
+def _leaves(context: CheckContext) -> Iterator[Diagnosis]:
     """Outputs that nothing was computed for, when backward begins at nothing else."""
-    graph = evidence.graph
-    if evidence.call is None or not all(root.node in graph.leaf_of for root in graph.roots):
+    graph = context.graph
+    if context.call is None or not all(root.node in graph.leaf_of for root in graph.roots):
         return
     names = tuple(root.name for root in graph.roots)
     whose = verb(names, "its own .grad", "their own .grad")
     them = verb(names, "it", "them")
-    trails = evidence.trails or {}
-    cuts = [cut for name in names for cut in trails.get(name, Trail()).cuts if cut.operation]
+    provenances = context.provenances or {}
+    cuts = [cut for name in names for cut in provenances.get(name, Provenance()).cuts if cut.operation]
     why = "; ".join(map(cut_words, cuts)) if cuts else f"no operation leads to {them}"
     then = f"; {them} {verb(names, 'was', 'were')} told to require grad afterwards, and" if cuts else ", so"
-    yield Found(
+    yield Diagnosis(
         f"{listed(names)} {verb(names, 'is a leaf', 'are leaves')}: no parameter gets a gradient from {them}",
         names,
         listed(dict.fromkeys(line(cut.source) for cut in cuts)),
@@ -191,20 +191,20 @@ def _leaves(evidence: Evidence) -> Iterator[Found]:
     )
 
 
-def _why(evidence: Evidence, root: Root, trail: Trail) -> str:
+def _why(context: CheckContext, root: Root, provenance: Provenance) -> str:
     plain = root.tensor.dtype.startswith(("float", "bfloat", "complex")) and "inference" not in root.why
-    parts = [f"{one_line(root.name)} {'has no grad_fn' if trail.cuts and plain else root.why}"]
-    if not evidence.grad_enabled:
+    parts = [f"{one_line(root.name)} {'has no grad_fn' if provenance.cuts and plain else root.why}"]
+    if not context.grad_enabled:
         parts.append(
             "recording is off right now: torch.no_grad(), set_grad_enabled(False) or inference_mode is in effect"
         )
-    parts += [cut_words(cut) for cut in trail.cuts]
-    if not trail.cuts and trail.made is not None:
-        parts.append(f"it was made in {code(trail.made)}")
-    if not trail.cuts and trail.plain:
-        parts.append(f"it was computed from {listed(trail.plain)}, which {_do(trail.plain)} not require grad")
-    if evidence.parameters and not any(one.requires_grad for one in evidence.parameters):
-        parts.append(f"all {len(evidence.parameters):,} parameters of the model are frozen (requires_grad=False)")
+    parts += [cut_words(cut) for cut in provenance.cuts]
+    if not provenance.cuts and provenance.made is not None:
+        parts.append(f"it was made in {code(provenance.made)}")
+    if not provenance.cuts and provenance.plain:
+        parts.append(f"it was computed from {listed(provenance.plain)}, which {_do(provenance.plain)} not require grad")
+    if context.parameters and not any(one.requires_grad for one in context.parameters):
+        parts.append(f"all {len(context.parameters):,} parameters of the model are frozen (requires_grad=False)")
     return "; ".join(parts)
 
 
@@ -212,7 +212,7 @@ def _do(names: tuple[str, ...]) -> str:
     return "does" if len(names) == 1 else "do"
 
 
-def cut_words(cut: Cut) -> str:
+def cut_words(cut: DetachPoint) -> str:
     """One place, and how sure it is that the graph ends there."""
     words = WHAT[cut.kind].format(of=one_line(cut.of) or "a tensor")
     inside = f" in {one_line(cut.inside)}" if cut.inside else ""
@@ -222,7 +222,7 @@ def cut_words(cut: Cut) -> str:
     return f"{text}: there the chain broke, because that still has a graph" if cut.alive else text
 
 
-def mend_all(cuts: Sequence[Cut]) -> str:
+def mend_all(cuts: Sequence[DetachPoint]) -> str:
     """What to do about cuts, once for all lines where it is the same."""
     lines: dict[str, dict[str, None]] = {}
     for cut in cuts:
@@ -230,26 +230,26 @@ def mend_all(cuts: Sequence[Cut]) -> str:
     return " ".join(f"In {listed(places)}, {advice}." for advice, places in lines.items())
 
 
-def _fix(evidence: Evidence, root: Root, trail: Trail) -> str:
-    if trail.cuts:
-        return mend_all(trail.cuts)
-    if not evidence.grad_enabled:
+def _fix(context: CheckContext, root: Root, provenance: Provenance) -> str:
+    if provenance.cuts:
+        return mend_all(provenance.cuts)
+    if not context.grad_enabled:
         return "Compute the output, and call backward(), outside the block that switches recording off."
-    if evidence.parameters and not any(one.requires_grad for one in evidence.parameters):
+    if context.parameters and not any(one.requires_grad for one in context.parameters):
         return "Unfreeze what should be trained: parameter.requires_grad_(True)."
     if not root.tensor.dtype.startswith(("float", "bfloat", "complex")):
         return f"{MEND['integer'].capitalize()}."
-    if trail.plain and not evidence.parameters:
+    if provenance.plain and not context.parameters:
         return (
             f"Make what is to be trained a leaf where it is made, torch.nn.Parameter(...). Data and targets need no gradient "
-            f"({listed(trail.plain)})."
+            f"({listed(provenance.plain)})."
         )
-    if trail.plain:
+    if provenance.plain:
         return (
-            f"Compute it from what {listed([one.name for one in evidence.models], 3)} returned, not from data and targets alone "
-            f"({listed(trail.plain)})."
+            f"Compute it from what {listed([one.name for one in context.models], 3)} returned, not from data and targets alone "
+            f"({listed(provenance.plain)})."
         )
-    seen = f"Look in what {line(trail.made)} calls." if trail.made is not None else ""
+    seen = f"Look in what {line(provenance.made)} calls." if provenance.made is not None else ""
     return (
         "Compute it outside no_grad() and inference_mode(), from tensors that require grad, without .detach(), .data, "
         ".item(), .numpy(), argmax or a comparison on the way. "

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import Change, Evidence, Held
-from gradviz.checks.registry import Found, check
+from gradviz.checks.context import Change, CheckContext, NamedTensor
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.rewrite import out_of_place
 from gradviz.checks.words import (
     code,
@@ -44,7 +44,7 @@ class _Stale(NamedTuple):
 
 
 @check("stale-saved", "error", "a tensor that was saved for backward has been modified in place: backward() will fail")
-def stale_saved(evidence: Evidence) -> Iterator[Found]:
+def stale_saved(context: CheckContext) -> Iterator[Diagnosis]:
     """A saved tensor was modified in place, so `backward()` will raise "modified by an inplace operation".
 
     Autograd saves tensors, not copies, and each tensor counts its in-place changes. `backward()` compares the count with the one
@@ -70,7 +70,7 @@ def stale_saved(evidence: Evidence) -> Iterator[Found]:
     ```
     """
     slots: dict[object, list[_Slot]] = {}
-    for node in evidence.graph.nodes:
+    for node in context.graph.nodes:
         if "modified" in node.flags:
             for slot in node.saved:
                 if slot.state == "modified":
@@ -78,27 +78,27 @@ def stale_saved(evidence: Evidence) -> Iterator[Found]:
                     slots.setdefault(key, []).append(_Slot(node.id, slot))
     causes: dict[object, list[_Stale]] = {}
     for i, members in enumerate(slots.values()):
-        one = _stale(evidence, members)
+        one = _stale(context, members)
         causes.setdefault((one.parameter, one.changed) if one.changed else i, []).append(one)
     for stale in causes.values():
-        yield _finding(evidence.graph, stale)
+        yield _finding(context.graph, stale)
 
 
-def _stale(evidence: Evidence, members: list[_Slot]) -> _Stale:
+def _stale(context: CheckContext, members: list[_Slot]) -> _Stale:
     first = members[0]
-    owners = _owners(evidence, first.slot)
+    owners = _owners(context, first.slot)
     names = tuple(dict.fromkeys(name for names, _ in owners for name in names))
-    changed = _changes(evidence, names, first.node, owners) or _recorded_changes(evidence.graph, first.node)
+    changed = _changes(context, names, first.node, owners) or _recorded_changes(context.graph, first.node)
     parameter = first.slot.leaf is not None or any(kind == "parameter" for _, kind in owners)
     return _Stale(members, names, parameter, tuple(changed))
 
 
-def _finding(graph: Graph, stale: Sequence[_Stale]) -> Found:
+def _finding(graph: Graph, stale: Sequence[_Stale]) -> Diagnosis:
     """What one line of code, or several, did to these tensors."""
     whose, first = listed(dict.fromkeys(one.whose for one in stale)), stale[0]
     saver = first.slots[0].node
     changed, source = first.changed, first.changed[0] if first.changed else own_line(graph.nodes[saver])
-    return Found(
+    return Diagnosis(
         f"{whose} {verb(stale, 'was', 'were')} modified in place after {verb(stale, 'it was', 'they were')} saved for backward",
         tuple(dict.fromkeys(name for one in stale for name in one.names)),
         ", ".join(filter(None, (place(graph, saver), f"changed in {line(changed[0])}" if changed else ""))),
@@ -167,36 +167,36 @@ def _fix(graph: Graph, stale: _Stale) -> str:
     )
 
 
-def _owners(evidence: Evidence, slot: SavedTensor) -> list[tuple[tuple[str, ...], str]]:
+def _owners(context: CheckContext, slot: SavedTensor) -> list[tuple[tuple[str, ...], str]]:
     """Names of the tensors that share the slot's storage, and what kind they are."""
     found: list[tuple[tuple[str, ...], str]] = []
-    for leaf in evidence.graph.leaves:
+    for leaf in context.graph.leaves:
         if leaf.names and (leaf.node == slot.leaf or (leaf.storage is not None and leaf.storage == slot.storage)):
             found.append((leaf.names, leaf.kind))
-    for held in _sharing(evidence, slot):
+    for held in _sharing(context, slot):
         found.append((held.names, "variable"))
     return found
 
 
-def _sharing(evidence: Evidence, slot: SavedTensor) -> list[Held]:
-    return [one for one in evidence.held if one.storage is not None and one.storage == slot.storage]
+def _sharing(context: CheckContext, slot: SavedTensor) -> list[NamedTensor]:
+    return [one for one in context.named_tensors if one.storage is not None and one.storage == slot.storage]
 
 
 def _changes(
-    evidence: Evidence, names: tuple[str, ...], saver: int, owners: list[tuple[tuple[str, ...], str]]
+    context: CheckContext, names: tuple[str, ...], saver: int, owners: list[tuple[tuple[str, ...], str]]
 ) -> list[SourceLine]:
     """Lines that change one of these tensors: the later node that made its present value, then what the code shows."""
     found: list[SourceLine] = []
-    saved = evidence.graph.nodes[saver]
-    for held in evidence.held:
+    saved = context.graph.nodes[saver]
+    for held in context.named_tensors:
         if held.node is not None and not held.leaf and set(held.names) & set(names):
-            made = evidence.graph.nodes[held.node]
+            made = context.graph.nodes[held.node]
             if made.source not in (None, saved.source) and (made.sequence or 0) > (saved.sequence or 0):
                 found.append(made.source)
     parameter = any(kind == "parameter" for _, kind in owners)
-    for change in evidence.changes:
+    for change in context.changes:
         concerned = set(change.names) & set(names) or (
-            parameter and _is_step(change) and _updates(evidence, change, names)
+            parameter and _is_step(change) and _updates(context, change, names)
         )
         if concerned and change.source != saved.source and change.source not in found:
             found.append(change.source)
@@ -216,10 +216,10 @@ def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
     return list(dict.fromkeys(found))
 
 
-def _updates(evidence: Evidence, change: Change, names: tuple[str, ...]) -> bool:
+def _updates(context: CheckContext, change: Change, names: tuple[str, ...]) -> bool:
     """Whether the optimizer that a line steps holds one of these parameters, as far as it is known."""
     stepped = change.what.partition("(")[0].removesuffix(".step")
-    known = [one for one in evidence.optimizers if one.name == stepped]
+    known = [one for one in context.optimizers if one.name == stepped]
     return not known or any(set(names).intersection(tensor.names) for one in known for tensor in one.tensors)
 
 

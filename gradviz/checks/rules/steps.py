@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gradviz.checks.context import Evidence, Optimizer
-from gradviz.checks.registry import Found, check
+from gradviz.checks.context import CheckContext, Optimizer
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import line, listed, verb
 from gradviz.graph import Leaf
 from gradviz.wording import one_line, plural
@@ -15,7 +15,7 @@ TIMES = 2
 
 
 @check("gradient-not-reset", "warning", "each step adds its gradient to those of the steps before")
-def gradient_not_reset(evidence: Evidence) -> Iterator[Found]:
+def gradient_not_reset(context: CheckContext) -> Iterator[Diagnosis]:
     """Nothing resets `.grad` between the steps. `backward()` adds to it, so each update also repeats those of all earlier steps.
 
     Reported when a leaf was updated twice between backward calls, by its optimizer or else in place, and `.grad` was reset neither
@@ -41,24 +41,24 @@ def gradient_not_reset(evidence: Evidence) -> Iterator[Found]:
         optimizer.step()
     ```
     """
-    held = {node for optimizer in evidence.optimizers for node in _nodes(optimizer)}
-    found = [leaf for leaf in evidence.graph.leaves if _piles_up(evidence, leaf, leaf.node in held)]
+    held = {node for optimizer in context.optimizers for node in _nodes(optimizer)}
+    found = [leaf for leaf in context.graph.leaves if _piles_up(context, leaf, leaf.node in held)]
     if not found:
         return
-    yield Found(
+    yield Diagnosis(
         f"{verb(found, 'the gradient', 'the gradients')} of {_who(found)} {verb(found, 'adds', 'add')} up from step to step",
         _names(found),
-        line(evidence.backward),
-        f"by backward call {evidence.call} {verb(found, 'it', 'each')} had been updated {TIMES} times, and nothing had reset "
+        line(context.backward),
+        f"by backward call {context.call} {verb(found, 'it', 'each')} had been updated {TIMES} times, and nothing had reset "
         ".grad: backward() adds to what is there, so every update repeats the gradients of all earlier steps",
-        _reset_fix(evidence, found),
+        _reset_fix(context, found),
         tuple(leaf.node for leaf in found),
-        source=evidence.backward,
+        source=context.backward,
     )
 
 
 @check("no-update", "warning", "gradients are reset before the optimizer takes its step")
-def no_update(evidence: Evidence) -> Iterator[Found]:
+def no_update(context: CheckContext) -> Iterator[Diagnosis]:
     """An optimizer takes its steps when the gradients are gone already: it updates nothing.
 
     Mostly `zero_grad()` stands between `backward()` and `step()`. Reported when this happened to all tensors of an optimizer that
@@ -84,40 +84,40 @@ def no_update(evidence: Evidence) -> Iterator[Found]:
         optimizer.step()
     ```
     """
-    lost = {leaf.node: leaf for leaf in evidence.graph.leaves if _is_lost(evidence, leaf)}
-    for optimizer in evidence.optimizers:
-        reached = [one.node for one in optimizer.tensors if one.node in evidence.handled]
+    lost = {leaf.node: leaf for leaf in context.graph.leaves if _is_lost(context, leaf)}
+    for optimizer in context.optimizers:
+        reached = [one.node for one in optimizer.tensors if one.node in context.handled]
         found = [lost[node] for node in reached if node in lost]
         if not found or len(found) < len(reached):
             continue
         name = one_line(optimizer.name)
-        yield Found(
+        yield Diagnosis(
             f"{name} ({optimizer.type}) updates nothing: the gradients are reset before it takes its step",
             _names(found),
-            line(evidence.backward),
-            f"before backward call {evidence.call} and the one before it took a step, and {_who(found)} had no gradient any "
+            line(context.backward),
+            f"before backward call {context.call} and the one before it took a step, and {_who(found)} had no gradient any "
             "more: what backward() had filled in was reset first",
             f"Call {name}.step() after backward(), and {name}.zero_grad() only after that, or before backward().",
             tuple(leaf.node for leaf in found),
-            source=evidence.backward,
+            source=context.backward,
         )
 
 
-def _piles_up(evidence: Evidence, leaf: Leaf, held: bool) -> bool:
+def _piles_up(context: CheckContext, leaf: Leaf, held: bool) -> bool:
     """Whether a leaf has just been updated often enough since its gradient was reset; later calls say nothing new.
 
     What an optimizer holds may be changed in place for other reasons.
     """
     count, last = 0, False
-    for one in evidence.handled.get(leaf.node, ()):
+    for one in context.handled.get(leaf.node, ()):
         last = one.stepped or (one.changed and not held)
         count = count + last if one.reset is False else 0
     return last and count == TIMES
 
 
-def _is_lost(evidence: Evidence, leaf: Leaf) -> bool:
+def _is_lost(context: CheckContext, leaf: Leaf) -> bool:
     """Whether the optimizer came too late for the gradient of a leaf, the last times."""
-    last = evidence.handled.get(leaf.node, ())[-TIMES:]
+    last = context.handled.get(leaf.node, ())[-TIMES:]
     return len(last) == TIMES and all(one.missed and not one.stepped and not one.changed for one in last)
 
 
@@ -132,9 +132,9 @@ def _who(leaves: Sequence[Leaf]) -> str:
     return f"{plural(len(leaves), 'tensor')} ({listed(names, 3)})" if names else plural(len(leaves), "tensor")
 
 
-def _reset_fix(evidence: Evidence, leaves: Sequence[Leaf]) -> str:
+def _reset_fix(context: CheckContext, leaves: Sequence[Leaf]) -> str:
     nodes = {leaf.node for leaf in leaves}
-    holders = [optimizer for optimizer in evidence.optimizers if _nodes(optimizer) & nodes]
+    holders = [optimizer for optimizer in context.optimizers if _nodes(optimizer) & nodes]
     calls = [f"{one_line(optimizer.name)}.zero_grad()" for optimizer in holders]
     if nodes <= {node for optimizer in holders for node in _nodes(optimizer)}:
         return f"Call {listed(calls)} once in every step: before backward(), or after the update."

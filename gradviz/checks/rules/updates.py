@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from gradviz.checks.context import (
-    Evidence,
+    CheckContext,
     Ledger,
     Stepping,
     Trained,
 )
-from gradviz.checks.registry import Found, check
+from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.rules.roots import cut_words, mend_all
 from gradviz.checks.verdicts import modules_of
 from gradviz.checks.words import (
@@ -34,7 +34,7 @@ ENOUGH = 2
     "a parameter gets a gradient at every step, and nothing ever updates it",
     follows=("nonleaf-parameter",),
 )
-def never_updated(evidence: Evidence) -> Iterator[Found]:
+def never_updated(context: CheckContext) -> Iterator[Diagnosis]:
     """A parameter gets a gradient, no optimizer holds it, and it does not change from call to call.
 
     A new head that was never given to the optimizer, a target network whose output was not computed under `torch.no_grad()`,
@@ -61,7 +61,7 @@ def never_updated(evidence: Evidence) -> Iterator[Found]:
         optimizer.step()
     ```
     """
-    ledger = evidence.ledger
+    ledger = context.ledger
     if ledger is None or not any(one.steps for one in ledger.optimizers):
         return
     if any(mode.sharded for mode in ledger.models):
@@ -69,24 +69,24 @@ def never_updated(evidence: Evidence) -> Iterator[Found]:
     still = [one for one in ledger.leaves if one.moved is False and not one.holders and one.reached >= ENOUGH]
     for model in dict.fromkeys(one.model for one in still if one.parameter):
         members = [one for one in still if one.parameter and one.model == model]
-        found = _forgotten(evidence, ledger, model, members)
+        found = _forgotten(context, ledger, model, members)
         if found is not None:
             yield found
-    if not any("BackwardBackward" in node.op for node in evidence.graph.nodes):  # else an input of an equation
+    if not any("BackwardBackward" in node.op for node in context.graph.nodes):  # else an input of an equation
         for one in still:
-            if not one.parameter and one.module and one.node not in evidence.homes:
-                yield _plain(evidence, one)
+            if not one.parameter and one.module and one.node not in context.homes:
+                yield _plain(context, one)
             elif (
                 not one.parameter
                 and not one.module
                 and one.names
                 and _is_one_number(one)
-                and not _is_read(evidence, one)
+                and not _is_read(context, one)
             ):
-                yield _loose(evidence, one, next(each for each in ledger.optimizers if each.steps))
+                yield _loose(context, one, next(each for each in ledger.optimizers if each.steps))
 
 
-def _forgotten(evidence: Evidence, ledger: Ledger, model: str, members: Sequence[Trained]) -> Found | None:
+def _forgotten(context: CheckContext, ledger: Ledger, model: str, members: Sequence[Trained]) -> Diagnosis | None:
     """Parameters of one model that no optimizer holds."""
     mode = next((one for one in ledger.models if one.name == model), None)
     trained = {one.model for one in ledger.leaves if one.parameter and one.holders}
@@ -96,10 +96,10 @@ def _forgotten(evidence: Evidence, ledger: Ledger, model: str, members: Sequence
     if not trained or (whole and not twins and (mode is None or not mode.training)):
         return None
     names = {one.names[0] for one in members if one.names}
-    known = [one for one in evidence.parameters if one.names[0] in names]
-    modules = modules_of(evidence, known) if known and not whole else [f"{model} ({mode.type})" if mode else model]
+    known = [one for one in context.parameters if one.names[0] in names]
+    modules = modules_of(context, known) if known and not whole else [f"{model} ({mode.type})" if mode else model]
     who = listed(modules, 3)
-    calls = {one.name: one.called for one in evidence.models}
+    calls = {one.name: one.called for one in context.models}
     called = calls.get(model) if whole and twins else None
     makers = [one for one in ledger.optimizers if one.steps]
     holding = listed(f"{_called(one)}, made in {code(one.source)}" if one.source else _called(one) for one in makers)
@@ -123,13 +123,13 @@ def _forgotten(evidence: Evidence, ledger: Ledger, model: str, members: Sequence
             f"Give {them} to the optimizer, right after it is made: {first}.add_param_group({{'params': {what}}}). If "
             f"{verb(members, 'it is', 'they are')} not to be trained, freeze {them}: {freeze}."
         )
-    return Found(
+    return Diagnosis(
         f"{plural(len(members), 'parameter')} of {who} {verb(members, 'gets', 'get')} a gradient, and nothing updates {them}",
         tuple(one.names[0] for one in members if one.names),
         ", ".join(filter(None, (who, line(called or makers[0].source)))),
         why + (f". It ran in {code(called)}" if called is not None else ""),
         fix,
-        tuple(one.node for one in members if one.call == evidence.call),
+        tuple(one.node for one in members if one.call == context.call),
         source=called or makers[0].source,
     )
 
@@ -138,11 +138,11 @@ def _shapes(ledger: Ledger, model: str) -> list[str]:
     return sorted(str(one.tensor.shape) for one in ledger.leaves if one.parameter and one.model == model)
 
 
-def _plain(evidence: Evidence, one: Trained) -> Found:
+def _plain(context: CheckContext, one: Trained) -> Diagnosis:
     """A tensor that a module holds as an attribute, and that is no parameter of it."""
     name = one_line(one.names[0])
     attribute = name.rpartition(".")[2]
-    return Found(
+    return Diagnosis(
         f"{name} is a tensor, not an nn.Parameter: it gets a gradient, and nothing updates it",
         one.names,
         ", ".join(filter(None, (f"{one.module} ({one.type})", line(one.source)))),
@@ -150,7 +150,7 @@ def _plain(evidence: Evidence, one: Trained) -> Found:
         f"it did not change between {plural(one.reached, 'call')}"
         + (f"; it is made in {code(one.source)}" if one.source is not None else ""),
         f"Make it a parameter: {_as_parameter(one.source, attribute)}.",
-        (one.node,) if one.call == evidence.call else (),
+        (one.node,) if one.call == context.call else (),
         source=one.source,
     )
 
@@ -159,22 +159,22 @@ def _is_one_number(one: Trained) -> bool:
     return one.tensor.shape in ((), (1,))
 
 
-def _is_read(evidence: Evidence, one: Trained) -> bool:
+def _is_read(context: CheckContext, one: Trained) -> bool:
     """Whether the code reads `.grad` of a tensor: then it does something with it."""
-    return any(held.grad_read is not None and set(held.names) & set(one.names) for held in evidence.held)
+    return any(held.grad_read is not None and set(held.names) & set(one.names) for held in context.named_tensors)
 
 
-def _loose(evidence: Evidence, one: Trained, optimizer: Stepping) -> Found:
+def _loose(context: CheckContext, one: Trained, optimizer: Stepping) -> Diagnosis:
     """A single number that requires grad, as a learned temperature does, and that nobody updates."""
     name = one_line(one.names[0])
-    return Found(
+    return Diagnosis(
         f"{name} requires grad and gets a gradient, and nothing updates it",
         one.names,
         ", ".join(filter(None, (name, line(optimizer.source)))),
         f"no optimizer holds it, and it did not change between {plural(one.reached, 'call')}",
         f"Give it to the optimizer: {optimizer.name or 'optimizer'}.add_param_group({{'params': [{name}]}}). If it is not to be "
         "learned, leave out requires_grad=True.",
-        (one.node,) if one.call == evidence.call else (),
+        (one.node,) if one.call == context.call else (),
         source=optimizer.source,
     )
 
@@ -198,7 +198,7 @@ def _as_parameter(source: SourceLine | None, attribute: str) -> str:
 
 
 @check("idle-optimizer", "warning", "an optimizer changes nothing")
-def idle_optimizer(evidence: Evidence) -> Iterator[Found]:
+def idle_optimizer(context: CheckContext) -> Iterator[Diagnosis]:
     """An optimizer that never takes a step, whose learning rate is 0, or whose tensors never get a gradient.
 
     How it is found: no optimizer took a step while gradients were reset twice, or until the script ended; the learning rate of
@@ -221,10 +221,10 @@ def idle_optimizer(evidence: Evidence) -> Iterator[Found]:
         optimizer.step()
     ```
     """
-    ledger = evidence.ledger
+    ledger = context.ledger
     if ledger is None:
         return
-    cuts = {cut: None for one in evidence.entered for cut in one.cuts}
+    cuts = {cut: None for one in context.entered for cut in one.cuts}
     nobody = not any(one.steps for one in ledger.optimizers) and not ledger.scaled
     for one in ledger.optimizers:
         if nobody and one.reached and (one.emptied >= ENOUGH or (ledger.ended and ledger.calls >= ENOUGH)):
@@ -234,7 +234,7 @@ def idle_optimizer(evidence: Evidence) -> Iterator[Found]:
                 f"backward() ran {plural(ledger.calls, 'time')}, and step() of {_called(one)} was not called"
                 + (": what backward() had filled in was reset each time" if one.emptied >= ENOUGH else ""),
                 f"Call {one.name or 'optimizer'}.step() after backward().",
-                evidence.backward,
+                context.backward,
             )
         elif one.steps >= ENOUGH and not one.tensors:
             yield _idle(
@@ -265,9 +265,9 @@ def idle_optimizer(evidence: Evidence) -> Iterator[Found]:
             )._replace(follows=("nonleaf-parameter", "no-graph"))
 
 
-def _idle(one: Stepping, what: str, why: str, fix: str, at: SourceLine | None = None) -> Found:
+def _idle(one: Stepping, what: str, why: str, fix: str, at: SourceLine | None = None) -> Diagnosis:
     made = f"; it was made in {code(one.source)}" if one.source is not None else ""
-    return Found(
+    return Diagnosis(
         f"{_called(one)} {what}",
         (one.name or one.type,),
         line(at or one.source),

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch.overrides import _get_current_function_mode_stack
 
-from gradviz.checks.collect.cut_watch import CutWatch
+from gradviz.checks.collect.detach_watch import DetachWatch
 from gradviz.source.lines import UserCode
 
 
-def watch() -> CutWatch:
-    return CutWatch(UserCode().place)
+def watch() -> DetachWatch:
+    return DetachWatch(UserCode().place)
 
 
 CUTS = {

@@ -21,7 +21,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from gradviz.checks.collect.switches import Switches
-from gradviz.checks.context import CutKind
+from gradviz.checks.context import DetachKind
 from gradviz.source.lines import Place
 from gradviz.walker.private import FunctionModes, peek_sequence
 
@@ -49,42 +49,44 @@ _stack = FunctionModes()
 _functorch = getattr(torch._C, "_functorch", None)
 
 
-class CutPlace(NamedTuple):
+class DetachPlace(NamedTuple):
     """One place in the code that cuts: one object for all times that it runs."""
 
-    kind: CutKind
+    kind: DetachKind
     operation: str
     place: Place | None
 
 
-class CutEvent(NamedTuple):
+class DetachEvent(NamedTuple):
     """One cut: the number that the next node would have got, and the leaf that was cut off, when it was one."""
 
-    where: CutPlace
+    where: DetachPlace
     at: int
     leaf: weakref.ref[torch.Tensor] | None = None
 
 
 class _Loose(NamedTuple):
     ref: Any
-    cuts: tuple[CutEvent, ...]
+    cuts: tuple[DetachEvent, ...]
 
 
-class CutWatch:
+class DetachWatch:
     """Of one run, in one thread. `place` tells the user's line of a frame."""
 
     def __init__(self, place: Callable[[FrameType | None], Place | None]) -> None:
         self._place = place
         self._loose: dict[int, _Loose] = {}  # by identity of the tensor or array
-        self._numbers: dict[float, tuple[CutEvent, ...]] = {}
-        self._arrays: tuple[CutEvent, ...] = ()  # what NumPy was given since the last step
-        self._places: dict[tuple[object, ...], CutPlace] = {}
+        self._numbers: dict[float, tuple[DetachEvent, ...]] = {}
+        self._arrays: tuple[DetachEvent, ...] = ()  # what NumPy was given since the last step
+        self._places: dict[tuple[object, ...], DetachPlace] = {}
         self._left = EVENTS
         self._off = 0
         self.switches = Switches()
         self._off_at: Place | None = None  # the line that has switched recording off for good
-        self.numbers: dict[int, CutEvent] = {}  # of this step, one for each place
-        self.entered: dict[int, tuple[CutEvent, ...]] = {}  # by the number of the node that takes in what was cut off
+        self.numbers: dict[int, DetachEvent] = {}  # of this step, one for each place
+        self.entered: dict[
+            int, tuple[DetachEvent, ...]
+        ] = {}  # by the number of the node that takes in what was cut off
 
     # -- switching on and off -------------------------------------------------------------------------------------------
 
@@ -232,7 +234,7 @@ class CutWatch:
             for result in results:
                 self._keep(result, tuple(cuts[:MOST]))
 
-    def _event(self, kind: CutKind, name: str, tensor: torch.Tensor, frame: FrameType) -> CutEvent:
+    def _event(self, kind: DetachKind, name: str, tensor: torch.Tensor, frame: FrameType) -> DetachEvent:
         self._left -= 1
         around: FrameType | None = frame
         while around is not None and around.f_globals.get("__name__", "").startswith("torch."):
@@ -245,17 +247,17 @@ class CutWatch:
         key = kind, name, id(place)  # places are made once for each line, and never dropped
         where = self._places.get(key)
         if where is None:
-            where = self._places[key] = CutPlace(kind, name, place)
-        event = CutEvent(where, peek_sequence(), weakref.ref(tensor) if tensor.is_leaf else None)
+            where = self._places[key] = DetachPlace(kind, name, place)
+        event = DetachEvent(where, peek_sequence(), weakref.ref(tensor) if tensor.is_leaf else None)
         if kind == "number":
             self.numbers[id(where)] = event
         return event
 
-    def _known(self, values: Iterable[Any]) -> tuple[CutEvent, ...]:
-        found: dict[tuple[CutPlace, int], CutEvent] = {}
+    def _known(self, values: Iterable[Any]) -> tuple[DetachEvent, ...]:
+        found: dict[tuple[DetachPlace, int], DetachEvent] = {}
         for one in values:
             loose = self._loose.get(id(one))
-            cuts: tuple[CutEvent, ...] = ()
+            cuts: tuple[DetachEvent, ...] = ()
             if type(one) is float:
                 cuts = self._numbers.get(one, ())
             elif loose is not None and loose.ref() is one and not _has_history(one):
@@ -266,7 +268,7 @@ class CutWatch:
                     found[key] = cut
         return tuple(found.values())[:MOST]
 
-    def _keep(self, result: Any, cuts: tuple[CutEvent, ...]) -> None:
+    def _keep(self, result: Any, cuts: tuple[DetachEvent, ...]) -> None:
         if type(result) is float:
             if len(self._numbers) > 1000:
                 self._numbers.clear()
@@ -285,7 +287,7 @@ class CutWatch:
 
     # -- what is known at a backward call -------------------------------------------------------------------------------
 
-    def cuts_of(self, tensor: object) -> tuple[CutEvent, ...]:
+    def cuts_of(self, tensor: object) -> tuple[DetachEvent, ...]:
         """Why a tensor has no graph: the cuts that it goes back to, as far as that was seen."""
         return self._known((tensor,))
 
@@ -299,7 +301,7 @@ class CutWatch:
 class _Mode(TorchFunctionMode):
     """Written flat: every call of the torch API passes here."""
 
-    def __init__(self, watch: CutWatch) -> None:
+    def __init__(self, watch: DetachWatch) -> None:
         super().__init__()
         self._seen = watch.seen
 
@@ -354,7 +356,7 @@ def _flat(arguments: tuple[Any, ...], options: Any) -> Iterator[Any]:
             yield one
 
 
-def _kind(name: str, result: Any) -> CutKind:
+def _kind(name: str, result: Any) -> DetachKind:
     """How an operation dropped the graph of what it was given."""
     if name in ("detach", "detach_"):
         return "detach"

@@ -6,8 +6,8 @@ import ast
 import os
 from collections.abc import Iterator
 
-from gradviz.checks.collect.cut_watch import CutEvent
-from gradviz.checks.context import Cut
+from gradviz.checks.collect.detach_watch import DetachEvent
+from gradviz.checks.context import DetachPoint
 from gradviz.graph import SourceLine
 from gradviz.packages import with_text
 from gradviz.source.statements import expressions_at, text_of
@@ -17,7 +17,7 @@ _BUILT_IN = {"__float__": "float", "__int__": "int"}
 _LIBRARIES = {"torch", "F", "nn", "functional", "np", "numpy"}
 
 
-def described(event: CutEvent, leaf: tuple[str, ...] = ()) -> Cut:
+def described(event: DetachEvent, leaf: tuple[str, ...] = ()) -> DetachPoint:
     """The record of a cut. Where a library's code cuts, the line is the script's own, and `inside` says whose code it was."""
     where = event.where
     place = where.place
@@ -33,7 +33,7 @@ def described(event: CutEvent, leaf: tuple[str, ...] = ()) -> Cut:
     whole = where.kind in ("no_grad", "inference")
     lost = _whole(source) if whole else _lost(source, where.operation)
     of = next((text_of(one, 40) for one in lost), "") if not leaf or whole else leaf[0]
-    return Cut(where.kind, source, of, True, inside, where.operation, event.at, leaf)
+    return DetachPoint(where.kind, source, of, True, inside, where.operation, event.at, leaf)
 
 
 def _whole(source: SourceLine) -> Iterator[ast.expr]:
