@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gradviz.checks.context import CheckContext, Value
+from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnosis
 from gradviz.checks.words import line, listed
 from gradviz.graph import Graph
+from gradviz.walker.values import Value
 from gradviz.wording import plural
 
 POLES = (

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from gradviz.graph import Graph, SourceLine, TensorInfo
 
 if TYPE_CHECKING:
+    from gradviz.compiled.region import GraphBreak
     from gradviz.ranks.together import Together
-
-DetachKind = Literal[
-    "detach", "data", "number", "numpy", "new", "integer", "no_grad", "inference", "sample", "parameter", "grad"
-]
-"""How a tensor can lose its graph: `.detach()`; `.data`; `.item()` and its like; `.numpy()`; `torch.tensor(...)` of something;
-an integer or boolean result; made under `torch.no_grad()`; made in `torch.inference_mode()`; `.sample()` of a distribution;
-wrapped in `nn.Parameter`; a gradient that `torch.autograd.grad` computed without `create_graph`."""
+    from gradviz.recording.record import ModuleRun
+    from gradviz.source.location import Change
+    from gradviz.source.provenance import DetachPoint, Provenance
+    from gradviz.walker.values import Values
 
 
 class NamedTensor(NamedTuple):
@@ -52,27 +50,6 @@ class Dropped(NamedTuple):
 
     name: str  # "" when the line gives it no name
     by: SourceLine | None
-
-
-class ModuleRun(NamedTuple):
-    """What a recording saw of one module. The facts other than `calls` are those of its last call with tensors."""
-
-    calls: int
-    recording: bool = True  # whether autograd was recording when it was called
-    gave_graph: bool = True  # whether a tensor that it returned requires grad
-    source: SourceLine | None = None  # the line that called it
-    began: int = 0  # the sequence number that the next node would have got when it was called
-    checkpoint: SourceLine | None = (
-        None  # the line of the reentrant checkpoint around it of which no input requires grad
-    )
-
-
-class GraphBreak(NamedTuple):
-    """A line at which `torch.compile` gave up on a function and began another one after it, and why."""
-
-    source: SourceLine
-    reason: str
-    hint: str = ""
 
 
 class Parameter(NamedTuple):
@@ -125,66 +102,11 @@ class Optimizer(NamedTuple):
     source: SourceLine | None = None  # where it was made
 
 
-class DetachPoint(NamedTuple):
-    """A place in the user's code where a graph is dropped. `of` is the expression that loses it, as the code spells it.
-
-    `alive` when the variable in it still has a graph now, which makes this the place where the chain broke.
-    """
-
-    kind: DetachKind
-    source: SourceLine
-    of: str
-    alive: bool = False
-    inside: str = ""  # the function or module that the line belongs to, when it is not where the output was made
-    operation: str = ""  # the function of torch that was called
-    at: int = 0  # the sequence number that the next node would have got
-    leaf: tuple[str, ...] = ()  # names of the leaf that was cut off, when it was one
-
-
 class Entered(NamedTuple):
     """A node of the graph that takes in what was cut off elsewhere, as it was seen."""
 
     node: int
     cuts: tuple[DetachPoint, ...]
-
-
-class Provenance(NamedTuple):
-    """How an output came about, as far as the code and the variables tell: cuts, the last one first."""
-
-    cuts: tuple[DetachPoint, ...] = ()
-    made: SourceLine | None = None  # the line that made the output
-    plain: tuple[str, ...] = ()  # tensors that it was computed from and that do not require grad
-
-
-class Change(NamedTuple):
-    """A line of code that changes a variable in place."""
-
-    source: SourceLine
-    names: tuple[str, ...]
-    what: str  # as the code spells it
-
-
-class Value(NamedTuple):
-    """Non-finite elements in a tensor: `made_by` is the node that made it; `slot` says where it was found. `log_of_zero` of the
-    elements are minus infinity."""
-
-    made_by: int | None
-    node: int | None  # the node that saved it
-    slot: str
-    nonfinite: int
-    elements: int
-    names: tuple[str, ...] = ()
-    log_of_zero: int = 0
-
-
-class Values(NamedTuple):
-    """What was found by reading numbers: every tensor that could be read, by who made it."""
-
-    bad: tuple[Value, ...]
-    read: int  # tensors read
-    finite: frozenset[int]  # nodes whose result was read and is finite
-    unread: int = 0  # packed, freed or without numbers
-    largest_input: float = 0.0  # the largest number among saved tensors that have no graph and are no parameter
 
 
 class LeafGradient(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext, DetachPoint, Parameter
+from gradviz.checks.context import CheckContext, Parameter
 from gradviz.checks.rules.roots import (
     BARE,
     WHAT,
@@ -16,6 +16,7 @@ from gradviz.checks.rules.roots import (
 )
 from gradviz.checks.words import code, line, title
 from gradviz.graph import Graph, SourceLine
+from gradviz.source.provenance import DetachPoint
 from gradviz.wording import one_line
 
 

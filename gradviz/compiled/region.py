@@ -18,6 +18,14 @@ OperationKind = Literal["gradient", "factor", "recomputed", "view"]
 a saved tensor in another shape, which costs nothing."""
 
 
+class GraphBreak(NamedTuple):
+    """A line at which `torch.compile` gave up on a function and began another one after it, and why."""
+
+    source: SourceLine
+    reason: str
+    hint: str = ""
+
+
 class ModuleCall(NamedTuple):
     """One `nn.Module` around an operation: its identity, the expression that torch names it by, its class, and which call."""
 

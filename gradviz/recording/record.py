@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import NamedTuple
 
 import torch
 
-from gradviz.checks.context import ModuleRun
 from gradviz.errors import GradvizError
-from gradviz.graph import Graph
+from gradviz.graph import Graph, SourceLine
 from gradviz.packages import with_text
 from gradviz.recording import session as sessions
 from gradviz.recording.calls import EventLog
@@ -26,6 +26,19 @@ from gradviz.variables.scanner import Namespace, namespaces
 from gradviz.walker.names import module_paths
 from gradviz.walker.private import CAN_RECORD, peek_sequence
 from gradviz.walker.walk import capture
+
+
+class ModuleRun(NamedTuple):
+    """What a recording saw of one module. The facts other than `calls` are those of its last call with tensors."""
+
+    calls: int
+    recording: bool = True  # whether autograd was recording when it was called
+    gave_graph: bool = True  # whether a tensor that it returned requires grad
+    source: SourceLine | None = None  # the line that called it
+    began: int = 0  # the sequence number that the next node would have got when it was called
+    checkpoint: SourceLine | None = (
+        None  # the line of the reentrant checkpoint around it of which no input requires grad
+    )
 
 
 def record() -> Recording:

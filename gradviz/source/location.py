@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import NamedTuple
 
-from gradviz.checks.context import Change
 from gradviz.graph import SourceLine
 from gradviz.source.in_place import method_calls, pieces_in_place
 from gradviz.source.statements import (
@@ -26,6 +25,14 @@ class CodeLocation(NamedTuple):
     body: Body
     line: int | None
     variables: Sequence[Namespace]
+
+
+class Change(NamedTuple):
+    """A line of code that changes a variable in place."""
+
+    source: SourceLine
+    names: tuple[str, ...]
+    what: str  # as the code spells it
 
 
 def location_at(code: CodeType, line: int | None, variables: Sequence[Namespace]) -> CodeLocation | None:

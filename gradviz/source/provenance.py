@@ -11,11 +11,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from inspect import unwrap
 from types import CodeType, FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
-from gradviz.checks.context import DetachKind, DetachPoint, Provenance
 from gradviz.graph import SourceLine
 from gradviz.packages import is_foundation
 from gradviz.source.location import CodeLocation
@@ -30,6 +29,38 @@ from gradviz.source.statements import (
 from gradviz.variables.objects import own_attributes
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.private import without_subclasses
+
+DetachKind = Literal[
+    "detach", "data", "number", "numpy", "new", "integer", "no_grad", "inference", "sample", "parameter", "grad"
+]
+"""How a tensor can lose its graph: `.detach()`; `.data`; `.item()` and its like; `.numpy()`; `torch.tensor(...)` of something;
+an integer or boolean result; made under `torch.no_grad()`; made in `torch.inference_mode()`; `.sample()` of a distribution;
+wrapped in `nn.Parameter`; a gradient that `torch.autograd.grad` computed without `create_graph`."""
+
+
+class DetachPoint(NamedTuple):
+    """A place in the user's code where a graph is dropped. `of` is the expression that loses it, as the code spells it.
+
+    `alive` when the variable in it still has a graph now, which makes this the place where the chain broke.
+    """
+
+    kind: DetachKind
+    source: SourceLine
+    of: str
+    alive: bool = False
+    inside: str = ""  # the function or module that the line belongs to, when it is not where the output was made
+    operation: str = ""  # the function of torch that was called
+    at: int = 0  # the sequence number that the next node would have got
+    leaf: tuple[str, ...] = ()  # names of the leaf that was cut off, when it was one
+
+
+class Provenance(NamedTuple):
+    """How an output came about, as far as the code and the variables tell: cuts, the last one first."""
+
+    cuts: tuple[DetachPoint, ...] = ()
+    made: SourceLine | None = None  # the line that made the output
+    plain: tuple[str, ...] = ()  # tensors that it was computed from and that do not require grad
+
 
 MAX_CUTS, MAX_NAMES, MAX_DEPTH = 6, 40, 3
 _METHODS: dict[str, DetachKind] = {

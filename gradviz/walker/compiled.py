@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from gradviz.checks.context import GraphBreak
 from gradviz.compiled.region import (
+    GraphBreak,
     Input,
     ModuleCall,
     Operation,

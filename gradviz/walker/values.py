@@ -5,17 +5,40 @@ The only reader of numbers besides the gradients. Hooks do not run: a packed ten
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.context import Value, Values
 from gradviz.graph import SavedTensor
 from gradviz.walker.description import Walked
 from gradviz.walker.outputs import flatten
 from gradviz.walker.private import without_subclasses
 from gradviz.walker.slots import tensors_on
 from gradviz.walker.tensors import grad_fn_of, parts_of
+
+
+class Value(NamedTuple):
+    """Non-finite elements in a tensor: `made_by` is the node that made it; `slot` says where it was found. `log_of_zero` of the
+    elements are minus infinity."""
+
+    made_by: int | None
+    node: int | None  # the node that saved it
+    slot: str
+    nonfinite: int
+    elements: int
+    names: tuple[str, ...] = ()
+    log_of_zero: int = 0
+
+
+class Values(NamedTuple):
+    """What was found by reading numbers: every tensor that could be read, by who made it."""
+
+    bad: tuple[Value, ...]
+    read: int  # tensors read
+    finite: frozenset[int]  # nodes whose result was read and is finite
+    unread: int = 0  # packed, freed or without numbers
+    largest_input: float = 0.0  # the largest number among saved tensors that have no graph and are no parameter
+
 
 # Which tensors have numbers that may be read, and why others have none. Asking reads no number and runs no code of a
 # subclass. Reading a tensor whose storage was resized below it, as fully_shard does between two uses, ends the

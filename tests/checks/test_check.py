@@ -17,7 +17,6 @@ from gradviz.checks.context import (
     CheckContext,
     LeafGradient,
     Model,
-    ModuleRun,
     NamedTensor,
     Parameter,
 )
@@ -25,6 +24,7 @@ from gradviz.checks.finding import Finding, Findings
 from gradviz.checks.registry import checks, run
 from gradviz.errors import FormatError, NotATensorError
 from gradviz.graph import SourceLine
+from gradviz.recording.record import ModuleRun
 from tests.builders import (
     GRAPHS,
     chain,

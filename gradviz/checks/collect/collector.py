@@ -25,26 +25,23 @@ from gradviz.checks.collect.ledger import LedgerKeeper
 from gradviz.checks.collect.poles import at_a_pole
 from gradviz.checks.collect.retained import carried_by_outputs, carried_by_variables, copies
 from gradviz.checks.context import (
-    Change,
     CheckContext,
-    DetachPoint,
     Earlier,
     Entered,
     Gradients,
     Handled,
     Home,
     Model,
-    ModuleRun,
     NamedTensor,
     Optimizer,
     OptimizerTensor,
     Parameter,
-    Provenance,
 )
 from gradviz.graph import Graph, SourceLine
 from gradviz.packages import is_foundation
-from gradviz.recording.record import Recording
+from gradviz.recording.record import ModuleRun, Recording
 from gradviz.source.location import (
+    Change,
     CodeLocation,
     additions,
     changes,
@@ -52,7 +49,7 @@ from gradviz.source.location import (
     location_at,
     location_at_end,
 )
-from gradviz.source.provenance import provenance
+from gradviz.source.provenance import DetachPoint, Provenance, provenance
 from gradviz.variables.objects import every_path, parameters
 from gradviz.variables.scanner import Namespace, scan
 from gradviz.walker.compiled import graph_breaks

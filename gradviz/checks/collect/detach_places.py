@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator
 
 from gradviz.checks.collect.detach_watch import DetachEvent
-from gradviz.checks.context import DetachPoint
 from gradviz.graph import SourceLine
 from gradviz.packages import with_text
+from gradviz.source.provenance import DetachPoint
 from gradviz.source.statements import expressions_at, text_of
 
 _COMPARISONS = {"gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__"}

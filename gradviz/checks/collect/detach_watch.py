@@ -21,8 +21,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from gradviz.checks.collect.switches import Switches
-from gradviz.checks.context import DetachKind
 from gradviz.source.lines import Place
+from gradviz.source.provenance import DetachKind
 from gradviz.walker.private import FunctionModes, peek_sequence
 
 MOST = 4

@@ -6,9 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from gradviz.checks.context import (
     CheckContext,
-    DetachKind,
-    DetachPoint,
-    Provenance,
 )
 from gradviz.checks.excerpt import around
 from gradviz.checks.finding import Severity
@@ -21,6 +18,7 @@ from gradviz.checks.words import (
 )
 from gradviz.graph import Root, SourceLine
 from gradviz.source.code_line import assigned, in_place
+from gradviz.source.provenance import DetachKind, DetachPoint, Provenance
 from gradviz.wording import one_line
 
 WHAT: dict[DetachKind, str] = {

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import Change, CheckContext, NamedTensor
+from gradviz.checks.context import CheckContext, NamedTensor
 from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.rewrite import out_of_place
 from gradviz.checks.words import (
@@ -20,6 +20,7 @@ from gradviz.checks.words import where as place
 from gradviz.graph import Graph, SavedTensor, SourceLine
 from gradviz.graph.forward import own_line
 from gradviz.source.code_line import changed_in_place, in_place_part, with_copies
+from gradviz.source.location import Change
 from gradviz.wording import one_line, plural, tensor_line
 
 
