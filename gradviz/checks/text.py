@@ -19,8 +19,8 @@ from gradviz.checks.finding import (
 )
 from gradviz.checks.registry import Check
 from gradviz.checks.words import CODE, short_path
-from gradviz.draw import labels
 from gradviz.ranks.words import named
+from gradviz.report import labels
 
 WIDTH = 80
 INDENT = 10

@@ -33,7 +33,7 @@ class _TwoScripts(TargetCommand):
 
 
 _DRAWN = {
-    ".svg": "gradviz.comparison.picture",
+    ".svg": "gradviz.draw.difference",
     ".html": "gradviz.page.difference",
 }  # what renders a difference, by suffix
 

@@ -95,7 +95,7 @@ def as_data(graph: Graph, found: Overview) -> dict[str, Any]:
 
 def as_lines(graph: Graph, found: Overview) -> Iterator[str]:
     """The same in words; long lists are cut and say so."""
-    from gradviz.draw import labels
+    from gradviz.report import labels
 
     yield labels.one_line(graph.title or "graph")
     yield ", ".join(
@@ -128,7 +128,7 @@ def _compiled(graph: Graph) -> list[Node]:
 
 def _compiled_text(graph: Graph) -> str:
     """Whether backward is compiled at all."""
-    from gradviz.draw import labels
+    from gradviz.report import labels
 
     found = _compiled(graph)
     if not found:
@@ -150,7 +150,7 @@ def _compiled_data(node: Node) -> dict[str, Any]:
 
 
 def _section(title: str, rows: list[Row]) -> Iterator[str]:
-    from gradviz.draw import labels
+    from gradviz.report import labels
 
     if not rows:
         return
@@ -164,20 +164,20 @@ def _section(title: str, rows: list[Row]) -> Iterator[str]:
 
 
 def _root_row(graph: Graph, root: Root) -> Row:
-    from gradviz.draw import labels
+    from gradviz.report import labels
 
     made = graph.nodes[root.node].op if root.node is not None else f"no graph: {root.why}"
     return labels.root_title(root), labels.one_line(f"{labels.tensor_line(root.tensor)}  {made}")
 
 
 def _leaf_row(leaf: Leaf) -> Row:
-    from gradviz.draw import labels
+    from gradviz.report import labels
 
     return labels.leaf_title(leaf), f"{labels.tensor_line(leaf.tensor)}  {leaf.kind}"
 
 
 def _counts(counts: Mapping[str, int]) -> list[Row]:
-    from gradviz.draw import labels
+    from gradviz.report import labels
 
     return [(labels.one_line(name), labels.count_text(count)) for name, count in counts.items()]
 

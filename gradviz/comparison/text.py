@@ -8,8 +8,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gradviz.comparison.diff import GraphDiff
-from gradviz.draw import labels
 from gradviz.graph import Graph
+from gradviz.report import labels
 
 TOP = 100
 

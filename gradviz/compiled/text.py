@@ -10,7 +10,7 @@ from gradviz.compiled.compare import (
     PlaceRow,
     saved_by_recomputing,
 )
-from gradviz.draw import labels
+from gradviz.report import labels
 
 _WORDS: dict[Fate, str] = {
     "same": "",

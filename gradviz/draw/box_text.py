@@ -5,7 +5,8 @@ This module decides which facts a box shows at first sight; `facts` has the rest
 
 from __future__ import annotations
 
-from gradviz.draw import labels
+import math
+
 from gradviz.gradients.order import BoxNorms
 from gradviz.graph import (
     Base,
@@ -15,6 +16,8 @@ from gradviz.graph import (
     Root,
     SavedTensor,
 )
+from gradviz.report import labels
+from gradviz.wording import number
 
 Lines = tuple[str, ...]
 
@@ -49,8 +52,8 @@ def node_lines(
 def with_arrival(lines: Lines, arrival: BoxNorms | None, *, numbers: bool, grad: bool) -> Lines:
     """The lines of a box with its place in backward in front, and the gradient that arrives behind, as asked."""
     if numbers and arrival is not None:
-        lines = (f"{labels.places_text(arrival)} {lines[0]}", *lines[1:])
-    text = labels.arrival_text(arrival) if grad else ""
+        lines = (f"{_places_text(arrival)} {lines[0]}", *lines[1:])
+    text = _norms_text(arrival) if grad else ""
     return (*lines, text) if text else lines
 
 
@@ -92,3 +95,23 @@ def saved_leaf_label(saved: SavedTensor) -> str:
     if saved.state != "live":
         words.append(labels.state_text(saved.state))
     return " ".join(words)
+
+
+def _places_text(arrival: BoxNorms) -> str:
+    """Places in the order of backward: `#3`, `#3–7` when they are all of these, else `#3…7`."""
+    if arrival.places == 1:
+        return f"#{arrival.first}"
+    every = arrival.last - arrival.first + 1 == arrival.places
+    return f"#{arrival.first}{'–' if every else '…'}{arrival.last}"
+
+
+def _norms_text(arrival: BoxNorms | None) -> str:
+    """The norm of the gradient that arrives at a box, or the range of norms inside it."""
+    if arrival is not None and not arrival.measured:
+        return "gradient not measured"
+    if arrival is None or arrival.least is None or arrival.most is None:
+        return "no gradient arrives"
+    if math.isinf(arrival.most):
+        return ""  # a flag says it
+    least, most = number(arrival.least), number(arrival.most)
+    return f"gradient norm {most}" if arrival.places == 1 else f"gradient norms {least} to {most}"

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, overload
 from urllib.parse import quote
 
-from gradviz.draw import labels
 from gradviz.draw.geometry import Block
 from gradviz.draw.options import LinkSource
 from gradviz.draw.scene import Box, subject
@@ -25,6 +24,7 @@ from gradviz.graph import (
     SourceLine,
 )
 from gradviz.layout.model import Floats, Rect
+from gradviz.report import labels
 
 # Addresses that open the line of code behind a box: in an editor, or as a file in the browser.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from gradviz.draw.labels import one_line
 from gradviz.draw.nesting import nested
 from gradviz.draw.palette import DARK, LIGHT, Palette
 from gradviz.draw.scene import (
@@ -18,6 +17,7 @@ from gradviz.draw.scene import (
     Scene,
     scene,
 )
+from gradviz.report.labels import one_line
 from gradviz.stages import Stage
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from gradviz.checks.finding import Marked
-from gradviz.draw import labels
 from gradviz.fold.fold import Deeper, deeper
 from gradviz.gradients.order import GradientNorms
 from gradviz.graph import Graph, column
+from gradviz.report import labels
 
 
 def counts_line(graph: Graph) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gradviz.draw import labels
 from gradviz.fold.join import titled
 from gradviz.graph import Graph, Scope, SourceLine
 from gradviz.graph.forward import calls_from
 from gradviz.graph.scopes import ScopeTree
+from gradviz.report import labels
 
 
 class Frame(NamedTuple):

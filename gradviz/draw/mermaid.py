@@ -11,12 +11,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.draw.labels import (
-    count_text,
-    more,
-    one_line,
-    plural,
-)
 from gradviz.draw.nesting import nested
 from gradviz.draw.palette import DARK, LIGHT
 from gradviz.draw.scene import (
@@ -24,6 +18,12 @@ from gradviz.draw.scene import (
     Link,
     Scene,
     scene,
+)
+from gradviz.report.labels import (
+    count_text,
+    more,
+    one_line,
+    plural,
 )
 
 if TYPE_CHECKING:

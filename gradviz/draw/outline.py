@@ -7,7 +7,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from gradviz.checks.finding import marked
-from gradviz.draw import labels
 from gradviz.draw.metrics import cells, shorten
 from gradviz.draw.options import Options
 from gradviz.fold import outline
@@ -15,6 +14,7 @@ from gradviz.fold.join import titled
 from gradviz.fold.outline import OutlineRow
 from gradviz.graph import Graph, Mark
 from gradviz.graph.forward import Lines, op_line, telling_lines
+from gradviz.report import labels
 
 
 class Column(NamedTuple):

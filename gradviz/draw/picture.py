@@ -20,7 +20,6 @@ from gradviz.draw import (
 from gradviz.draw import margins as text
 from gradviz.draw.details import Blocks, tooltip_note
 from gradviz.draw.geometry import FrameBlock, Picture, Words
-from gradviz.draw.labels import one_line
 from gradviz.draw.metrics import text_width
 from gradviz.draw.options import Direction, LinkSource, Options
 from gradviz.draw.scene import Scene, scene
@@ -42,6 +41,7 @@ from gradviz.layout.model import (
     Rect,
 )
 from gradviz.layout.page_columns import side_by_side
+from gradviz.report.labels import one_line
 
 MARGIN = 16.0
 PART_GAP = 12.0  # between title, legend, boxes and footer

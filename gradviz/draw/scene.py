@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.checks.finding import marked
-from gradviz.draw import box_text, labels
+from gradviz.draw import box_text
 from gradviz.draw.footer import (
     backward_lines,
     cut_lines,
@@ -37,6 +37,7 @@ from gradviz.graph import (
     column,
 )
 from gradviz.memory.heat import STEPS, heat
+from gradviz.report import labels
 from gradviz.stages import Stage
 
 # Edges drawn as one: what runs from one box to another in three edges or more, one for each output, is one link. This

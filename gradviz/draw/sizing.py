@@ -11,11 +11,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from gradviz.draw.geometry import Tone, Words
-from gradviz.draw.labels import names_text, one_line
 from gradviz.draw.margins import NOTE_SIZE
 from gradviz.draw.metrics import cells, shorten, text_width
 from gradviz.draw.scene import Box
 from gradviz.layout.model import Rect
+from gradviz.report.labels import names_text, one_line
 
 STRONG_SIZE, PLAIN_SIZE = 12.0, 11.0
 LINE = 15.0

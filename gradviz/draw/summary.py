@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from gradviz.draw import labels
 from gradviz.draw.footer import footer_lines
 from gradviz.graph import Graph, Leaf, Root
 from gradviz.graph.overview import depth
+from gradviz.report import labels
 
 SHOWN = 6  # outputs, leaves, ops and notes that are listed before "+N more"
 

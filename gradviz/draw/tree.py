@@ -11,7 +11,6 @@ from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 from gradviz.checks.finding import marked
-from gradviz.draw import labels
 from gradviz.draw.footer import footer_lines, held_line, mark_lines
 from gradviz.draw.options import Options
 from gradviz.draw.outline import outline_by, table, text_lines
@@ -26,6 +25,7 @@ from gradviz.draw.tree_rows import (
 from gradviz.errors import FormatError
 from gradviz.graph.forward import with_forward_names
 from gradviz.memory.heat import heat
+from gradviz.report import labels
 from gradviz.stages import Stage
 
 if TYPE_CHECKING:

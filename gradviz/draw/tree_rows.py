@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from gradviz.checks.finding import marked
-from gradviz.draw import box_text, labels
+from gradviz.draw import box_text
 from gradviz.draw.footer import is_all_freed
 from gradviz.draw.options import Options
 from gradviz.graph import Graph, Node, Root
 from gradviz.memory.heat import heat
+from gradviz.report import labels
 
 # Turns a graph into a tree for reading in rows: who shows each node, and which input goes straight on. A node with
 # several consumers is shown once, under the consumer that is furthest from the outputs, so that a main stream is not

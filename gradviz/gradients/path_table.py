@@ -12,8 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gradviz.draw import labels
 from gradviz.gradients.rows import title
+from gradviz.report import labels
 from gradviz.wording import number
 
 if TYPE_CHECKING:

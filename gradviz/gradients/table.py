@@ -12,7 +12,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gradviz.draw import labels
 from gradviz.gradients.rows import (
     By,
     FlowRow,
@@ -20,6 +19,7 @@ from gradviz.gradients.rows import (
     rows,
     scale,
 )
+from gradviz.report import labels
 from gradviz.wording import bar, few, number, share
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gradviz.graph import Graph, Node
+from gradviz.graph import Graph
 from gradviz.wording import plural, verb
 
 if TYPE_CHECKING:
@@ -80,20 +80,3 @@ def _nodes(count: int) -> str:
 
 # Which nodes a non-reentrant checkpoint will compute again: it packs every tensor that they save into a placeholder.
 # Knows nothing of torch.
-
-
-def is_checkpointed(graph: Graph, node: Node) -> bool:
-    """Whether checkpoints packed all that hooks packed in a node, or in what a folded box stands for.
-
-    >>> from gradviz.graph import Graph, Node, SavedTensor
-    >>> slot = SavedTensor("self", None, None, None, "packed", packing="recompute")
-    >>> is_checkpointed(Graph(), Node(0, "ExpBackward0", saved=(slot,), flags=("packed",)))
-    True
-    """
-    if "packed" not in node.flags:
-        return False
-    inside = [node]
-    if node.group is not None:  # a folded graph read from a file does not know what was folded
-        inside = [graph.original.nodes[one] for one in node.group.nodes] if graph.original is not None else []
-    packed = [slot for one in inside for slot in one.saved if slot.state == "packed"]
-    return bool(packed) and all(slot.packing == "recompute" for slot in packed)

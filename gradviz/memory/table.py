@@ -13,10 +13,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gradviz.draw import labels
 from gradviz.graph import StorageKind
 from gradviz.memory.checkpoint import Advice, Wrap
 from gradviz.memory.saved import By, Row, Saved
+from gradviz.report import labels
 
 TOP = 10
 _NOTHING_RECORDED: dict[By, str] = {

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradviz.comparison.diff import GraphDiff
-from gradviz.comparison.picture import joined
-from gradviz.draw.labels import one_line
+from gradviz.draw.difference import joined
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.graph import Graph, column
 from gradviz.page.html import compose
 from gradviz.page.pack import Pack
+from gradviz.report.labels import one_line
 
 ADDED, REMOVED, CHANGED = 1, 2, 3
 

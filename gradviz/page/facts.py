@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradviz.draw import labels
 from gradviz.graph import (
     Base,
     Graph,
@@ -23,6 +22,7 @@ from gradviz.graph.forward import forward_name
 from gradviz.graph.storage import held_bytes, known_elements
 from gradviz.page.pack import Pack, Table
 from gradviz.page.steps import Steps
+from gradviz.report import labels
 
 NONE = -1
 

@@ -11,13 +11,13 @@ from functools import lru_cache
 from importlib import resources
 
 from gradviz.draw.footer import counts_line, is_all_freed
-from gradviz.draw.labels import one_line
 from gradviz.draw.options import Options
 from gradviz.graph import Graph
 from gradviz.page.facts import facts
 from gradviz.page.pack import Pack
 from gradviz.page.steps import steps
 from gradviz.page.view import view
+from gradviz.report.labels import one_line
 from gradviz.stages import Stage
 
 # Joins the viewer's JavaScript modules into one script, at write time and with nothing but Python. The modules are

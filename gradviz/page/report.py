@@ -7,11 +7,11 @@ from typing import Any
 
 from gradviz.checks.finding import Finding, Findings
 from gradviz.checks.text import code_lines
-from gradviz.draw.labels import one_line
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.page.html import compose
 from gradviz.page.pack import Pack
+from gradviz.report.labels import one_line
 
 _CODE = 60
 """Characters of a line of code in the list."""

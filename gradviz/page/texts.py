@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from gradviz.draw import labels
 from gradviz.draw.metrics import shorten, text_width
 from gradviz.graph import Graph
 from gradviz.graph.storage import held_bytes, known_elements
@@ -20,6 +19,7 @@ from gradviz.page.cells import (
     Walk,
 )
 from gradviz.page.groups import Groups
+from gradviz.report import labels
 
 TITLE_SIZE, LINE_SIZE = 11.0, 10.0
 CELLS = 40

@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gradviz.draw import labels
 from gradviz.graph import RankMemory
 from gradviz.ranks.rank_diff import RankDiff
 from gradviz.ranks.words import grouped, named, spans
+from gradviz.report import labels
 from gradviz.wording import verb
 
 _BAR = 24  # characters of the longest bar

@@ -1,1 +1,1 @@
-"""How results show themselves: terminal table, plain text, HTML table."""
+"""How results are told: the words for parts of a graph, terminal tables, plain text, HTML tables."""

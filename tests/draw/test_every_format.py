@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.draw.labels import op_name
 from gradviz.draw.options import Options
 from gradviz.draw.output import (
     encode,
@@ -17,6 +16,7 @@ from gradviz.draw.output import (
 )
 from gradviz.draw.registry import FORMATS
 from gradviz.graph import Graph
+from gradviz.report.labels import op_name
 from tests.builders import GRAPHS, odd_names
 
 TEXT_FORMATS = ("dot", "txt", "md", "graphml", "json")

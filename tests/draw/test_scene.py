@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 
 from gradviz.draw.details import facts
-from gradviz.draw.labels import FLAG_WORDS
 from gradviz.draw.options import Options
 from gradviz.draw.scene import (
     Box,
@@ -29,6 +28,7 @@ from gradviz.graph import (
     Storage,
 )
 from gradviz.memory.heat import heat
+from gradviz.report.labels import FLAG_WORDS
 from tests.builders import (
     GRAPHS,
     accumulate,

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from rich.console import Console
 
-from gradviz.draw.labels import op_name
 from gradviz.draw.options import Options
 from gradviz.draw.output import encode
 from gradviz.draw.tree import render_text
@@ -22,6 +21,7 @@ from gradviz.graph import (
     SavedTensor,
     Storage,
 )
+from gradviz.report.labels import op_name
 from tests.builders import (
     GRAPHS,
     chain,

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gradviz.comparison.diff import GraphDiff
-from gradviz.draw import labels
 from gradviz.draw.options import Options
 from gradviz.draw.palette import BoxKind
 from gradviz.draw.picture import compose
@@ -19,6 +18,7 @@ from gradviz.graph import Edge, Graph, Node
 from gradviz.graph.scopes import ScopeTree
 from gradviz.layout.choose import place
 from gradviz.layout.model import Drawing, Placement
+from gradviz.report import labels
 
 _MEANING: dict[BoxKind, str] = {
     "added": "only in the second graph",

@@ -5,12 +5,10 @@ Everything here returns one line of plain text. Each format escapes that text it
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from gradviz.gradients.order import BoxNorms
 from gradviz.graph import (
     Function,
     Graph,
@@ -25,7 +23,6 @@ from gradviz.graph import (
     SourceLine,
     TensorInfo,
 )
-from gradviz.memory.notes import is_checkpointed
 from gradviz.wording import (
     bytes_text,
     clip,
@@ -78,26 +75,6 @@ def scale_text(above: int, most: int | None) -> str:
     if most is None:
         return f"holds more than {bytes_text(above)}"
     return f"holds {bytes_text(above)} to {bytes_text(most)}" if above else f"holds up to {bytes_text(most)}"
-
-
-def places_text(arrival: BoxNorms) -> str:
-    """Places in the order of backward: `#3`, `#3–7` when they are all of these, else `#3…7`."""
-    if arrival.places == 1:
-        return f"#{arrival.first}"
-    every = arrival.last - arrival.first + 1 == arrival.places
-    return f"#{arrival.first}{'–' if every else '…'}{arrival.last}"
-
-
-def arrival_text(arrival: BoxNorms | None) -> str:
-    """The norm of the gradient that arrives at a box, or the range of norms inside it."""
-    if arrival is not None and not arrival.measured:
-        return "gradient not measured"
-    if arrival is None or arrival.least is None or arrival.most is None:
-        return "no gradient arrives"
-    if math.isinf(arrival.most):
-        return ""  # a flag says it
-    least, most = number(arrival.least), number(arrival.most)
-    return f"gradient norm {most}" if arrival.places == 1 else f"gradient norms {least} to {most}"
 
 
 def norm_scale_text(above: float, most: float | None) -> str:
@@ -224,7 +201,7 @@ def source_text(source: SourceLine) -> str:
 def flag_words(graph: Graph, node: Node) -> dict[NodeFlag, str]:
     """Flags of a node in words: `freed`, `custom function`. What only checkpoints packed is said to be theirs."""
     words = {flag: FLAG_WORDS[flag] for flag in node.flags}
-    if "packed" in words and is_checkpointed(graph, node):
+    if "packed" in words and _is_checkpointed(graph, node):
         words["packed"] = RECOMPUTED
     if "in_compiled" in words and "custom" not in words:  # said once, at the function that runs them
         del words["in_compiled"]
@@ -250,3 +227,14 @@ def mark_words(marks: Iterable[Mark]) -> tuple[str, ...]:
 def attribute_line(name: str, value: object, limit: int = 60) -> str:
     """One attribute: `dim: 1`."""
     return clip(f"{name}: {value}", limit)
+
+
+def _is_checkpointed(graph: Graph, node: Node) -> bool:
+    """Whether checkpoints packed all that hooks packed in a node, or in what a folded box stands for."""
+    if "packed" not in node.flags:
+        return False
+    inside = [node]
+    if node.group is not None:  # a folded graph read from a file does not know what was folded
+        inside = [graph.original.nodes[one] for one in node.group.nodes] if graph.original is not None else []
+    packed = [slot for one in inside for slot in one.saved if slot.state == "packed"]
+    return bool(packed) and all(slot.packing == "recompute" for slot in packed)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradviz.draw import labels
 from gradviz.draw.metrics import shorten
 from gradviz.draw.sizing import FRAME_NAME, frame_title
 from gradviz.graph import (
@@ -26,6 +25,7 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.graph.files import dump, loads
+from gradviz.report import labels
 from gradviz.wording import visible
 
 FLOAT = TensorInfo((3, 4), "float32", "cpu")
