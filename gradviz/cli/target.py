@@ -161,6 +161,8 @@ class Source:
 
         part = _object()
         together = isinstance(part, Part) and not self.keep_going and (need_graph or self.at is not None)
+        if isinstance(part, Part):
+            part.whole = self.keep_going or together
         if isinstance(part, Part) and together and (not self.target.name or self.at is not None):
             part.stops_after(max(self.at) if isinstance(self.at, Sequence) else self.at or 1)
         return run_target(
@@ -188,6 +190,8 @@ class Source:
         if isinstance(given, Part) and not self.keep_going and not self.target.name:
             first = max(self.at) if isinstance(self.at, Sequence) else self.at or 1
             given.stops_after(first + (options.get("steps") or STEPS) - 1)
+        if isinstance(given, Part):
+            given.whole = self.keep_going or given.left > 0
         captured = check_target(
             self.target,
             self.arguments,

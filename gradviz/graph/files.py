@@ -174,6 +174,7 @@ CALL = Record(
         "group": Many(WHOLE),
         "peer": Optional(WHOLE),
         "ended": BOOL,
+        "tag": WHOLE,
     },
 )
 RANK_MEMORY = Record(

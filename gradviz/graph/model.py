@@ -214,7 +214,7 @@ class BackwardStep(NamedTuple):
 class Call(NamedTuple):
     """One call of `torch.distributed` that a process made. Not `ended`: the process was still in it when it was last heard of.
 
-    `peer` is the rank that it names: the source of a broadcast, who a message goes to or comes from.
+    `peer` is the rank that it names: the source of a broadcast, who a message goes to or comes from. `tag` is that of a message.
     """
 
     op: str  # "all_reduce"
@@ -223,6 +223,7 @@ class Call(NamedTuple):
     group: tuple[int, ...] = ()  # ranks of the process group; empty for that of all
     peer: int | None = None
     ended: bool = True
+    tag: int = 0
 
 
 class RankMemory(NamedTuple):

@@ -40,7 +40,8 @@ _HOMES = (
 )
 _WORDS = {"_engine_run_backward": "backward"}
 _TENSORS = ("tensor", "input_tensor", "input", "output_tensor", "self", "output", "tensor_list", "input_list")
-_PEERS = ("src", "dst", "group_src", "group_dst")
+MESSAGES = ("send", "recv", "isend", "irecv", "send_object_list", "recv_object_list")
+"""Calls between two ranks. `batch_isend_irecv` is noted as those that it makes."""
 
 
 Gate = Callable[[bool], None]
@@ -118,28 +119,31 @@ class _Notes:
 
     def begin(self, name: str, frame: FrameType, arguments: Any, options: Any) -> bool:
         """Note that a call begins. False when it is part of another, or of a process that was forked off."""
-        if getattr(self._inside, "call", 0) or self._file < 0 or os.getpid() != self._process:
+        if getattr(self._inside, "calls", ()) or self._file < 0 or os.getpid() != self._process:
             return False
         if self._gate is not None and threading.current_thread() is threading.main_thread():
             self._gate(name == "backward" and bool(options.get("accumulate_grad")))
-        with self._lock:
-            self._count += 1
-            number = self._count
-        self._inside.call = number
-        told: dict[str, Any] = {"begin": number, "op": name}
-        if number <= MOST:
+        records: list[dict[str, Any]] = [{"op": name}]
+        if self._count < MOST:
             with suppress(Exception):  # a note is never worth an error in the user's program
-                told |= _facts(name, frame, arguments, options)
-                self.calls[number] = call_of(told)
-        self._write(told)
+                records = _records(name, frame, arguments, options)
+        with self._lock:
+            first = self._count + 1
+            self._count += len(records)
+        self._inside.calls = range(first, first + len(records))
+        for number, record in zip(self._inside.calls, records):
+            if number <= MOST:
+                self.calls[number] = call_of(record)
+            self._write({"begin": number, **record})
         return True
 
     def end(self) -> None:
         """Note that the call of this thread has ended."""
-        number, self._inside.call = self._inside.call, 0
-        if number in self.calls:
-            self.calls[number] = self.calls[number]._replace(ended=True)
-        self._write({"end": number})
+        numbers, self._inside.calls = self._inside.calls, ()
+        for number in numbers:
+            if number in self.calls:
+                self.calls[number] = self.calls[number]._replace(ended=True)
+            self._write({"end": number})
 
     def close(self) -> None:
         """Note nothing more."""
@@ -151,14 +155,23 @@ class _Notes:
             os.write(self._file, (json.dumps(told, separators=(",", ":")) + "\n").encode())
 
 
-def _facts(name: str, frame: FrameType, arguments: Any, options: Any) -> dict[str, Any]:
-    """The line of the user's that led here, the first tensor, the group and the rank that it names."""
+def _records(name: str, frame: FrameType, arguments: Any, options: Any) -> list[dict[str, Any]]:
+    """What to note of one call: one record, or one for each message of a batch of them."""
+    line = _users_line(frame)
+    where = {"source": line} if line is not None else {}
+    if name != "batch_isend_irecv":
+        return [{"op": name, **where, **_facts(name, arguments, options)}]
+    return [
+        {"op": one.op.__name__, **where, **_facts("isend", (one.tensor, one.peer, one.group, one.tag), {})}
+        for one in (*arguments, *options.values())[0]
+    ]
+
+
+def _facts(name: str, arguments: Any, options: Any) -> dict[str, Any]:
+    """The first tensor, the group, the rank that the call names, and the tag of a message."""
     import torch
 
     told: dict[str, Any] = {}
-    line = _users_line(frame)
-    if line is not None:
-        told["source"] = line
     if name == "backward":
         return told
     values = [*arguments, *(options[key] for key in _TENSORS if key in options)]
@@ -170,7 +183,12 @@ def _facts(name: str, frame: FrameType, arguments: Any, options: Any) -> dict[st
     if group is not None and _is_group(group):
         ranks = torch.distributed.get_process_group_ranks(group)
         told["group"] = ranks if len(ranks) < torch.distributed.get_world_size() else []
-    told |= _peer(name, arguments, options)
+    peer = _peer(name, arguments, options, group)
+    if peer is not None:
+        told["peer"] = peer
+    tag = options.get("tag", arguments[3] if name in MESSAGES and len(arguments) > 3 else 0)
+    if tag:
+        told["tag"] = tag
     return told
 
 
@@ -188,13 +206,20 @@ def _is_group(value: Any) -> bool:
     return isinstance(value, torch.distributed.ProcessGroup)
 
 
-def _peer(name: str, arguments: Any, options: Any) -> dict[str, int]:
-    for key in _PEERS:
+def _peer(name: str, arguments: Any, options: Any, group: Any) -> int | None:
+    """The rank that a call names, as a rank of all; None where it names none."""
+    for key in ("src", "dst"):
         if isinstance(options.get(key), int):
-            return {"peer": options[key]}
-    if name in ("broadcast", "reduce", "send", "recv", "isend", "irecv") and len(arguments) > 1:
-        return {"peer": arguments[1]} if isinstance(arguments[1], int) else {}
-    return {}
+            return int(options[key])
+    for key in ("group_src", "group_dst"):
+        if isinstance(options.get(key), int):
+            import torch
+
+            within: Any = group if group is not None else torch.distributed.group.WORLD
+            return int(torch.distributed.get_global_rank(within, options[key]))
+    if name in ("broadcast", "reduce", *MESSAGES) and len(arguments) > 1:
+        return arguments[1] if isinstance(arguments[1], int) else None
+    return None
 
 
 def _users_line(frame: FrameType | None) -> list[Any] | None:

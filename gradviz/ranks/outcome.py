@@ -40,7 +40,8 @@ def end_of(one: Outcome, outcomes: tuple[Outcome, ...]) -> RankEnd:
     """How a rank ended, for the checks."""
     order = sorted(other.gone for other in outcomes).index(one.gone)
     source = one.end.get("source")
-    return RankEnd(one.state, one.end.get("failed", ""), SourceLine(*source) if source else None, order)
+    whole = one.state == "ended" and bool(one.end.get("whole"))
+    return RankEnd(one.state, one.end.get("failed", ""), SourceLine(*source) if source else None, order, whole)
 
 
 def calls_of(one: Outcome) -> tuple[Call, ...]:
@@ -64,6 +65,7 @@ def call_of(record: Mapping[str, Any]) -> Call:
         tuple(record.get("group", ())),
         record.get("peer"),
         ended=False,
+        tag=record.get("tag", 0),
     )
 
 

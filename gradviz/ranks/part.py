@@ -43,6 +43,7 @@ class Part:
     files: dict[str, str] = field(default_factory=dict)
     left: int = 0  # backward calls to come that this rank reads; 0 when it does not stop at one
     ready: bool = False  # it has read them
+    whole: bool = False  # the script runs to its end
 
     def stops_after(self, calls: int) -> None:
         """Let the script go on after what is read, and stop it when every rank has read as many backward calls.
@@ -61,6 +62,7 @@ class Part:
         if self.ready and may_stop(self.meeting):
             from gradviz.run.failure import Stopped
 
+            self.whole = False
             raise Stopped
 
     def leaving(self, read: Callable[[Live], Graph], live: Live) -> Graph:

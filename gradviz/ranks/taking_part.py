@@ -58,7 +58,7 @@ def take_part(meeting: Meeting, context: click.Context, run: Callable[[click.Con
         meeting.write("end", end)
         _wait(meeting, reporter, wait)
         raise
-    end |= {"text": text.getvalue().decode("utf-8", "replace"), **part.files}
+    end |= {"text": text.getvalue().decode("utf-8", "replace"), "whole": part.whole, **part.files}
     meeting.write("end", end)
     return _wait(meeting, reporter, wait)
 

@@ -22,6 +22,7 @@ class RankEnd(NamedTuple):
     failed: str = ""
     source: SourceLine | None = None
     order: int = 0  # which one of those that died or failed it was
+    whole: bool = False  # whether its script ran to its end, so that it makes no further call
 
 
 class Together(NamedTuple):

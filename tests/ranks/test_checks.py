@@ -50,6 +50,10 @@ def call(op: str, line: int, *, shape: tuple[int, ...] = (3,), group: tuple[int,
     return Call(op, SourceLine("train.py", line), TensorInfo(shape, "float32", "cpu"), group, ended=ended)
 
 
+def message(op: str, line: int, peer: int | None, *, size: int = 3, tag: int = 0, ended: bool = True) -> Call:
+    return call(op, line, shape=(size,), ended=ended)._replace(peer=peer, tag=tag)
+
+
 def order(*calls: list[Call], ends: dict[int, RankEnd] | None = None) -> list[str]:
     every = dict(enumerate(tuple(one) for one in calls))
     together = Together(None, every, {rank: (ends or {}).get(rank, ENDED) for rank in every})
@@ -59,7 +63,6 @@ def order(*calls: list[Call], ends: dict[int, RankEnd] | None = None) -> list[st
 
 def test_the_same_calls_from_other_lines_are_no_fault() -> None:
     assert order([call("all_reduce", 1)], [call("all_reduce", 9)]) == []
-    assert order([call("send", 1)], [call("recv", 9)]) == []
     assert order([call("all_gather", 1)], [call("all_gather", 1, shape=(4,))]) == []
 
 
@@ -86,6 +89,48 @@ def test_groups_are_compared_by_themselves() -> None:
 
 def test_a_rank_that_failed_did_not_come_so_far() -> None:
     assert order([call("all_reduce", 1)], [], ends={1: RankEnd(failed="ValueError: x")}) == []
+
+
+WHOLE, STUCK = RankEnd(whole=True), RankEnd("stuck")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([message("send", 1, 1), message("recv", 2, 1, size=5)], [message("recv", 3, 0), message("isend", 4, 0, size=5)]),
+        ([message("isend", 1, 1, tag=i, size=3 + i) for i in (0, 1)], [message("irecv", 3, 0, tag=i, size=3 + i) for i in (1, 0)]),
+        ([message("isend", 1, 1), message("isend", 2, 1, size=9)], [message("recv", 3, None, size=9), message("recv", 4, None)]),
+        ([message("isend", 1, 1)._replace(tensor=None)], [message("irecv", 3, 0)]),
+    ],
+    ids=["there and back", "other order of tags", "from anyone", "unknown"],
+)  # fmt: skip
+def test_messages_that_fit(first: list[Call], second: list[Call]) -> None:
+    assert order(first, second, ends=dict.fromkeys((0, 1), WHOLE)) == []
+
+
+def test_messages_received_in_another_order() -> None:
+    sent = [message("isend", 1, 1), message("isend", 2, 1), message("isend", 3, 1, size=5)]
+    received = [message("irecv", 7, 0), message("irecv", 8, 0, size=5), message("irecv", 9, 0)]
+    (found,) = order(sent, received)
+    assert found.startswith(
+        "message 2 from rank 0 to rank 1 is not what that receives: isend of (3,) float32, to rank 1 ag"
+    )
+    assert found.endswith("| rank 0: train.py:2; rank 1: train.py:8")
+
+
+def test_what_a_stopped_script_would_still_have_received_is_not_lost() -> None:
+    assert order([message("isend", 1, 1)], []) == []
+    (found,) = order([message("isend", 1, 1)], [], ends={1: WHOLE})
+    assert found == "rank 0 sends rank 1 a message that is never received | rank 0: train.py:1"
+
+
+def test_who_waits_for_a_message_in_vain() -> None:
+    waiting = [message("recv", 1, 1, ended=False)], [message("recv", 9, 0, ended=False)]
+    (found,) = order(*waiting, ends=dict.fromkeys((0, 1), STUCK))
+    assert found == "rank 1 waits for a message that rank 0 never sends | rank 1: train.py:9; rank 0: train.py:1"
+    (found,) = order(waiting[0], [], [message("recv", 5, 0, ended=False)], ends={0: STUCK, 1: WHOLE, 2: STUCK})
+    assert found.startswith("rank 0 waits for a message that rank 1")  # rank 2 waits because of that
+    assert order(waiting[0], [], ends={0: STUCK, 1: RankEnd(failed="ValueError: x")}) == []
 
 
 # -- missing-rank ------------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnosis, check
@@ -200,10 +201,10 @@ def unused_on_some_ranks(context: CheckContext) -> Iterator[Diagnosis]:
 
 # -- collective-order --------------------------------------------------------------------------------------------------
 
-_NOT_COMPARED = {
-    *("backward", "wait", "init_process_group", "destroy_process_group", "send", "recv", "isend", "irecv"),
-    *("batch_isend_irecv", "send_object_list", "recv_object_list"),
-}
+_SENDS, _RECEIVES = {"send", "isend", "send_object_list"}, {"recv", "irecv", "recv_object_list"}
+_NOT_COLLECTIVE = (
+    {"backward", "wait", "init_process_group", "destroy_process_group", "batch_isend_irecv"} | _SENDS | _RECEIVES
+)
 _SAME_SHAPE = {"all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "reduce_scatter_tensor"}
 _SAME_PEER = {
     "broadcast",
@@ -216,18 +217,22 @@ _SAME_PEER = {
 }
 
 
-@check("collective-order", "error", "ranks call other collectives, or call them in another order", ranks=2)
+@check("collective-order", "error", "ranks call other collectives or messages, or call them in another order", ranks=2)
 def collective_order(context: CheckContext) -> Iterator[Diagnosis]:
-    """Ranks of one group call different collectives of `torch.distributed`, or the same ones in another order.
+    """Ranks of one group call different collectives of `torch.distributed`, or the same ones in another order, or a message
+    between two ranks is not received as it was sent.
 
     Every rank of a group must make the same calls in the same order. Where one does not, the ranks wait for each other until
-    the time limit, or one takes the data of another call.
+    the time limit, or one takes the data of another call. The same holds for what one rank sends and another receives.
 
     How it is found: Each rank notes its calls, with the line that made them. The finding is the first call that is not the
-    same: another function, root, dtype or shape, or no call at all. Messages between two ranks (`send`, `recv`) are not
-    compared.
+    same: another function, root, dtype or shape, or no call at all. Messages (`send`, `recv`, `isend`, `irecv`,
+    `batch_isend_irecv`) are compared for each sender, receiver, group and tag, in their order: the first one that is of
+    another dtype or size than what receives it, or that nobody receives or sends. The last is said only where a rank waits for
+    it, or where the other's script has ended. A rank that receives from anyone is not compared.
 
-    What to do: Make the calls unconditional, or make the condition the same on all ranks.
+    What to do: Make the calls unconditional, or make the condition the same on all ranks. Receive messages in the order in
+    which they are sent.
 
     When to ignore it: Never, if the calls belong to one group.
 
@@ -251,13 +256,16 @@ def collective_order(context: CheckContext) -> Iterator[Diagnosis]:
     groups: dict[Ranks, dict[int, list[Call]]] = {}
     for rank, calls in together.calls.items():
         for call in calls:
-            if call.op not in _NOT_COMPARED:
+            if call.op not in _NOT_COLLECTIVE:
                 group = call.group or tuple(sorted(together.calls))
                 groups.setdefault(group, {}).setdefault(rank, []).append(call)
-    for members, made in groups.items():
-        found = _first_difference(together, {rank: made.get(rank, []) for rank in members if rank in together.calls})
-        if found is not None:
-            yield found
+    compared = [
+        _first_difference(together, {rank: made.get(rank, []) for rank in members if rank in together.calls})
+        for members, made in groups.items()
+    ]
+    differing = [finding for finding in compared if finding is not None]
+    yield from differing
+    yield from _wrong_messages(together, also_lost=not differing)
 
 
 def _first_difference(together: Together, calls: dict[int, list[Call]]) -> Diagnosis | None:
@@ -302,10 +310,133 @@ def _differing(number: int, calls: dict[int, list[Call]], ways: list[list[int]],
     )
 
 
+class _Pair(NamedTuple):
+    """What one rank sends to another, and that receives from it, with one group and one tag, in order."""
+
+    sender: int
+    receiver: int
+    sent: list[Call]
+    received: list[Call]
+
+    @property
+    def fitting(self) -> int:
+        """Messages before the first one that is not what receives it."""
+        both = list(zip(self.sent, self.received))
+        return next((i for i, (sent, received) in enumerate(both) if not _fits(sent, received)), len(both))
+
+    @property
+    def lost(self) -> Call | None:
+        """The first message that nobody receives, or that is received and was never sent."""
+        count = min(len(self.sent), len(self.received))
+        return next(iter((*self.sent[count:], *self.received[count:])), None)
+
+
+def _pairs(together: Together) -> list[_Pair]:
+    found: dict[tuple[object, ...], _Pair] = {}
+    from_anyone: set[int] = set()
+    for rank, calls in together.calls.items():
+        for call in calls:
+            if call.op not in _SENDS | _RECEIVES:
+                continue
+            if call.peer is None:
+                from_anyone.add(rank)
+                continue
+            sends = call.op in _SENDS
+            ends = (rank, call.peer) if sends else (call.peer, rank)
+            pair = found.setdefault((*ends, call.group, call.tag), _Pair(*ends, [], []))
+            (pair.sent if sends else pair.received).append(call)
+    known = together.calls.keys()
+    return [
+        pair
+        for _, pair in sorted(found.items())
+        if pair.receiver not in from_anyone and {pair.sender, pair.receiver} <= known
+    ]
+
+
+def _fits(sent: Call, received: Call) -> bool:
+    """Whether a message is what the other rank receives, as far as is known."""
+    if ("object" in sent.op) != ("object" in received.op):
+        return False
+    ours, theirs = sent.tensor, received.tensor
+    if ours is None or theirs is None:
+        return True
+    sizes = [
+        prod(size for size in one.shape if isinstance(size, int)) for one in (ours, theirs) if one.shape is not None
+    ]
+    return ours.dtype == theirs.dtype and len(set(sizes)) < 2
+
+
+def _wrong_messages(together: Together, *, also_lost: bool) -> Iterator[Diagnosis]:
+    """One finding for each two ranks whose messages do not fit, else one for a message that is waited for in vain."""
+    pairs = _pairs(together)
+    unlike = [pair for pair in pairs if pair.fitting < min(len(pair.sent), len(pair.received))]
+    yield from (_unlike(pair) for pair in {(pair.sender, pair.receiver): pair for pair in reversed(unlike)}.values())
+    failed = any(end.failed or end.state in ("died", "absent", "running") for end in together.ends.values())
+    if unlike or failed or not also_lost:
+        return  # who waits then, waits because of that
+    in_vain = [pair for pair in pairs if (lost := pair.lost) is not None and _never(together, pair, lost)]
+    in_vain.sort(key=lambda pair: not together.ends[_other(pair)].whole)  # others wait for those who wait themselves
+    yield from (_lost_message(together, pair) for pair in in_vain[:1])
+
+
+def _unlike(pair: _Pair) -> Diagnosis:
+    before = pair.fitting
+    sent, received = pair.sent[before], pair.received[before]
+    return Diagnosis(
+        f"message {before + 1} from rank {pair.sender} to rank {pair.receiver} is not what that receives: "
+        f"{_call(sent)} against {_call(received)}",
+        (),
+        f"rank {pair.sender}: {line(sent.source)}; rank {pair.receiver}: {line(received.source)}",
+        f"rank {pair.sender}: {code(sent.source)}; rank {pair.receiver}: {code(received.source)}"
+        + f"; the {plural(before, 'message')} before {verb(before, 'fits', 'fit')}" * (before > 0),
+        "Receive messages in the order in which they are sent, into tensors of the same size and dtype, or give each kind a "
+        "tag of its own.",
+        source=received.source,
+    )
+
+
+def _other(pair: _Pair) -> int:
+    """The rank that should have received the lost message, or sent it."""
+    return pair.receiver if len(pair.sent) > len(pair.received) else pair.sender
+
+
+def _never(together: Together, pair: _Pair, lost: Call) -> bool:
+    """Whether it is known that nobody receives or sends this: its rank waits, or the other's script has ended."""
+    caller = pair.sender if lost.op in _SENDS else pair.receiver
+    return together.ends[caller].state == "stuck" or together.ends[_other(pair)].whole
+
+
+def _lost_message(together: Together, pair: _Pair) -> Diagnosis:
+    lost, other = pair.lost, _other(pair)
+    assert lost is not None
+    last = _last(together, other)
+    if together.ends[other].state == "stuck" and last is not None:
+        instead, there = f"rank {other} waits in {_call(last)} at {line(last.source)}", last.source
+    else:
+        instead, there = f"the script of rank {other} has ended", None
+    sends = lost.op in _SENDS
+    before = min(len(pair.sent), len(pair.received))
+    return Diagnosis(
+        f"rank {pair.sender} sends rank {pair.receiver} a message that is never received"
+        if sends
+        else f"rank {pair.receiver} waits for a message that rank {pair.sender} never sends",
+        (),
+        f"rank {pair.sender if sends else pair.receiver}: {line(lost.source)}"
+        + (f"; rank {other}: {line(there)}" if there is not None else ""),
+        f"{code(lost.source)}: {_call(lost)}; {instead}"
+        + f"; {plural(before, 'message')} before {verb(before, 'was', 'were')} received" * (before > 0),
+        f"Call {'recv' if sends else 'send'} on rank {other} for each {'send' if sends else 'recv'} of the other, with the same "
+        "group and tag. Where two ranks exchange, let one send first and the other receive, or give both to "
+        "batch_isend_irecv().",
+        source=lost.source,
+    )
+
+
 def _call(call: Call) -> str:
     tensor = f" of {tensor_line(call.tensor)}" if call.tensor is not None else ""
-    peer = f", rank {call.peer}" if call.peer is not None else ""
-    return f"{call.op}{tensor}{peer}"
+    word = ", to rank" if call.op in _SENDS else ", from rank" if call.op in _RECEIVES else ", rank"
+    peer = f"{word} {call.peer}" if call.peer is not None else ""
+    return f"{call.op}{tensor}{peer}" + (f", tag {call.tag}" if call.tag else "")
 
 
 # -- missing-rank ------------------------------------------------------------------------------------------------------
