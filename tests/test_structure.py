@@ -22,7 +22,7 @@ MODULES = {
 # A package may import from those on lower levels and from itself.
 _LEVELS = {
     "wording": -1,
-    **dict.fromkeys(("errors", "stages"), 0),
+    **dict.fromkeys(("errors", "rank", "stages"), 0),
     **dict.fromkeys(("graph", "layout"), 1),
     **dict.fromkeys(("packages", "report"), 2),
     **dict.fromkeys(("variables", "fold", "inference", "memory", "comparison", "compiled"), 3),
@@ -34,14 +34,9 @@ _LEVELS = {
     "checks": 9,
     "draw": 10,
     **dict.fromkeys(("api", "torchviz", "notebook", "page"), 12),
-    **dict.fromkeys(("cli", "ranks"), 13),
+    "ranks": 11,
+    "cli": 13,
     "__main__": 14,
-}
-# Some modules of a package lie elsewhere: how a result looks is above drawing, plain facts for the checks are below all readers.
-_ELSEWHERE = {
-    **dict.fromkeys(("checks.context", "ranks.together"), 2),
-    **dict.fromkeys(("ranks.here", "ranks.words"), 1),
-    "ranks.reading": 8.5,
 }
 _READS_LIVE_OBJECTS = tuple(
     f"gradviz.{name}"
@@ -63,7 +58,7 @@ def part(module: str) -> str:
 
 
 def level(module: str) -> int:
-    return _ELSEWHERE.get(module.removeprefix("gradviz."), _LEVELS.get(part(module), 0))
+    return _LEVELS.get(part(module), 0)
 
 
 def imports(path: Path) -> Iterator[Import]:

@@ -24,8 +24,7 @@ from gradviz.errors import GradvizError, reason_of
 from gradviz.gradients.flow import measure
 from gradviz.gradients.live import stopped_note
 from gradviz.graph import Graph
-from gradviz.ranks.here import rank
-from gradviz.ranks.reading import with_process
+from gradviz.rank import rank
 from gradviz.recording.record import Recording
 from gradviz.run.engine import EngineCall
 from gradviz.run.live import Captured, Live
@@ -103,13 +102,14 @@ def check_target(
     ignore: Iterable[str] = (),
     run_custom: bool = False,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
+    process: Callable[[Graph, Live], Graph] | None = None,
     seen: Callable[[Graph], None] | None = None,
 ) -> Captured[Findings]:
     """The same for a TARGET of the command line. Raises what `run_target` raises.
 
     Reads `steps` backward calls in a row; without that number `STEPS` of them, and then lets the script run on, with a time
     limit, until it ends, fails or has a loss or gradient that is not finite. `around` makes a context for whatever is not the
-    user's code. `seen` is given each graph before the script goes on.
+    user's code. `process` puts the process, one of several, into each graph. `seen` is given each graph before the script goes on.
     """
     chosen(only, ignore)
     limits = Gradients(vanishing=vanishing, exploding=exploding)
@@ -144,8 +144,8 @@ def check_target(
         guessed = live.call is None and not target.name
         context = replace(reader.read(subject), guessed=guessed, unfinished=guessed and bool(live.notes))
         context = replace(context, losses=tuple(watch.losses[:-1]))
-        if rank() is not None:
-            context = replace(context, graph=with_process(context.graph, live))
+        if process is not None:
+            context = replace(context, graph=process(context.graph, live))
         if seen is not None:
             seen(context.graph)
         told = context.values is not None and not live.ran

@@ -19,7 +19,7 @@ from gradviz.checks.finding import (
 )
 from gradviz.checks.registry import Check
 from gradviz.checks.words import CODE, short_path
-from gradviz.ranks.words import named
+from gradviz.rank import named
 from gradviz.report import labels
 
 WIDTH = 80

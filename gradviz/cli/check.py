@@ -14,7 +14,7 @@ from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
 from gradviz.errors import text_of
-from gradviz.ranks.here import rank
+from gradviz.rank import rank
 from gradviz.report.plain import write_table
 
 if TYPE_CHECKING:

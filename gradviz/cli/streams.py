@@ -19,7 +19,7 @@ import click
 
 from gradviz.draw.output import refuse_unwritable
 from gradviz.errors import OutputError
-from gradviz.ranks.here import rank
+from gradviz.rank import rank
 from gradviz.ranks.part import MERGED, Given, Part
 
 # Where a command writes its file: checked before a script runs for an hour, and a file of its own for each of several

@@ -15,7 +15,7 @@ import click
 
 from gradviz.cli.progress import progress
 from gradviz.errors import TargetError
-from gradviz.ranks.here import rank
+from gradviz.rank import rank
 from gradviz.ranks.meeting import meeting
 from gradviz.ranks.part import Given, Part
 from gradviz.run.target_name import Target, parse_module, parse_target
@@ -85,9 +85,10 @@ class TargetCommand(click.Command):
 
             with recorded_calls():
                 return super().invoke(ctx)
+        from gradviz.cli.streams import captured_result
         from gradviz.ranks.taking_part import take_part
 
-        return ctx.exit(take_part(place, ctx, super().invoke, wait))
+        return ctx.exit(take_part(place, ctx, super().invoke, captured_result, wait))
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SCRIPT]"]
@@ -192,6 +193,11 @@ class Source:
             given.stops_after(first + (options.get("steps") or STEPS) - 1)
         if isinstance(given, Part):
             given.whole = self.keep_going or given.left > 0
+        process = None
+        if rank() is not None:
+            from gradviz.ranks.reading import with_process
+
+            process = with_process
         captured = check_target(
             self.target,
             self.arguments,
@@ -199,6 +205,7 @@ class Source:
             keep_going=self.keep_going or (isinstance(given, Part) and given.left > 0),
             record=self.record,
             around=reading,
+            process=process,
             seen=given.seen if isinstance(given, Part) else None,
             **options,
         )

@@ -10,7 +10,7 @@ import click
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import NotATensorError
-from gradviz.ranks.here import rank
+from gradviz.rank import rank
 from gradviz.report.plain import write_table
 from gradviz.wording import json_ready
 

@@ -10,8 +10,8 @@ from gradviz.graph import (
     Mark,
     MarkKind,
 )
+from gradviz.rank import named
 from gradviz.ranks.rank_diff import Varying
-from gradviz.ranks.words import named
 from gradviz.wording import few, one_line, plural
 
 MOST = 40  # marks; what is left is in the last one

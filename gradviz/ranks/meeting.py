@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from gradviz.errors import OutputError
-from gradviz.ranks.here import Rank, rank
+from gradviz.rank import Rank, rank
 
 LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 """What a launcher says of a process. Whoever reports for all must not inherit it."""

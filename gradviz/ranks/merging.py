@@ -19,10 +19,10 @@ from gradviz.graph import (
     Process,
     Scope,
 )
+from gradviz.rank import grouped, named
 from gradviz.ranks.marking import marks
 from gradviz.ranks.rank_diff import RankDiff, Varying
 from gradviz.ranks.view import Ends, View, in_words
-from gradviz.ranks.words import grouped, named
 from gradviz.wording import bytes_text
 
 

@@ -21,9 +21,9 @@ from gradviz.graph import (
     Scope,
     Storage,
 )
+from gradviz.rank import named
 from gradviz.ranks.merging import summary
 from gradviz.ranks.rank_diff import RankDiff, Varying
-from gradviz.ranks.words import named
 from gradviz.wording import bytes_text, plural
 
 _RECEIVED = re.compile(r"args_recv_info\[\d+\]\[(\d+)\]\.buffer$")

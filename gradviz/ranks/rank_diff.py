@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from gradviz.graph import Edge, Graph, Process
-from gradviz.ranks.words import grouped
+from gradviz.rank import grouped
 from gradviz.report.display import displayed
 from gradviz.wording import plural
 

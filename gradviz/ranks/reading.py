@@ -9,8 +9,8 @@ from dataclasses import replace
 import torch
 
 from gradviz.graph import Graph, Process
+from gradviz.rank import rank
 from gradviz.ranks.calls import noted
-from gradviz.ranks.here import rank
 from gradviz.ranks.memory import memory_of
 from gradviz.run.live import Live
 from gradviz.variables.scanner import Namespace

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gradviz.rank import grouped, named
 from gradviz.ranks.outcome import Outcome
 from gradviz.ranks.part import MERGED, Given
-from gradviz.ranks.words import grouped, named
 
 _NOBODY_READS = 141  # as a shell reports a process whose reader went away
 

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gradviz.graph import RankMemory
+from gradviz.rank import grouped, named, spans
 from gradviz.ranks.rank_diff import RankDiff
-from gradviz.ranks.words import grouped, named, spans
 from gradviz.report import labels
 from gradviz.wording import verb
 

@@ -12,11 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, BinaryIO
 
 import click
 
-from gradviz.cli.streams import captured_result
 from gradviz.errors import GradvizError, reason_of
 from gradviz.ranks.meeting import (
     LAUNCH,
@@ -33,7 +33,13 @@ _NOBODY = 10.0  # seconds after which another rank begins to report, if nobody d
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from gradviz.ranks.reporter import main; main()"
 
 
-def take_part(meeting: Meeting, context: click.Context, run: Callable[[click.Context], Any], wait: float) -> int:
+Captured = Callable[[BinaryIO], AbstractContextManager[None]]
+"""Has what the command prints as its result written to a buffer."""
+
+
+def take_part(
+    meeting: Meeting, context: click.Context, run: Callable[[click.Context], Any], captured: Captured, wait: float
+) -> int:
     """Run the command for this rank and leave what it says. Returns the exit code of the report, when that is written."""
     from gradviz.ranks.calls import recorded_calls
 
@@ -43,7 +49,7 @@ def take_part(meeting: Meeting, context: click.Context, run: Callable[[click.Con
     text = io.BytesIO()
     end: dict[str, Any] = {"code": 0, "problem": ""}
     try:
-        with captured_result(text), recorded_calls(meeting.path("calls"), part.gate):
+        with captured(text), recorded_calls(meeting.path("calls"), part.gate):
             run(context)
     except HandedIn:
         pass

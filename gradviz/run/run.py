@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
 from gradviz.errors import GradvizError, NoGraphError, TargetError
-from gradviz.ranks.here import rank
+from gradviz.rank import rank
 from gradviz.recording.late import LateRecording
 from gradviz.run.engine import Afterwards, EngineCall, watching_backward
 from gradviz.run.failure import Failure, Stopped, stoppable_main, users_code

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.ranks.here import Rank
+from gradviz.rank import Rank
 from gradviz.ranks.meeting import Meeting, meeting
 from gradviz.ranks.outcome import Outcome, calls_of
 from gradviz.ranks.reporter import settled
