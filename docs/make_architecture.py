@@ -1,7 +1,7 @@
-"""Writes the table of packages in ARCHITECTURE.md: `python docs/make_architecture.py`, in an environment with gradviz and pytest.
+"""Writes the table of packages and the drawing of their imports in ARCHITECTURE.md: `python docs/make_architecture.py`.
 
-What a package or a module at the top says of itself in the first line of its docstring is what the table says; the order and who
-may import torch are those of tests/test_structure.py.
+Needs an environment with gradviz and pytest. What a package or a module at the top says of itself in the first line of its
+docstring is what the table says; the order and who may import torch are those of tests/test_structure.py.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import re
 import sys
 from pathlib import Path
 
+import networkx
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "ARCHITECTURE.md"
 TABLE = re.compile(r"(?<=<!-- packages -->\n).*?(?=<!-- end -->)", re.DOTALL)
+IMPORTS = re.compile(r"(?<=<!-- imports -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
 def parts() -> dict[str, Path]:
@@ -37,8 +40,24 @@ def owns(path: Path) -> str:
     return re.split(r"\.(?: |$)", line)[0]
 
 
+def drawing() -> str:
+    """Which package imports which when it is imported, in Mermaid. What follows from other arrows is left out."""
+    from tests.test_structure import MODULES, imports, part
+
+    pairs = {
+        (part(module), part(imported.module))
+        for module, path in MODULES.items()
+        for imported in imports(path)
+        if imported.eager and imported.module in MODULES
+    }
+    graph = networkx.DiGraph((above, below) for above, below in pairs if above and below and above != below)
+    below = networkx.transitive_reduction(graph)
+    arrows = [f"  {name} --> {' & '.join(sorted(below[name]))}" for name in sorted(below) if below[name]]
+    return "\n".join(["<!-- not run: it is a drawing -->", "```mermaid", "flowchart TD", *arrows, "```", ""])
+
+
 def filled(page: str) -> str:
-    """The page with its table as the code is now."""
+    """The page with its table and drawing as the code is now."""
     if str(ROOT) not in sys.path:
         sys.path.append(str(ROOT))
     from tests.test_structure import _READS_LIVE_OBJECTS, level
@@ -47,6 +66,7 @@ def filled(page: str) -> str:
     order = sorted(known, key=lambda name: (level(known[name]), name))
     torch = {name: any(one.startswith(known[name]) for one in _READS_LIVE_OBJECTS) for name in known}
     rows = [f"| `{name}` | {owns(parts()[name])} | {'yes' if torch[name] else ''} |" for name in order]
+    page = IMPORTS.sub(drawing(), page)
     return TABLE.sub("\n".join(["| in `gradviz/` | owns | torch |", "|---|---|---|", *rows, ""]), page)
 
 
