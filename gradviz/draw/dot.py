@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from gradviz.draw.footer import bar_lines
 from gradviz.draw.nesting import nested
 from gradviz.draw.palette import DARK, LIGHT, Palette
 from gradviz.draw.scene import (
@@ -63,7 +64,7 @@ def _defaults(drawn: Scene, options: Options, palette: Palette) -> Iterator[str]
     font = f'fontname="Helvetica,Arial,sans-serif", fontcolor="{palette.text}"'
     ranks = ", newrank=true" if drawn.frames else ""  # without it, data that leaves a module and comes back is refused
     yield f'  graph [rankdir={RANKDIR[options.direction]}{ranks}, bgcolor="{palette.background}", {font}, fontsize=9,\n'
-    yield f"    labelloc=b, labeljust=l, label={quote((*_title(drawn), *drawn.footer), left=True)}];\n"
+    yield f"    labelloc=b, labeljust=l, label={quote((*_title(drawn), *drawn.footer, *bar_lines(drawn.bars)), left=True)}];\n"
     yield f'  node [shape=box, style="filled,rounded", fillcolor="{palette.op}", color="{palette.border}", {font},\n'
     yield '    fontsize=10, height=0.2, margin="0.11,0.05"];\n'
     yield f'  edge [color="{palette.line}", {font}, fontsize=9, arrowsize=0.7];\n'

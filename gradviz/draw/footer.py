@@ -8,12 +8,53 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from gradviz.checks.finding import Marked
 from gradviz.fold.fold import Deeper, deeper
 from gradviz.gradients.order import GradientNorms
-from gradviz.graph import Graph, column
+from gradviz.graph import Graph, RankShare, column
+from gradviz.rank import named
 from gradviz.report import labels
+from gradviz.wording import bar
+
+
+class Bar(NamedTuple):
+    """One bar of a chart: how long it is, as a part of the longest one, and what stands beside it."""
+
+    part: float
+    text: str
+
+
+MOST_BARS = 16
+BARS_TITLE = "held by each rank"
+_PARTS = {"saved": "for backward", "parameters": "parameters", "gradients": "gradients", "optimizer": "optimizer state"}
+
+
+def rank_bars(graph: Graph) -> tuple[Bar, ...]:
+    """What each rank of a merged graph holds; of many that differ the largest, and how many more there are."""
+    most = max((share.total for share in graph.by_rank), default=0)
+    shown = sorted(sorted(graph.by_rank, key=lambda share: -share.total)[:MOST_BARS], key=lambda share: share.ranks)
+    bars = [Bar(share.total / most if most else 0.0, _share_text(share)) for share in shown]
+    left = len(graph.by_rank) - len(shown)
+    if left:
+        least = min(share.total for share in graph.by_rank)
+        bars.append(Bar(0.0, f"{labels.plural(left, 'rank')} with less, from {labels.bytes_text(least)} on"))
+    return tuple(bars)
+
+
+def _share_text(share: RankShare) -> str:
+    known = {word: nbytes for word, nbytes in zip(_PARTS.values(), share.memory) if nbytes is not None}
+    words = [f"{labels.bytes_text(nbytes)} {word}" for word, nbytes in known.items()]
+    total = f"{labels.bytes_text(share.total)} ({', '.join(words)})" if len(words) > 1 else "".join(words)
+    return labels.one_line(f"{named(share.ranks)}{f' on {share.host}' if share.host else ''}: {total}")
+
+
+def bar_lines(bars: Sequence[Bar], width: int = 12) -> Iterator[str]:
+    """The chart as text."""
+    if bars:
+        yield f"{BARS_TITLE}:"
+    yield from (f"{bar(one.part if one.part else None, width):{width}}  {one.text}" for one in bars)
 
 
 def counts_line(graph: Graph) -> str:

@@ -18,6 +18,7 @@ TITLE_SIZE, NOTE_SIZE = 15.0, 10.5
 TITLE_LINE, NOTE_LINE = 21.0, 16.0
 SWATCH = 10.0
 ENTRY_GAP = 18.0
+BAR_LENGTH = 120.0  # of the longest one
 ENTRY_INDENT = SWATCH + 6.0
 
 
@@ -77,6 +78,21 @@ def legend_strip(entries: Sequence[tuple[BoxKind, str]], room: float) -> Strip:
         widest = max(widest, x + width)
         x += width + ENTRY_GAP
     return Strip(tuple(words), tuple(swatches), widest, y + NOTE_LINE if entries else 0.0)
+
+
+def bars_strip(title: str, bars: Sequence[tuple[float, str]], room: float) -> Strip:
+    """A bar chart: a title, then a bar for each part of the longest one, with its text beside it."""
+    head = lines_strip([title] if bars else [], room)
+    words, swatches = list(head.words), []
+    y, indent = head.height, BAR_LENGTH + 8.0
+    for part, text in bars:
+        if part:
+            length = max(1.0, float(round(BAR_LENGTH * part)))
+            swatches.append(Block(Rect(BAR_LENGTH - length, y + 3.0, length, SWATCH), "op"))
+        beside = lines_strip([text], room - indent).moved(indent, y)
+        words += beside.words
+        y += beside.height
+    return Strip(tuple(words), tuple(swatches), max((one.x + one.width for one in words), default=0.0), y)
 
 
 def wrap(text: str, limit: int) -> list[str]:

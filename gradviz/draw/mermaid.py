@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from gradviz.draw.footer import bar_lines
 from gradviz.draw.nesting import nested
 from gradviz.draw.palette import DARK, LIGHT
 from gradviz.draw.scene import (
@@ -59,7 +60,7 @@ def page(drawn: Scene, options: Options) -> Iterator[str]:
         yield f'  more["{escape(more(left) + " boxes")}"]\n'
     yield from _colors(drawn, options)
     yield "```\n\n"
-    for line in (*_cut_lines(drawn, part), *drawn.footer):
+    for line in (*_cut_lines(drawn, part), *drawn.footer, *bar_lines(drawn.bars)):
         yield f"- {escape(line, '&')}\n"
 
 

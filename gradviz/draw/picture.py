@@ -19,6 +19,7 @@ from gradviz.draw import (
 )
 from gradviz.draw import margins as text
 from gradviz.draw.details import Blocks, tooltip_note
+from gradviz.draw.footer import BARS_TITLE
 from gradviz.draw.geometry import FrameBlock, Picture, Words
 from gradviz.draw.metrics import text_width
 from gradviz.draw.options import Direction, LinkSource, Options
@@ -111,7 +112,7 @@ def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer, li
         title=one_line(drawn.title) or "Autograd graph",
         description=_description(drawn, direction),
         words=page.above.words + page.below.words,
-        swatches=page.above.swatches,
+        swatches=(*page.above.swatches, *page.below.swatches),
         frames=frames,
         blocks=blocks,
         curves=found,
@@ -250,9 +251,15 @@ def _columns_note(laid: _Laid, direction: Direction) -> str:
 def _below(drawn: Scene, notes: tuple[str, ...], room: float) -> text.Strip:
     texts = (*drawn.footer, *notes, tooltip_note(len(drawn.boxes)))
     lines = text.lines_strip([one_line(line) for line in texts if line], room)
-    return text.stacked([lines], PART_GAP, before=PART_GAP)
+    bars = text.bars_strip(BARS_TITLE, drawn.bars, room)
+    return text.stacked([lines, bars], PART_GAP, before=PART_GAP)
 
 
 def _description(drawn: Scene, direction: Direction) -> str:
     towards = {"down": "downwards", "up": "upwards", "right": "to the right", "left": "to the left"}[direction]
-    return ". ".join((f"Data flows {towards}, from the leaves to the outputs", *drawn.footer)) + "."
+    return (
+        ". ".join(
+            (f"Data flows {towards}, from the leaves to the outputs", *drawn.footer, *(one.text for one in drawn.bars))
+        )
+        + "."
+    )

@@ -13,12 +13,14 @@ from typing import Literal, NamedTuple
 from gradviz.checks.finding import marked
 from gradviz.draw import box_text
 from gradviz.draw.footer import (
+    Bar,
     backward_lines,
     cut_lines,
     footer_lines,
     held_line,
     is_all_freed,
     mark_lines,
+    rank_bars,
     saved_lines,
 )
 from gradviz.draw.frames import Frame, Frames
@@ -156,6 +158,7 @@ class Scene(NamedTuple):
     legend: tuple[Legend, ...]
     footer: tuple[str, ...]
     frames: tuple[Frame, ...] = ()
+    bars: tuple[Bar, ...] = ()  # under the footer
 
 
 def scene(graph: Graph, options: Options) -> Scene:
@@ -208,7 +211,8 @@ class _Drafter:
         self._draw_roots()
         self._draw_views()
         legend, footer = self._legend(), self._footer()
-        return Scene(self.graph.title, tuple(self.boxes), tuple(self.links), legend, footer, self.frames.drawn())
+        bars = rank_bars(self.graph)
+        return Scene(self.graph.title, tuple(self.boxes), tuple(self.links), legend, footer, self.frames.drawn(), bars)
 
     def _leaves_to_split(self) -> frozenset[int]:
         how = self.options.leaves

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from gradviz.draw.footer import footer_lines
+from gradviz.draw.footer import footer_lines, rank_bars
 from gradviz.graph import Graph, Leaf, Root
 from gradviz.graph.overview import depth
 from gradviz.report import labels
@@ -41,6 +41,7 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield from _rows("flags", _flags(graph))
     yield from _rows("modules", _scopes(graph))
     yield from _rows("notes", [note.replace("not drawn: ", "") for note in notes])
+    yield from _rows("by rank", [one.text for one in rank_bars(graph)])
     if graph.torch:
         yield from _rows("recorded by", [f"torch {labels.one_line(graph.torch)}"])
 

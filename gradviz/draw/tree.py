@@ -11,7 +11,7 @@ from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 from gradviz.checks.finding import marked
-from gradviz.draw.footer import footer_lines, held_line, mark_lines
+from gradviz.draw.footer import bar_lines, footer_lines, held_line, mark_lines, rank_bars
 from gradviz.draw.options import Options
 from gradviz.draw.outline import outline_by, table, text_lines
 from gradviz.draw.registry import listed
@@ -76,7 +76,9 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
         yield f"{labels.one_line(graph.title)}\n"
     if outline_by(graph, options) != "node":
         yield from (f"{line}\n" for line in text_lines(table(graph, options, options.max_rows or 0)))
-        yield from (f"{line}\n" for line in ("", *mark_lines(marked(graph)), *footer_lines(graph)))
+        yield from (
+            f"{line}\n" for line in ("", *mark_lines(marked(graph)), *footer_lines(graph), *bar_lines(rank_bars(graph)))
+        )
         return
     with Stage("write", "rows") as writing:
         for i, row in enumerate(writing.each(limited_rows(graph, options, options.max_rows or 0))):
@@ -129,6 +131,7 @@ def notes(graph: Graph, options: Options) -> Iterator[str]:
         yield f"A row is an input of the row above it in its column; {BRANCH.strip()} marks further inputs."
     yield from mark_lines(marked(graph))
     yield from footer_lines(graph, hidden=len(graph.leaf_of) if options.leaves == "hidden" else 0)
+    yield from bar_lines(rank_bars(graph))
     if options.color == "memory":
         yield held_line(heat(graph).nbytes)
 
@@ -163,7 +166,7 @@ class TerminalTree:
         for text, style in zip_longest(text_lines(made, options.max_width), styles, fillvalue="dim"):
             line = self._line(options, (text, style))
             yield line if style == "dim" else _fitted(line, options)
-        for note in ("", *mark_lines(marked(self.graph)), *footer_lines(self.graph)):
+        for note in ("", *mark_lines(marked(self.graph)), *footer_lines(self.graph), *bar_lines(rank_bars(self.graph))):
             yield self._line(options, (note, "dim"))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:

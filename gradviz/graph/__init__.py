@@ -18,6 +18,7 @@ from gradviz.graph.model import NodeFlag as NodeFlag
 from gradviz.graph.model import Packing as Packing
 from gradviz.graph.model import Process as Process
 from gradviz.graph.model import RankMemory as RankMemory
+from gradviz.graph.model import RankShare as RankShare
 from gradviz.graph.model import Root as Root
 from gradviz.graph.model import SavedState as SavedState
 from gradviz.graph.model import SavedTensor as SavedTensor

@@ -193,6 +193,19 @@ PROCESS = Record(
         "stage": Optional(WHOLE),
     },
 )
+RANK_SHARE = Record(model.RankShare, {"ranks": Many(WHOLE), "memory": RANK_MEMORY, "host": TEXT})
+MARK = Record(
+    model.Mark,
+    {
+        "number": WHOLE,
+        "id": TEXT,
+        "words": TEXT,
+        "nodes": Many(NODE_ID),
+        "edges": Many(Many(WHOLE)),
+        "outputs": NAMES,
+        "kind": Word(get_args(model.MarkKind)),
+    },
+)
 
 
 FORMAT = "gradviz-graph"
@@ -206,11 +219,13 @@ _LISTS: tuple[tuple[str, Record], ...] = (
     ("scopes", SCOPE),
     ("storages", STORAGE),
     ("backward", BACKWARD),
+    ("by_rank", RANK_SHARE),
+    ("marks", MARK),
 )
 _TABLES: tuple[tuple[str, Record], ...] = (("tensors", TENSOR_ROW), ("sources", SOURCE_ROW))
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _PROCESS = ("process", PROCESS)
-_MAY_BE_MISSING = ("backward",)
+_MAY_BE_MISSING = ("backward", "by_rank", "marks")
 _HEAD: dict[str, Codec] = {
     "title": TEXT,
     "torch": TEXT,
@@ -240,7 +255,7 @@ def dump(graph: Graph) -> Iterator[str]:
     yield f'{{"format":"{FORMAT}","version":{VERSION}'
     for key, codec in _HEAD.items():
         yield f',\n"{key}":{encode(codec.write(getattr(graph, key), context))}'
-    lists = [(key, record, getattr(graph, key)) for key, record in _LISTS]
+    lists = [(key, record, getattr(graph, key) if key != "marks" else _kept(graph)) for key, record in _LISTS]
     lists = [one for one in lists if one[2] or one[0] not in _MAY_BE_MISSING]
     tables = [(key, record, context.written[key]) for key, record in _TABLES]  # filled by then, so they come last
     for key, record, items in (*lists, *tables):
@@ -254,6 +269,11 @@ def dump(graph: Graph) -> Iterator[str]:
                 before = ",\n"
         yield "]"
     yield "\n}\n"
+
+
+def _kept(graph: Graph) -> list[model.Mark]:
+    """What ranks have alone is a part of a merged graph; findings are of one look at it."""
+    return [mark for mark in graph.marks if mark.kind != "finding"]
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

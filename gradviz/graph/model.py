@@ -235,6 +235,19 @@ class RankMemory(NamedTuple):
     optimizer: int | None = None
 
 
+class RankShare(NamedTuple):
+    """What some ranks hold, each of them as much, in a graph that was merged from several."""
+
+    ranks: tuple[int, ...]
+    memory: RankMemory
+    host: str = ""  # their machine, where the ranks are of several
+
+    @property
+    def total(self) -> int:
+        """All that is known of, in bytes."""
+        return sum(nbytes or 0 for nbytes in self.memory)
+
+
 class Process(NamedTuple):
     """The process that recorded a graph, when it was one of several."""
 
@@ -286,7 +299,10 @@ class Graph:
     notes: tuple[str, ...] = ()  # what a reader must know: anything cut, ambiguous or unreadable
     backward: tuple[BackwardStep, ...] = ()  # in the order of execution; empty when nobody measured gradients
     process: Process | None = None  # which of several processes recorded it
-    marks: tuple[Mark, ...] = field(default=(), compare=False, repr=False)  # findings to draw; a graph file keeps none
+    by_rank: tuple[RankShare, ...] = ()  # of a graph that was merged from those of several ranks
+    marks: tuple[Mark, ...] = field(
+        default=(), compare=False, repr=False
+    )  # to be drawn; a graph file keeps no findings
     original: Graph | None = field(default=None, compare=False, repr=False)  # what a folded graph was folded from
 
     # -- reading -----------------------------------------------------------------------------------------------------

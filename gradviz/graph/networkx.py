@@ -45,8 +45,13 @@ def to_networkx(graph: Graph) -> MultiDiGraph:
 
     made: MultiDiGraph = networkx.MultiDiGraph(**_known(_of_graph(graph)))
     norms = {step.node: step.norm for step in graph.backward}
+    marks: dict[int, list[str]] = {}
+    for mark in graph.marks:
+        for marked in mark.nodes:
+            marks.setdefault(marked, []).append(mark.id)
     for node in graph.nodes:
-        made.add_node(node.id, **_known(_of_node(graph, node)), **_known((("gradient_norm", norms.get(node.id)),)))
+        more = ("gradient_norm", norms.get(node.id)), ("marks", _joined(marks.get(node.id, ())))
+        made.add_node(node.id, **_known(_of_node(graph, node)), **_known(more))
     for key, edge in enumerate(graph.edges):
         made.add_edge(edge.consumer, edge.producer, key, output=edge.output, position=edge.position, count=edge.count)
     return made

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradviz.draw.footer import rank_bars
 from gradviz.graph import (
     Base,
     Graph,
@@ -37,6 +38,8 @@ def facts(graph: Graph, steps: Steps) -> Pack:
     pack.put("scopes", [_scope(scope) for scope in graph.scopes])
     pack.put("marks", [[mark.number, mark.id, mark.words, list(mark.nodes), [list(e) for e in mark.edges], list(mark.outputs)]
                        for mark in graph.marks])  # fmt: skip
+    pack.put("ofRanks", bool(graph.by_rank))
+    pack.put("byRank", [[one.part, one.text] for one in rank_bars(graph)])
     return pack
 
 

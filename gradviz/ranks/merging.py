@@ -17,13 +17,14 @@ from gradviz.graph import (
     Leaf,
     Node,
     Process,
+    RankMemory,
+    RankShare,
     Scope,
 )
 from gradviz.rank import grouped, named
 from gradviz.ranks.marking import marks
 from gradviz.ranks.rank_diff import RankDiff, Varying
 from gradviz.ranks.view import Ends, View, in_words
-from gradviz.wording import bytes_text
 
 
 class Merging:
@@ -189,7 +190,7 @@ class Merging:
         varying = tuple(self._varying(node, ways, ranks) for node, ways in sorted(self._other.items()))
         having = [ranks(bits) for bits in self._having]
         groups = self._groups(everyone)
-        graph = self._graph(edges, ranks(everyone), summary(groups, self._saved))
+        graph = self._graph(edges, ranks(everyone), summary(groups))
         graph = replace(graph, marks=marks(graph, having, varying, some, ranks(everyone)))
         return RankDiff(
             graph,
@@ -253,27 +254,30 @@ class Merging:
             title=_title(first, ranks),
             backward=(),
             process=None,
+            by_rank=shares(self._saved, self._processes),
             notes=(*notes, *first.notes),
         )
 
 
-def summary(groups: Sequence[tuple[int, ...]], saved: Mapping[int, int]) -> tuple[str, ...]:
-    """Who is like whom, and what each holds for backward: lines for under a picture.
+def summary(groups: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
+    """Who is like whom, for under a picture; nothing of a rank alone.
 
-    >>> summary([(0, 1), (2,)], {0: 8, 1: 8, 2: 16})
-    ('ranks 0-1 alike, 2 differs', 'held for backward: ranks 0-1: 8 B; rank 2: 16 B')
+    >>> summary([(0, 1), (2,)])
+    ('ranks 0-1 alike, 2 differs',)
     """
-    if len(saved) < 2:
-        return ()
-    by_size: dict[int, list[int]] = {}
-    for rank, size in sorted(saved.items()):
-        by_size.setdefault(size, []).append(rank)
-    said = [f"{named(ranks)}: {bytes_text(size)}" for size, ranks in by_size.items()]
-    more = f"; {len(said) - _SIZES} other sizes" if len(said) > _SIZES else ""
-    return f"ranks {grouped(groups)}", f"held for backward: {'; '.join(said[:_SIZES])}{more}"
+    return (f"ranks {grouped(groups)}",) if sum(map(len, groups)) > 1 else ()
 
 
-_SIZES = 8  # that a line tells
+def shares(saved: Mapping[int, int], processes: Mapping[int, Process]) -> tuple[RankShare, ...]:
+    """What each rank holds. Ranks with equal numbers, and on one machine where there are several, are one."""
+    hosts = {one.host for one in processes.values()}
+    found: dict[tuple[RankMemory, str], list[int]] = {}
+    for rank, nbytes in sorted(saved.items()):
+        process = processes.get(rank)
+        memory = (process.memory if process is not None else RankMemory())._replace(saved=nbytes)
+        host = process.host if process is not None and len(hosts) > 1 else ""
+        found.setdefault((memory, host), []).append(rank)
+    return tuple(RankShare(tuple(ranks), memory, host) for (memory, host), ranks in found.items())
 
 
 def _pairs(before: list[Hashable], after: list[Hashable]) -> list[tuple[int, int]]:

@@ -22,7 +22,7 @@ from gradviz.graph import (
     Storage,
 )
 from gradviz.rank import named
-from gradviz.ranks.merging import summary
+from gradviz.ranks.merging import shares, summary
 from gradviz.ranks.rank_diff import RankDiff, Varying
 from gradviz.wording import bytes_text, plural
 
@@ -58,7 +58,7 @@ class _Joining:
 
     def add(self, number: int, part: RankDiff) -> None:
         """One stage more."""
-        own = summary(part.groups, part.bytes_by_rank)
+        own = summary(part.groups)
         self._notes |= dict.fromkeys(one for one in part.graph.notes if one not in own)
         graph, first, scope, storage = part.graph, len(self.nodes), len(self.scopes), len(self.storages)
         self.scopes.append(Scope(f"stage{number}", named(part.ranks), 1, None))
@@ -116,6 +116,7 @@ class _Joining:
         """All stages, joined."""
         ranks = tuple(sorted(rank for part in parts for rank in part.ranks))
         saved = {rank: part.bytes_by_rank[rank] for part in parts for rank in part.ranks}
+        processes = {rank: one for part in parts for rank, one in part.processes.items()}
         first = parts[0].graph
         where = re.sub(r", ranks? [\d, -]+( of \d+)?.*", "", first.title)
         note = f"{plural(len(parts), 'pipeline stage')} joined at {plural(self._joined, 'tensor')} that one sends to the next"
@@ -129,7 +130,8 @@ class _Joining:
             title=f"{where}, {named(ranks)}: {plural(len(parts), 'pipeline stage')}",
             torch=first.torch,
             attribution=first.attribution,
-            notes=(note, *summary((), saved)[1:], *self._notes),
+            notes=(note, *self._notes),
+            by_rank=shares(saved, processes),
             marks=tuple(mark._replace(number=i) for i, mark in enumerate(self.marks, 1)),
         )
         return RankDiff(
@@ -140,7 +142,7 @@ class _Joining:
             tuple(self.varying),
             tuple(self.some_edges),
             saved,
-            {rank: one for part in parts for rank, one in part.processes.items()},
+            processes,
             max(part.world for part in parts),
             tuple(part.ranks for part in parts),
         )

@@ -26,6 +26,7 @@ from gradviz.ranks.view import (
     Plain,
     View,
     attributes_text,
+    refuse_merged,
 )
 
 _LAST = 2**64
@@ -37,6 +38,7 @@ def of_data(data: dict[str, Any], alike: Alike) -> View:
     `alike` holds what the views of other ranks have, so that equal things of all are one object.
     """
     context = _context(data)
+    refuse_merged([schema.RANK_SHARE.read(one, context) for one in data.get("by_rank", ())])
     scopes = [schema.SCOPE.read(item, context) for item in data["scopes"]]
     plain, tensors = Plain(), context.read["tensors"]
     leaf_items = {item["node"]: item for item in data["leaves"]}

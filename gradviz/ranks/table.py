@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gradviz.graph import RankMemory
+from gradviz.graph import RankShare
 from gradviz.rank import grouped, named, spans
 from gradviz.ranks.rank_diff import RankDiff
 from gradviz.report import labels
-from gradviz.wording import verb
+from gradviz.wording import bar, verb
 
-_BAR = 24  # characters of the longest bar
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _COLUMNS = ("saved", "parameters", "gradients", "optimizer")
 
 
@@ -25,7 +23,7 @@ def table(found: RankDiff) -> RenderableType:
     parts += [Text(f"  {mark.number}. {labels.one_line(mark.words)}", overflow="fold") for mark in found.graph.marks]
     if found.missing:
         parts.append(Text(f"no graph of {named(found.missing)}", style="yellow"))
-    return Group(*parts, Text(), memory(found))
+    return Group(*parts, Text(), memory(found.graph.by_rank))
 
 
 def head(found: RankDiff) -> Iterator[str]:
@@ -43,16 +41,10 @@ def head(found: RankDiff) -> Iterator[str]:
     yield line
 
 
-def memory(found: RankDiff) -> Table:
-    """Bytes per rank: what was read of each, and a bar for what backward holds. Ranks with equal numbers are one row."""
-    rows: dict[tuple[str, RankMemory], list[int]] = {}
-    for rank in found.ranks:
-        process = found.processes.get(rank)
-        known = process.memory if process is not None else RankMemory()
-        host = process.host if process is not None else ""
-        rows.setdefault((host, known._replace(saved=found.bytes_by_rank[rank])), []).append(rank)
-    columns = [name for name in _COLUMNS if any(getattr(one, name) is not None for _, one in rows)]
-    hosts = {host for host, _ in rows} if len({host for host, _ in rows}) > 1 else set()
+def memory(shares: Sequence[RankShare]) -> Table:
+    """Bytes per rank: what was read of each, and a bar for all of it. Ranks with equal numbers are one row."""
+    columns = [name for name in _COLUMNS if any(getattr(share.memory, name) is not None for share in shares)]
+    hosts = any(share.host for share in shares)
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     made.add_column("rank", no_wrap=True)
     if hosts:
@@ -62,26 +54,11 @@ def memory(found: RankDiff) -> Table:
     if len(columns) > 1:
         made.add_column("in all", justify="right", no_wrap=True)
     made.add_column(no_wrap=True)
-    most = max((total(one) for _, one in rows), default=0)
-    for (host, one), ranks in rows.items():
-        cells = [spans(ranks), *([labels.one_line(host)] if hosts else [])]
-        cells += [labels.bytes_text(getattr(one, name)) for name in columns]
+    most = max((share.total for share in shares), default=0)
+    for share in shares:
+        cells = [spans(share.ranks), *([labels.one_line(share.host)] if hosts else [])]
+        cells += [labels.bytes_text(getattr(share.memory, name)) for name in columns]
         if len(columns) > 1:
-            cells.append(labels.bytes_text(total(one)))
-        made.add_row(*(Text(cell) for cell in (*cells, bar(total(one), most))))
+            cells.append(labels.bytes_text(share.total))
+        made.add_row(*(Text(cell) for cell in (*cells, bar(share.total / most if most else None))))
     return made
-
-
-def total(one: RankMemory) -> int:
-    """All that is known of, in bytes."""
-    return sum(nbytes or 0 for nbytes in one)
-
-
-def bar(value: int, most: int) -> str:
-    """A bar as long as the value is large.
-
-    >>> bar(1, 2)
-    '████████████'
-    """
-    eighths = round(8 * _BAR * value / most) if most else 0
-    return _EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8].strip()

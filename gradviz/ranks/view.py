@@ -9,16 +9,19 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from gradviz.errors import GraphFileError
 from gradviz.graph import (
     Graph,
     Leaf,
     Node,
     Process,
+    RankShare,
     Scope,
     TensorInfo,
     column,
 )
 from gradviz.graph.storage import COUNTED, forward_order
+from gradviz.rank import named
 from gradviz.wording import bytes_text, clip, tensor_line
 
 Ends = tuple[int, int, int, int]
@@ -64,6 +67,7 @@ class View:
 
 def of_graph(graph: Graph, alike: dict[Hashable, Any] | None = None) -> View:
     """The view of a graph in memory. In `alike` equal places and facts of several views become one object."""
+    refuse_merged(graph.by_rank)
     plain, alike = Plain(), {} if alike is None else alike
     places = [(scope.path, scope.type, scope.call) for scope in graph.scopes]
     leaf_of = graph.leaf_of
@@ -93,6 +97,15 @@ def of_graph(graph: Graph, alike: dict[Hashable, Any] | None = None) -> View:
         [LeafView(leaf.node, leaf.names, (leaf.kind, plain[leaf.tensor])) for leaf in graph.leaves],
         list(zip(*(column(graph.edges, name) for name in ("consumer", "producer", "output", "position")))),
     )
+
+
+def refuse_merged(shares: Sequence[RankShare]) -> None:
+    """Raise GraphFileError for a graph that is of several ranks itself: which node is whose is not known well enough."""
+    if shares:
+        ranks = named(rank for share in shares for rank in share.ranks)
+        raise GraphFileError(
+            f"a graph is merged of {ranks} already: give that of each rank, which --ranks each writes."
+        )
 
 
 class Plain(dict["TensorInfo | None", "TensorInfo | None"]):

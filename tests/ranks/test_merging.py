@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import gradviz
+from gradviz.draw.footer import rank_bars
 from gradviz.errors import GraphFileError
 from gradviz.graph import (
     Call,
@@ -24,6 +25,7 @@ from gradviz.graph import (
     Storage,
     TensorInfo,
 )
+from gradviz.ranks.files import merge_files
 from gradviz.ranks.rank_diff import RankDiff
 
 CPU = TensorInfo((2, 3), "float32", "cpu")
@@ -110,13 +112,36 @@ def test_every_rank_can_be_had_back(seed: int) -> None:
     assert places == sorted(set(places))
 
 
-def test_the_merged_graph_can_be_saved_and_drawn(tmp_path: Path) -> None:
-    found = gradviz.merge([chain("ABCD"), chain("AXCD")])
-    for name in ("a.json", "a.svg", "a.dot", "a.md", "a.txt"):
-        path = found.graph.save(str(tmp_path / name))
-        text = Path(path).read_text(encoding="utf-8")
-        assert "XBackward0" in text
-        assert name == "a.json" or "rank 1 only" in text, name
+def holding(graph: Graph, rank: int, parameters: int) -> Graph:
+    return replace(graph, process=Process(rank, 2, "machine", RankMemory(None, parameters, None, None)))
+
+
+def test_the_merged_graph_is_drawn_with_badges_and_a_chart_of_bytes(tmp_path: Path) -> None:
+    found = gradviz.merge([holding(chain("ABCD"), 0, 1000), holding(chain("AXCD"), 1, 404)])
+    for name in ("a.svg", "a.dot", "a.md", "a.txt"):
+        text = Path(found.graph.save(str(tmp_path / name))).read_text(encoding="utf-8")
+        assert "XBackward0" in text and "rank 1 only" in text, name
+        assert text.count(" B parameters)") >= 2, name
+    assert "\n█████▌        rank 1: 500 B (96 B for backward, 404 B parameters)\n" in text
+    svg = Path(tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert 'width="120" height="10"' in svg and 'width="55" height="10"' in svg
+    with pytest.raises(GraphFileError, match="merged of ranks 0-1 already"):
+        gradviz.merge([found.graph])
+
+
+def test_of_many_ranks_that_differ_the_largest_have_a_bar() -> None:
+    bars = rank_bars(gradviz.merge([holding(chain("A"), rank, rank) for rank in range(64)]).graph)
+    assert (bars[0].text[:8], bars[0].part < 1, bars[-2].part) == ("rank 48:", True, 1)
+    assert bars[-1] == (0, "48 ranks with less, from 24 B on")
+
+
+def test_a_file_of_merged_ranks_keeps_who_has_what(tmp_path: Path) -> None:
+    graph = gradviz.merge([holding(chain("ABCD"), 0, 1000), holding(chain("AXCD"), 1, 404)]).graph
+    path = graph.save(str(tmp_path / "all.json"))
+    back = gradviz.load(path)
+    assert (back, back.marks) == (graph, graph.marks) and back.by_rank[1].total == 500
+    with pytest.raises(GraphFileError, match="merged of ranks 0-1 already"):
+        merge_files([path, path])
 
 
 def test_what_a_process_says_of_itself_is_in_its_file(tmp_path: Path) -> None:
