@@ -14,6 +14,7 @@ import torch
 
 from gradviz.checks.collect.collector import Collector, Subject
 from gradviz.checks.collect.detach_watch import DetachWatch
+from gradviz.checks.collect.evaluations import EvaluationWatch
 from gradviz.checks.collect.failed_line import raised
 from gradviz.checks.collect.order import OrderWatch
 from gradviz.checks.collect.watch import CallWatch
@@ -118,8 +119,10 @@ def check_target(
     def passed(number: int, call: EngineCall, reading: bool) -> None:
         order.backward(number, call.frame)
         reader.passed(number, reading)
+        evaluations.backward(call.outputs, call.frame)
 
     cuts = reader.cuts = DetachWatch(UserCode().place)
+    evaluations = EvaluationWatch(cuts.paused)
     watch = CallWatch(lambda: order.scaled, passed, cuts.paused)
     runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
 
@@ -169,6 +172,7 @@ def check_target(
             around=around,
             nothing=lambda: CheckContext(Graph()),
             look=watch if runs_on else None,
+            ended=evaluations.ended if runs_on else None,
         )
     failure = captured.failure if captured.failure is not None and captured.failure.exit_code is None else None
     with around():
@@ -177,7 +181,7 @@ def check_target(
         every = [replace(one, nonzero_later=one.nonzero_later | awake) for one in every]
         stopped = captured.timed_out or watch.seen_enough if runs_on else len(every) >= (steps or STEPS)
         ledger = reader.ledger.ledger(failure is None and not stopped)
-        every[-1] = replace(every[-1], ledger=ledger, events=order.told())
+        every[-1] = replace(every[-1], ledger=ledger, events=order.told(), evaluations=evaluations.told())
         if failure is not None:
             every[-1] = replace(every[-1], raised=raised(failure.error))
         findings = run(every, only=only, ignore=ignore, values=values)

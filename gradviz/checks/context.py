@@ -157,6 +157,18 @@ class RetainedHistory(NamedTuple):
     repeats: bool = False  # a joint whose two ends one line of code made, in this step and in an earlier one
 
 
+class Unused(NamedTuple):
+    """Calls of a model in eval() mode, in a row from one line, that recorded a graph which no backward call reached."""
+
+    source: SourceLine
+    type: str  # class of the model
+    calls: int
+    nodes: int
+    loop: SourceLine | None = None  # the innermost loop around the line
+    separate: bool = False  # the function that the line is in calls no backward
+    holders: tuple[str, ...] = ()  # variables that hold the graphs of several of the calls
+
+
 class Earlier(NamedTuple):
     """What is kept of an earlier backward call of the same run. Every node made before it has a number below `boundary`."""
 
@@ -342,4 +354,5 @@ class CheckContext:
     ran: bool = False  # the engine had run, or failed, when this was read: what it has freed was not freed before
     zero_at_first: frozenset[str] = frozenset()  # leaves with a gradient of zeros at the first call
     losses: tuple[tuple[int, float], ...] = ()  # the calls and losses before, as far as they were read
+    evaluations: tuple[Unused, ...] = ()  # of the whole run; known to its last context only
     events: tuple[Event, ...] = ()  # in which order backward, zero_grad, step, ... came; known to the last context only

@@ -38,6 +38,7 @@ FAMILIES = (
     "loss_inputs",
     "nonfinite",
     "numbers",
+    "held",
     "memory",
     "facts",
     "compiled",

@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections import deque
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,6 +19,7 @@ from gradviz.walker.tensors import elements
 
 _CALL_NOTES = 1_000_000  # begins and ends of calls that an event log keeps, some 70 MB
 _MOST_HELD = 1000  # entries of a list or dict that is searched for modules which torch does not know
+_EVALUATIONS = 1000  # calls in eval() mode that are kept until somebody asks
 _LAST = 8  # completed calls whose outputs a failed forward is shown from
 
 
@@ -109,9 +110,10 @@ class Call:
     `own`: of a `__call__` of the module's own, known only from the frames of the nodes made inside, which carry it.
     """
 
-    __slots__ = ("code", "frame", "module", "number", "output", "own", "parent", "place", "tree")
+    __slots__ = ("began", "code", "frame", "module", "number", "output", "own", "parent", "place", "tree")
 
     number: int
+    began: int  # the sequence number that the next node would have got
     module: SeenModule
     tree: Tree
     parent: Call | None
@@ -125,13 +127,22 @@ class Call:
         """As a frame's trace function: does nothing."""
 
 
+class Evaluation(NamedTuple):
+    """A call of an outermost module in eval() mode that was recorded: its nodes have numbers from `began` to before `ended`."""
+
+    type: str
+    place: Place | None
+    began: int
+    ended: int
+
+
 class EventLog:
     """What one thread noted: lines and calls by sequence number, and the calls that run now.
 
-    `backward` is the place of the innermost backward call that runs now.
+    `backward` is the place of the innermost backward call that runs now. `evaluations` are taken out by whoever asks for them.
     """
 
-    __slots__ = ("backward", "calls", "failed", "last", "lines", "stack", "start")
+    __slots__ = ("backward", "calls", "evaluations", "failed", "last", "lines", "stack", "start")
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -141,6 +152,7 @@ class EventLog:
         self.stack: list[Call] = []
         self.last: deque[tuple[Call, list[weakref.ref[torch.Tensor]]]] = deque(maxlen=_LAST)
         self.failed: FailedCall | None = None
+        self.evaluations: deque[Evaluation] = deque(maxlen=_EVALUATIONS)
 
     @property
     def end(self) -> int:

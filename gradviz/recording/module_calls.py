@@ -16,6 +16,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from gradviz.recording.calls import (
     Call,
+    Evaluation,
     EventLog,
     FailedCall,
     LocalEventLog,
@@ -125,7 +126,7 @@ class ModuleCalls:
             seen = self._seen[id(module)] = SeenModule(module)
         call = _new(Call)
         call.module, call.frame, call.code, call.output = seen, id(frame), frame.f_code, None
-        call.own, call.place = False, place
+        call.own, call.place, call.began = False, place, made
         self._count = call.number = self._count + 1
         if stack:
             call.parent, call.tree = stack[-1], stack[-1].tree
@@ -162,7 +163,10 @@ class ModuleCalls:
             if found is None:
                 return
             call = found
-        event_log.calls.add(peek_sequence(), stack[-1] if stack else None)
+        number = peek_sequence()
+        event_log.calls.add(number, stack[-1] if stack else None)
+        if call.parent is None and number > call.began and module.__dict__.get("training") is False:
+            event_log.evaluations.append(Evaluation(call.module.type, call.place, call.began, number))
         output = result[-1]
         error = _error_that_left(sys._getframe(1)) if output is None else None
         if error is not None:

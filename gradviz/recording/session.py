@@ -131,6 +131,11 @@ _lock = threading.RLock()
 _current: Session | None = None
 
 
+def running() -> Session | None:
+    """The session that is recording now, if one is."""
+    return _current
+
+
 def enter() -> Session:
     """The running session, joined, or a new one."""
     global _current

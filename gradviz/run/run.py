@@ -86,6 +86,7 @@ class Run(Generic[T]):
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
         nothing: Callable[[], T] | None = None,
         look: Look | None = None,
+        ended: Callable[[Sequence[Namespace]], None] | None = None,
     ) -> None:
         self._target = target
         place = rank()
@@ -101,6 +102,7 @@ class Run(Generic[T]):
         self._afterwards = afterwards
         self._around = around
         self._nothing = nothing
+        self._ended = ended
         self._children = started()
         self._calls = 0
         self._first_place = ""  # of the call that a backward() is preferred to
@@ -130,6 +132,8 @@ class Run(Generic[T]):
         with users_code() as outcome, stoppable_main() as self._stop_main, watching:
             try:
                 self._program.run()
+                if self._ended is not None:
+                    self._ended([self._program.namespace])
             finally:
                 if self._selection is not None:
                     self._selection.close()

@@ -17,6 +17,7 @@ from gradviz.run.program import Program
 from gradviz.run.run import Run
 from gradviz.run.selection import Look
 from gradviz.run.target_name import Target, parse_module, parse_target
+from gradviz.variables.scanner import Namespace
 
 __all__ = ["Captured", "Live", "Target", "parse_module", "parse_target", "read_graph", "run_target"]
 
@@ -50,6 +51,7 @@ def run_target(
     around: Callable[[], AbstractContextManager[object]] = ...,
     nothing: Callable[[], T] | None = ...,
     look: Look | None = ...,
+    ended: Callable[[Sequence[Namespace]], None] | None = ...,
 ) -> Captured[T]: ...
 
 
@@ -67,6 +69,7 @@ def run_target(
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
     nothing: Callable[[], Any] | None = None,
     look: Look | None = None,
+    ended: Callable[[Sequence[Namespace]], None] | None = None,
 ) -> Captured[Any]:
     """Run a script or import a module, and `read` what it leads to.
 
@@ -90,6 +93,7 @@ def run_target(
         nothing: makes the result where the script raised before anything was read; without it that raises ScriptError.
         look: lets the script run on after those steps, and says which later calls to read (`gradviz.run.selection`). A call
             at which the engine raises is read, too.
+        ended: called with the variables when the script has come to its end by itself; it must not raise.
         around: makes a context that is entered while tensors are read, and left while the user's code runs.
 
     Raises:
@@ -107,5 +111,17 @@ def run_target(
         stack.enter_context(program.interpreter(arguments))
         recording = stack.enter_context(recording_from_torch_on()) if record else None
         return Run(
-            parsed, program, numbers, keep_going, read, recording, need_graph, steps, afterwards, around, nothing, look
+            parsed,
+            program,
+            numbers,
+            keep_going,
+            read,
+            recording,
+            need_graph,
+            steps,
+            afterwards,
+            around,
+            nothing,
+            look,
+            ended,
         ).captured()

@@ -28,6 +28,23 @@ NEAR: dict[str, str] = {
         loss = model(torch.ones(2, 4)).sum()
         loss.backward()
     """,
+    "unused-graph": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+        model.eval()
+        for batch in range(4):
+            x = torch.ones(2, 3, requires_grad=True)
+            print(torch.autograd.grad(model(x).mean(), x))
+        with torch.no_grad():
+            print(sum(model(torch.ones(2, 3)).mean() for batch in range(4)))
+        print(model(torch.ones(2, 3)))
+    """,
     "none-grad": """
         import torch
 

@@ -1,0 +1,68 @@
+"""What holds memory across steps is found with the variable that holds it, and the advice heals; what is meant is not told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checks.advice import Fault, alarms, shows_and_heals
+
+HEAD = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(4)]
+"""
+STEP = """
+    optimizer.zero_grad()
+    out = model(x)
+    loss = (out - y).square().mean()
+    loss.backward()
+    optimizer.step()
+"""
+TRAIN = f"for x, y in data:{STEP}"
+
+FAULTS = {
+    "a validation loss is summed up with its graph": Fault(
+        "unused-graph",
+        "total += (model(x) - y)",
+        "Put the loop of ",
+        "for x, y in data:\n    total",
+        "with torch.no_grad():\n  for x, y in data:\n    total",
+        f"{HEAD}{TRAIN}model.eval()\ntotal = 0.0\nfor x, y in data:\n    total += (model(x) - y).square().mean()\n",
+    ),
+    "a function validates between the epochs": Fault(
+        "unused-graph",
+        "out = model(x)[:, 0]",
+        "Put @torch.no_grad() above `def validate`.",
+        "def validate():",
+        "@torch.no_grad()\ndef validate():",
+        HEAD
+        + "def validate():\n    model.eval()\n    for x, y in data:\n        out = model(x)[:, 0]\n    model.train()\n"
+        + f"for epoch in range(2):\n    validate()\n    for x, y in data:{STEP.replace(chr(10), chr(10) + '    ')}",
+    ),
+}
+
+FINE = {
+    "gradients of an evaluation": "model.eval()\nfor x, _ in data:\n    x.requires_grad_()\n"
+    "    torch.autograd.grad(model(x).sum(), x)\n",
+    "training in eval() mode, several passes a step": "model.eval()\nfor step in range(4):\n    optimizer.zero_grad()\n"
+    "    sum(model(x).mean() for x, y in data).backward()\n    optimizer.step()\n",
+    "the target of a network, detached": "import copy\ntarget = copy.deepcopy(model).eval()\nfor x, y in data:\n"
+    "    goal = target(x).detach()\n    optimizer.zero_grad()\n    (model(x) - goal - 1).square().mean().backward()\n"
+    "    optimizer.step()\n",
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_advice_heals(name: str, tmp_path: Path) -> None:
+    shows_and_heals(FAULTS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_nothing_is_told_of_what_is_kept_on_purpose(name: str, tmp_path: Path) -> None:
+    assert not alarms(HEAD + TRAIN + FINE[name], tmp_path)
