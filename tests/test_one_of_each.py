@@ -19,10 +19,10 @@ _COPIES = {
     "gradviz.wording.json_ready": lambda code: "isfinite(" in code and "else str(value)" in code,
     "gradviz.wording.plural or verb": lambda code: "'s' if " in code or '"s" if ' in code,
     "gradviz.graph.Graph.with_root_names": lambda code: "root._replace(name=name)" in code,
-    "gradviz.graph.storage.known_elements": lambda code: "isinstance(size, int))" in code and "prod(size for" in code,
+    "gradviz.graph.amounts.known_elements": lambda code: "isinstance(size, int))" in code and "prod(size for" in code,
 }
 """By who owns it: what tells a copy."""
-_OWNERS = {"gradviz.wording", "gradviz.graph.model", "gradviz.graph.storage", "gradviz.walker.tensors"}
+_OWNERS = {"gradviz.wording", "gradviz.graph.model", "gradviz.graph.amounts", "gradviz.walker.tensors"}
 
 
 @pytest.mark.parametrize("owner", _COPIES)
@@ -38,7 +38,7 @@ def test_which_kinds_of_storage_count_is_said_beside_them() -> None:
         words = [{one.value for one in node.elts if isinstance(one, ast.Constant)} for node in found]
         return any(len(one) > 1 and "activation" in one and one <= _KINDS for one in words)
 
-    assert [name for name in MODULES if lists(name)] == ["gradviz.graph.model", "gradviz.graph.storage"]
+    assert [name for name in MODULES if lists(name)] == ["gradviz.graph.model", "gradviz.graph.amounts"]
 
 
 def test_lists_of_lines_say_how_many_more_there_are() -> None:

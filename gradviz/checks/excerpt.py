@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gradviz.graph import Node, SourceLine
-from gradviz.graph.forward import forward_name
+from gradviz.graph.origins import forward_name
 
 _LONGEST = 30
 """Lines that a statement is searched for before its first line is taken alone."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gradviz.checks.context import CheckContext
 from gradviz.checks.words import as_code
 from gradviz.graph import Edge, Graph, SourceLine
-from gradviz.graph.forward import own_line
+from gradviz.graph.origins import own_line
 from gradviz.source.code_line import assigned, read
 
 

@@ -22,7 +22,7 @@ from gradviz.checks.finding import (
 from gradviz.checks.words import line
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import SourceLine
-from gradviz.graph.forward import own_line
+from gradviz.graph.origins import own_line
 
 FAMILIES = (
     "roots",

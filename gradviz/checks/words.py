@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from gradviz.graph import Graph, SavedTensor, SourceLine
-from gradviz.graph.forward import own_line
+from gradviz.graph.origins import own_line
 from gradviz.wording import clip, few, one_line
 from gradviz.wording import verb as verb
 

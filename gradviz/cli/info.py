@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         Node,
         Root,
     )
-    from gradviz.graph.overview import Overview
+    from gradviz.graph.amounts import Overview
 
 _ROWS = 12
 Row = tuple[str, str]
@@ -39,7 +39,7 @@ def command(source: Source, as_json: bool) -> None:
     """
     with result_stream() as stream:
         captured = source.graph()
-        from gradviz.graph.overview import overview
+        from gradviz.graph.amounts import overview
 
         graph = captured.result
         with progress("counting"):

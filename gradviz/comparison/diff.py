@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gradviz.comparison.alignment import align
 from gradviz.graph import Edge, Graph, Node
-from gradviz.graph.storage import forward_order
+from gradviz.graph.amounts import forward_order
 from gradviz.report.display import displayed
 from gradviz.wording import plural
 

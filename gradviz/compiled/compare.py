@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Literal, NamedTuple
 
 from gradviz.graph import Graph, Node, SourceLine
-from gradviz.graph.storage import forward_order, held_bytes, tensor_bytes
+from gradviz.graph.amounts import forward_order, held_bytes, tensor_bytes
 
 Fate = Literal["same", "fused", "split", "recomputed", "dropped", "added"]
 """What became of the functions of a place: as many operations; fewer; more; some results are computed again in backward; none is

@@ -26,7 +26,7 @@ from gradviz.graph import (
     SourceLine,
     TensorInfo,
 )
-from gradviz.graph.storage import tensor_bytes
+from gradviz.graph.amounts import tensor_bytes
 from gradviz.wording import bytes_text, few, plural, verb
 
 _SLOT = re.compile(r"(saved_tensors|ctx\._tensors_no_vc_check)\[(\d+)\]")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gradviz.fold.join import titled
 from gradviz.graph import Graph, Scope, SourceLine
-from gradviz.graph.forward import calls_from
+from gradviz.graph.origins import calls_from
 from gradviz.graph.scopes import ScopeTree
 from gradviz.report import labels
 

@@ -13,7 +13,7 @@ from gradviz.fold import outline
 from gradviz.fold.join import titled
 from gradviz.fold.outline import OutlineRow
 from gradviz.graph import Graph, Mark
-from gradviz.graph.forward import Lines, op_line, telling_lines
+from gradviz.graph.origins import Lines, op_line, telling_lines
 from gradviz.report import labels
 
 

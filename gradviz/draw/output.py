@@ -22,7 +22,7 @@ from gradviz.errors import LayoutError, OutputError
 from gradviz.fold.fold import fold
 from gradviz.graph import Graph
 from gradviz.graph.columns import paused
-from gradviz.graph.forward import with_forward_names
+from gradviz.graph.origins import with_forward_names
 
 if TYPE_CHECKING:
     from gradviz.graph import Graph

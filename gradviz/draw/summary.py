@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from gradviz.draw.footer import footer_lines, rank_bars
 from gradviz.graph import Graph, Leaf, Root
-from gradviz.graph.overview import depth
+from gradviz.graph.amounts import depth
 from gradviz.report import labels
 
 SHOWN = 6  # outputs, leaves, ops and notes that are listed before "+N more"

@@ -23,7 +23,7 @@ from gradviz.draw.tree_rows import (
     TreeRows,
 )
 from gradviz.errors import FormatError
-from gradviz.graph.forward import with_forward_names
+from gradviz.graph.origins import with_forward_names
 from gradviz.memory.heat import heat
 from gradviz.report import labels
 from gradviz.stages import Stage

@@ -13,8 +13,8 @@ from functools import cached_property
 from gradviz.fold.join import module_title
 from gradviz.fold.partition import Part, Partition, cycles
 from gradviz.graph import Graph, column
+from gradviz.graph.amounts import forward_order
 from gradviz.graph.scopes import ScopeTree
-from gradviz.graph.storage import forward_order
 
 
 class Closing:

@@ -18,7 +18,7 @@ from gradviz.graph import (
     SourceLine,
     column,
 )
-from gradviz.graph.storage import forward_order
+from gradviz.graph.amounts import forward_order
 
 LEAST_CALLS = 4
 """How often a function is called for its calls to be groups: of three, such as for queries, keys and values, each is read."""

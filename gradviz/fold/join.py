@@ -20,7 +20,7 @@ from gradviz.graph import (
     Scope,
     column,
 )
-from gradviz.graph.storage import forward_order
+from gradviz.graph.amounts import forward_order
 from gradviz.wording import plural
 
 LEAST_OPS = 8

@@ -16,9 +16,9 @@ from gradviz.graph import (
     SourceLine,
     TensorInfo,
 )
-from gradviz.graph.forward import op_line
+from gradviz.graph.amounts import forward_order, held_bytes, known_elements
+from gradviz.graph.origins import op_line
 from gradviz.graph.scopes import ScopeTree
-from gradviz.graph.storage import forward_order, held_bytes, known_elements
 
 
 class OutlineRow(NamedTuple):

@@ -26,7 +26,7 @@ from gradviz.graph import (
     Uses,
     column,
 )
-from gradviz.graph.storage import forward_order, held_bytes, known_elements
+from gradviz.graph.amounts import forward_order, held_bytes, known_elements
 
 
 class Part(NamedTuple):

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from gradviz.fold.partition import Part, Partition
 from gradviz.graph import Graph, column
+from gradviz.graph.amounts import forward_order
 from gradviz.graph.scopes import ScopeTree
-from gradviz.graph.storage import forward_order
 
 LEAST = 3
 """Single ops that are joined to make room for a module: fewer take little."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from gradviz.errors import FormatError
 from gradviz.graph import Graph
-from gradviz.graph.storage import forward_order
+from gradviz.graph.amounts import forward_order
 
 if TYPE_CHECKING:
     from gradviz.gradients.flow import GradientFlow, LeafFlow

@@ -10,12 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gradviz.graph.model import (
-    Graph,
-    Node,
-    SourceLine,
-    TensorInfo,
-)
+from gradviz.graph.model import Graph, Node, SourceLine, TensorInfo
 from gradviz.wording import shape_text
 
 if TYPE_CHECKING:

@@ -1,12 +1,35 @@
-"""The tree of module calls behind a graph: depths, ancestors, and which nodes each call contains."""
+"""Modules behind a graph: the tree of their calls, as scopes tell it, and who owns which leaf where no call was recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
+from typing import NamedTuple
 
+from gradviz.graph.amounts import forward_order
 from gradviz.graph.model import Graph, Scope, column
-from gradviz.graph.storage import forward_order
+
+
+class Registered(NamedTuple):
+    """One module that can be called. Modules are numbered so that each comes before those inside it, which follow at once."""
+
+    path: str
+    type: str
+    base: str  # the class of torch.nn whose `forward` it runs: "Sequential"; "" when it has a forward of its own
+    parent: int | None
+    parameters: int | None = None
+    takes_labels: bool = False  # whether its forward is given what to compute a loss with
+    frozen: bool = False  # whether it holds, itself, parameters that need no gradient
+
+
+class Ownership(NamedTuple):
+    """The modules of a model, and by leaf of a graph (id of the AccumulateGrad node) those that hold its parameter."""
+
+    modules: tuple[Registered, ...]
+    owners: Mapping[int, tuple[int, ...]]
+
+
+# The tree of module calls behind a graph: depths, ancestors, and which nodes each call contains.
 
 
 class ScopeTree:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gradviz.graph import Graph
-from gradviz.graph.ownership import Ownership, Registered
+from gradviz.graph.scopes import Ownership, Registered
 from gradviz.inference.layers import ELEMENTWISE, PARAMETRIZED, VIEWS
 
 _RESHAPING = ELEMENTWISE | frozenset(

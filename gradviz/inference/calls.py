@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
-from gradviz.graph.ownership import Registered
+from gradviz.graph.scopes import Registered
 
 _RECURRENT = ("LSTM", "GRU", "RNN")
 """Modules that use each parameter many times in one call."""

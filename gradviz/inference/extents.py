@@ -8,15 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from gradviz.graph.ownership import Registered
+from gradviz.graph.scopes import Registered
 from gradviz.inference.calls import Call
-from gradviz.inference.layers import (
-    ELEMENTWISE,
-    VIEWS,
-    composes,
-    makes,
-    silent_inside,
-)
+from gradviz.inference.layers import ELEMENTWISE, VIEWS, composes, makes, silent_inside
 from gradviz.inference.order import Order
 
 # Where the call of an adapter ends: at the sum of what its small matrices made and what its frozen weights made

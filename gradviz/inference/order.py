@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from functools import cached_property
 
 from gradviz.graph import Graph, column
-from gradviz.graph.storage import forward_order
+from gradviz.graph.amounts import forward_order
 from gradviz.inference.layers import MASKED
 
 _GATHER = frozenset(("Cat", "Stack"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradviz.graph import Graph, Scope
-from gradviz.graph.ownership import Ownership, Registered
+from gradviz.graph.scopes import Ownership, Registered
 from gradviz.inference.anchors import around, find_anchors
 from gradviz.inference.calls import Call, find_calls
 from gradviz.inference.extents import Extents

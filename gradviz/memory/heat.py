@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gradviz.graph import Graph
-from gradviz.graph.storage import held_bytes
+from gradviz.graph.amounts import held_bytes
 
 STEPS = 5
 

@@ -21,8 +21,8 @@ from gradviz.graph import (
     Storage,
     StorageKind,
 )
-from gradviz.graph.forward import Lines, op_line, telling_lines
-from gradviz.graph.storage import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
+from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
+from gradviz.graph.origins import Lines, op_line, telling_lines
 from gradviz.memory.notes import memory_notes
 from gradviz.report.display import displayed
 from gradviz.wording import bytes_text, plural, tensor_line

@@ -16,8 +16,8 @@ from gradviz.graph import (
     SavedTensor,
     TensorInfo,
 )
+from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
 from gradviz.graph.scopes import ScopeTree
-from gradviz.graph.storage import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
 
 # Which storage the tensor on an edge has, as far as saved tensors tell. A graph does not record the storage of a
 # result, only those of saved tensors. But a node that saved its result or its input did so in a slot with a telling

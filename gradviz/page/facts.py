@@ -19,8 +19,8 @@ from gradviz.graph import (
     SourceLine,
     column,
 )
-from gradviz.graph.forward import forward_name
-from gradviz.graph.storage import held_bytes, known_elements
+from gradviz.graph.amounts import held_bytes, known_elements
+from gradviz.graph.origins import forward_name
 from gradviz.page.pack import Pack, Table
 from gradviz.page.steps import Steps
 from gradviz.report import labels

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gradviz.graph import Graph, column
-from gradviz.graph.storage import forward_order
+from gradviz.graph.amounts import forward_order
 from gradviz.layout.model import Ints
 from gradviz.page.groups import Groups
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from gradviz.gradients.order import ReadyQueue
 from gradviz.graph import Graph, TensorInfo, column
+from gradviz.graph.amounts import ONLY_GRAPH, tensor_bytes
 from gradviz.graph.columns import UNNUMBERED
-from gradviz.graph.storage import ONLY_GRAPH, tensor_bytes
 
 
 class Steps(NamedTuple):

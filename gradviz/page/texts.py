@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gradviz.draw.metrics import shorten, text_width
 from gradviz.graph import Graph
-from gradviz.graph.storage import held_bytes, known_elements
+from gradviz.graph.amounts import held_bytes, known_elements
 from gradviz.page.cells import (
     COPY,
     LEAF,

@@ -18,8 +18,8 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.graph import files as schema
+from gradviz.graph.amounts import COUNTED
 from gradviz.graph.codecs import Context
-from gradviz.graph.storage import COUNTED
 from gradviz.ranks.view import (
     Facts,
     LeafView,

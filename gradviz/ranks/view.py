@@ -20,7 +20,7 @@ from gradviz.graph import (
     TensorInfo,
     column,
 )
-from gradviz.graph.storage import COUNTED, forward_order
+from gradviz.graph.amounts import COUNTED, forward_order
 from gradviz.rank import named
 from gradviz.wording import bytes_text, clip, tensor_line
 

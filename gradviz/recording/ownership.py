@@ -12,14 +12,8 @@ from typing import Literal
 
 import torch
 
-from gradviz.graph.ownership import Ownership, Registered
-from gradviz.variables.objects import (
-    children,
-    is_compiled,
-    members,
-    parameters,
-    unwrapped,
-)
+from gradviz.graph.scopes import Ownership, Registered
+from gradviz.variables.objects import children, is_compiled, members, parameters, unwrapped
 from gradviz.walker.attribution import Found, Places
 from gradviz.walker.tensors import elements
 

@@ -14,23 +14,12 @@ import torch
 
 from gradviz.graph import Scope, SourceLine, TensorInfo
 from gradviz.packages import with_text
-from gradviz.recording.calls import (
-    Call,
-    EventLog,
-    SeenModule,
-    Tree,
-    joined,
-)
+from gradviz.recording.calls import Call, EventLog, SeenModule, Tree, joined
 from gradviz.variables.objects import parameters
 from gradviz.walker.attribution import Found, Places
 from gradviz.walker.names import distinct
 from gradviz.walker.private import LAST
-from gradviz.walker.tensors import (
-    device_name,
-    dtype_name,
-    elements,
-    shape_of,
-)
+from gradviz.walker.tensors import device_name, dtype_name, elements, shape_of
 from gradviz.wording import plural, verb
 
 

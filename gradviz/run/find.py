@@ -10,12 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from gradviz.errors import (
-    NoGraphError,
-    NotATensorError,
-    TargetError,
-    did_you_mean,
-)
+from gradviz.errors import NoGraphError, NotATensorError, TargetError, did_you_mean
 from gradviz.variables.objects import unwrapped
 from gradviz.variables.scanner import NamedValue, Namespace, scan
 from gradviz.wording import few_lines, plural

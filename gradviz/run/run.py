@@ -19,25 +19,10 @@ from gradviz.rank import rank
 from gradviz.recording.late import LateRecording
 from gradviz.run.engine import Afterwards, EngineCall, watching_backward
 from gradviz.run.failure import Failure, Stopped, stoppable_main, users_code
-from gradviz.run.find import (
-    check_tensors,
-    final_tensors,
-    lookup,
-    outputs_of,
-)
+from gradviz.run.find import check_tensors, final_tensors, lookup, outputs_of
 from gradviz.run.live import Captured, Live
 from gradviz.run.program import Program
-from gradviz.run.selection import (
-    Chosen,
-    FirstBackward,
-    FirstIf,
-    InARow,
-    Look,
-    RunOn,
-    Selection,
-    call_place,
-    call_words,
-)
+from gradviz.run.selection import Chosen, FirstBackward, FirstIf, InARow, Look, RunOn, Selection, call_place, call_words
 from gradviz.run.target_name import Target
 from gradviz.source.frames import variables_at
 from gradviz.variables.scanner import Namespace, name_of

@@ -9,13 +9,7 @@ from typing import NamedTuple
 
 from gradviz.graph import SourceLine
 from gradviz.source.in_place import method_calls, pieces_in_place
-from gradviz.source.statements import (
-    Body,
-    body_at,
-    body_of,
-    own_expressions,
-    text_of,
-)
+from gradviz.source.statements import Body, body_at, body_of, own_expressions, text_of
 from gradviz.variables.scanner import Namespace
 
 

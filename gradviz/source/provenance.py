@@ -18,14 +18,7 @@ import torch
 from gradviz.graph import SourceLine
 from gradviz.packages import is_foundation
 from gradviz.source.location import CodeLocation
-from gradviz.source.statements import (
-    Body,
-    Statement,
-    assigned,
-    body_of,
-    own_expressions,
-    text_of,
-)
+from gradviz.source.statements import Body, Statement, assigned, body_of, own_expressions, text_of
 from gradviz.variables.objects import own_attributes
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.private import without_subclasses

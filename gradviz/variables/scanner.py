@@ -15,12 +15,7 @@ from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
 from types import ModuleType as PythonModule
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from gradviz.variables.objects import (
-    class_attribute,
-    joined,
-    own_attributes,
-    submodules,
-)
+from gradviz.variables.objects import class_attribute, joined, own_attributes, submodules
 
 if TYPE_CHECKING:
     import torch

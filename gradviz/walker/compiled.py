@@ -14,26 +14,13 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from gradviz.compiled.region import (
-    GraphBreak,
-    Input,
-    ModuleCall,
-    Operation,
-    Place,
-    Region,
-    Use,
-)
+from gradviz.compiled.region import GraphBreak, Input, ModuleCall, Operation, Place, Region, Use
 from gradviz.compiled.scoping import Known
 from gradviz.compiled.source_text import input_kind, region_of
 from gradviz.compiled.splice import Found
 from gradviz.graph import SourceLine, TensorInfo
 from gradviz.packages import package_of, with_text
-from gradviz.variables.objects import (
-    is_compiled,
-    joined,
-    parameters,
-    submodules,
-)
+from gradviz.variables.objects import is_compiled, joined, parameters, submodules
 from gradviz.variables.scanner import Namespace
 from gradviz.walker import private
 from gradviz.walker.names import outermost_modules

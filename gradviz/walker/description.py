@@ -8,13 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from gradviz.graph import (
-    Base,
-    Graph,
-    Leaf,
-    Root,
-    TensorInfo,
-)
+from gradviz.graph import Base, Graph, Leaf, Root, TensorInfo
 from gradviz.graph.columns import Columns, NodeColumns, TypeFacts
 from gradviz.stages import Stage
 from gradviz.walker import private
@@ -26,14 +20,7 @@ from gradviz.walker.placements import placements
 from gradviz.walker.private import LAST, Node
 from gradviz.walker.saved import SavedReader
 from gradviz.walker.storages import Storages
-from gradviz.walker.tensors import (
-    base_of,
-    device_name,
-    dtype_name,
-    shape_of,
-    storage_of,
-    tensor_info,
-)
+from gradviz.walker.tensors import base_of, device_name, dtype_name, shape_of, storage_of, tensor_info
 from gradviz.walker.traversal import Traversal
 
 CHECKPOINT = "CheckpointFunctionBackward"

@@ -16,22 +16,8 @@ import torch
 
 from gradviz.errors import NotATensorError
 from gradviz.graph import StorageKind
-from gradviz.variables.objects import (
-    Table,
-    children,
-    every_path,
-    is_compiled,
-    joined,
-    members,
-    submodules,
-    unwrapped,
-)
-from gradviz.variables.scanner import (
-    ITSELF,
-    NamedValue,
-    Namespace,
-    scan,
-)
+from gradviz.variables.objects import Table, children, every_path, is_compiled, joined, members, submodules, unwrapped
+from gradviz.variables.scanner import ITSELF, NamedValue, Namespace, scan
 from gradviz.walker.private import Node, fsdp_parameters, without_subclasses
 from gradviz.walker.tensors import base_of, grad_fn_of, storage_of
 

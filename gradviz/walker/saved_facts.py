@@ -6,13 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.graph import (
-    Packing,
-    SavedState,
-    SavedTensor,
-    StorageKind,
-    TensorInfo,
-)
+from gradviz.graph import Packing, SavedState, SavedTensor, StorageKind, TensorInfo
 from gradviz.walker import private
 from gradviz.walker.storages import Storages
 from gradviz.walker.tensors import element_bytes, is_plain, parts_of, tensor_info

@@ -21,15 +21,7 @@ from gradviz.walker.attribution import Attribution
 from gradviz.walker.compiled import compiled_regions, named_modules
 from gradviz.walker.description import Describer, Walked
 from gradviz.walker.names import Names
-from gradviz.walker.outputs import (
-    FoundRoot,
-    Output,
-    find_root,
-    flatten,
-    no_graph,
-    root_name,
-    starts,
-)
+from gradviz.walker.outputs import FoundRoot, Output, find_root, flatten, no_graph, root_name, starts
 from gradviz.walker.private import Node
 from gradviz.walker.traversal import traverse
 

@@ -17,8 +17,7 @@ from gradviz.graph import (
     SavedTensor,
     Storage,
 )
-from gradviz.graph.overview import depth, overview
-from gradviz.graph.storage import elements
+from gradviz.graph.amounts import depth, elements, overview
 from tests.builders import chain, leaf, tensor
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import script

@@ -55,7 +55,7 @@ def test_wrong_usage(gradviz: Gradviz, arguments: tuple[str, ...], said: str) ->
 
 def test_a_bug_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = script(tmp_path, TRAINING)
-    monkeypatch.setattr("gradviz.graph.overview.depth", lambda graph: 1 // 0)
+    monkeypatch.setattr("gradviz.graph.amounts.depth", lambda graph: 1 // 0)
     result = CliRunner().invoke(cli, ["info", str(path)])
     assert isinstance(result.exception, ZeroDivisionError)
 

@@ -12,7 +12,7 @@ import pytest
 from gradviz.draw.options import Options
 from gradviz.draw.output import render
 from gradviz.graph import Function, Node
-from gradviz.graph.forward import forward_name, with_forward_names
+from gradviz.graph.origins import forward_name, with_forward_names
 from gradviz.run.target import run_target
 from tests.builders import diamond
 

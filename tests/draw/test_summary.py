@@ -6,7 +6,7 @@ import pytest
 
 from gradviz.draw.summary import summary
 from gradviz.graph import Graph
-from gradviz.graph.overview import depth
+from gradviz.graph.amounts import depth
 from tests.builders import (
     GRAPHS,
     chain,

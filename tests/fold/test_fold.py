@@ -27,8 +27,8 @@ from gradviz.graph import (
     TensorInfo,
     Uses,
 )
+from gradviz.graph.amounts import held_bytes
 from gradviz.graph.scopes import ScopeTree
-from gradviz.graph.storage import held_bytes
 from tests.builders import chain, tensor
 
 VALUE = tensor(3, 4)

@@ -20,7 +20,7 @@ from gradviz.graph import (
     Storage,
     TensorInfo,
 )
-from gradviz.graph.forward import calls_from, own_line, telling_lines
+from gradviz.graph.origins import calls_from, own_line, telling_lines
 from gradviz.memory.saved import Saved, saved
 from gradviz.memory.table import saved_table
 

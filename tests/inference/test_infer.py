@@ -21,7 +21,7 @@ from gradviz.graph import (
     Node,
     Scope,
 )
-from gradviz.graph.ownership import Ownership, Registered
+from gradviz.graph.scopes import Ownership, Registered
 from gradviz.inference.scopes import infer_scopes
 from tests.fold.test_closing import scattered
 

@@ -19,7 +19,7 @@ from gradviz.graph import (
     Storage,
     TensorInfo,
 )
-from gradviz.graph.overview import overview
+from gradviz.graph.amounts import overview
 from gradviz.memory.heat import heat
 from gradviz.memory.notes import memory_notes
 from gradviz.memory.saved import By, Saved, saved

@@ -15,7 +15,7 @@ import torch
 
 from gradviz.checks.context import CheckContext, Copy, RetainedHistory
 from gradviz.graph import Graph, column
-from gradviz.graph.storage import COMPUTED
+from gradviz.graph.amounts import COMPUTED
 from gradviz.variables.scanner import Namespace, as_written
 from gradviz.walker.description import Walked
 from gradviz.walker.names import Names

@@ -9,7 +9,7 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import listed, title, verb
 from gradviz.checks.words import where as place
-from gradviz.graph.overview import depth
+from gradviz.graph.amounts import depth
 from gradviz.wording import one_line, plural, tensor_line
 
 DEEP = 10_000

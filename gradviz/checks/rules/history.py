@@ -22,7 +22,7 @@ from gradviz.graph import (
     SavedTensor,
     SourceLine,
 )
-from gradviz.graph.forward import own_line
+from gradviz.graph.origins import own_line
 from gradviz.source.code_line import adds_to
 from gradviz.wording import bytes_text, one_line, plural
 

@@ -15,7 +15,7 @@ from gradviz.checks.words import (
     verb,
 )
 from gradviz.graph import Graph, Node
-from gradviz.graph.forward import own_line
+from gradviz.graph.origins import own_line
 from gradviz.wording import one_line, plural
 
 ENOUGH = 2

@@ -9,7 +9,7 @@ from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import title, title_and_code
 from gradviz.checks.words import where as place
 from gradviz.graph import Graph
-from gradviz.graph.storage import COUNTED
+from gradviz.graph.amounts import COUNTED
 from gradviz.memory.saved import holders
 from gradviz.wording import bytes_text, plural, tensor_line
 

@@ -22,7 +22,7 @@ from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import line, listed, title_and_code
 from gradviz.checks.words import where as place
 from gradviz.graph import Graph, Leaf
-from gradviz.graph.storage import forward_order
+from gradviz.graph.amounts import forward_order
 from gradviz.walker.values import Value
 from gradviz.wording import one_line, plural
 

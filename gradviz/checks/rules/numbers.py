@@ -11,8 +11,8 @@ from gradviz.checks.main_path import main_path
 from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import line, listed
 from gradviz.graph import Graph
-from gradviz.graph.forward import own_line
-from gradviz.graph.storage import known_elements
+from gradviz.graph.amounts import known_elements
+from gradviz.graph.origins import own_line
 from gradviz.wording import plural
 
 HUGE = 1e7

@@ -24,7 +24,7 @@ from gradviz.checks.words import (
 )
 from gradviz.checks.words import where as place
 from gradviz.graph import Graph, SourceLine
-from gradviz.graph.forward import own_line
+from gradviz.graph.origins import own_line
 from gradviz.source.code_line import wrapped
 from gradviz.wording import one_line, plural
 

@@ -10,7 +10,7 @@ from gradviz.checks.context import CheckContext, Raised
 from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.rewrite import as_leaf
 from gradviz.checks.words import code, line, listed
-from gradviz.graph.forward import own_line
+from gradviz.graph.origins import own_line
 from gradviz.wording import clip, one_line
 
 

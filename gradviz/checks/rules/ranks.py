@@ -18,7 +18,7 @@ from gradviz.checks.words import (
 )
 from gradviz.checks.words import where as place
 from gradviz.graph import Call, Graph
-from gradviz.graph.forward import own_line
+from gradviz.graph.origins import own_line
 from gradviz.rank import named
 from gradviz.wording import (
     clip,

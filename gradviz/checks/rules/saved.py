@@ -18,7 +18,7 @@ from gradviz.checks.words import (
 )
 from gradviz.checks.words import where as place
 from gradviz.graph import Graph, SavedTensor, SourceLine
-from gradviz.graph.forward import own_line
+from gradviz.graph.origins import own_line
 from gradviz.source.code_line import changed_in_place, in_place_part, with_copies
 from gradviz.source.location import Change
 from gradviz.wording import one_line, plural, tensor_line

@@ -1,6 +1,7 @@
-"""Whose line a node is said to be from: where a library called torch, the script's own line says more to its author.
+"""Where a node comes from, as its reader knows it: the op of the forward pass, and the line of code.
 
-`Node.source` is the line that called torch, `Node.script_line` the script's own where that is a library's.
+`Node.source` is the line that called torch, `Node.script_line` the script's own where that is a library's: where a library
+called torch, the script's own line says more to its author.
 """
 
 from __future__ import annotations
@@ -11,12 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from gradviz.graph.model import (
-    Graph,
-    Node,
-    SourceLine,
-    column,
-)
+from gradviz.graph.model import Graph, Node, SourceLine, column
 
 
 def own_line(node: Node) -> SourceLine | None:

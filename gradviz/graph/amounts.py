@@ -1,0 +1,169 @@
+"""How much a graph is: elements and bytes of its tensors, what each node holds for backward, and what to know of it first.
+
+A storage that several nodes saved counts once: it belongs to the one that saved it first, in the order the forward pass ran.
+Parameters and buffers are not counted: they exist with or without the graph. Plain numbers and records only; wording belongs
+to whoever prints them. Knows nothing of torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from math import prod
+from typing import NamedTuple, TypeVar
+
+from gradviz.graph.model import Graph, Leaf, LeafKind, NodeFlag, Root, StorageKind, TensorInfo, column
+
+# Bytes of a tensor from its shape and dtype alone, for tensors whose storage nobody has asked. Knows nothing of
+# torch.
+
+_BITS = re.compile(r"\d+")
+
+
+def item_bytes(dtype: str) -> int | None:
+    """Bytes of one element. None for a name that is no dtype.
+
+    >>> [item_bytes(name) for name in ("float32", "bfloat16", "complex64", "bool", "float8_e4m3fn", "quint4x2")]
+    [4, 2, 8, 1, 1, 1]
+    """
+    if dtype == "bool":
+        return 1
+    bits = _BITS.search(dtype)
+    return (int(bits[0]) + 7) // 8 if bits else None
+
+
+def tensor_bytes(tensor: TensorInfo) -> int | None:
+    """Bytes of a dense tensor of this shape; None where a size is not a number.
+
+    >>> tensor_bytes(TensorInfo((3, 4), "float32", "cpu"))
+    48
+    """
+    count, item = elements(tensor), item_bytes(tensor.dtype)
+    return count * item if count is not None and item is not None else None
+
+
+def elements(tensor: TensorInfo) -> int | None:
+    """How many numbers a tensor holds; None where a size is not a number.
+
+    >>> elements(TensorInfo((3, 4), "float32", "cpu")), elements(TensorInfo(("s0", 4), "float32", "cpu"))
+    (12, None)
+    """
+    sizes = [size for size in tensor.shape or () if isinstance(size, int)]
+    return prod(sizes) if tensor.shape is not None and len(sizes) == len(tensor.shape) else None
+
+
+def known_elements(tensor: TensorInfo) -> int:
+    """The same as far as it is known: sizes that are no numbers count as 1, and a tensor without a single shape as 0.
+
+    >>> known_elements(TensorInfo(("s0", 4), "float32", "cpu"))
+    4
+    """
+    return prod(size for size in tensor.shape if isinstance(size, int)) if tensor.shape is not None else 0
+
+
+COUNTED: tuple[StorageKind, ...] = ("activation", "number", "output", "input")
+"""Kinds of storage that saving holds on to."""
+
+ONLY_GRAPH: tuple[StorageKind, ...] = ("activation", "number")
+"""Kinds that nobody but the graph is known to hold: they are freed when the graph is deleted."""
+
+COMPUTED: tuple[StorageKind, ...] = ("activation", "output")
+"""Kinds that the forward pass computed, whoever else holds them."""
+
+_LAST = 2**64  # no sequence number is as large
+
+
+def forward_order(graph: Graph) -> list[int]:
+    """Ids of the nodes in the order their ops ran; AccumulateGrad nodes, which ran no op, come last."""
+    number = [_LAST if sequence is None else sequence for sequence in column(graph.nodes, "sequence")]
+    return sorted(range(len(number) - 1, -1, -1), key=number.__getitem__)
+
+
+def owners(graph: Graph) -> dict[int, int]:
+    """The node that each saved storage belongs to, by storage id."""
+    found: dict[int, int] = {}
+    saved = column(graph.nodes, "saved")
+    for i in forward_order(graph):
+        for slot in saved[i]:
+            if slot.storage is not None:
+                found.setdefault(slot.storage, i)
+            for part in slot.parts:
+                found.setdefault(part, i)
+    return found
+
+
+def held_bytes(graph: Graph) -> list[int]:
+    """Bytes held by each node, indexed by id. The sum is what saving holds, without parameters and buffers."""
+    held = [0] * len(graph.nodes)
+    for storage, node in owners(graph).items():
+        record = graph.storages[storage]
+        if record.kind in COUNTED:
+            held[node] += record.nbytes or 0
+    return held
+
+
+# The first things to know about a graph: how large, how deep, which operations, which leaves, what is special.
+# Plain numbers and records only; wording belongs to whoever prints them. Knows nothing of torch.
+
+K = TypeVar("K", bound=str)
+
+
+class Overview(NamedTuple):
+    """A graph in numbers. Counts run from the largest down, equal ones by name."""
+
+    nodes: int  # backward functions, leaves included
+    edges: int
+    depth: int  # backward functions on the longest way from an output to a leaf, leaves not counted
+    operations: Mapping[str, int]  # how often each type of backward function occurs, leaves left out
+    flags: Mapping[NodeFlag, int]  # how many nodes have it
+    leaves: Mapping[LeafKind, int]
+    elements: Mapping[LeafKind, int]  # elements of the leaves, by kind; sizes that are not numbers count as none
+    saved: int  # slots that hold a tensor
+    saved_bytes: int  # of the distinct storages that saved tensors keep alive
+    roots: tuple[Root, ...]
+    largest_leaves: tuple[Leaf, ...]
+
+
+def overview(graph: Graph) -> Overview:
+    """Counts of a graph. Takes time proportional to its size.
+
+    >>> from gradviz.graph import Edge, Graph, Node
+    >>> overview(Graph(nodes=(Node(0, "MulBackward0"), Node(1, "AddBackward0")), edges=(Edge(0, 1, 0, 0),))).depth
+    2
+    """
+    leaves = graph.leaf_of
+    kinds: Counter[LeafKind] = Counter()
+    counts: Counter[LeafKind] = Counter()
+    for leaf in graph.leaves:
+        kinds[leaf.kind] += 1
+        counts[leaf.kind] += elements(leaf.tensor) or 0
+    kept = [slot for node in graph.nodes for slot in node.saved if slot.tensor is not None]
+    storages = {storage for slot in kept for storage in slot.storages}
+    return Overview(
+        nodes=len(graph.nodes),
+        edges=len(graph.edges),
+        depth=depth(graph),
+        operations=_ranked(Counter(node.op for node in graph.nodes if node.id not in leaves)),
+        flags=_ranked(Counter(flag for node in graph.nodes for flag in node.flags)),
+        leaves=_ranked(kinds),
+        elements=_ranked(counts),
+        saved=len(kept),
+        saved_bytes=sum(graph.storages[storage].nbytes or 0 for storage in storages),
+        roots=graph.roots,
+        largest_leaves=tuple(sorted(graph.leaves, key=lambda leaf: (-(elements(leaf.tensor) or 0), leaf.node))),
+    )
+
+
+def depth(graph: Graph) -> int:
+    """Backward functions on the longest way from an output to a leaf. Leaves are not counted."""
+    leaves = graph.leaf_of
+    reached = [0 if node.id in leaves else 1 for node in graph.nodes]
+    for node in reversed(graph.order):
+        below = max((reached[edge.producer] for edge in graph.inputs(node)), default=0)
+        reached[node] += below
+    return max(reached, default=0)
+
+
+def _ranked(counts: Counter[K]) -> dict[K, int]:
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
