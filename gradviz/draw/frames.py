@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gradviz.fold.join import titled
+from gradviz.fold.calls import titled
 from gradviz.graph import Graph, Scope, SourceLine
 from gradviz.graph.origins import calls_from
 from gradviz.graph.scopes import ScopeTree

@@ -10,7 +10,7 @@ from gradviz.checks.finding import marked
 from gradviz.draw.metrics import cells, shorten
 from gradviz.draw.options import Options
 from gradviz.fold import outline
-from gradviz.fold.join import titled
+from gradviz.fold.calls import titled
 from gradviz.fold.outline import OutlineRow
 from gradviz.graph import Graph, Mark
 from gradviz.graph.origins import Lines, op_line, telling_lines

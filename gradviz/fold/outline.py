@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from gradviz.fold.alike import alike_siblings
+from gradviz.fold.calls import alike_siblings
 from gradviz.graph import (
     Graph,
     Node,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -18,9 +18,7 @@ from gradviz.graph import (
     Graph,
     Group,
     GroupKind,
-    Leaf,
     Node,
-    NodeFlag,
     Root,
     TensorInfo,
     Uses,
@@ -44,17 +42,6 @@ class Earlier(NamedTuple):
 
     call: int
     nodes: frozenset[int]
-
-
-class _Facts(NamedTuple):
-    """What `_group` reads of the nodes inside, by id: bytes held, elements of parameters, flags, outputs; and of all edges."""
-
-    held: Sequence[int]
-    sizes: dict[int, int]
-    flags: Sequence[tuple[NodeFlag, ...]]
-    outputs: Sequence[tuple[TensorInfo | None, ...]]
-    consumer_of: Sequence[int]
-    output_of: Sequence[int]
 
 
 @dataclass
@@ -87,32 +74,51 @@ class Partition:
 
     def members(self) -> dict[int, list[int]]:
         """Nodes by box, in order of id."""
-        found: dict[int, list[int]] = {}
+        members: dict[int, list[int]] = {}
         for node, box in enumerate(self.box_of):
-            found.setdefault(box, []).append(node)
-        return found
+            members.setdefault(box, []).append(node)
+        return members
 
     def size(self) -> int:
         """How many boxes there are, leaves included."""
         return len(set(self.box_of))
 
+    def scope(self, box: int) -> int | None:
+        """The module call that a box lies in."""
+        return self.parts[box].scope if box in self.parts else self.graph.nodes[box].scope
+
+    def edges(self, stand_in: Mapping[int, int] | None = None) -> set[tuple[int, int]]:
+        """Producer and consumer of the edges between two boxes, each pair once; `stand_in` would take the places of some boxes."""
+        box_of = self.box_of if stand_in is None else [stand_in.get(box, box) for box in self.box_of]
+        ends = zip(column(self.graph.edges, "producer"), column(self.graph.edges, "consumer"))
+        pairs = ((box_of[producer], box_of[consumer]) for producer, consumer in ends)
+        return {pair for pair in pairs if pair[0] != pair[1]}
+
+    def places(self) -> dict[int, int]:
+        """Where in forward order each box begins."""
+        places: dict[int, int] = {}
+        for place, node in enumerate(forward_order(self.graph)):
+            places.setdefault(self.box_of[node], place)
+        return places
+
     def absorb_parameters(self, *, shared: bool = False) -> None:
         """A parameter that only one box uses belongs to it. One that several use stays visible between them, or is drawn inside
         the first of them with `shared`, when that is a box that has parameters. Later calls of a module do not count.
         """
-        order = self._order() if shared or self.earlier else {}
+        ordered = in_order(self.edges(), self.places()) if shared or self.earlier else []
+        order = {box: i for i, box in enumerate(ordered)}
         for leaf in self.graph.leaves:
             if leaf.kind != "parameter":
                 continue
             users = {self.box_of[edge.consumer] for edge in self.graph.consumers(leaf.node)}
             known = [box for box in users if box in order]  # boxes on a cycle have no place
             first = min(known, key=order.__getitem__) if len(users) > 1 and known else next(iter(users), -1)
-            others = users - {first} - self._later_users(leaf.node)
+            others = users - {first} - self.later_users(leaf.node)
             part = self.parts.get(first)
             if part is not None and part.owns and (shared or not others):
                 self.box_of[leaf.node] = first  # before all that use it, so that no box waits for itself
 
-    def _later_users(self, leaf: int) -> set[int]:
+    def later_users(self, leaf: int) -> set[int]:
         """Boxes that use a leaf which is drawn with an earlier call of their module."""
         if not self.earlier:
             return set()
@@ -120,60 +126,46 @@ class Partition:
         users = {self.box_of[consumer] for consumer in consumers} & self.earlier.keys()
         return {box for box in users if not self.earlier[box].nodes.isdisjoint(consumers)}
 
-    def _order(self) -> dict[int, int]:
-        """The place of each box in one order in which every box comes after those it uses, and else as they ran."""
-        place: dict[int, int] = {}
-        for i, node in enumerate(forward_order(self.graph)):
-            place.setdefault(self.box_of[node], i)
-        consumers: dict[int, list[int]] = {box: [] for box in place}
-        waiting = dict.fromkeys(place, 0)
-        ends = zip(column(self.graph.edges, "producer"), column(self.graph.edges, "consumer"))
-        for producer, consumer in {(self.box_of[producer], self.box_of[consumer]) for producer, consumer in ends}:
-            if producer != consumer:
-                consumers[producer].append(consumer)
-                waiting[consumer] += 1
-        ready = [(at, box) for box, at in place.items() if not waiting[box]]
-        heapq.heapify(ready)
-        found: dict[int, int] = {}
-        while ready:
-            _, box = heapq.heappop(ready)
-            found[box] = len(found)
-            for consumer in consumers[box]:
-                waiting[consumer] -= 1
-                if not waiting[consumer]:
-                    heapq.heappush(ready, (place[consumer], consumer))
-        return found
-
-    # -- the folded graph --------------------------------------------------------------------------------------------
-
     def folded(self) -> Graph:
         """The graph of boxes. It remembers the graph it was folded from."""
-        members = self.members()
+        return _Folding(self).folded()
+
+
+class _Folding:
+    """Makes the graph of the boxes of a partition. `new` is the id that each old node has there, or the box around it."""
+
+    def __init__(self, partition: Partition) -> None:
+        graph = partition.graph
+        self.partition, self.graph, self.box_of, self.parts = partition, graph, partition.box_of, partition.parts
+        self.held = held_bytes(graph)
+        self.elements = {leaf.node: known_elements(leaf.tensor) for leaf in graph.leaves if leaf.kind == "parameter"}
+        self.flags, self.outputs = column(graph.nodes, "flags"), column(graph.nodes, "outputs")
+        self.consumer_of, self.output_of = column(graph.edges, "consumer"), column(graph.edges, "output")
+        members = partition.members()
         number = {box: i for i, box in enumerate(members)}
-        new = [number[box] for box in self.box_of]
-        facts = _Facts(
-            held_bytes(self.graph),
-            {leaf.node: known_elements(leaf.tensor) for leaf in self.graph.leaves if leaf.kind == "parameter"},
-            column(self.graph.nodes, "flags"),
-            column(self.graph.nodes, "outputs"),
-            column(self.graph.edges, "consumer"),
-            column(self.graph.edges, "output"),
-        )
-        nodes = [
-            self._group(i, box, inside, facts) if box in self.parts else self._single(i, inside[0], new)
+        self.new = [number[box] for box in self.box_of]
+        self.nodes = [
+            self._group(i, box, inside) if box in self.parts else self._single(i, inside[0])
             for i, (box, inside) in enumerate(members.items())
         ]
-        left = _Left({node.id: _kinds(node) for node in nodes if node.group is not None}, new, facts.outputs)
-        for (box, call), uses in self._shared(new, left).items():
-            node = nodes[number[box]]
+        self.kinds = {node.id: _kinds(node) for node in self.nodes if node.group is not None}
+
+    def folded(self) -> Graph:
+        """The folded graph."""
+        for (box, call), uses in self._shared().items():
+            node = self.nodes[box]
             assert node.group is not None, "only boxes of several nodes are later calls"
-            nodes[number[box]] = node._replace(group=node.group._replace(same_as=call, shared=uses))
+            self.nodes[box] = node._replace(group=node.group._replace(same_as=call, shared=uses))
         return replace(
             self.graph,
-            nodes=tuple(nodes),
-            edges=tuple(self._edges(new, left)),
-            leaves=tuple(self._leaf(leaf, new, left) for leaf in self.graph.leaves if self._is_single(leaf.node)),
-            roots=tuple(self._root(root, new, left) for root in self.graph.roots),
+            nodes=tuple(self.nodes),
+            edges=tuple(self._edges()),
+            leaves=tuple(
+                leaf._replace(node=self.new[leaf.node], base=self._moved(leaf.base))
+                for leaf in self.graph.leaves
+                if self._is_single(leaf.node)
+            ),
+            roots=tuple(map(self._root, self.graph.roots)),
             backward=(),  # its ids are those of the original, which keeps it
             marks=(),  # likewise
             original=self.graph,
@@ -182,28 +174,18 @@ class Partition:
     def _is_single(self, node: int) -> bool:
         return self.box_of[node] not in self.parts
 
-    def _single(self, i: int, node: int, new: Sequence[int]) -> Node:
+    def _single(self, i: int, node: int) -> Node:
         """A node that stays as it is, with its saved tensors pointing at the new ids of leaves that are still drawn."""
         record = self.graph.nodes[node]
         saved = tuple(
-            one if one.leaf is None else one._replace(leaf=new[one.leaf] if self._is_single(one.leaf) else None)
-            for one in record.saved
+            slot
+            if slot.leaf is None
+            else slot._replace(leaf=self.new[slot.leaf] if self._is_single(slot.leaf) else None)
+            for slot in record.saved
         )
         return record._replace(id=i, saved=saved)
 
-    def _shared(self, new: Sequence[int], left: _Left) -> dict[tuple[int, int], tuple[Uses, ...]]:
-        """For each box of later calls, with the first call: what of its edges are uses of parameters drawn with that one."""
-        found: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
-        for leaf in self.graph.leaves if self.earlier else ():
-            later = self._later_users(leaf.node) - {self.box_of[leaf.node]} if leaf.kind == "parameter" else set()
-            for edge in self.graph.consumers(leaf.node) if later else ():
-                box = self.box_of[edge.consumer]
-                if box in later:
-                    uses = found.setdefault((box, self.earlier[box].call), Counter())
-                    uses[new[leaf.node], left.place(leaf.node, 0)] += edge.count
-        return {key: tuple(Uses(*end, count) for end, count in sorted(uses.items())) for key, uses in found.items()}
-
-    def _group(self, i: int, box: int, inside: list[int], facts: _Facts) -> Node:
+    def _group(self, i: int, box: int, inside: list[int]) -> Node:
         part = self.parts[box]
         group = Group(
             kind=part.kind,
@@ -211,140 +193,122 @@ class Partition:
             nodes=tuple(inside),
             count=part.count,
             ops=sum(node not in self.graph.leaf_of for node in inside),
-            parameters=sum(facts.sizes.get(node, 0) for node in inside),
-            nbytes=sum(facts.held[node] for node in inside),
+            parameters=sum(self.elements.get(node, 0) for node in inside),
+            nbytes=sum(self.held[node] for node in inside),
         )
-        flags = sorted({flag for node in inside for flag in facts.flags[node]})
+        flags = tuple(sorted({flag for node in inside for flag in self.flags[node]}))
         here = set(inside)
         names = tuple(root.name for root in self.graph.roots if root.node in here)
-        outputs = self._outputs(inside, box, facts)
-        return Node(i, part.title, outputs, scope=part.scope, flags=tuple(flags), names=names, group=group)
+        return Node(i, part.title, self._outputs(inside, box), scope=part.scope, flags=flags, names=names, group=group)
 
-    def _outputs(self, inside: list[int], box: int, facts: _Facts) -> tuple[TensorInfo | None, ...]:
+    def _outputs(self, inside: list[int], box: int) -> tuple[TensorInfo | None, ...]:
         """What leaves the box: outputs used by other boxes or given to the caller; each kind of tensor once."""
-        found: dict[TensorInfo | None, None] = {}
+        kinds: dict[TensorInfo | None, None] = {}
         box_of, roots_of = self.box_of, self.graph.roots_of
         leaf_of = self.graph.leaf_of if any(node not in self.graph.leaf_of for node in inside) else {}
         for node in inside:
             if node in leaf_of and node not in roots_of:
                 continue  # a parameter that is drawn inside, and that others use, too
             places = self.graph.consumer_places(node)
-            used = {facts.output_of[at] for at in places if box_of[facts.consumer_of[at]] != box}
+            used = {self.output_of[at] for at in places if box_of[self.consumer_of[at]] != box}
             used |= {root.output for root in roots_of.get(node, ())}
-            for output in sorted(used):
-                if output < len(facts.outputs[node]):
-                    found[facts.outputs[node][output]] = None
-        return tuple(found)
+            outputs = self.outputs[node]
+            kinds.update((outputs[output], None) for output in sorted(used) if output < len(outputs))
+        return tuple(kinds)
 
-    def _edges(self, new: Sequence[int], left: _Left) -> list[Edge]:
-        """Edges between boxes, those of one kind of tensor as one; inside a box only those from one turn of a loop to another,
-        as one edge to itself."""
-        made: list[Edge] = []
-        joined: dict[tuple[int, int, int], list[int]] = {}  # position of the first edge, and how many there are
-        turns = {box for box, part in self.parts.items() if part.count > 1}
-        for use, make, output, position, count in zip(*(column(self.graph.edges, name) for name in Edge._fields)):
-            consumer, producer = self.box_of[use], self.box_of[make]
-            if consumer == producer and (consumer not in turns or not self._between_turns(use, make)):
-                continue
-            if consumer in self.parts or producer in self.parts:
-                place = 0 if consumer == producer else left.place(make, output)
-                joined.setdefault((new[use], new[make], place), [position, 0])[1] += count
-            else:
-                made.append(Edge(new[use], new[make], output, position, count))
-        made += [Edge(*key, position, count) for key, (position, count) in joined.items()]
-        return sorted(made, key=lambda edge: (edge.consumer, edge.position, edge.producer, edge.output))
-
-    def _between_turns(self, use: int, make: int) -> bool:
-        consumer, producer = self.turn_of.get(use), self.turn_of.get(make)
-        return consumer is not None and producer is not None and consumer != producer
-
-    def _leaf(self, leaf: Leaf, new: Sequence[int], left: _Left) -> Leaf:
-        return leaf._replace(node=new[leaf.node], base=_moved(leaf.base, new, left))
-
-    def _root(self, root: Root, new: Sequence[int], left: _Left) -> Root:
-        output = root.output if root.node is None else left.place(root.node, root.output)
-        return root._replace(
-            node=None if root.node is None else new[root.node], output=output, base=_moved(root.base, new, left)
-        )
-
-
-class _Left(NamedTuple):
-    """Which output of a box a tensor is that leaves it: of a group, its kind of tensor in the order that the box lists them."""
-
-    kinds: dict[int, dict[TensorInfo | None, int]]  # by group
-    new: Sequence[int]
-    outputs: Sequence[tuple[TensorInfo | None, ...]]
-
-    def place(self, node: int, output: int) -> int:
+    def _place(self, node: int, output: int) -> int:
+        """Which output of its box an output is: of a group, its kind of tensor in the order that the box lists them."""
         kinds = self.kinds.get(self.new[node])
         if kinds is None:
             return output
         return kinds.get(self.outputs[node][output], 0) if output < len(self.outputs[node]) else 0
 
+    def _shared(self) -> dict[tuple[int, int], tuple[Uses, ...]]:
+        """For each box of later calls, with the first call: what of its edges are uses of parameters drawn with that one."""
+        shared: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
+        for leaf in self.graph.leaves if self.partition.earlier else ():
+            later = (
+                self.partition.later_users(leaf.node) - {self.box_of[leaf.node]} if leaf.kind == "parameter" else set()
+            )
+            for edge in self.graph.consumers(leaf.node) if later else ():
+                box = self.box_of[edge.consumer]
+                if box in later:
+                    uses = shared.setdefault((self.new[edge.consumer], self.partition.earlier[box].call), Counter())
+                    uses[self.new[leaf.node], self._place(leaf.node, 0)] += edge.count
+        return {key: tuple(Uses(*end, count) for end, count in sorted(uses.items())) for key, uses in shared.items()}
+
+    def _edges(self) -> list[Edge]:
+        """Edges between boxes, those of one kind of tensor as one; inside a box only those from one turn of a loop to another,
+        as one edge to itself."""
+        edges: list[Edge] = []
+        joined: dict[tuple[int, int, int], list[int]] = {}  # position of the first edge, and how many there are
+        turns = {box for box, part in self.parts.items() if part.count > 1}
+        for use, make, output, position, count in zip(*(column(self.graph.edges, name) for name in Edge._fields)):
+            consumer, producer = self.box_of[use], self.box_of[make]
+            is_inside = consumer == producer
+            if is_inside and (consumer not in turns or not self._between_turns(use, make)):
+                continue
+            if consumer in self.parts or producer in self.parts:
+                place = 0 if is_inside else self._place(make, output)
+                joined.setdefault((self.new[use], self.new[make], place), [position, 0])[1] += count
+            else:
+                edges.append(Edge(self.new[use], self.new[make], output, position, count))
+        edges += [Edge(*key, position, count) for key, (position, count) in joined.items()]
+        return sorted(edges, key=lambda edge: (edge.consumer, edge.position, edge.producer, edge.output))
+
+    def _between_turns(self, use: int, make: int) -> bool:
+        consumer, producer = (self.partition.turn_of.get(node) for node in (use, make))
+        return consumer is not None and producer is not None and consumer != producer
+
+    def _root(self, root: Root) -> Root:
+        base = self._moved(root.base)
+        if root.node is None:
+            return root._replace(base=base)
+        return root._replace(node=self.new[root.node], output=self._place(root.node, root.output), base=base)
+
+    def _moved(self, base: Base | None) -> Base | None:
+        if base is None or base.node is None:
+            return base
+        return base._replace(node=self.new[base.node], output=self._place(base.node, base.output))
+
 
 def _kinds(node: Node) -> dict[TensorInfo | None, int]:
-    """Kinds of tensors that leave a folded box. Of a stretch they count as one: between stretches they are many and say little."""
-    one = node.group is not None and node.group.kind == "chain"
-    return {info: 0 if one else place for place, info in enumerate(node.outputs)}
+    """Kinds of tensors that leave a folded box. Of a segment they count as one: between segments they are many and say little."""
+    as_one = node.group is not None and node.group.kind == "chain"
+    return {info: 0 if as_one else place for place, info in enumerate(node.outputs)}
 
 
-def _moved(base: Base | None, new: Sequence[int], left: _Left) -> Base | None:
-    if base is None or base.node is None:
-        return base
-    return base._replace(node=new[base.node], output=left.place(base.node, base.output))
+# -- order and cycles --------------------------------------------------------------------------------------------------
 
 
-# -- cycles ------------------------------------------------------------------------------------------------------------
+def in_order(edges: Iterable[tuple[int, int]], places: Mapping[int, int]) -> list[int]:
+    """Boxes, each after those it uses and else by its place. Boxes on a cycle, and what comes after those, are left out."""
+    consumers: dict[int, list[int]] = {}
+    waiting = dict.fromkeys(places, 0)
+    for producer, consumer in edges:
+        consumers.setdefault(producer, []).append(consumer)
+        waiting[consumer] += 1
+    ready = [(places[box], box) for box, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    ordered: list[int] = []
+    while ready:
+        box = heapq.heappop(ready)[1]
+        ordered.append(box)
+        for consumer in consumers.get(box, ()):
+            waiting[consumer] -= 1
+            if not waiting[consumer]:
+                heapq.heappush(ready, (places[consumer], consumer))
+    return ordered
 
 
-def cycles(count: int, edges: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Sets of at least two boxes that lie on a cycle together (strongly connected components), iteratively.
+def cycles(edges: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Sets of at least two boxes that lie on a cycle together (strongly connected components)."""
+    edges = {pair for pair in edges if pair[0] != pair[1]}
+    places = {box: box for pair in edges for box in pair}
+    left = places.keys() - in_order(edges, places)
+    if not left:
+        return []  # as nearly always, and then networkx is not even imported
+    import networkx
 
-    Source: R. Tarjan, "Depth-first search and linear graph algorithms", 1972; Pearce's form with explicit stacks.
-    """
-    successors: list[list[int]] = [[] for _ in range(count)]
-    for source, target in edges:
-        if source != target:
-            successors[source].append(target)
-    index = [0] * count  # 0: not seen yet
-    lowest = [0] * count
-    done = bytearray(count)
-    open_boxes: list[int] = []
-    found: list[list[int]] = []
-    clock = 0
-    for start in range(count):
-        if index[start]:
-            continue
-        work = [(start, 0)]
-        while work:
-            box, i = work.pop()
-            if i == 0:
-                clock += 1
-                index[box] = lowest[box] = clock
-                open_boxes.append(box)
-            descended = False
-            for j in range(i, len(successors[box])):
-                target = successors[box][j]
-                if not index[target]:
-                    work.append((box, j + 1))
-                    work.append((target, 0))
-                    descended = True
-                    break
-                if not done[target]:
-                    lowest[box] = min(lowest[box], index[target])
-            if descended:
-                continue
-            if lowest[box] == index[box]:
-                component = []
-                while True:
-                    top = open_boxes.pop()
-                    done[top] = 1
-                    component.append(top)
-                    if top == box:
-                        break
-                if len(component) > 1:
-                    found.append(sorted(component))
-            elif work:
-                parent = work[-1][0]
-                lowest[parent] = min(lowest[parent], lowest[box])
-    return found
+    tangled = networkx.DiGraph(pair for pair in edges if left.issuperset(pair))
+    return sorted(sorted(loop) for loop in networkx.strongly_connected_components(tangled) if len(loop) > 1)

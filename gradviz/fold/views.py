@@ -13,10 +13,9 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from gradviz.errors import FormatError, did_you_mean
-from gradviz.fold.alike import alike_siblings
-from gradviz.fold.closing import Closing
+from gradviz.fold.calls import Closing, Family, alike_siblings, join_families
 from gradviz.fold.functions import with_functions
-from gradviz.fold.join import Family, join_families, join_ops
+from gradviz.fold.ops import join_ops
 from gradviz.fold.partition import Earlier, Partition
 from gradviz.fold.segments import join_loose
 from gradviz.graph import Graph

@@ -14,7 +14,7 @@ from gradviz.draw.scene import (
     scene,
     subject,
 )
-from gradviz.fold.join import titled
+from gradviz.fold.calls import titled
 from gradviz.graph import (
     Edge,
     Graph,

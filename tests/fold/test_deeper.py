@@ -41,7 +41,7 @@ def test_a_loop_has_no_path_since_that_would_open_every_turn() -> None:
     assert deeper(fold(loop(100), depth=2)) == Deeper(None, None)
 
 
-def test_stretches_and_chains_have_neither() -> None:
+def test_segments_and_chains_have_neither() -> None:
     assert deeper(fold(functions(100))) == deeper(fold(chain(1000))) == Deeper()
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from gradviz.draw.options import Options
 from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
-from gradviz.fold.first_view import SMALL, rows
-from gradviz.fold.fold import LIMIT, ROWS, fold
+from gradviz.fold.fold import LIMIT, ROWS, SMALL, fold, rows
 from gradviz.fold.partition import Partition, cycles
 from gradviz.graph import (
     Edge,
@@ -342,18 +341,18 @@ def functions(n: int) -> Graph:
     return program.graph()
 
 
-def test_what_has_no_modules_and_no_loops_is_cut_into_stretches() -> None:
+def test_what_has_no_modules_and_no_loops_is_cut_into_segments() -> None:
     folded = fold(functions(100))
     assert rows(Partition(folded), ScopeTree(folded)) <= ROWS
     assert {kind for kind, _, _ in titles(folded)} == {"chain"}
     assert all(title.split()[-1].startswith(("Add", "Sum")) for _, title, _ in titles(folded))  # cut between the steps
 
 
-def test_only_a_stretch_of_one_op_has_its_name() -> None:
-    """A stretch that begins and ends with a view once read as one: "ViewBackward0, 31 ops"."""
+def test_only_a_segment_of_one_op_has_its_name() -> None:
+    """A segment that begins and ends with a view once read as one: "ViewBackward0, 31 ops"."""
     program = Program()
     x = program.op("ExpBackward0", weights=["input"])
-    for i in range(200):  # no two stretches begin alike
+    for i in range(200):  # no two segments begin alike
         x = program.op(f"Op{i}Backward0" if i % 2 else "ViewBackward0", x)
     folded = fold(program.graph())
     assert len(folded.groups) > 3
@@ -362,7 +361,7 @@ def test_only_a_stretch_of_one_op_has_its_name() -> None:
     assert all(len(ops) == 1 for ops in kinds), alone
 
 
-def test_stretches_leave_an_expanded_module_alone() -> None:
+def test_segments_leave_an_expanded_module_alone() -> None:
     program = Program()
     x = program.op("ExpBackward0", weights=["input"])
     with program.call("net", "Net"):
@@ -456,7 +455,7 @@ def test_folding_keeps_everything_that_matters(graph: Graph, depth: int, auto: b
     assert sum(edge.count for edge in kept) == len(between)
     assert {(box[edge.consumer], box[edge.producer]) for edge in between} == {(e.consumer, e.producer) for e in kept}
 
-    assert cycles(len(folded.nodes), [(edge.consumer, edge.producer) for edge in folded.edges]) == []
+    assert cycles([(edge.consumer, edge.producer) for edge in folded.edges]) == []
 
     held = held_bytes(graph)
     groups = [node.group for node in folded.nodes if node.group]
@@ -481,7 +480,7 @@ def test_cycles_are_those_of_brute_force(n: int, pairs: list[tuple[int, int]]) -
         for a, b in edges:
             reach[a] |= reach[b]
     together = {tuple(sorted(j for j in range(n) if j in reach[i] and i in reach[j])) for i in range(n)}
-    assert sorted(map(tuple, cycles(n, edges))) == sorted(one for one in together if len(one) > 1)
+    assert sorted(map(tuple, cycles(edges))) == sorted(one for one in together if len(one) > 1)
 
 
 def test_what_leaves_a_box_keeps_its_kind() -> None:

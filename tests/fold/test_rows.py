@@ -8,8 +8,7 @@ import pytest
 
 from gradviz.draw.options import Options
 from gradviz.draw.picture import picture
-from gradviz.fold.first_view import BORDER, rows
-from gradviz.fold.fold import fold
+from gradviz.fold.fold import BORDER, fold, rows
 from gradviz.fold.partition import Partition
 from gradviz.graph import Graph
 from gradviz.graph.scopes import ScopeTree
