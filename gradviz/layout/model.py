@@ -17,6 +17,10 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
+class Cycle(ValueError):
+    """Edges form a cycle, so the boxes cannot be placed in rows."""
+
+
 class Frame(NamedTuple):
     """A group to be drawn with a border and a title: a module. `parent` is the index of the frame around it."""
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from gradviz.graph import Graph, column
 from gradviz.layout.layered.flat import place_sheet
-from gradviz.layout.layered.sheet import (
+from gradviz.layout.layered.layers import (
     BOTTOM,
     FREE,
     TOP,

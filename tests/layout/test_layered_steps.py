@@ -9,17 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradviz.layout.layered.adjacency import components, follow_adding, place_in_group
-from gradviz.layout.layered.alignment import Constraints
-from gradviz.layout.layered.columns import LONG, MAIN, NONE
-from gradviz.layout.layered.compaction import pack
+from gradviz.layout.layered.coordinates import Constraints, pack
 from gradviz.layout.layered.crossings import Order, inversions
-from gradviz.layout.layered.hierarchy import against_the_stream
-from gradviz.layout.layered.layers import cut_into_layers
+from gradviz.layout.layered.hierarchy import FrameTree, against_the_stream
+from gradviz.layout.layered.layers import Sheet, cut_into_layers, plain_sheet
 from gradviz.layout.layered.ordering import exchange
-from gradviz.layout.layered.ranks import neighbours, rank_nodes
+from gradviz.layout.layered.ranks import LONG, MAIN, NONE, neighbours, rank_nodes
 from gradviz.layout.layered.routes import Routes, without_idle_points
-from gradviz.layout.layered.sheet import plain_sheet
-from gradviz.layout.model import Ints
+from gradviz.layout.model import Drawing, Ints
 
 pairs = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=40)
 
@@ -32,8 +29,8 @@ def test_inversions_are_the_pairs_out_of_order(values: list[int]) -> None:
 
 @given(pairs)
 def test_components_are_what_can_reach_each_other(edges: list[tuple[int, int]]) -> None:
-    one, other = _ends(edges)
-    label, count = components(15, one, other)
+    first, second = _ends(edges)
+    label, count = components(15, first, second)
     groups = [{i} for i in range(15)]
     for a, b in edges:
         if groups[a] is not groups[b]:
@@ -85,14 +82,18 @@ def _ends(edges: list[tuple[int, int]]) -> tuple[Ints, Ints]:
     return array[:, 0], array[:, 1]
 
 
+def _sheet(size: int, above: Ints, below: Ints) -> Sheet:
+    boxes = np.full(size, 20.0)
+    return plain_sheet(Drawing(boxes, boxes, np.column_stack((above, below)), np.full(size, -1)))
+
+
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(7, 14)), max_size=30, unique=True))
 def test_crossings_between_two_rows_are_the_pairs_that_cross(edges: list[tuple[int, int]]) -> None:
     above, below = _ends(edges)
     everything = np.arange(15)
     component, count = np.zeros(15, np.int64), 1
     row = (everything > 6).astype(np.int64)
-    size = np.full(15, 10.0)
-    sheet = plain_sheet(size, size, above, below, 14.0, 26.0)
+    sheet = _sheet(15, above, below)
     layers = cut_into_layers(sheet, row, component, count, np.full(len(edges), NONE))
     expected = sum((a < c and b > d) or (a > c and b < d) for (a, b), (c, d) in itertools.combinations(edges, 2))
     order = Order(layers, everything)
@@ -107,7 +108,7 @@ def test_only_edges_between_frames_on_a_cycle_go_up(edges: list[tuple[int, int]]
     above, below = _ends([(min(e), max(e)) for e in edges if e[0] != e[1]])
     home = np.array([*frame_of[:10], 3, 3, 3], np.int64)
     one, other = _frames_or_boxes(home, above, below)
-    up = against_the_stream(home, 10, np.array([1, 1, 1, 0]), rank, one, other)
+    up = against_the_stream(FrameTree(10, home, np.array([1, 1, 1, 0])), rank, one, other)
     graph = {(a, b) for a, b, u in zip(one.tolist(), other.tolist(), up.tolist()) if not u}
     graph |= {(b, a) for a, b, u in zip(one.tolist(), other.tolist(), up.tolist()) if u}
     ends = np.array(sorted(graph), np.int64).reshape(-1, 2)
@@ -124,7 +125,7 @@ def test_long_edges_of_one_box_share_a_trunk() -> None:
     """0 to 5 is a way of its own, 1 leads to 6, 8 and 9, where the longest is: rows are the numbers."""
     above, below = np.array([0, *range(9), 1, 1, 1]), np.array([5, *range(1, 10), 6, 8, 9])
     kind = np.array([LONG, *[MAIN] * 9, NONE, NONE, NONE])
-    sheet = plain_sheet(np.full(10, 20.0), np.full(10, 20.0), above, below, 10.0, 10.0)
+    sheet = _sheet(10, above, below)
     layers = cut_into_layers(sheet, np.arange(10), np.zeros(10, np.int64), 1, kind)
     assert layers.bend_edge.tolist() == [0] * 4 + [12] * 7
     assert layers.long.tolist() == [0, 10, 11, 12]
@@ -143,7 +144,7 @@ def test_long_edges_of_one_box_share_a_trunk() -> None:
 def test_pieces_lead_from_the_beginning_of_each_edge_to_its_end(edges: list[tuple[int, int]]) -> None:
     above, below = _ends(sorted({(min(e), max(e)) for e in edges if e[0] != e[1]}))
     row = rank_nodes(15, above, below, neighbours(15, above, below)).rank
-    sheet = plain_sheet(np.full(15, 20.0), np.full(15, 20.0), above, below, 10.0, 10.0)
+    sheet = _sheet(15, above, below)
     layers = cut_into_layers(sheet, row, np.zeros(15, np.int64), 1, np.full(len(above), NONE))
     pieces = set(zip(layers.above.tolist(), layers.below.tolist()))
     first = dict(zip(layers.long.tolist(), layers.first_bend.tolist()))

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradviz.layout import choose
+from gradviz.layout.choose import leading_back, turned
 from gradviz.layout.model import Drawing
-from gradviz.layout.upwards import leading_back, turned
 from tests.layout.drawings import (
     check_boxes,
     check_frames,

@@ -112,3 +112,11 @@ def follow_adding(pointer: Ints, step: Floats) -> tuple[Ints, Floats]:
             return pointer, step
         step = step + step[pointer]
         pointer = further
+
+
+def extremes(values: Floats, keys: Ints, count: int) -> tuple[Floats, Floats]:
+    """The least and the largest value of each key; infinite where a key has none."""
+    least, largest = np.full(count, np.inf), np.full(count, -np.inf)
+    np.minimum.at(least, keys, values)
+    np.maximum.at(largest, keys, values)
+    return least, largest

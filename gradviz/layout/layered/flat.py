@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import components
-from gradviz.layout.layered.alignment import pieces_by_place, spacing
-from gradviz.layout.layered.columns import straight_edges
-from gradviz.layout.layered.compaction import first_coordinates
+from gradviz.layout.layered.adjacency import components, extremes, group
+from gradviz.layout.layered.coordinates import first_coordinates, pieces_by_place, polish, spacing
 from gradviz.layout.layered.crossings import depth_order, given_order, level_order
-from gradviz.layout.layered.layers import Layers, chain_pieces, cut_into_layers
+from gradviz.layout.layered.layers import TOP, Layers, Sheet, SheetPlacement, chain_pieces, cut_into_layers
 from gradviz.layout.layered.ordering import best_order
-from gradviz.layout.layered.packing import Shelves, pack_components, polish
-from gradviz.layout.layered.ranks import (
-    Neighbours,
-    neighbours,
-    rank_nodes,
-    rows_by_component,
-)
+from gradviz.layout.layered.ranks import Neighbours, neighbours, rank_nodes, rows_by_component, straight_edges
 from gradviz.layout.layered.routes import Routes, Rows, channel_coordinates, edge_routes, place_rows
-from gradviz.layout.layered.sheet import TOP, Sheet, SheetPlacement
-from gradviz.layout.model import Floats
+from gradviz.layout.model import Floats, Ints
 from gradviz.stages import phase
 
+ASPECT = 1.6  # width to height that shelves aim at
 PHASES = 5
 """Phases that one run begins."""
 
@@ -71,23 +63,53 @@ def _on_shelves(
 ) -> SheetPlacement:
     """Move every component to its place in its drawing."""
     component = layers.component[: sheet.size]
-    left, right = np.full(layers.components, np.inf), np.full(layers.components, -np.inf)
-    np.minimum.at(left, layers.component, x - layers.half)
-    np.maximum.at(right, layers.component, x + layers.half)
+    left, _ = extremes(x - layers.half, layers.component, layers.components)
+    _, right = extremes(x + layers.half, layers.component, layers.components)
     np.maximum.at(right, component[sheet.above[layers.left_out]], channel_x)
-    ported = np.zeros(layers.components, np.bool_)
-    ported[component[sheet.pin != 0]] = True
-    part = np.zeros(layers.components, np.int64)
-    part[component] = sheet.part
-    shelves: Shelves = pack_components(right - left, rows.height, ported, part, sheet.parts, sheet.gap, sheet.rank_gap)
-    move_x, move_y = shelves.x - left, shelves.y
+    shelf_x, shelf_y, widths, heights = _shelves(sheet, component, right - left, rows.height)
+    move_x, move_y = shelf_x - left, shelf_y
     of_edge = component[sheet.above].repeat(np.diff(routes.starts))
     points = routes.points + np.column_stack((move_x[of_edge], move_y[of_edge]))
-    return SheetPlacement(
-        x[: sheet.size] + move_x[component],
-        rows.y + move_y[component],
-        points,
-        routes.starts,
-        shelves.widths,
-        shelves.heights,
-    )
+    x, y = x[: sheet.size] + move_x[component], rows.y + move_y[component]
+    return SheetPlacement(x, y, points, routes.starts, widths, heights)
+
+
+def _shelves(sheet: Sheet, component: Ints, widths: Floats, heights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Upper left corner of every component in its drawing, and the size of every drawing.
+
+    Components of one drawing stand beside and below each other, the highest first. Those with ports stand side by side at the top,
+    so that nothing lies between them and the border below.
+    """
+    ported = np.zeros(len(widths), np.bool_)
+    ported[component[sheet.pin != 0]] = True
+    part = np.zeros(len(widths), np.int64)
+    part[component] = sheet.part
+    x_of, y_of, whole_width, whole_height = (np.zeros(n) for n in (len(widths), len(widths), sheet.parts, sheet.parts))
+
+    def in_rows(members: Ints, left: float, limit: float) -> tuple[float, float]:
+        """Place components from x = `left` on. Returns the furthest right (a gap on) and lowest points."""
+        x = y = tallest = furthest = 0.0
+        for number in members.tolist():
+            wide = float(widths[number]) + 2 * sheet.gap
+            if x and x + wide > limit:
+                x, y, tallest = 0.0, y + tallest + sheet.rank_gap, 0.0
+            x_of[number], y_of[number] = left + x, y
+            x += wide
+            furthest, tallest = max(furthest, x), max(tallest, float(heights[number]))
+        return left + furthest, y + tallest
+
+    members = group(part, sheet.parts)
+    size = np.diff(members.start)
+    alone = members.order[members.start[:-1][size == 1]]
+    whole_width[part[alone]], whole_height[part[alone]] = widths[alone], heights[alone]
+    for p in np.flatnonzero(size > 1).tolist():
+        here = members.order[members.start[p] : members.start[p + 1]]
+        right, bottom = in_rows(here[ported[here]], 0.0, np.inf)
+        rest = here[~ported[here]]
+        if len(rest):
+            area = float(((widths[rest] + 2 * sheet.gap) * (heights[rest] + sheet.rank_gap)).sum())
+            limit = max(float(widths[rest].max()) + 2 * sheet.gap, (area * ASPECT) ** 0.5)
+            right, low = in_rows(rest[np.argsort(-heights[rest], kind="stable")], right, limit)
+            bottom = max(bottom, low)
+        whole_width[p], whole_height[p] = right - 2 * sheet.gap, bottom
+    return x_of, y_of, whole_width, whole_height

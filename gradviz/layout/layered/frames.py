@@ -6,66 +6,44 @@ enter to the right of it, so that none runs through the text.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from gradviz.layout.layered.adjacency import starts_of
 from gradviz.layout.layered.flat import PHASES, place_sheet
 from gradviz.layout.layered.hierarchy import Hierarchy, build_hierarchy, frame_tree
-from gradviz.layout.layered.leaf_grids import Boxes
+from gradviz.layout.layered.layers import TOP, Sheet, SheetPlacement
 from gradviz.layout.layered.ranks import neighbours, rank_nodes
 from gradviz.layout.layered.routes import Routes, joined, reversed_routes
-from gradviz.layout.layered.sheet import TOP, Sheet, SheetPlacement
-from gradviz.layout.model import (
-    Floats,
-    Frame,
-    Ints,
-    Rect,
-)
+from gradviz.layout.model import Drawing, Floats, Ints, Placement, Rect
 from gradviz.stages import phase
 
 TITLE_ROOM = 6.0  # px between a title and the first edge beside it
 
 
-class FramedPlacement(NamedTuple):
-    """Where boxes, edges and frames went, in the coordinates of the page."""
-
-    x: Floats
-    y: Floats
-    routes: Routes
-    frames: tuple[Rect, ...]
-    width: float
-    height: float
-
-
-def place_with_frames(boxes: Boxes, frames: tuple[Frame, ...], gap: float, rank_gap: float) -> FramedPlacement:
-    """Place boxes and the frames around them. Raises Cycle when the edges form one."""
-    n, above, below = len(boxes.widths), boxes.edges[:, 0], boxes.edges[:, 1]
+def place_with_frames(drawing: Drawing) -> Placement:
+    """Place boxes and the frames around them. Edges must be distinct. Raises Cycle when they form one."""
+    n, above, below = drawing.size, drawing.edges[:, 0], drawing.edges[:, 1]
     rank = rank_nodes(n, above, below, neighbours(n, above, below)).rank
-    hierarchy = build_hierarchy(frame_tree(boxes.frame, frames), boxes.edges, rank)
-    placer = _Placer(hierarchy, boxes, frames, gap, rank_gap)
+    hierarchy = build_hierarchy(frame_tree(drawing.frame_of, drawing.frames), drawing.edges, rank)
+    placer = _Placer(hierarchy, drawing)
     deepest = int(hierarchy.tree.depth.max())
     phase("modules", of=PHASES * (deepest + 1) + 3)
     for depth in range(deepest, -1, -1):
         placer.place_level(depth)
-    return placer.on_page(len(boxes.edges))
+    return placer.on_page()
 
 
 class _Placer:
     """Collects what is known of nodes and segments, level by level. Until `on_page`, places count from their frame."""
 
-    def __init__(
-        self, hierarchy: Hierarchy, boxes: Boxes, frames: tuple[Frame, ...], gap: float, rank_gap: float
-    ) -> None:
-        self.hierarchy = hierarchy
-        self.gap, self.rank_gap = gap, rank_gap
-        nodes, self.boxes, self.page = len(hierarchy.home), len(boxes.widths), hierarchy.tree.page
+    def __init__(self, hierarchy: Hierarchy, drawing: Drawing) -> None:
+        self.hierarchy, self.drawing = hierarchy, drawing
+        nodes, self.boxes, self.page = len(hierarchy.home), drawing.size, hierarchy.tree.page
         self.width, self.height = np.zeros(nodes + 1), np.zeros(nodes + 1)
-        self.width[: self.boxes], self.height[: self.boxes] = boxes.widths, boxes.heights
+        self.width[: self.boxes], self.height[: self.boxes] = drawing.widths, drawing.heights
         self.x, self.y = np.zeros(nodes), np.zeros(nodes)
-        self.title_width = np.array([f.title_width for f in frames] + [0.0])
-        self.title_height = np.array([f.title_height for f in frames] + [0.0])
+        self.title_width = np.array([f.title_width for f in drawing.frames] + [0.0])
+        self.title_height = np.array([f.title_height for f in drawing.frames] + [0.0])
         self.inset_x, self.inset_y = np.zeros(self.page + 1), np.zeros(self.page + 1)
         self.frame_width, self.frame_height = np.zeros(self.page + 1), np.zeros(self.page + 1)
         self.port_offset = np.zeros(nodes - self.boxes - self.page)
@@ -104,8 +82,8 @@ class _Placer:
             part=part[home[members]],
             parts=len(frames),
             pin=self.hierarchy.pin[members],
-            gap=self.gap,
-            rank_gap=self.rank_gap,
+            gap=self.drawing.gap,
+            rank_gap=self.drawing.rank_gap,
         )
 
     def _size_frames(self, frames: Ints, members: Ints, placed: SheetPlacement) -> None:
@@ -113,16 +91,16 @@ class _Placer:
         if frames[0] == self.page:
             self.frame_width[frames], self.frame_height[frames] = placed.widths, placed.heights
             return
-        home = self.hierarchy.home
+        home, gap = self.hierarchy.home, self.drawing.gap
         title = self.title_width[frames]
         entry = np.full(self.page + 1, np.inf)
         ports = members[self.hierarchy.pin[members] == TOP]
         np.minimum.at(entry, home[ports], self.x[ports])
         beside = np.where(title > 0, title + TITLE_ROOM - entry[frames], 0.0)
-        left = np.maximum(np.maximum(self.gap, beside), (title + self.gap - placed.widths) / 2)
-        self.inset_x[frames], self.inset_y[frames] = left, self.title_height[frames] + self.gap / 2
-        self.frame_width[frames] = np.maximum(left + placed.widths, title) + self.gap
-        self.frame_height[frames] = self.inset_y[frames] + placed.heights + self.gap / 2
+        left = np.maximum(np.maximum(gap, beside), (title + gap - placed.widths) / 2)
+        self.inset_x[frames], self.inset_y[frames] = left, self.title_height[frames] + gap / 2
+        self.frame_width[frames] = np.maximum(left + placed.widths, title) + gap
+        self.frame_height[frames] = self.inset_y[frames] + placed.heights + gap / 2
         node = self.boxes + frames
         self.width[node], self.height[node] = self.frame_width[frames], self.frame_height[frames]
         ports = members[self.hierarchy.pin[members] != 0]
@@ -131,15 +109,16 @@ class _Placer:
             self.x[ports] + self.inset_x[inside] - self.frame_width[inside] / 2
         )
 
-    def on_page(self, edges: int) -> FramedPlacement:
+    def on_page(self) -> Placement:
         """Everything in the coordinates of the page."""
         corner_x, corner_y = self._corners()
         inner_x, inner_y = corner_x + self.inset_x, corner_y + self.inset_y
         home = self.hierarchy.home[: self.boxes]
         x, y = self.x[: self.boxes] + inner_x[home], self.y[: self.boxes] + inner_y[home]
-        rects = np.column_stack((corner_x, corner_y, self.frame_width, self.frame_height)).tolist()
-        routes = self._routes(inner_x, inner_y, edges)
-        return FramedPlacement(x, y, routes, tuple(Rect(*r) for r in rects[: self.page]), rects[-1][2], rects[-1][3])
+        *rects, page = np.column_stack((corner_x, corner_y, self.frame_width, self.frame_height)).tolist()
+        routes = self._routes(inner_x, inner_y)
+        frames = tuple(Rect(*rect) for rect in rects)
+        return Placement(x, y, routes.points, routes.starts, frames, page[2], page[3], "layered")
 
     def _corners(self) -> tuple[Floats, Floats]:
         """Upper left corners of all frames and of the page."""
@@ -153,7 +132,7 @@ class _Placer:
             corner_y[frames] = corner_y[around] + self.inset_y[around] + self.y[node] - self.height[node] / 2
         return corner_x, corner_y
 
-    def _routes(self, inner_x: Floats, inner_y: Floats, edges: int) -> Routes:
+    def _routes(self, inner_x: Floats, inner_y: Floats) -> Routes:
         """Routes of the edges from those of their segments."""
         order, sizes = np.concatenate(self.order), np.concatenate(self.sizes)
         frame = np.repeat(self.hierarchy.segments.frame[order], sizes)
@@ -161,5 +140,5 @@ class _Placer:
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         pieces = place[self.hierarchy.step_segment]
-        routes = joined(Routes(points, starts_of(sizes)), self.hierarchy.step_edge, pieces, edges)
+        routes = joined(Routes(points, starts_of(sizes)), self.hierarchy.step_edge, pieces, len(self.drawing.edges))
         return reversed_routes(routes, self.hierarchy.upwards)

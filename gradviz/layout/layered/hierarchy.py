@@ -20,63 +20,8 @@ from gradviz.layout.layered.adjacency import (
     distinct,
     group,
 )
-from gradviz.layout.layered.sheet import BOTTOM, FREE, TOP
+from gradviz.layout.layered.layers import BOTTOM, FREE, TOP
 from gradviz.layout.model import Floats, Frame, Ints
-
-# Frames that feed each other: which edges must be drawn upwards so that each drawing still has rows. Boxes never form
-# a cycle, but two frames do when each holds something that the other uses.
-
-
-def against_the_stream(home: Ints, boxes: int, depth: Ints, rank: Ints, one: Ints, other: Ints) -> Mask:
-    """True for edges that have to go up. `one` and `other` are the items that hold the ends of each edge.
-
-    `home` is the frame of every box, then of every frame; where items wait for each other, the one whose boxes lie
-    higher on average goes first.
-    """
-    items = len(home)
-    keys, _ = distinct(one * items + other)
-    position = _line_up(items, keys // max(items, 1), keys % max(items, 1), _mean_rank(home, boxes, depth, rank))
-    upwards: Mask = position[one] > position[other]
-    return upwards
-
-
-def _mean_rank(home: Ints, boxes: int, depth: Ints, rank: Ints) -> Floats:
-    """Rank of every box, and the mean of the ranks inside every frame."""
-    page = len(depth) - 1
-    total = np.bincount(home[:boxes], weights=rank, minlength=page + 1).astype(np.float64)
-    members = np.bincount(home[:boxes], minlength=page + 1).astype(np.float64)
-    around = np.append(home[boxes:], page)
-    for level in range(int(depth.max()), 1, -1):
-        frames = np.flatnonzero(depth == level)
-        np.add.at(total, around[frames], total[frames])
-        np.add.at(members, around[frames], members[frames])
-    return np.concatenate((rank, (total / np.maximum(members, 1))[:page]))
-
-
-def _line_up(items: int, above: Ints, below: Ints, preference: Floats) -> Ints:
-    """Put items in a line in which as few edges as may be go back: the place of each."""
-    down = group(above, items)
-    start, following = down.start.tolist(), below[down.order].tolist()
-    waiting = counts(below, items).tolist()
-    ready = [item for item, count in enumerate(waiting) if not count]
-    line: list[int] = []
-    done = bytearray(items)
-    for next_choice in [*np.argsort(preference, kind="stable").tolist(), -1]:
-        while ready:
-            item = ready.pop()
-            if done[item]:
-                continue
-            done[item] = 1
-            line.append(item)
-            for other in following[start[item] : start[item + 1]]:
-                waiting[other] -= 1
-                if not waiting[other]:
-                    ready.append(other)
-        if next_choice >= 0 and not done[next_choice]:
-            ready.append(next_choice)
-    position = np.empty(items, np.int64)
-    position[line] = np.arange(items)
-    return position
 
 
 class FrameTree(NamedTuple):
@@ -142,26 +87,24 @@ def frame_tree(frame_of: Ints, frames: tuple[Frame, ...]) -> FrameTree:
 
 def build_hierarchy(tree: FrameTree, edges: Ints, rank: Ints) -> Hierarchy:
     """Cut edges into segments. `rank` is the row that each box would have without frames."""
-    one, other = _meeting_items(tree, edges[:, 0], edges[:, 1])
-    upwards = against_the_stream(tree.home, tree.boxes, tree.depth, rank, one, other)
+    items = _meeting_items(tree, edges)
+    upwards = against_the_stream(tree, rank, *items)
     upper, lower = np.where(upwards, edges[:, ::-1].T, edges.T)
-    upper_item, lower_item = np.where(upwards, other, one), np.where(upwards, one, other)
-    steps = _steps(tree, upper, lower, upper_item, lower_item)
+    steps = _steps(tree, upper, lower, *np.where(upwards, items[::-1], items))
     return _share(tree, steps, np.flatnonzero(upwards))
 
 
-def _meeting_items(tree: FrameTree, above: Ints, below: Ints) -> tuple[Ints, Ints]:
-    """For every edge the two items, in one and the same drawing, that hold its ends."""
-    one, other = above.copy(), below.copy()
+def _meeting_items(tree: FrameTree, edges: Ints) -> Ints:
+    """For every edge the two items, in one and the same drawing, that hold its ends; of shape (2, edges)."""
+    items = edges.T.copy()
     while True:
-        home_one, home_other = tree.home[one], tree.home[other]
-        apart = home_one != home_other
+        home = tree.home[items]
+        apart = home[0] != home[1]
         if not apart.any():
-            return one, other
-        deeper = tree.depth[home_one] - tree.depth[home_other]
-        climb_one, climb_other = apart & (deeper >= 0), apart & (deeper <= 0)
-        one[climb_one] = tree.boxes + home_one[climb_one]
-        other[climb_other] = tree.boxes + home_other[climb_other]
+            return items
+        depth = tree.depth[home]
+        climbs = apart & (depth >= depth[::-1])
+        items[climbs] = tree.boxes + home[climbs]
 
 
 def _key(tree: FrameTree, frame: Ints, side: int, source: Ints) -> Ints:
@@ -183,16 +126,16 @@ def _steps(tree: FrameTree, upper: Ints, lower: Ints, upper_item: Ints, lower_it
 def _climb(tree: FrameTree, box: Ints, item: Ints, source: Ints, side: int) -> tuple[list[_Steps], Ints]:
     """Steps from boxes up to the items that hold them, and what the last step of each ends at."""
     at, key = box.copy(), box.copy()
-    found: list[_Steps] = []
+    steps: list[_Steps] = []
     climbing = np.flatnonzero(at != item)
     while len(climbing):
         frame = tree.home[at[climbing]]
         port = _key(tree, frame, side, source[climbing])
-        found.append(_Steps(climbing, np.full(len(climbing), len(found)), frame, key[climbing], port))
+        steps.append(_Steps(climbing, np.full(len(climbing), len(steps)), frame, key[climbing], port))
         key[climbing] = port
         at[climbing] = tree.boxes + frame
         climbing = climbing[at[climbing] != item[climbing]]
-    return found, key
+    return steps, key
 
 
 def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
@@ -205,9 +148,18 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
     port_frame, port_is_low = (port_keys // max(n, 1) - 1) // 2, (port_keys // max(n, 1) - 1) % 2 == 1
     frame = np.empty(len(keys_of_segments), np.int64)
     frame[segment] = steps.frame
-    ends = _Ends(n, tree.page, port_keys, port_frame)
-    upper_node, upper_port = ends.nodes(upper, upper // max(n, 1) % 2 == 0)
-    lower_node, lower_port = ends.nodes(lower, lower // max(n, 1) % 2 == 1)
+
+    def nodes(key: Ints, outside: Ints) -> tuple[Ints, Ints]:
+        """The node of every end, and the port when that node is a frame: ports are seen from `outside` or from inside."""
+        is_port = key >= n
+        port = np.where(is_port, np.searchsorted(port_keys, key), -1)
+        through = is_port & outside
+        node = np.where(is_port, n + tree.page + port, key)
+        node[through] = n + port_frame[port[through]]
+        return node, np.where(through, port, -1)
+
+    upper_node, upper_port = nodes(upper, upper // max(n, 1) % 2 == 0)
+    lower_node, lower_port = nodes(lower, lower // max(n, 1) % 2 == 1)
     order = np.lexsort((steps.turn, steps.edge))
     return Hierarchy(
         tree=tree,
@@ -220,19 +172,59 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
     )
 
 
-class _Ends(NamedTuple):
-    """Turns keys of segment ends into nodes."""
+# -- frames that feed each other -----------------------------------------------------------------------------------------
 
-    boxes: int
-    frames: int
-    port_keys: Ints
-    port_frame: Ints
+# Which edges must be drawn upwards so that each drawing still has rows. Boxes never form a cycle, but two frames do when
+# each holds something that the other uses.
 
-    def nodes(self, key: Ints, outside: Ints) -> tuple[Ints, Ints]:
-        """The node of every key, and the port when that node is a frame: ports are seen from `outside` or from inside."""
-        is_port = key >= self.boxes
-        port = np.where(is_port, np.searchsorted(self.port_keys, key), -1)
-        through = is_port & outside
-        node = np.where(is_port, self.boxes + self.frames + port, key)
-        node[through] = self.boxes + self.port_frame[port[through]]
-        return node, np.where(through, port, -1)
+
+def against_the_stream(tree: FrameTree, rank: Ints, above: Ints, below: Ints) -> Mask:
+    """True for edges that have to go up, from `above` to `below`, the items of one drawing that hold their ends.
+
+    Where items wait for each other, the one whose boxes lie higher on average goes first.
+    """
+    items = len(tree.home)
+    keys, _ = distinct(above * items + below)
+    position = _line_up(items, keys // max(items, 1), keys % max(items, 1), _mean_rank(tree, rank))
+    upwards: Mask = position[above] > position[below]
+    return upwards
+
+
+def _mean_rank(tree: FrameTree, rank: Ints) -> Floats:
+    """Rank of every box, and the mean of the ranks inside every frame."""
+    boxes, home, depth = tree
+    page = tree.page
+    total = np.bincount(home[:boxes], weights=rank, minlength=page + 1).astype(np.float64)
+    members = np.bincount(home[:boxes], minlength=page + 1).astype(np.float64)
+    around = np.append(home[boxes:], page)
+    for level in range(int(depth.max()), 1, -1):
+        frames = np.flatnonzero(depth == level)
+        np.add.at(total, around[frames], total[frames])
+        np.add.at(members, around[frames], members[frames])
+    return np.concatenate((rank, (total / np.maximum(members, 1))[:page]))
+
+
+def _line_up(items: int, above: Ints, below: Ints, preference: Floats) -> Ints:
+    """Put items in a line in which as few edges as may be go back: the place of each."""
+    down = group(above, items)
+    start, following = down.start.tolist(), below[down.order].tolist()
+    waiting = counts(below, items).tolist()
+    ready = [item for item, count in enumerate(waiting) if not count]
+    line: list[int] = []
+    done = bytearray(items)
+    for next_choice in [*np.argsort(preference, kind="stable").tolist(), -1]:
+        while ready:
+            item = ready.pop()
+            if done[item]:
+                continue
+            done[item] = 1
+            line.append(item)
+            for other in following[start[item] : start[item + 1]]:
+                waiting[other] -= 1
+                if not waiting[other]:
+                    ready.append(other)
+        if next_choice >= 0 and not done[next_choice]:
+            ready.append(next_choice)
+    position = np.empty(items, np.int64)
+    position[line] = np.arange(items)
+    return position

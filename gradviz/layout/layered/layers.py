@@ -1,8 +1,12 @@
-"""The layered graph: every edge cut into pieces from row to row, with a bend point in each row that it passes.
+"""What one run of the layout works on: a sheet of boxes without frames, possibly many drawings at once, and its layered graph.
 
-Long edges that leave a box at one point share a trunk of bend points, from which each branches off just above its end: what one box
-sends to many is one line. Bend points are made within a budget; the rest is left for the side channels. Knows rows and half
-widths, no coordinates.
+All drawings of one nesting level are laid out in one run, so that a thousand little frames cost no more than one large
+drawing. They never touch each other.
+
+In the layered graph every edge is cut into pieces from row to row, with a bend point in each row that it passes. Long edges that
+leave a box at one point share a trunk of bend points, from which each branches off just above its end: what one box sends to many
+is one line. Bend points are made within a budget; the rest is left for the side channels. Knows rows and half widths,
+no coordinates.
 """
 
 from __future__ import annotations
@@ -12,15 +16,61 @@ from functools import cached_property
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import (
-    Mask,
-    counts,
-    ranges,
-    starts_of,
-)
-from gradviz.layout.layered.columns import NONE
-from gradviz.layout.layered.sheet import Sheet
-from gradviz.layout.model import Floats, Ints
+from gradviz.layout.layered.adjacency import Mask, counts, ranges, starts_of
+from gradviz.layout.layered.ranks import NONE
+from gradviz.layout.model import Drawing, Floats, Ints
+
+FREE, TOP, BOTTOM = 0, -1, 1
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """Boxes and edges from `above[i]` down to `below[i]`, without cycles and without self-loops.
+
+    An edge meets its box at an offset from the middle: 0, or where its line passes through a frame's border.
+    """
+
+    widths: Floats  # (n,)
+    heights: Floats  # (n,)
+    above: Ints  # (m,)
+    below: Ints  # (m,)
+    above_offset: Floats  # (m,)
+    below_offset: Floats  # (m,)
+    part: Ints  # (n,) which drawing a box belongs to
+    parts: int
+    pin: Ints  # (n,) TOP and BOTTOM are ports: where lines pass through the border of the drawing
+    gap: float
+    rank_gap: float
+
+    @property
+    def size(self) -> int:
+        """Number of boxes, ports included."""
+        return len(self.widths)
+
+
+@dataclass(frozen=True, eq=False)
+class SheetPlacement:
+    """Where a sheet's boxes went. Every drawing has its own origin, the upper left corner of what is in it."""
+
+    x: Floats  # (n,) centres
+    y: Floats
+    points: Floats  # (p, 2)
+    starts: Ints  # (m + 1,)
+    widths: Floats  # (parts,)
+    heights: Floats
+
+
+def plain_sheet(drawing: Drawing) -> Sheet:
+    """A sheet that is one drawing without ports."""
+    edges, nothing = drawing.edges, np.zeros(len(drawing.edges))
+    zeros = np.zeros(drawing.size, np.int64)
+    return Sheet(
+        *(drawing.widths, drawing.heights, edges[:, 0], edges[:, 1], nothing, nothing),
+        *(zeros, 1, zeros, drawing.gap, drawing.rank_gap),
+    )
+
+
+# -- the layered graph ---------------------------------------------------------------------------------------------------
 
 BEND_HALF_WIDTH = 2.0
 BEND_GAP = 0.6  # of the gap between boxes, between two lines
@@ -42,13 +92,11 @@ class Layers:
     above_offset: Floats  # (pieces,) where the piece meets a box, from its middle
     below_offset: Floats
     kind: Ints  # (pieces,) MAIN .. NONE, of the edge that the piece is part of
-    bend_edge: (
-        Ints  # (bends,) the longest edge through each bend point; bends of one trunk lie together, from above to below
-    )
+    # (bends,) the longest edge through each bend point; bends of one trunk lie together, from above to below
+    bend_edge: Ints
     long: Ints  # edges with bend points, sorted
-    first_bend: (
-        Ints  # (long,) the first one's place among the bends; an edge goes through as many as rows lie between its ends
-    )
+    # (long,) the place of the first among the bends; an edge goes through as many as rows lie between its ends
+    first_bend: Ints
     left_out: Ints  # edges over the budget
     gap: float
 

@@ -7,39 +7,23 @@ same grid upside down.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import (
-    Mask,
-    counts,
-    distinct,
-    place_in_group,
-    starts_of,
-)
+from gradviz.layout.layered.adjacency import Mask, counts, distinct, extremes, place_in_group, starts_of
 from gradviz.layout.layered.routes import Routes
-from gradviz.layout.model import Floats, Ints
+from gradviz.layout.model import Drawing, Floats, Ints
 
 MOST_IN_A_ROW = 24  # more leaves than this make a grid
 ASPECT = 2.5  # width to height that a grid aims at
-
-
-class Boxes(NamedTuple):
-    """Boxes and distinct edges (above, below) between them; `frame` is the frame that a box lies in."""
-
-    widths: Floats
-    heights: Floats
-    edges: Ints
-    frame: Ints
 
 
 @dataclass(frozen=True, eq=False)
 class Grids:
     """What was put into grids. Boxes of `outside` are numbered anew: the boxes that stayed, then the grids."""
 
-    outside: Boxes
+    outside: Drawing
     box: Ints  # (n,) number outside of every box, or of its grid
     edge: Ints  # (m,) number outside of every edge
     leaf: Ints  # (k,) the boxes inside grids
@@ -51,22 +35,36 @@ class Grids:
     foot: Floats  # (k,) y where the trunk ends, from the middle of the grid
 
 
-def make_grids(boxes: Boxes, gap: float, rank_gap: float) -> Grids:
-    """Put leaves into grids wherever one box has more of them, in one frame, than fit a row."""
+def make_grids(boxes: Drawing) -> Grids:
+    """Put leaves into grids wherever one box has more of them, in one frame, than fit a row. Edges must be distinct."""
     leaf, edge, flipped = _leaves(boxes)
     partner = np.where(flipped, boxes.edges[edge, 0], boxes.edges[edge, 1])
-    key = (partner * 2 + flipped) * (int(boxes.frame.max(initial=0)) + 2) + boxes.frame[leaf] + 1
-    groups, index = distinct(key)
-    many = (counts(index, len(groups)) > MOST_IN_A_ROW)[index]
+    key = (partner * 2 + flipped) * (len(boxes.frames) + 1) + boxes.frame_of[leaf] + 1
+    alike, which = distinct(key)
+    many = (counts(which, len(alike)) > MOST_IN_A_ROW)[which]
     leaf, edge, flipped = leaf[many], edge[many], flipped[many]
-    groups, index = distinct(key[many])
-    return _Arranger(boxes, gap, rank_gap, leaf, edge, flipped, index, len(groups)).grids()
+    alike, grid = distinct(key[many])
+    members = counts(grid, len(alike))
+    _, width = extremes(boxes.widths[leaf], grid, len(alike))
+    _, height = extremes(boxes.heights[leaf], grid, len(alike))
+    width, height = width + boxes.gap, height + boxes.rank_gap  # of a cell
+    half = np.ceil(np.sqrt(members * height * ASPECT / width) / 2)
+    across = 2 * np.maximum(half, 1).astype(np.int64)  # even, so that the trunk has a gap to run in
+    down = -(-members // across)
+    outside, box, edge_outside = _outside(boxes, leaf, edge, grid, across * width, down * height)
+    place, sign, cell = place_in_group(grid), np.where(flipped, -1.0, 1.0), height[grid]
+    column, row = place % across[grid], place // across[grid]
+    foot = down[grid] * cell / 2
+    top = row * cell - foot
+    tall = cell - boxes.rank_gap
+    dx = (column - (across[grid] - 1) / 2) * width[grid]
+    dy, bus = top + tall / 2, top + tall + boxes.rank_gap / 2
+    return Grids(outside, box, edge_outside, leaf, edge, flipped, dx, dy * sign, bus * sign, foot * sign)
 
 
-def _leaves(boxes: Boxes) -> tuple[Ints, Ints, Mask]:
+def _leaves(boxes: Drawing) -> tuple[Ints, Ints, Mask]:
     """Boxes with a single edge, that edge, and whether the box is the lower end of it."""
-    n = len(boxes.widths)
-    above, below = boxes.edges[:, 0], boxes.edges[:, 1]
+    n, above, below = boxes.size, boxes.edges[:, 0], boxes.edges[:, 1]
     single = counts(above, n) + counts(below, n) == 1
     pair = single[above] & single[below]  # two boxes and nothing else: no grid
     down, up = np.flatnonzero(single[above] & ~pair), np.flatnonzero(single[below] & ~pair)
@@ -75,64 +73,25 @@ def _leaves(boxes: Boxes) -> tuple[Ints, Ints, Mask]:
     return np.concatenate((above[down], below[up])), np.concatenate((down, up)), flipped
 
 
-class _Arranger:
-    """Arranges the leaves of all grids at once; `index` is the grid of every leaf."""
-
-    def __init__(
-        self,
-        boxes: Boxes,
-        gap: float,
-        rank_gap: float,
-        leaf: Ints,
-        edge: Ints,
-        flipped: Mask,
-        index: Ints,
-        count: int,
-    ) -> None:
-        self.boxes, self.leaf, self.edge, self.flipped = boxes, leaf, edge, flipped
-        self.index, self.count = index, count
-        members = counts(index, count)
-        wide, tall = np.zeros(count), np.zeros(count)
-        np.maximum.at(wide, index, boxes.widths[leaf])
-        np.maximum.at(tall, index, boxes.heights[leaf])
-        self.cell_width, self.cell_height = wide + gap, tall + rank_gap
-        half = np.ceil(np.sqrt(members * self.cell_height * ASPECT / self.cell_width) / 2)
-        self.columns = 2 * np.maximum(half, 1).astype(np.int64)  # even, so that the trunk has a gap to run in
-        self.rows = -(-members // self.columns)
-        self.rank_gap = rank_gap
-
-    def grids(self) -> Grids:
-        """Where every leaf goes, and what the rest of the layout sees."""
-        place = place_in_group(self.index)
-        column, row = place % self.columns[self.index], place // self.columns[self.index]
-        dx = (column - (self.columns[self.index] - 1) / 2) * self.cell_width[self.index]
-        cell = self.cell_height[self.index]
-        top = (row - self.rows[self.index] / 2) * cell
-        tall = cell - self.rank_gap
-        dy, bus = top + tall / 2, top + tall + self.rank_gap / 2
-        sign = np.where(self.flipped, -1.0, 1.0)
-        outside, box, edge = self._outside()
-        foot = self.rows[self.index] * cell / 2
-        inner = (dx, dy * sign, bus * sign, foot * sign)
-        return Grids(outside, box, edge, self.leaf, self.edge, self.flipped, *inner)
-
-    def _outside(self) -> tuple[Boxes, Ints, Ints]:
-        """The boxes and edges that are left, with one box and one edge for every grid."""
-        boxes, n, m = self.boxes, len(self.boxes.widths), len(self.boxes.edges)
-        stays, edge_stays = np.ones(n, np.bool_), np.ones(m, np.bool_)
-        stays[self.leaf], edge_stays[self.edge] = False, False
-        box, edge = np.cumsum(stays) - 1, np.cumsum(edge_stays) - 1
-        box[self.leaf] = int(stays.sum()) + self.index
-        edge[self.edge] = int(edge_stays.sum()) + self.index
-        first = np.zeros(self.count, np.int64)
-        first[self.index[::-1]] = np.arange(len(self.index))[::-1]
-        outside = Boxes(
-            np.concatenate((boxes.widths[stays], self.columns * self.cell_width)),
-            np.concatenate((boxes.heights[stays], self.rows * self.cell_height)),
-            box[np.concatenate((boxes.edges[edge_stays], boxes.edges[self.edge[first]]))],
-            np.concatenate((boxes.frame[stays], boxes.frame[self.leaf[first]])),
-        )
-        return outside, box, edge
+def _outside(
+    boxes: Drawing, leaf: Ints, edge: Ints, grid: Ints, widths: Floats, heights: Floats
+) -> tuple[Drawing, Ints, Ints]:
+    """What the rest of the layout sees, with one box and one edge for every grid; and the numbers there of all boxes and edges."""
+    stays, edge_stays = np.ones(boxes.size, np.bool_), np.ones(len(boxes.edges), np.bool_)
+    stays[leaf], edge_stays[edge] = False, False
+    box, edge_outside = np.cumsum(stays) - 1, np.cumsum(edge_stays) - 1
+    box[leaf] = int(stays.sum()) + grid
+    edge_outside[edge] = int(edge_stays.sum()) + grid
+    first = np.zeros(len(widths), np.int64)  # leaf of every grid
+    first[grid[::-1]] = np.arange(len(grid))[::-1]
+    outside = replace(
+        boxes,
+        widths=np.concatenate((boxes.widths[stays], widths)),
+        heights=np.concatenate((boxes.heights[stays], heights)),
+        edges=box[np.concatenate((boxes.edges[edge_stays], boxes.edges[edge[first]]))],
+        frame_of=np.concatenate((boxes.frame_of[stays], boxes.frame_of[leaf[first]])),
+    )
+    return outside, box, edge_outside
 
 
 def leaf_routes(grids: Grids, x: Floats, y: Floats, heights: Floats) -> Routes:

@@ -15,8 +15,7 @@ from gradviz.layout.layered.adjacency import (
     ranges,
     starts_of,
 )
-from gradviz.layout.layered.layers import BEND_GAP, BEND_HALF_WIDTH, Layers
-from gradviz.layout.layered.sheet import BOTTOM, TOP, Sheet
+from gradviz.layout.layered.layers import BEND_GAP, BEND_HALF_WIDTH, BOTTOM, TOP, Layers, Sheet
 from gradviz.layout.model import Floats, Ints
 
 # How high every row is, where each box stands in its row, and how much room lies between the rows.

@@ -1,0 +1,342 @@
+"""x of every point: straight blocks packed to the left and packed to the right, the mean of both, and its polish.
+
+A block is what shares one vertical line in neighbouring rows. The greedy scan for alignments that do not cross is the one of
+Brandes and Koepf, "Fast and Simple Horizontal Coordinate Assignment" (2001), done for all rows at once with running maxima.
+Packing is the longest way through the graph of blocks side by side, which is exact. The classes of blocks that they use for it
+instead had two flaws (corrected in 2020, arXiv:2008.01252), so they are not used. Everything is in the space of places.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gradviz.layout.layered.adjacency import Mask, counts, extremes, first_of_runs, follow_adding, group
+from gradviz.layout.layered.crossings import Order
+from gradviz.layout.layered.layers import inner_pieces, lone_pieces, separation
+from gradviz.layout.layered.ranks import LONG, MAIN, SHORT
+from gradviz.layout.model import Floats, Ints
+
+TIERS = 5
+
+
+class Pieces(NamedTuple):
+    """The pieces of a layered graph by the places of their ends."""
+
+    above: Ints
+    below: Ints
+    shift: Floats  # what to add to the x of the place above to get that of the place below when the piece is vertical
+
+
+class Blocks(NamedTuple):
+    """Places grouped into rigid blocks: the x of a place is that of its block plus its shift."""
+
+    block: Ints
+    shift: Floats
+    total: int
+
+
+class Constraints(NamedTuple):
+    """Blocks side by side: x[right] >= x[left] + distance. Sorted by `left`, each pair once."""
+
+    left: Ints
+    right: Ints
+    distance: Floats
+
+
+def pieces_by_place(order: Order) -> Pieces:
+    """The pieces in the space of places."""
+    layers = order.layers
+    return Pieces(order.place[layers.above], order.place[layers.below], layers.above_offset - layers.below_offset)
+
+
+def tier_of_pieces(order: Order) -> Ints:
+    """How early each piece may become straight: longest way, long ways, bend chains, short ways, lone pieces."""
+    layers = order.layers
+    tier = np.full(len(layers.above), TIERS, np.int64)
+    for value, chosen in (
+        (4, lone_pieces(layers)),
+        (3, layers.kind == SHORT),
+        (2, inner_pieces(layers)),
+        (1, layers.kind == LONG),
+        (0, layers.kind == MAIN),
+    ):
+        tier[chosen] = value
+    return tier
+
+
+def choose_alignments(places: int, pieces: Pieces, tier: Ints, allowed: Mask) -> Ints:
+    """For every place the piece up from it that will be vertical, or -1. No two of them cross or share an end."""
+    partner = np.full(places, -1, np.int64)
+    chosen = np.full(places, -1, np.int64)
+    for value in range(TIERS):
+        piece = np.flatnonzero(allowed & (tier == value))
+        if not len(piece):
+            continue
+        wanted, wanted_piece = np.full(places, -1, np.int64), np.full(places, -1, np.int64)
+        wanted[pieces.below[piece]] = pieces.above[piece]
+        wanted_piece[pieces.below[piece]] = piece
+        taken = _accept(partner, wanted)
+        partner[taken] = wanted[taken]
+        chosen[taken] = wanted_piece[taken]
+    return chosen
+
+
+def _accept(partner: Ints, wanted: Ints) -> Mask:
+    """Wanted partners that cross nothing accepted before, scanning from the left within themselves."""
+    places = len(partner)
+    before = np.concatenate(([-1], np.maximum.accumulate(partner)[:-1]))
+    from_right = np.minimum.accumulate(np.where(partner >= 0, partner, places)[::-1])[::-1]
+    after = np.append(from_right[1:], places)
+    wanted = np.where((partner < 0) & (wanted > before) & (wanted < after), wanted, -1)
+    return wanted > np.concatenate(([-1], np.maximum.accumulate(wanted)[:-1]))
+
+
+def _chains(places: int, pieces: Pieces, chosen: Ints) -> tuple[Ints, Floats]:
+    """Where the chain of given pieces begins that each place is on, and its shift from there when all of it is vertical."""
+    root = np.arange(places)
+    step = np.zeros(places)
+    root[pieces.below[chosen]] = pieces.above[chosen]
+    step[pieces.below[chosen]] = pieces.shift[chosen]
+    return follow_adding(root, step)
+
+
+def make_blocks(places: int, pieces: Pieces, vertical: Ints) -> Blocks:
+    """Join the ends of the given pieces. At most one of them may begin and one end at a place."""
+    root, shift = _chains(places, pieces, vertical)
+    heads = root == np.arange(places)
+    return Blocks((np.cumsum(heads) - 1)[root], shift, int(heads.sum()))
+
+
+class Spacing(NamedTuple):
+    """Neighbours in a row: `left` is the place of the left one, and the least distance between their middles."""
+
+    left: Ints
+    distance: Floats
+
+
+def spacing(order: Order) -> Spacing:
+    """Least distances between all neighbours."""
+    left = order.neighbours()
+    layers = order.layers
+    return Spacing(left, separation(layers.half[order.at], layers.bend[order.at], layers.gap, left))
+
+
+def block_constraints(blocks: Blocks, room: Spacing) -> Constraints:
+    """What the distances between neighbours mean for their blocks."""
+    left, right = blocks.block[room.left], blocks.block[room.left + 1]
+    distance = room.distance + blocks.shift[room.left] - blocks.shift[room.left + 1]
+    key = left * blocks.total + right
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = first_of_runs(key)
+    if len(first):
+        distance = np.maximum.reduceat(distance[order], first)
+    key = key[first]
+    return Constraints(key // max(blocks.total, 1), key % max(blocks.total, 1), distance)
+
+
+# -- packing ------------------------------------------------------------------------------------------------------------
+
+DRIFT = 2.5  # a component may be so many times as wide as its fullest row, before fewer columns are made straight
+DRIFT_GAPS = 20  # and so many gaps wider
+
+
+class Straightness(NamedTuple):
+    """Which tiers of pieces may become vertical, and whether boxes are centred on each other instead of on their ports."""
+
+    tiers: tuple[bool, ...]  # the last entry is for pieces of no tier
+    centred: bool
+
+
+LEVELS = (
+    Straightness((True, True, True, True, True, False), False),
+    Straightness((True, True, True, True, True, False), True),
+    Straightness((True, True, False, True, False, False), True),
+    Straightness((True, False, False, False, False, False), True),
+)
+
+
+def first_coordinates(order: Order, pieces: Pieces, room: Spacing) -> tuple[Floats, Mask]:
+    """x of every place, and for every piece whether it was to be vertical at its ports.
+
+    Components whose straight columns push each other far apart get fewer of them. A stack of frames that lines leave
+    further to the right than they entered would slide to the left: these frames are centred on each other.
+    """
+    layers = order.layers
+    component = layers.component[order.at]
+    limit = DRIFT * layers.packed_width + DRIFT_GAPS * layers.gap
+    levels = LEVELS if layers.ported else (LEVELS[0], *LEVELS[2:])  # without ports the first two are the same
+    tier, tiers = tier_of_pieces(order), np.array([straight.tiers for straight in levels])
+    level, of_piece = np.zeros(layers.components, np.int64), component[pieces.above]
+    best_x, best_width, best_level = np.zeros(len(component)), np.full(layers.components, np.inf), level.copy()
+    centred = np.array([straight.centred for straight in levels])
+    for turn in range(len(levels)):
+        now = pieces._replace(shift=np.where(centred[level[of_piece]], 0.0, pieces.shift))
+        vertical = choose_alignments(len(best_x), pieces, tier, tiers[level[of_piece], tier])
+        x, width = _coordinates(component, layers.components, now, room, vertical)
+        better = width < best_width
+        best_x = np.where(better[component], x, best_x)
+        best_width, best_level = np.where(better, width, best_width), np.where(better, level, best_level)
+        drifting = width > limit
+        if not drifting.any():
+            break
+        level[drifting] = min(turn + 1, len(levels) - 1)
+    return best_x, ~centred[best_level[of_piece]] | (pieces.shift == 0)
+
+
+def _coordinates(
+    component: Ints, components: int, pieces: Pieces, room: Spacing, vertical: Ints
+) -> tuple[Floats, Floats]:
+    """x of every place with the given vertical pieces, and the width of every component."""
+    blocks = make_blocks(len(component), pieces, vertical[vertical >= 0])
+    limits = block_constraints(blocks, room)
+    mirrored = Constraints(limits.right, limits.left, limits.distance)
+    left = pack(blocks.total, limits)[blocks.block] + blocks.shift
+    right = blocks.shift - pack(blocks.total, mirrored)[blocks.block]
+    return _balance(left, right, component, components)
+
+
+def _balance(left: Floats, right: Floats, component: Ints, components: int) -> tuple[Floats, Floats]:
+    """The mean of two packings of each component, after moving the wider one to the near edge of the narrower."""
+    left_min, left_max = extremes(left, component, components)
+    right_min, right_max = extremes(right, component, components)
+    narrow_left = left_max - left_min <= right_max - right_min
+    move_right = np.where(narrow_left, left_min - right_min, 0.0)
+    move_left = np.where(narrow_left, 0.0, right_max - left_max)
+    mean = (left + move_left[component] + right + move_right[component]) / 2
+    return mean, np.maximum(left_max - left_min, right_max - right_min)
+
+
+def pack(count: int, limits: Constraints) -> Floats:
+    """Blocks as far left as they can be, then each as far right as the blocks right of it allow."""
+    by_left = group(limits.left, count)
+    start = by_left.start.tolist()
+    right, distance = limits.right[by_left.order].tolist(), limits.distance[by_left.order].tolist()
+    waiting = counts(limits.right, count).tolist()
+    x = [0.0] * count
+    ready = [block for block, n in enumerate(waiting) if not n]
+    settled: list[int] = []
+    while ready:
+        block = ready.pop()
+        settled.append(block)
+        here = x[block]
+        for i in range(start[block], start[block + 1]):
+            other = right[i]
+            if x[other] < here + distance[i]:
+                x[other] = here + distance[i]
+            waiting[other] -= 1
+            if not waiting[other]:
+                ready.append(other)
+    for block in reversed(settled):
+        first, end = start[block], start[block + 1]
+        if first < end:
+            furthest = min([x[right[i]] - distance[i] for i in range(first, end)])
+            if furthest > x[block]:
+                x[block] = furthest
+    return np.array(x)
+
+
+# -- polish -------------------------------------------------------------------------------------------------------------
+
+RELAX_ROUNDS = 24
+STRAIGHT = 0.01  # px
+FAR = 1e18
+
+
+def polish(x: Floats, pieces: Pieces, chain: Ints, room: Spacing) -> Floats:
+    """Better x for every place. `chain` are the pieces that should be straight.
+
+    Straight runs move towards what they join, and bent chains are straightened where there is room. Never changes the order in a
+    row nor lets neighbours come closer than they may.
+    """
+    x = relax(x, pieces, chain, room)
+    for _ in range(2):
+        x = relax(straighten(x, pieces, chain, room), pieces, chain, room)
+    return straighten(x, pieces, chain, room)
+
+
+def relax(x: Floats, pieces: Pieces, chain: Ints, room: Spacing) -> Floats:
+    """Move straight runs, all at once, to the mean of what they join; each at most half of the room beside it."""
+    bend = x[pieces.above[chain]] + pieces.shift[chain] - x[pieces.below[chain]]
+    blocks = make_blocks(len(x), pieces, chain[np.abs(bend) < STRAIGHT])
+    count = blocks.total
+    block_x = np.zeros(count)
+    block_x[blocks.block] = x - blocks.shift
+    limits = block_constraints(blocks, room)
+    upper, lower = blocks.block[pieces.above], blocks.block[pieces.below]
+    shift = pieces.shift + blocks.shift[pieces.above] - blocks.shift[pieces.below]
+    between = upper != lower
+    upper, lower, shift = upper[between], lower[between], shift[between]
+    weight = np.maximum(np.bincount(upper, minlength=count) + np.bincount(lower, minlength=count), 1)
+    for _ in range(RELAX_ROUNDS):
+        pull = block_x[lower] - block_x[upper] - shift
+        want = np.bincount(upper, weights=pull, minlength=count) - np.bincount(lower, weights=pull, minlength=count)
+        free = np.maximum(block_x[limits.right] - block_x[limits.left] - limits.distance, 0) / 2
+        to_right, to_left = np.full(count, np.inf), np.full(count, np.inf)
+        np.minimum.at(to_right, limits.left, free)
+        np.minimum.at(to_left, limits.right, free)
+        block_x += np.clip(want / weight, -to_left, to_right)
+    return block_x[blocks.block] + blocks.shift
+
+
+def straighten(x: Floats, pieces: Pieces, chain: Ints, room: Spacing) -> Floats:
+    """Redraw chains that bend with the fewest straight runs that fit between their neighbours, from the top down."""
+    root, shift = _chains(len(x), pieces, chain)
+    line = x - shift  # equal along a straight chain
+    bent = np.zeros(len(x), np.bool_)
+    bent[root[np.abs(line - line[root]) > STRAIGHT]] = True
+    members = np.flatnonzero(bent[root])
+    members = members[np.argsort(root[members], kind="stable")]
+    if not len(members):
+        return x
+    return _Straightener(x, shift, room).run(members, root[members])
+
+
+class _Straightener:
+    """Moves the members of bent chains one run after another; the neighbours of a run are where they are by then."""
+
+    def __init__(self, x: Floats, shift: Floats, room: Spacing) -> None:
+        to_left, to_right = np.full(len(x), -1.0), np.full(len(x), -1.0)
+        to_right[room.left] = room.distance
+        to_left[room.left + 1] = room.distance
+        self.x: list[float] = x.tolist()
+        self.shift: list[float] = shift.tolist()
+        self.to_left: list[float] = to_left.tolist()
+        self.to_right: list[float] = to_right.tolist()
+
+    def run(self, members: Ints, roots: Ints) -> Floats:
+        """Straighten the chains with these members; those of one chain lie together, from the top down."""
+        member, root = members.tolist(), roots.tolist()
+        i, before = 0, None
+        while i < len(member):
+            if i and root[i] != root[i - 1]:
+                before = None
+            i, before = self._one_run(member, root, i, before)
+        return np.array(self.x)
+
+    def _one_run(self, member: list[int], root: list[int], i: int, before: float | None) -> tuple[int, float]:
+        """Make the longest straight run that begins at the i-th member. Returns where the next begins, and its line."""
+        low, high, total, end = -FAR, FAR, 0.0, i
+        while end < len(member) and root[end] == root[i]:
+            place = member[end]
+            left, right = self._free(place)
+            if max(low, left) > min(high, right) + 1e-9:
+                break
+            low, high = max(low, left), min(high, right)
+            total += self.x[place] - self.shift[place]
+            end += 1
+        if end == i:  # no room at all, by rounding: stays
+            return i + 1, self.x[member[i]] - self.shift[member[i]]
+        line = min(max(total / (end - i) if before is None else before, low), high)
+        for place in member[i:end]:
+            self.x[place] = line + self.shift[place]
+        return end, line
+
+    def _free(self, place: int) -> tuple[float, float]:
+        """Between which lines a place can move."""
+        left, right = self.to_left[place], self.to_right[place]
+        low = self.x[place - 1] + left if left >= 0 else -FAR
+        high = self.x[place + 1] - right if right >= 0 else FAR
+        return low - self.shift[place], high - self.shift[place]
