@@ -272,7 +272,7 @@ def _with_gradients(
     leaving = {one.edge.consumer for one in flow.edges if one.size is not None and one.size.nonfinite}
     arriving = {node for node, one in flow.incoming.items() if not one.nonfinite}
     broken = tuple(node for node in flow.order if node in leaving & arriving)
-    stopped = "; ".join(stopped_note(flow.graph, flow.stopped, flow.unmeasured))
+    stopped = "; ".join(stopped_note(flow.graph, flow.stopped, flow.unmeasured, flow.closed))
     gradients = limits._replace(leaves=leaves, nonfinite=broken, problem=stopped)
     return replace(context, gradients=gradients)
 

@@ -74,7 +74,7 @@ class _Reader:
             if whole is not None and isinstance(index, ast.Constant) and type(index.value) is int:
                 self._known[name] = Use(whole.value, index.value)
             return
-        if isinstance(value, ast.Call) and "sym_size" not in ast.dump(value.func):
+        if isinstance(value, ast.Call) and "'sym_" not in ast.dump(value.func):
             op = _dotted(value.func).removeprefix("torch.ops.")
             self._known[name] = Use(first + len(operations))
             operations.append(Operation(name, op, tuple(self._read(value))))

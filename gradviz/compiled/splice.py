@@ -11,7 +11,7 @@ import ast
 import re
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from gradviz.compiled.region import Place, Region, Use
@@ -28,6 +28,22 @@ from gradviz.graph import (
 )
 from gradviz.graph.amounts import tensor_bytes
 from gradviz.wording import bytes_text, few, plural, verb
+
+
+class _Entry(NamedTuple):
+    """Where the gradient of one output of a region's forward comes in: a node, and which output of that; None: it is not known."""
+
+    node: int
+    output: int | None
+
+
+class _Edge(NamedTuple):
+    """An edge from an opened node: where to, and which of its results goes along it, None where no gradient does."""
+
+    producer: int
+    output: int
+    result: int | None
+
 
 _SLOT = re.compile(r"(saved_tensors|ctx\._tensors_no_vc_check)\[(\d+)\]")
 
@@ -46,32 +62,36 @@ class Found(NamedTuple):
     compiled: bool | None = None  # whether the backward has been compiled by now; None where torch does not tell
 
 
-def splice(graph: Graph, found: Mapping[int, Found], modules: Mapping[int, Known]) -> Graph:
-    """The graph with the operations of these regions, by the id of the node that runs them. Their ids follow all others.
+class Part(NamedTuple):
+    """What a node of the graph is in a region: operation number `operation` of it, or an entry, where that is None.
 
-    `modules` are the modules that the caller has names for, by identity. The ids of all other nodes stay what they are.
+    `region` is the id of the node that torch recorded. `gives` says, by the position of an edge, which result of the operation
+    goes along it, or which gradient that comes in here; None where no gradient goes.
     """
-    if not found:
-        return graph
+
+    region: int
+    operation: int | None
+    gives: tuple[int | None, ...]
+
+
+def splice(graph: Graph, found: Mapping[int, Found], modules: Mapping[int, Known]) -> tuple[Graph, Mapping[int, Part]]:
+    """The graph with the operations of these regions, by the id of the node that runs them, and what each node of it is there.
+
+    The ids of operations follow all others, which stay what they are. `modules` are the modules that the caller has names
+    for, by identity.
+    """
     made = _Spliced(graph, modules)
     for node, one in found.items():
         made.open(node, one)
-    return made.graph()
-
-
-@dataclass
-class _Entry:
-    """Where the gradient of one output of a region's forward comes in: the node, and what it gives it to."""
-
-    node: int
-    edges: list[tuple[int, int]]  # producer, output
+    return made.graph(), made.parts()
 
 
 class _Spliced:
     def __init__(self, graph: Graph, modules: Mapping[int, Known]) -> None:
         self._before = graph
         self._nodes = list(graph.nodes)
-        self._edges: dict[int, list[tuple[int, int, int]]] = {}  # producer, output, position of each opened or new node
+        self._edges: dict[int, list[_Edge]] = {}  # of each opened or new node, by position
+        self._part_of: dict[int, tuple[int, int | None]] = {}  # region and operation
         self._moved: dict[tuple[int, int], tuple[int, int]] = {}  # node and output that are another node's now
         self._scoping = Scoping(graph, modules)
         self._notes: list[str] = []
@@ -85,7 +105,7 @@ class _Spliced:
                 producer, output = self._moved.get((edge.producer, edge.output), (edge.producer, edge.output))
                 edges.append(edge._replace(producer=producer, output=output))
         for consumer, given in self._edges.items():
-            edges.extend(Edge(consumer, producer, output, position) for producer, output, position in given)
+            edges.extend(Edge(consumer, one.producer, one.output, i) for i, one in enumerate(given))
         edges.sort(key=lambda edge: (edge.consumer, edge.position))
         roots = [self._root(root) for root in before.roots]
         if self._described:
@@ -99,6 +119,11 @@ class _Spliced:
             attribution="recorded" if self._described else before.attribution,
             notes=(*before.notes, *self._notes),
         )
+
+    def parts(self) -> dict[int, Part]:
+        return {
+            node: Part(*part, tuple([one.result for one in self._edges[node]])) for node, part in self._part_of.items()
+        }
 
     def _place_leaves(self) -> None:
         """Put leaves into the first call of the module that their name tells, where the walk knew of no such call."""
@@ -130,6 +155,7 @@ class _Spliced:
         self._place_sums(region, scopes, outer)
         for i, scope in enumerate(scopes):
             self._nodes.append(_node(first + i, record, region, i, slots, sizes, scope))
+            self._part_of[first + i] = node, i
         entries = self._entries(node, region)
         taken: dict[int, list[Use]] = {}  # the gradients that an operation reads, in the order of its arguments
         for i, operation in enumerate(region.operations):
@@ -138,13 +164,14 @@ class _Spliced:
                 taken[i] = [use for use in operation.uses if region.carries(use.value)]
             for use in operation.uses:
                 if use.value >= inputs and not region.carries(use.value):
-                    given.append((first + use.value - inputs, use.result, len(given)))
+                    given.append(_Edge(first + use.value - inputs, use.result, None))
         for i, uses in taken.items():
             for output, use in enumerate(uses):
                 self._give(first + i, output, use, inputs, first, entries)
         self._give_back(node, found, first, entries)
-        for entry in dict.fromkeys(entries.values()):
+        for entry in [node, *(one.node for one in entries.values())]:
             self._edges.setdefault(entry, [])
+            self._part_of[entry] = node, None
         flags: tuple[NodeFlag, ...] = tuple(["in_compiled" if flag == "compiled" else flag for flag in record.flags])
         if rest == ():
             flags = tuple([flag for flag in flags if flag not in ("freed", "packed", "modified")])
@@ -163,13 +190,17 @@ class _Spliced:
                 beside = [scopes[one] for one in placed[max(at - 1, 0) : at + 1]]
                 scopes[i] = self._scoping.common(beside) if len(beside) == 2 else outer
 
-    def _give(self, producer: int, output: int, use: Use, inputs: int, first: int, entries: Mapping[int, int]) -> None:
+    def _give(
+        self, producer: int, output: int, use: Use, inputs: int, first: int, entries: Mapping[int, _Entry]
+    ) -> None:
         """An edge on which a gradient goes from the value `use` to `producer`."""
-        consumer = entries[use.value] if use.value < inputs else first + use.value - inputs
-        given = self._edges.setdefault(consumer, [])
-        given.append((producer, output, len(given)))
+        if use.value < inputs:
+            consumer, result = entries[use.value]
+        else:
+            consumer, result = first + use.value - inputs, use.result
+        self._edges.setdefault(consumer, []).append(_Edge(producer, output, result))
 
-    def _give_back(self, node: int, found: Found, first: int, entries: Mapping[int, int]) -> None:
+    def _give_back(self, node: int, found: Found, first: int, entries: Mapping[int, _Entry]) -> None:
         """The edges to what the region's forward got its inputs from."""
         region, none = found.region, []
         for edge, at in zip(self._before.inputs(node), found.edges):
@@ -186,8 +217,8 @@ class _Spliced:
                 f"{few(names)}"
             )
 
-    def _entries(self, node: int, region: Region) -> dict[int, int]:
-        """The node at which the gradient of each output comes in, by the number of the input that holds it.
+    def _entries(self, node: int, region: Region) -> dict[int, _Entry]:
+        """Where the gradient of each output comes in, by the number of the input that holds it.
 
         Each has its own where there are several outputs, so that paths from one do not seem to lead through what only the other
         depends on. The first that is used stays the node itself.
@@ -196,15 +227,15 @@ class _Spliced:
         arriving = [i for i, one in enumerate(region.inputs) if one.kind == "gradient"]
         outputs = [i for i, one in enumerate(record.outputs) if one is not None]
         if len(arriving) == 1 or len(outputs) != len(arriving):
-            return dict.fromkeys(arriving, node)
+            return {number: _Entry(node, outputs[0] if len(outputs) == 1 else None) for number in arriving}
         used = {edge.output for edge in self._before.consumers(node)}
         used |= {root.output for root in self._before.roots_of.get(node, ())}
         own = next((output for output in outputs if output in used), outputs[0])
-        entries: dict[int, int] = {}
+        entries: dict[int, _Entry] = {}
         for number, output in zip(arriving, outputs):
-            entries[number] = node
+            entries[number] = _Entry(node, output)
             if output != own:
-                entries[number] = len(self._nodes)
+                entries[number] = _Entry(len(self._nodes), 0)
                 made = record._replace(id=len(self._nodes), outputs=(record.outputs[output],), saved=(), names=())
                 flags = tuple(["in_compiled" if flag == "compiled" else flag for flag in record.flags])
                 self._nodes.append(made._replace(flags=flags, none_inputs=0))

@@ -13,12 +13,13 @@ import torch
 from gradviz.gradients.live import (
     Opened,
     called_note,
+    inside_note,
     leaf_name,
     open_graph,
     stopped_note,
 )
 from gradviz.gradients.recomputation import once, recomputes
-from gradviz.gradients.refusal import compiled_functions, custom_functions
+from gradviz.gradients.refusal import custom_functions
 from gradviz.gradients.replay import Step, behind, replay
 from gradviz.gradients.size import Size, Sizes
 from gradviz.graph import (
@@ -60,7 +61,8 @@ class GradientFlow(NamedTuple):
     order; those that no gradient reaches are left out and named in `notes`. `order` is the backward functions by id in
     execution order, AccumulateGrad included. `incoming` is the size of the gradient that came into each function, the
     largest one when it has several outputs; functions that no gradient reached are left out. `stopped` is the custom
-    Functions that were not called, and `unmeasured` every function behind one, leaves included: what reaches those is not known.
+    Functions and compiled functions that were not called, and `unmeasured` every function behind one, leaves included: what
+    reaches those is not known. `closed` says why compiled functions were not run, by node id.
     """
 
     graph: Graph
@@ -71,6 +73,7 @@ class GradientFlow(NamedTuple):
     notes: tuple[str, ...]
     stopped: tuple[int, ...] = ()
     unmeasured: frozenset[int] = frozenset()
+    closed: Mapping[int, str] = {}
 
     def with_names(self, names: Sequence[str]) -> GradientFlow:
         """The same with these names for the outputs, where there are any."""
@@ -96,12 +99,11 @@ def measure(
         outputs, gradient, model=model, params=params, variables=variables, title=title, attribution=attribution
     )
     custom = custom_functions(opened.live.graph)
-    compiled = compiled_functions(opened.live.graph)
-    meter = _Meter(opened.live.graph, compiled if run_custom else (*compiled, *custom))
+    meter = _Meter(opened.live.graph, (*opened.closed, *(() if run_custom else custom)))
     with torch.random.fork_rng(devices=_devices(opened)):  # what a checkpoint recomputes may draw random numbers
         once(opened.live.graph, lambda: meter.run(opened))
     called = called_note(opened.live.graph, custom) if run_custom else ()
-    return meter.result((*opened.notes, *called))
+    return meter.result((*opened.notes, *called), opened)
 
 
 def _devices(opened: Opened) -> list[int]:
@@ -141,7 +143,7 @@ class _Meter:
         if leaf is not None and arrived:
             self._leaves.append(LeafFlow(leaf.names, step.node, *arrived[0]))
 
-    def result(self, notes: Sequence[str]) -> GradientFlow:
+    def result(self, notes: Sequence[str], opened: Opened) -> GradientFlow:
         graph = replace(self._graph, backward=tuple(self._backward()))
         edges = tuple(EdgeFlow(edge, self._edges.get(edge)) for edge in graph.edges)
         stopped = tuple(stop for stop in self._stops if stop not in self._unmeasured)
@@ -150,12 +152,15 @@ class _Meter:
         ]
         every = (
             *notes,
-            *stopped_note(graph, stopped, self._unmeasured),
+            *stopped_note(graph, stopped, self._unmeasured, opened.closed),
+            *inside_note(opened.live, self._unmeasured),
             *_notes(graph, self._silent, missed),
             *graph.notes,
         )
         order, leaves = tuple(self._order), tuple(self._leaves)
-        return GradientFlow(graph, edges, leaves, order, self._incoming, every, stopped, self._unmeasured)
+        return GradientFlow(
+            graph, edges, leaves, order, self._incoming, every, stopped, self._unmeasured, opened.closed
+        )
 
     @property
     def _silent(self) -> frozenset[int]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.errors import GradientError
+from gradviz.gradients.program import programs
 from gradviz.gradients.refusal import refuse_blind_calls
 from gradviz.gradients.replay import Live, Start
 from gradviz.graph import (
@@ -18,19 +19,24 @@ from gradviz.graph import (
 )
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.attribution import Attribution
+from gradviz.walker.description import Walked
 from gradviz.walker.outputs import as_tensor, flatten
 from gradviz.walker.private import without_subclasses
 from gradviz.walker.values import why_unreadable
-from gradviz.walker.walk import capture, live_nodes
+from gradviz.walker.walk import capture
 from gradviz.wording import few, plural
 
 
 class Opened(NamedTuple):
-    """A live graph, where gradients start in it, and what a reader must know of the starts."""
+    """A live graph, where gradients start in it, and what a reader must know of the starts.
+
+    `closed` says of compiled functions that cannot be run operation by operation why, by the id of their node.
+    """
 
     live: Live
     starts: tuple[Start, ...]
     notes: tuple[str, ...]
+    closed: Mapping[int, str]
 
 
 def open_graph(
@@ -47,7 +53,16 @@ def open_graph(
 
     Raises what `capture` raises, and GradientError when every output is a leaf, or when `gradient` does not fit.
     """
-    graph = capture(outputs, model=model, params=params, variables=variables, title=title, attribution=attribution)
+    walks: list[Walked] = []
+    graph = capture(
+        outputs,
+        model=model,
+        params=params,
+        variables=variables,
+        title=title,
+        attribution=attribution,
+        inspect=walks.append,
+    )
     found = [output for _, output in flatten(outputs)]
     computed = [
         (root, as_tensor(output))
@@ -70,7 +85,9 @@ def open_graph(
             if root.node is not None
         )
     large = [root.name for root, tensor in computed if tensor.numel() != 1] if gradient is None else []
-    return Opened(Live(graph, live_nodes(found)), starts, (*_notes(graph, large),))
+    (walked,) = walks
+    inside = programs(graph, walked.nodes, walked.parts)
+    return Opened(Live(graph, walked.nodes, inside.steps), starts, (*_notes(graph, large),), inside.closed)
 
 
 def _notes(graph: Graph, large: Sequence[str]) -> Iterator[str]:
@@ -89,21 +106,33 @@ def _notes(graph: Graph, large: Sequence[str]) -> Iterator[str]:
         yield "full backward hooks of modules did not run, so what they change is not in these numbers"
 
 
-def stopped_note(graph: Graph, stops: Sequence[int], unmeasured: Collection[int]) -> Iterator[str]:
-    """That these custom Functions were not called, and what is not known for it."""
+def stopped_note(
+    graph: Graph, stops: Sequence[int], unmeasured: Collection[int], closed: Mapping[int, str]
+) -> Iterator[str]:
+    """That these custom and compiled functions were not called, and what is not known for it."""
     if stops:
         leaves = sum(leaf.node in unmeasured for leaf in graph.leaves)
         counts = ((len(unmeasured) - leaves, "function", "functions"), (leaves, "leaf", "leaves"))
         missing = " and ".join(plural(*one) for one in counts if one[0])
         behind = f"Not measured behind it: {missing or 'nothing'}."
-        custom = [node for node in stops if "in_compiled" not in graph.nodes[node].flags]
-        if not custom:
-            yield f"stopped at {functions(graph, stops)}: what is compiled runs as one, and would be compiled for this. {behind}"
-            return
-        yield (
-            f"stopped at {functions(graph, stops)}: calling a custom backward once more may change what it keeps. "
-            f"{behind} --run-custom (run_custom=True) goes through"
-        )
+        custom = [node for node in stops if node not in closed]
+        reasons = dict.fromkeys(closed[node] for node in stops if node in closed)
+        if reasons:
+            yield (
+                f"stopped at {plural(len(stops) - len(custom), 'compiled function')}, which cannot be run operation by operation: "
+                f"{few(list(reasons))}. {'' if custom else behind}".rstrip()
+            )
+        if custom:
+            yield (
+                f"stopped at {functions(graph, custom)}: calling a custom backward once more may change what it keeps. "
+                f"{behind} --run-custom (run_custom=True) goes through"
+            )
+
+
+def inside_note(live: Live, unmeasured: Collection[int]) -> Iterator[str]:
+    """That numbers inside compiled functions are those of their program, which the compiled code may round otherwise."""
+    if any(node not in unmeasured for node in live.steps):
+        yield "compiled functions ran operation by operation, uncompiled: what is compiled may round differently"
 
 
 def called_note(graph: Graph, custom: Sequence[int]) -> Iterator[str]:

@@ -17,10 +17,11 @@ from gradviz.gradients.live import (
     Opened,
     called_note,
     functions,
+    inside_note,
     open_graph,
 )
 from gradviz.gradients.recomputation import once, recomputes
-from gradviz.gradients.refusal import compiled_functions, custom_functions
+from gradviz.gradients.refusal import custom_functions
 from gradviz.gradients.replay import Live, call, replay
 from gradviz.gradients.size import size
 from gradviz.graph import Edge, Graph
@@ -146,10 +147,11 @@ def find_paths(
     if not count:
         raise GradientError("no path leads from the output to this tensor, so its gradient is None")
     _refuse_recomputation(graph, ways)
-    if any(node in ways for node in compiled_functions(graph)):
+    closed = next((reason for node, reason in opened.closed.items() if node in ways), None)
+    if closed is not None:
         raise GradientError(
-            f"{plural(count, 'path')} from the output to this tensor, through a compiled function, which runs as one: what each "
-            "path contributes cannot be measured. Take the model uncompiled to see it."
+            f"{plural(count, 'path')} from the output to this tensor, through a compiled function that cannot be run operation by "
+            f"operation: {closed}. What each path contributes is not known. Take the model uncompiled to see it."
         )
     custom = [node for node in custom_functions(graph) if node in ways]
     if custom and not run_custom:
@@ -166,7 +168,12 @@ def find_paths(
         with Stage("follow", "paths", found.__len__, count if beam is None else None):
             found.extend(_every(opened, at, ways) if beam is None else _largest(opened, at, ways, beam))
         found.sort(key=lambda path: -size(path.contribution).norm)
-        notes = (*opened.notes, *called_note(graph, custom), *graph.notes)
+        notes = (
+            *opened.notes,
+            *called_note(graph, custom),
+            *inside_note(opened.live, {*opened.live.steps} - ways.keys()),
+            *graph.notes,
+        )
         results.append(Paths(graph, count, gradient, tuple(found), beam is None, at, notes))
 
     once(graph, follow)
@@ -282,7 +289,7 @@ def _largest(opened: Opened, at: Place, ways: Mapping[int, int], beam: int) -> I
 def _onward(live: Live, path: _Open, at: Place, ways: Mapping[int, int]) -> Iterator[_Open]:
     """The path, one edge longer, along every edge that leads to the target and that a gradient takes."""
     node = path.trail.node
-    incoming: list[torch.Tensor | None] = [None] * max(len(live.nodes[node]._input_metadata), path.output + 1)
+    incoming: list[torch.Tensor | None] = [None] * max(live.outputs(node), path.output + 1)
     incoming[path.output] = path.gradient
     outgoing = call(live, node, incoming)
     for edge in live.graph.inputs(node):

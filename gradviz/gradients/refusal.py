@@ -33,18 +33,16 @@ _CLEARS = "clear_saved_tensors_on_access"
 
 
 def custom_functions(graph: Graph) -> tuple[int, ...]:
-    """Ids of the nodes whose backward is Python code that may keep state: calling it once more may change the user's run."""
+    """Ids of the nodes whose backward is Python code that may keep state: calling it once more may change the user's run.
+
+    Those of compiled functions are none of them: they are never called, since that would compile their backward.
+    """
     return tuple(
         node.id
         for node in graph.nodes
-        if {"custom", "in_compiled"}.intersection(node.flags) == {"custom"}
+        if {"custom", "in_compiled", "compiled"}.intersection(node.flags) == {"custom"}
         and (node.function is None or node.function.name not in _PASSES_ON)
     )
-
-
-def compiled_functions(graph: Graph) -> tuple[int, ...]:
-    """Ids of the nodes that run a compiled backward. They are never called: that would compile it, and it runs as one."""
-    return tuple(node.id for node in graph.nodes if {"custom", "in_compiled"} <= {*node.flags})
 
 
 def refuse_blind_calls() -> None:

@@ -10,7 +10,7 @@ Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -25,10 +25,18 @@ Gradient = torch.Tensor | None
 
 
 class Live(NamedTuple):
-    """A graph together with its live nodes, by id. Keep it only as long as gradients are computed."""
+    """A graph together with its live nodes, by id. Keep it only as long as gradients are computed.
+
+    `steps` run the nodes that are part of compiled functions, whose live node runs all of them at once and is not called.
+    """
 
     graph: Graph
     nodes: Sequence[Node]
+    steps: Mapping[int, Callable[..., Sequence[Gradient]]] = {}
+
+    def outputs(self, node: int) -> int:
+        """How many gradients come into a node."""
+        return len(self.graph.nodes[node].outputs) if node in self.steps else len(self.nodes[node]._input_metadata)
 
 
 class Start(NamedTuple):
@@ -59,10 +67,10 @@ def call(live: Live, node: int, incoming: Sequence[Gradient]) -> tuple[Gradient,
     and for a custom one that raises.
     """
     with torch.no_grad():
-        outgoing = list(_call(live.graph.nodes[node].op, live.nodes[node], incoming))
+        outgoing = list(_call(live.graph.nodes[node].op, live.steps.get(node, live.nodes[node]), incoming))
         for edge in live.graph.inputs(node):
             gradient = outgoing[edge.position]
-            if gradient is not None:
+            if gradient is not None and edge.producer not in live.steps:
                 try:
                     outgoing[edge.position] = _fitted(live.nodes[edge.producer], edge.output, gradient)
                 except Exception as error:
@@ -208,7 +216,7 @@ def _waiting(graph: Graph, inside: set[int]) -> dict[int, int]:
 
 
 def _add(live: Live, arrived: dict[int, list[Gradient]], node: int, output: int, gradient: torch.Tensor) -> None:
-    slots = arrived.setdefault(node, [None] * max(len(live.nodes[node]._input_metadata), output + 1))
+    slots = arrived.setdefault(node, [None] * max(live.outputs(node), output + 1))
     known = slots[output]
     if known is None:
         slots[output] = gradient

@@ -57,6 +57,8 @@ def watching_backward(seen: OnBackward) -> Iterator[None]:
 def _replace(seen: OnBackward) -> Callable[[], None]:
     import torch
 
+    from gradviz.walker.private import keep_from_compiler, pause_compiler
+
     homes = [home for home in (torch.autograd, torch.autograd.graph) if hasattr(home, _NAME)]
     if not homes:
         raise RuntimeError(f"torch {torch.__version__} has no torch.autograd.{_NAME}, so backward() cannot be seen")
@@ -64,15 +66,24 @@ def _replace(seen: OnBackward) -> Callable[[], None]:
     process = os.getpid()
 
     def before_the_engine(outputs: Sequence[Any], *arguments: Any, **options: Any) -> Any:
+        if (
+            torch.compiler.is_compiling()
+        ):  # it traces the caller: what is seen here would become part of the user's graph
+            return original(outputs, *arguments, **options)
         frame = sys._getframe(1)
         ours = os.getpid() == process and torch._C._current_graph_task_id() == -1
         if ours and torch._C._functorch.peek_interpreter_stack() is None and not _compiling(frame):
             create_graph = arguments[2] if len(arguments) > 2 else options.get("create_graph")
-            afterwards = seen(EngineCall(outputs, frame, bool(create_graph), bool(options.get("accumulate_grad"))))
+            compiler = pause_compiler()
+            try:
+                afterwards = seen(EngineCall(outputs, frame, bool(create_graph), bool(options.get("accumulate_grad"))))
+            finally:
+                pause_compiler(compiler)
             if afterwards is not None:
                 return _run_and_tell(afterwards, original, outputs, arguments, options)
         return original(outputs, *arguments, **options)
 
+    keep_from_compiler(before_the_engine)
     for home in homes:
         setattr(home, _NAME, before_the_engine)
 

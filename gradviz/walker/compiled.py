@@ -61,6 +61,19 @@ def region_behind(kind: type) -> Region | None:
     return region
 
 
+def saved_input(node: Node, name: str) -> torch.Tensor | None:
+    """The saved tensor that a region's program calls `name`; None where a hook has packed it, it is freed, or there is none."""
+    region = region_behind(type(node))
+    names = [one.name for one in region.inputs if one.kind == "saved"] if region is not None else []
+    if name not in names:
+        return None
+    raw, at = getattr(node, "_raw_saved_tensors", None) or (), names.index(name)
+    unwatched = vars(node).get("_tensors_no_vc_check") or ()
+    if at >= len(raw):
+        return unwatched[at - len(raw)] if at - len(raw) < len(unwatched) else None
+    return raw[at].data if raw[at].unpack_hook is None and isinstance(raw[at].data, torch.Tensor) else None
+
+
 def graph_breaks() -> Iterator[GraphBreak]:
     """Where `torch.compile` broke graphs apart in this process, each line once, in the order in which it met them."""
     seen: set[tuple[str, int]] = set()
@@ -204,6 +217,8 @@ def _is_size(node: Any) -> bool:
     value = node.meta.get("val")
     if value is not None:
         return not isinstance(value, (torch.Tensor, tuple, list))
+    if isinstance(node.target, torch._ops.OpOverload):
+        return not any("Tensor" in str(one.type) for one in node.target._schema.returns)
     return node.target is not operator.getitem and getattr(node.target, "__module__", "") in ("_operator", "math")
 
 

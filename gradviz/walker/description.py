@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from gradviz.compiled.splice import Part
 from gradviz.graph import Base, Graph, Leaf, Root, TensorInfo
 from gradviz.graph.columns import Columns, NodeColumns, TypeFacts
 from gradviz.stages import Stage
@@ -38,6 +39,7 @@ class Walked(NamedTuple):
 
     `nodes` are the live nodes by id, `position_of` their ids, `variables` the tensors behind AccumulateGrad nodes by id.
     `storage_id` gives the id of the graph's storage that a tensor is in, None when no saved tensor and no leaf is in it.
+    `parts` says what is part of a compiled function; the live node of such a part is the one that runs it all.
     """
 
     graph: Graph
@@ -46,6 +48,7 @@ class Walked(NamedTuple):
     variables: Mapping[int, torch.Tensor]
     names: Names
     storage_id: Callable[[torch.Tensor], int | None]
+    parts: Mapping[int, Part]
 
 
 class Describer:

@@ -13,7 +13,7 @@ import _thread
 import re
 import sys
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -266,6 +266,51 @@ def compiled_state(node: Any) -> tuple[int, tuple[int, ...], tuple[bool, ...]]:
     unwatched = held.get("_tensors_no_vc_check") or ()
     sizes = tuple([int(size) if type(size) is int else 0 for size in held.get("symints") or ()])
     return len(unwatched), sizes, tuple(getattr(node, "needs_input_grad", None) or ())
+
+
+def compiled_inputs(node: Any) -> tuple[Any, ...]:
+    """What one such node gives its backward before the gradients: the sizes, then the saved tensors. Runs their unpack hooks.
+
+    Raises RuntimeError where backward would: for a graph that was freed, or a tensor that was changed in place.
+    """
+    held = vars(node)
+    return (*held.get("symints", ()), *node.saved_tensors, *(held.get("_tensors_no_vc_check") or ()))
+
+
+def takes_subclasses(kind: Any) -> bool:
+    """Whether torch takes the inputs of a compiled function apart, because they are of a class of tensors with parts."""
+    return getattr(kind._forward_cls, "maybe_subclass_metadata", None) is not None
+
+
+def without_autocast() -> Any:
+    """A context in which operations run in the dtypes that they are given."""
+    disable = getattr(torch._C, "_DisableAutocast", None)
+    return disable() if disable is not None else nullcontext()
+
+
+_frames = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+
+
+def pause_compiler(callback: Any = None) -> Any:
+    """Have `torch.compile` leave alone what this thread calls from now on; with what this returned, have it go on.
+
+    After a graph break it compiles every function that is called, ours too.
+    """
+    change = getattr(_frames, "set_eval_frame", None)
+    return change(callback) if change is not None else None
+
+
+def keep_from_compiler(function: Any) -> None:
+    """Have `torch.compile` run this function as it is. Where it is inlined into what is compiled, it is traced all the same."""
+    skip = getattr(_frames, "skip_code", None)
+    if skip is not None:
+        skip(function.__code__)
+
+
+def has_compiled() -> bool:
+    """Whether `torch.compile` has compiled anything in this process."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None) or {}
+    return bool(counters.get("frames"))
 
 
 def break_reasons() -> list[tuple[str, Any]]:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.graph import SavedTensor
+from gradviz.walker import private
+from gradviz.walker.compiled import saved_input
 from gradviz.walker.description import Walked
 from gradviz.walker.outputs import flatten
 from gradviz.walker.private import without_subclasses
@@ -209,6 +211,8 @@ def tensor_in(node: Any, slot: str) -> torch.Tensor | None:
     if name.startswith("ctx."):
         name = name.removeprefix("ctx.")
         return dict(tensors_on(name, vars(node).get(name))).get(slot.removeprefix("ctx."))
+    if private.is_compiled(type(node)) and name != "saved_tensors":
+        return saved_input(node, name)
     raw = getattr(node, "_raw_saved_" + ("tensors" if name == "saved_tensors" else name), None)
     if index and isinstance(raw, tuple):
         raw = raw[int(index.rstrip("]"))]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from gradviz.compiled.splice import splice
+from gradviz.compiled.splice import Part, splice
 from gradviz.errors import NoGraphError
 from gradviz.graph import Graph
 from gradviz.variables.scanner import Namespace, name_of
@@ -82,11 +82,13 @@ def _describe(
     describer = Describer(found, roots, names, saved, attribution)
     graph = describer.graph(bases, title)
     regions = compiled_regions(found.nodes) if opening is not None else {}
+    parts: Mapping[int, Part] = {}
     if opening is not None and regions:
-        graph = splice(graph, regions, named_modules(*opening))
+        graph, parts = splice(graph, regions, named_modules(*opening))
     if inspect is not None:
-        nodes = [*found.nodes, *[None] * (len(graph.nodes) - len(found.nodes))]
-        inspect(Walked(graph, nodes, found.position_of, describer.variables, names, describer.storage_id))
+        within = [found.nodes[parts[i].region] for i in range(len(found.nodes), len(graph.nodes))]
+        nodes = [*found.nodes, *within]
+        inspect(Walked(graph, nodes, found.position_of, describer.variables, names, describer.storage_id, parts))
     return graph
 
 

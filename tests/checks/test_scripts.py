@@ -25,6 +25,7 @@ EVERY = {one.id: one for one in checks() if not one.ranks}  # tests/ranks has th
 def check(path: Path, *options: str, arguments: tuple[str, ...] = ()) -> tuple[list[dict[str, Any]], int]:
     """The findings of a script, and the exit code. The script runs in this process."""
     with torch.random.fork_rng():
+        torch.manual_seed(0)  # whatever ran before
         result = CliRunner().invoke(cli, ["check", str(path), "--json", *options, *arguments])
     if torch.distributed.is_initialized():  # the script was stopped before it could do so
         torch.distributed.destroy_process_group()

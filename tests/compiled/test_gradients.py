@@ -1,21 +1,25 @@
-"""Gradients and compiled functions: structure and counts go inside, and nothing is called that would compile."""
+"""Gradients inside compiled functions: measured operation by operation, and nothing is called that would compile."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
 import torch._dynamo
+from torch import nn
 
 import gradviz
 from gradviz.errors import GradientError
-from tests.compiled.models import region_node
+from gradviz.walker import private
+from tests.compiled.models import Block, region_node
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
+    torch.manual_seed(0)
     yield
     torch._dynamo.reset()
 
@@ -25,18 +29,105 @@ def product() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.compile(lambda: (x + w) * (w + 1), backend="aot_eager")(), w
 
 
-@pytest.mark.parametrize("run_custom", [False, True])
-def test_paths_through_a_compiled_function_are_counted_as_in_eager_code(run_custom: bool) -> None:
+def random_again(x: torch.Tensor) -> torch.Tensor:
+    """What backward computes again, it draws again."""
+    return torch.utils.checkpoint.checkpoint(
+        lambda h: nn.functional.dropout(h.sin(), 0.5).exp(), x, use_reentrant=False
+    )  # type: ignore[no-any-return]
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "block": (Block, (3, 8)),
+    "images": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 2)
+        ),
+        (3, 1, 6, 6),
+    ),
+    "attention": (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), (2, 5, 8)),
+}
+
+
+@pytest.mark.parametrize(("name", "dynamic"), [("block", True), ("images", False), ("attention", False)])
+def test_flow_is_that_of_the_model_uncompiled(name: str, dynamic: bool) -> None:
+    make, shape = MODELS[name]
+    net, x = make(), torch.randn(shape)
+    loss = torch.compile(net, backend="aot_eager", dynamic=dynamic)(x).transpose(0, -1).square().sum()
+    flow = gradviz.flow(loss, model=net)
+    names, leaves = zip(*net.named_parameters())
+    wanted = torch.autograd.grad(net(x).square().sum(), leaves, allow_unused=True)
+    found = {leaf.names[0]: leaf.norm for leaf in flow.leaves}
+    assert found == {
+        n: pytest.approx(one.norm().item(), rel=1e-4, abs=1e-5) for n, one in zip(names, wanted) if one is not None
+    }
+    assert not flow.stopped and any("operation by operation" in note for note in flow.notes)
+
+
+def test_flow_measures_what_runs_inside_and_disturbs_nothing() -> None:
+    net, x = Block(), torch.randn(3, 8)
+    loss = torch.compile(net, backend="aot_eager")(x).sum()
+    before = torch.random.get_rng_state()
+    flow = gradviz.flow(loss, model=net)
+    inside = {node.id for node in flow.graph.nodes if node.op.startswith("aten.")}
+    assert len(inside & flow.incoming.keys()) > 10
+    assert region_node(loss)._forward_cls.compiled_bw is None
+    assert torch.equal(before, torch.random.get_rng_state()) and all(one.grad is None for one in net.parameters())
+    loss.backward()
+
+
+def test_an_output_that_is_not_used_counts_as_zeros() -> None:
+    @torch.compile(backend="aot_eager")
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x.sin()
+        return y, y.exp()
+
+    x = torch.tensor([0.5, 1.0], requires_grad=True)
+    (leaf,) = gradviz.flow(both(x)[0].sum()).leaves
+    assert leaf.norm == pytest.approx(x.detach().cos().norm().item())
+
+
+def test_paths_through_a_compiled_function_contribute_as_in_eager_code() -> None:
     y, w = product()
-    with pytest.raises(GradientError, match=r"^2 paths .* through a compiled function"):
-        gradviz.paths(y, w, run_custom=run_custom)
+    found = gradviz.paths(y, w)
+    assert (found.count, found.total.item(), found.complete) == (2, 5.0, True)
+    assert sorted(path.contribution.item() for path in found.paths) == [2.0, 3.0]
 
 
 @pytest.mark.parametrize("run_custom", [False, True])
-def test_flow_has_the_edges_inside_and_compiles_nothing(run_custom: bool) -> None:
+def test_a_program_that_draws_random_numbers_is_not_run_and_it_is_said(run_custom: bool) -> None:
+    x = torch.ones(4, requires_grad=True)
+    loss = torch.compile(random_again, backend="aot_eager")(x).sum()
+    flow = gradviz.flow(loss, run_custom=run_custom)
+    assert flow.stopped and not flow.leaves
+    (note,) = [note for note in flow.notes if note.startswith("stopped at 1 compiled function")]
+    assert "rng" in note or "random" in note
+    with pytest.raises(GradientError, match=r"^1 path .* cannot be run operation by operation"):
+        gradviz.paths(loss, x, run_custom=run_custom)
+
+
+@pytest.mark.parametrize("run_custom", [False, True])
+def test_without_a_program_the_function_is_not_called(monkeypatch: pytest.MonkeyPatch, run_custom: bool) -> None:
+    monkeypatch.setattr(private, "compiled_backward", lambda kind: (0, None, None))
     y, _ = product()
     flow = gradviz.flow(y.exp(), run_custom=run_custom)
-    inside = {node.id for node in flow.graph.nodes if node.op.startswith("aten.")}
-    assert {edge.consumer for edge in flow.graph.edges} & inside <= flow.unmeasured and inside <= flow.unmeasured
+    assert flow.stopped and any("torch does not tell what its backward does" in note for note in flow.notes)
     assert region_node(y)._forward_cls.compiled_bw is None
+
+
+def test_after_backward_there_is_nothing_to_compute_from() -> None:
+    y, _ = product()
     y.backward()
+    with pytest.raises(GradientError, match="already freed"):
+        gradviz.flow(y)
+
+
+def test_check_finds_where_backward_makes_nan_inside() -> None:
+    def root(x: Any) -> Any:
+        y = x * 1
+        return (y - y.detach()).pow(2).sum(1).sqrt().sum()
+
+    x = torch.randn(2, 3, requires_grad=True)
+    (found,) = [
+        one for one in gradviz.check(torch.compile(root, backend="aot_eager")(x), values=True) if one.id == "nonfinite"
+    ]
+    assert found.code is not None and "sqrt" in found.code.text and found.names == ("x",)

@@ -46,7 +46,7 @@ from gradviz.source.statements import registers_buffer
 from gradviz.variables.objects import submodules
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.description import Walked
-from gradviz.walker.private import without_subclasses
+from gradviz.walker.private import has_compiled, without_subclasses
 from gradviz.walker.tensors import tensor_info, version_of
 from gradviz.walker.values import is_zero, why_unreadable
 
@@ -82,6 +82,8 @@ class _Optimizer:
         self.fed: set[int] = set()  # by identity of the tensor, as all sets here
         self.frozen: set[int] = set()
         self.reached: set[int] = set()
+        self.versions: dict[int, int | None] = {}  # at the last call
+        self.counted = 0  # steps until then
 
 
 class LedgerKeeper:
@@ -126,6 +128,10 @@ class LedgerKeeper:
         return known
 
     def _steps(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if (
+            torch.compiler.is_compiling()
+        ):  # a step that is compiled must not get a graph break from this: `_unseen_step`
+            return
         with without_subclasses(), suppress(Exception):  # an optimizer of the user's own may hold anything
             known = self._known(optimizer)
             known.steps += 1
@@ -162,10 +168,24 @@ class LedgerKeeper:
             self._reach(walked, node, tensor, call, known.get(id(tensor)), models)
         reached = {id(tensor): node for node, tensor in walked.variables.items()}
         for one in self._optimizers.values():
+            self._unseen_step(one)
             again = [handled[node][-1] for key, node in reached.items() if key in one.held and node in handled]
             one.reached.update(one.held & reached.keys())
             one.emptied += bool(again) and all(_thrown_away(each) for each in again)
         self._modes = tuple(self._mode(name, model, parameters, variables) for name, model in models)
+
+    def _unseen_step(self, known: _Optimizer) -> None:
+        """Count a step that was compiled, and so ran no hook: the parameters have changed since the last call all the same."""
+        live = known.ref()
+        tensors = list(_tensors(live)) if live is not None and has_compiled() else []
+        versions = {id(tensor): version_of(tensor) for tensor in tensors}
+        moved = {key for key, version in versions.items() if known.versions.get(key, version) != version}
+        if moved and known.steps == known.counted:
+            known.steps += 1
+            known.fed |= moved
+            for key in moved & self._leaves.keys():
+                self._leaves[key].updates += 1
+        known.versions, known.counted = versions, known.steps
 
     def switched(self, switches: Switches, parameters: Sequence[tuple[Parameter, torch.Tensor]]) -> None:
         """What was switched on and off before the first call."""

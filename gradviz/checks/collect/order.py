@@ -101,11 +101,13 @@ class OrderWatch:
         return put_back
 
     def _step_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         self._note("step", _tensors_of(optimizer), sys._getframe(1))
         self._stepping.append(id(optimizer))
 
     def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if id(optimizer) in self._stepping:
+        if not torch.compiler.is_compiling() and id(optimizer) in self._stepping:
             self._stepping.remove(id(optimizer))
 
     def _note(self, kind: EventKind, tensors: frozenset[int] | None, frame: FrameType) -> None:
