@@ -14,8 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradviz.recording.record import Recording
-    from gradviz.recording.unfinished import LastOutputs
+    from gradviz.recording.record import LastOutputs, Recording
     from gradviz.variables.scanner import Namespace
     from gradviz.walker.attribution import Attribution
 

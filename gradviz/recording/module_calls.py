@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import CheckpointFunction
 
-from gradviz.recording.calls import (
+from gradviz.recording.event_log import (
     Call,
     Evaluation,
     EventLog,

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 
-from gradviz.recording.calls import Call, EventLog, SeenModule, Tree
+from gradviz.recording.event_log import Call, EventLog, SeenModule, Tree
 from gradviz.source.lines import UserCode
 from gradviz.variables.scanner import first_argument
 

@@ -14,8 +14,8 @@ import torch
 
 from gradviz.graph import Scope, SourceLine, TensorInfo
 from gradviz.packages import with_text
-from gradviz.recording.calls import Call, EventLog, SeenModule, Tree, joined
-from gradviz.variables.objects import parameters
+from gradviz.recording.event_log import Call, EventLog, SeenModule, Tree
+from gradviz.variables.objects import joined, parameters
 from gradviz.walker.attribution import Found, Places
 from gradviz.walker.names import distinct
 from gradviz.walker.private import LAST
@@ -266,7 +266,7 @@ def _notes(unseen: int, unsure: int, forgotten: int, lost: int, threads: int) ->
         )
     if lost:
         notes.append(
-            f"{plural(lost, 'operation')} {verb(lost, 'has', 'have')} no source line: no Python code outside torch was running, "
-            "another thread ran backward, or several threads ran beside custom Functions"
+            f"{plural(lost, 'operation')} {verb(lost, 'has', 'have')} no source line: no Python code outside torch was running, or "
+            "another thread ran backward"
         )
     return tuple(notes)

@@ -1,4 +1,4 @@
-"""The one place where recording is switched on: the hooks of modules and nodes, shared by all recordings that are open.
+"""Where recording is switched on: the hooks of modules and nodes, shared by all recordings that are open.
 
 Recordings may overlap in time, nest, and be opened in several threads; the first one switches on, the last one switches off.
 What was noted lives as long as a recording refers to it. Does not know graphs.
@@ -6,21 +6,143 @@ What was noted lives as long as a recording refers to it. Does not know graphs.
 
 from __future__ import annotations
 
+import _thread
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 import torch
+import torch._functorch.utils as _functions
+import torch.fx.traceback
 
 from gradviz.graph import columns
-from gradviz.recording.calls import EventLog, LocalEventLog
+from gradviz.recording.event_log import EventLog, LocalEventLog
 from gradviz.recording.module_calls import ModuleCalls
-from gradviz.recording.nodes import NO_STACK, Made, NodeWatch
 from gradviz.source.lines import UserCode
+from gradviz.variables.objects import is_a
 from gradviz.walker.private import OWN_THREADS, peek_sequence
 
-_APPLY = getattr(torch.autograd.Function.apply, "__code__", None)
+NO_STACK: list[str] = []
+"""The answer that costs nothing: one object for all nodes."""
+
+Made = Callable[[], list[str]]
+"""Called for each node, by torch itself, in the thread that makes it. Answers `NO_STACK`, and must not raise."""
+
+Around = Callable[["FrameType | None"], Callable[[], None]]
+"""Called with the frame that starts a backward. What it returns is called when the engine has ended."""
+
+_ENGINE = "_engine_run_backward"
+_BEFORE_APPLY = "unwrap_dead_wrappers"  # what the `apply` of a custom Function calls last, with its arguments
+_set, _is_on, _checks_nan = torch.set_anomaly_enabled, torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled
+
+
+class NodeWatch:
+    """Between `start` and `stop`, `made` is called for every node of this process and `around` for every backward.
+
+    With anomaly mode on, torch asks `torch.fx.traceback.format_stack` for the stack of each node that it makes, from Python 3.10
+    to 3.13 and torch 2.6 to 2.15 alike. That is the one place where torch tells of a node without wrapping or running anything,
+    so this switches the mode on, answers that call, and hides both: user code that asks for the mode sees, and sets, its
+    own. While backward runs the mode is the user's, since the engine would then print more when it fails, and hold more.
+
+    Source: https://docs.pytorch.org/docs/stable/autograd.html#anomaly-detection
+    """
+
+    def __init__(self, made: Made, around: Around) -> None:
+        self._made, self._around = made, around
+        self._lock = threading.Lock()
+        self._running = 0  # backward calls
+        self._users_on, self._users_check = False, True  # the mode as the user has it: on, and looking for nan
+        self._undo: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        self._users_on, self._users_check = _is_on(), _checks_nan()
+        self._stack_of_the_users = torch.fx.traceback.format_stack
+        self._replace(torch.fx.traceback, "format_stack", self._made)
+        self._replace(torch, "set_anomaly_enabled", self._users_set)
+        self._replace(torch, "is_anomaly_enabled", lambda: self._users_on)
+        self._replace(torch, "is_anomaly_check_nan_enabled", lambda: self._users_check)
+        engine = self._engine(getattr(torch.autograd, _ENGINE))
+        for home in (torch.autograd, torch.autograd.graph):
+            self._replace(home, _ENGINE, engine)
+        if hasattr(_functions, _BEFORE_APPLY):
+            self._replace(_functions, _BEFORE_APPLY, _with_accumulators(getattr(_functions, _BEFORE_APPLY)))
+        self._apply()
+
+    def stop(self) -> None:
+        """Leave everything as it was, and the mode as the user set it last."""
+        while self._undo:
+            self._undo.pop()()
+        _set(self._users_on, self._users_check)
+
+    def _replace(self, home: Any, name: str, mine: Any) -> None:
+        original = getattr(home, name)
+        setattr(home, name, mine)
+        self._undo.append(lambda: setattr(home, name, original))
+
+    def _with_stack(self) -> list[str]:
+        """While the user has anomaly mode on: note the node, and answer as torch would."""
+        self._made()
+        stack = self._stack_of_the_users()
+        return stack[:-1] if stack and __file__ in stack[-1] else stack
+
+    def _users_set(self, enabled: bool, check_nan: bool = True) -> None:
+        with self._lock:
+            self._users_on, self._users_check = bool(enabled), bool(check_nan)
+            self._apply()
+
+    def _apply(self) -> None:
+        torch.fx.traceback.format_stack = self._with_stack if self._users_on else self._made
+        if self._users_on or self._running:
+            _set(self._users_on, self._users_check)
+        else:
+            _set(True, False)
+
+    def _engine(self, original: Any) -> Any:
+        def run_backward(*arguments: Any, **options: Any) -> Any:
+            after = self._around(sys._getframe(1))
+            self._count(1)
+            try:
+                return original(*arguments, **options)
+            finally:
+                self._count(-1)
+                after()
+
+        return run_backward
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self._running += more
+            self._apply()
+
+
+class _Accumulators(tuple[torch.Tensor, ...]):
+    """Views of leaves, which hold what accumulates their gradients. As a frame's trace function it does nothing."""
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        """Called under a debugger only."""
+
+
+def _with_accumulators(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Let the leaves that a custom Function is given have their AccumulateGrad before torch asks for it, until it returns.
+
+    torch makes the AccumulateGrad of a leaf under a lock of that leaf. In a thread that is told to call Python meanwhile, it
+    waits for the interpreter, which a custom Function would hold while it waits for the lock: for ever. A view is made without
+    the interpreter, and while the frame of `apply` holds the view, nobody makes anything under that lock.
+    """
+
+    def before_apply(arguments: Any) -> Any:
+        if _thread._count():  # threads beside the main one
+            frame = sys._getframe(1)
+            with suppress(Exception), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+                leaves = [one for one in arguments if is_a(one, torch.Tensor) and one.requires_grad and one.is_leaf]
+                if leaves and frame.f_trace is None:
+                    frame.f_trace = _Accumulators([leaf.view_as(leaf) for leaf in leaves])
+        return original(arguments)
+
+    return before_apply
 
 
 class Session:
@@ -34,7 +156,6 @@ class Session:
         self.user = UserCode()
         self.calls = ModuleCalls(self._local, self.event_log, self.user)
         self._nodes = NodeWatch(self._noticing(), self._around_backward)
-        self._custom = False  # whether a custom Function was seen
         self._open = 0
 
     def event_log(self) -> EventLog:
@@ -44,7 +165,6 @@ class Session:
             event_log = self._local.event_log = EventLog(self._first_number())
             if threading.get_ident() not in OWN_THREADS:
                 self.event_logs.append(event_log)
-            self._rest_where_threads_could_wait_for_each_other()
         return event_log
 
     def _first_number(self) -> int:
@@ -65,23 +185,11 @@ class Session:
                     log.made(following - 1, place(maker, stack[-1] if stack else None))
                     if own:
                         follow(event_log, maker, following - 1)
-                    if maker is not None and maker.f_code is _APPLY and not self._custom:
-                        self._custom = True
-                        self._rest_where_threads_could_wait_for_each_other()
             except RecursionError:  # which the user's code is about to meet, or not: this node stays without a line
                 pass
             return NO_STACK
 
         return made
-
-    def _rest_where_threads_could_wait_for_each_other(self) -> None:
-        """Ask for no more nodes once there are several threads and custom Functions.
-
-        torch makes the AccumulateGrad of a leaf under a lock of that leaf. In a thread that was told to call Python meanwhile, it
-        waits for the interpreter; a custom Function holds the interpreter and waits for the lock.
-        """
-        if len(self.event_logs) > 1 and (self._custom or _custom_functions_exist()):
-            self._nodes.rest()
 
     def _around_backward(self, frame: FrameType | None) -> Callable[[], None]:
         """The calling thread runs a backward: the nodes that it makes come from the line that called it."""
@@ -120,11 +228,6 @@ class Session:
         finally:
             self.calls.stop()
         return True
-
-
-def _custom_functions_exist() -> bool:
-    """Whether somebody else than torch has defined a custom Function, whether or not it is used."""
-    return any(not cls.__module__.startswith("torch.") for cls in torch.autograd.Function.__subclasses__())
 
 
 _lock = threading.RLock()

@@ -25,12 +25,6 @@ _TORCH = torch.__file__.rpartition("__init__")[0]
 
 
 @pytest.fixture(autouse=True)
-def no_custom_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests' own models define some; beside one, threads have no lines."""
-    monkeypatch.setattr(session, "_custom_functions_exist", lambda: False)
-
-
-@pytest.fixture(autouse=True)
 def everything_is_undone() -> Iterator[None]:
     hooks = torch.nn.modules.module
     warns = getattr(hooks, "_has_any_global_hook", None)  # torch 2.7 and later

@@ -13,17 +13,10 @@ import torch
 
 import gradviz
 from gradviz.graph import Graph, SourceLine
-from gradviz.recording import session
-from gradviz.recording.logs import IntervalMap, LineLog
+from gradviz.recording.event_log import IntervalMap, LineLog
 from gradviz.source.lines import Place, UserCode
 from tests.walker.graphs import needs_raw
 from tests.walker.programs import Program
-
-
-@pytest.fixture(autouse=True)
-def no_custom_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests define some; beside one, threads have no lines."""
-    monkeypatch.setattr(session, "_custom_functions_exist", lambda: False)
 
 
 def run(text: str, path: Path) -> dict[str, Any]:

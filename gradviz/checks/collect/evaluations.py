@@ -15,7 +15,7 @@ from typing import Any
 from gradviz.checks.context import Unused
 from gradviz.graph import SourceLine
 from gradviz.packages import is_foundation, with_text
-from gradviz.recording.calls import Evaluation
+from gradviz.recording.event_log import Evaluation
 from gradviz.recording.session import running
 from gradviz.source.statements import around, body_around
 from gradviz.variables.scanner import Namespace, namespaces, scan
