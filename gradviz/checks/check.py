@@ -16,6 +16,7 @@ from gradviz.checks.collect.collector import Collector, Subject
 from gradviz.checks.collect.detach_watch import DetachWatch
 from gradviz.checks.collect.evaluations import EvaluationWatch
 from gradviz.checks.collect.failed_line import raised
+from gradviz.checks.collect.held import HeldWatch
 from gradviz.checks.collect.order import OrderWatch
 from gradviz.checks.collect.watch import CallWatch
 from gradviz.checks.context import CheckContext, Gradients, LeafGradient
@@ -32,7 +33,7 @@ from gradviz.run.live import Captured, Live
 from gradviz.run.target import run_target
 from gradviz.run.target_name import Target
 from gradviz.source.lines import UserCode
-from gradviz.variables.scanner import namespaces
+from gradviz.variables.scanner import Namespace, namespaces
 from gradviz.wording import one_line, plural
 
 STEPS = 3
@@ -120,9 +121,14 @@ def check_target(
         order.backward(number, call.frame)
         reader.passed(number, reading)
         evaluations.backward(call.outputs, call.frame)
+        held.backward(number, call.frame, call.create_graph)
+
+    def ended(variables: Sequence[Namespace]) -> None:
+        evaluations.ended(variables)
+        held.ended(variables)
 
     cuts = reader.cuts = DetachWatch(UserCode().place)
-    evaluations = EvaluationWatch(cuts.paused)
+    evaluations, held = EvaluationWatch(cuts.paused), HeldWatch(lambda: order.updates, cuts.paused)
     watch = CallWatch(lambda: order.scaled, passed, cuts.paused)
     runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
 
@@ -172,7 +178,7 @@ def check_target(
             around=around,
             nothing=lambda: CheckContext(Graph()),
             look=watch if runs_on else None,
-            ended=evaluations.ended if runs_on else None,
+            ended=ended if runs_on else None,
         )
     failure = captured.failure if captured.failure is not None and captured.failure.exit_code is None else None
     with around():
@@ -181,7 +187,10 @@ def check_target(
         every = [replace(one, nonzero_later=one.nonzero_later | awake) for one in every]
         stopped = captured.timed_out or watch.seen_enough if runs_on else len(every) >= (steps or STEPS)
         ledger = reader.ledger.ledger(failure is None and not stopped)
-        every[-1] = replace(every[-1], ledger=ledger, events=order.told(), evaluations=evaluations.told())
+        known = [one for context in every for one in context.retained]
+        every[-1] = replace(
+            every[-1], ledger=ledger, events=order.told(), evaluations=evaluations.told(), held=held.told(known)
+        )
         if failure is not None:
             every[-1] = replace(every[-1], raised=raised(failure.error))
         findings = run(every, only=only, ignore=ignore, values=values)

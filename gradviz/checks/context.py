@@ -154,6 +154,7 @@ class RetainedHistory(NamedTuple):
     joints: tuple[tuple[int, int], ...] = ()
     added: SourceLine | None = None  # the line that puts it into the variable, when that is a container
     newest: int = 0  # the number of the newest node that the variable leads to
+    steps: int = 0  # whose graphs it holds, where that was seen later in the run
     repeats: bool = False  # a joint whose two ends one line of code made, in this step and in an earlier one
 
 
@@ -354,5 +355,6 @@ class CheckContext:
     ran: bool = False  # the engine had run, or failed, when this was read: what it has freed was not freed before
     zero_at_first: frozenset[str] = frozenset()  # leaves with a gradient of zeros at the first call
     losses: tuple[tuple[int, float], ...] = ()  # the calls and losses before, as far as they were read
+    held: tuple[RetainedHistory, ...] = ()  # beside `retained`, of the whole run; known to its last context only
     evaluations: tuple[Unused, ...] = ()  # of the whole run; known to its last context only
     events: tuple[Event, ...] = ()  # in which order backward, zero_grad, step, ... came; known to the last context only

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gradviz.graph import SourceLine
 from gradviz.source.in_place import method_calls, pieces_in_place
-from gradviz.source.statements import Body, body_at, body_of, own_expressions, text_of
+from gradviz.source.statements import Body, bodies, body_at, body_of, own_expressions, text_of
 from gradviz.variables.scanner import Namespace
 
 
@@ -67,6 +67,16 @@ def additions(location: CodeLocation) -> dict[str, SourceLine]:
         for container in into:
             found.setdefault(ast.unparse(container), location.body.source(node))
     return found
+
+
+def addition_to(file: str, name: str) -> SourceLine | None:
+    """The first line of a file that puts something into a container with this last name, in whichever function: `self.values`."""
+    last = name.rpartition(".")[2]
+    for body in bodies(file):
+        for container, source in additions(CodeLocation(body, None, ())).items():
+            if container.rpartition(".")[2] == last:
+                return source
+    return None
 
 
 def grad_reads(location: CodeLocation) -> dict[str, SourceLine]:

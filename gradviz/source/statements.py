@@ -63,6 +63,16 @@ def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body | No
     return None
 
 
+def bodies(file: str) -> Iterator[Body]:
+    """The top level of a file, and the body of each function in it."""
+    tree = _tree(file)
+    if tree is not None:
+        yield _body(file, "<module>", tree.body, "")
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield _body(file, node.name, node.body, "")
+
+
 def sets_attribute(file: str, *endings: str) -> SourceLine | None:
     """The first line of a file that assigns to something that ends so, such as "head.weight" for `self.head.weight = ...`."""
     tree = _tree(file)

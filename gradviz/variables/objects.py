@@ -13,6 +13,7 @@ Table = Literal["_modules", "_parameters", "_buffers"]
 _MOST_PATHS = 100_000
 
 _mro = type.__dict__["__mro__"].__get__
+_name = type.__dict__["__name__"].__get__
 _own = type.__dict__["__dict__"].__get__  # what a class defines, past a metaclass of the user's
 
 
@@ -71,6 +72,16 @@ def tensors_in(value: object) -> list[torch.Tensor]:
 def class_attribute(kind: type, name: str) -> Any:
     """What the class or a base of it defines under a name, itself and not bound; None when nobody does."""
     return next((_own(base)[name] for base in _mro(kind) if name in _own(base)), None)
+
+
+def own_class(kind: type) -> dict[str, Any]:
+    """What a class itself defines: a copy."""
+    return dict(_own(kind))
+
+
+def class_name(kind: type) -> str:
+    """The name of a class, past a metaclass of the user's."""
+    return str(_name(kind))
 
 
 def submodules(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:

@@ -24,6 +24,7 @@ STEP = """
     loss.backward()
     optimizer.step()
 """
+INNER = STEP.rstrip().replace("\n", "\n    ") + "\n"
 TRAIN = f"for x, y in data:{STEP}"
 
 FAULTS = {
@@ -43,11 +44,44 @@ FAULTS = {
         "@torch.no_grad()\ndef validate():",
         HEAD
         + "def validate():\n    model.eval()\n    for x, y in data:\n        out = model(x)[:, 0]\n    model.train()\n"
-        + f"for epoch in range(2):\n    validate()\n    for x, y in data:{STEP.replace(chr(10), chr(10) + '    ')}",
+        + f"for epoch in range(2):\n    validate()\n    for x, y in data:{INNER}",
+    ),
+    "a list in a closure": Fault(
+        "growing-graph",
+        "seen.append(value)",
+        "Add numbers or detached tensors to log.seen: loss.item()",
+        "log(loss)",
+        "log(loss.item())",
+        f"{HEAD}def logger():\n    seen = []\n    def log(value):\n        seen.append(value)\n    return log\n"
+        f"log = logger()\n{TRAIN}    log(loss)\n",
+    ),
+    "a list that a class has for all its objects": Fault(
+        "growing-graph",
+        "self.values.append(value)",
+        "Add numbers or detached tensors to Meter.values: loss.item()",
+        "add(loss)",
+        "add(loss.item())",
+        f"{HEAD}class Meter:\n    values = []\n    def add(self, value):\n        self.values.append(value)\n"
+        f"{TRAIN}    Meter().add(loss)\n",
+    ),
+    "losses that are kept from the tenth step on": Fault(
+        "growing-graph",
+        "late.append(loss)",
+        "Add numbers or detached tensors to late: loss.item()",
+        "late.append(loss)",
+        "late.append(loss.detach())",
+        HEAD
+        + f"late = []\nfor epoch in range(6):\n    for x, y in data:{INNER}"
+        + "    if epoch > 1:\n        late.append(loss)\n",
     ),
 }
 
 FINE = {
+    "a window over the last states": "from collections import deque\nstates = deque([torch.zeros(8, 4)], maxlen=3)\n"
+    "for x, y in data:\n    state = model[0](x)[:, :4] + states[-1].detach()\n    states.append(state)\n"
+    "    optimizer.zero_grad()\n    state.square().mean().backward()\n    optimizer.step()\n",
+    "one best loss": "best = None\nfor x, y in data * 6:\n    optimizer.zero_grad()\n    loss = (model(x) - y).square().mean()\n"
+    "    loss.backward()\n    optimizer.step()\n    best = loss if best is None or loss < best else best\n",
     "gradients of an evaluation": "model.eval()\nfor x, _ in data:\n    x.requires_grad_()\n"
     "    torch.autograd.grad(model(x).sum(), x)\n",
     "training in eval() mode, several passes a step": "model.eval()\nfor step in range(4):\n    optimizer.zero_grad()\n"

@@ -495,6 +495,7 @@ RIGHT = {
         """,
     "a perceptual network in eval mode": """
         import torch
+        torch.manual_seed(0)
         vgg = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU()).eval()
         generator = torch.nn.Conv2d(1, 1, 3, padding=1)
         optimizer = torch.optim.Adam(generator.parameters())

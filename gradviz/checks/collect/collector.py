@@ -43,6 +43,7 @@ from gradviz.recording.record import ModuleRun, Recording
 from gradviz.source.location import (
     Change,
     CodeLocation,
+    addition_to,
     additions,
     changes,
     grad_reads,
@@ -356,7 +357,10 @@ class Collector:
         if since:
             added = additions(location) if location is not None else {}
             for one in carried_by_variables(context, subject.variables, since, attribution):
-                retained.append(one._replace(added=added.get(one.name)))
+                put = added.get(one.name) or (
+                    addition_to(location.body.file, one.name) if location is not None else None
+                )
+                retained.append(one._replace(added=put))
         graph = context.graph
         leaves = tuple(name for leaf in graph.leaves if leaf.kind == "input" for name in leaf.names)
         output = ", ".join(root.name for root in graph.roots[:3])

@@ -33,6 +33,7 @@ class OrderWatch:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.scaled = False  # whether a GradScaler has scaled anything
+        self.updates = 0  # steps of optimizers
         self._call = 0
         self._stepping: list[int] = []  # optimizers whose step() runs now: a closure may call backward inside
         self._lines: dict[tuple[CodeType, int], SourceLine] = {}
@@ -104,6 +105,7 @@ class OrderWatch:
         if torch.compiler.is_compiling():
             return
         self._note("step", _tensors_of(optimizer), sys._getframe(1))
+        self.updates += not self._stepping
         self._stepping.append(id(optimizer))
 
     def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:

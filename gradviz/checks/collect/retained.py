@@ -7,8 +7,12 @@ and are no history.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -16,13 +20,16 @@ import torch
 from gradviz.checks.context import CheckContext, Copy, RetainedHistory
 from gradviz.graph import Graph, column
 from gradviz.graph.amounts import COMPUTED
-from gradviz.variables.scanner import Namespace, as_written
+from gradviz.packages import is_foundation, package_of
+from gradviz.variables.objects import class_attribute, class_name, is_a, own_attributes, own_class
+from gradviz.variables.scanner import Namespace, as_written, scan
 from gradviz.walker.description import Walked
 from gradviz.walker.names import Names
 from gradviz.walker.private import Node, without_subclasses
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import capture
 
+_WINDOW = 16  # elements of a deque that is a window over the last steps, and no leak
 _INDEX = re.compile(r"(\[[^\]]*\])+$")
 
 
@@ -48,7 +55,14 @@ def carried_by_variables(
     for tensor, names in Names(None, None, variables).named() if beside else ():
         if names in beside and _function(tensor) is not None:
             groups.setdefault(as_written(_INDEX.sub("", names[0]), variables), []).append(tensor)
+    current = set(column(context.graph.nodes, "sequence"))
+    for name, tensors in held_by([beyond(variables)]).items():
+        old = [one for one in tensors if _sequence(one) not in current]
+        if old:
+            groups.setdefault(name, old)
     for name, tensors in groups.items():
+        if is_window(name, variables):
+            continue
         graph = capture(tensors, title=name, need_graph=False, attribution=attribution)
         found = _older(replace(graph, roots=()), since, name)
         if found is not None:
@@ -56,6 +70,95 @@ def carried_by_variables(
             made = graph.nodes[newest] if newest is not None else None
             number = max(sequence for sequence in column(graph.nodes, "sequence") if sequence is not None)
             yield found._replace(source=made.source if made is not None else None, newest=number)
+
+
+def held_by(variables: Sequence[Namespace]) -> dict[str, list[torch.Tensor]]:
+    """The tensors with a graph that each variable, or attribute of an object, holds. A list counts as one."""
+    groups: dict[str, list[torch.Tensor]] = {}
+    for one in scan(variables):
+        if one.kind == "tensor" and one.value.requires_grad and _function(one.value) is not None:
+            groups.setdefault(_INDEX.sub("", one.name), []).append(one.value)
+    return groups
+
+
+def is_window(name: str, variables: Sequence[Namespace]) -> bool:
+    """Whether a name is that of a deque of a few elements, which lets go of the oldest."""
+    first, *attributes = name.split(".")
+    value: object = next((space[first] for space in variables if first in space), None)
+    for attribute in attributes:
+        value = own_attributes(value).get(attribute)
+    return is_a(value, deque) and value.maxlen is not None and value.maxlen <= _WINDOW
+
+
+class _Owner:
+    """Stands for what variables do not lead to: its attributes are those of a class, a function or a module."""
+
+
+def beyond(variables: Sequence[Namespace]) -> dict[str, object]:
+    """What functions, classes and modules of the user's hold that the variables lead to, by the name of the variable.
+
+    That is attributes of classes, global variables of modules, and what functions have as defaults and take from around them.
+    """
+    found: dict[str, object] = {}
+    seen = {id(value) for space in variables for value in space.values()}
+
+    def hold(name: str, attributes: Mapping[str, object]) -> None:
+        known = {key: value for key, value in attributes.items() if id(value) not in seen and not key.startswith("__")}
+        if known and name.isidentifier():
+            owner = found.setdefault(name, _Owner())
+            vars(owner).update(known)
+
+    for space in variables:
+        for name, value in list(space.items()):
+            if type(value) is MethodType:
+                value = value.__func__
+            if type(value) is FunctionType and _is_users(value.__code__.co_filename):
+                hold(name, _inside(value))
+                hold(*_module_of(value.__module__, variables))
+            elif type(value) is ModuleType:
+                if _is_users(vars(value).get("__file__")):
+                    hold(name, vars(value))
+            else:
+                kind = value if is_a(value, type) else type(value)
+                module = class_attribute(kind, "__module__")
+                if module == "__main__" or _is_users(_variables_of(module).get("__file__")):
+                    own = {key: item for key, item in own_class(kind).items() if not is_a(item, property)}
+                    hold(class_name(kind), own)
+                    hold(*_module_of(module, variables))
+    return found
+
+
+def _inside(function: FunctionType) -> dict[str, object]:
+    """What a function carries along: from the function around it, as defaults, and as attributes."""
+    found = dict(vars(function))
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        with suppress(ValueError):  # not set yet
+            found[name] = cell.cell_contents
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    defaults = function.__defaults__ or ()
+    return found | dict(zip(names[len(names) - len(defaults) :], defaults))
+
+
+def _module_of(name: str, variables: Sequence[Namespace]) -> tuple[str, Mapping[str, object]]:
+    """A module of the user's whose variables are not known yet."""
+    known = name == "__main__" or any(space.get("__name__") == name for space in variables)
+    inside = _variables_of(name)
+    return ("", {}) if known or not _is_users(inside.get("__file__")) else (name.rpartition(".")[2], inside)
+
+
+def _variables_of(name: object) -> dict[str, object]:
+    """The global variables of a module; a lazy one is left alone."""
+    module = sys.modules.get(name) if type(name) is str else None
+    return vars(module) if type(module) is ModuleType else {}
+
+
+def _is_users(file: object) -> bool:
+    return type(file) is str and not is_foundation(file) and not package_of(file)
+
+
+def _sequence(tensor: torch.Tensor) -> int | None:
+    function = _function(tensor)
+    return function._sequence_nr() if function is not None else None
 
 
 def _function(tensor: torch.Tensor) -> Node | None:

@@ -233,7 +233,8 @@ def growing_graph(context: CheckContext) -> Iterator[Diagnosis]:
     no sign and not reported.
 
     How it is found: At each step, the nodes are counted that are older than the step before and still held, by the outputs and
-    by each variable. From the third step on, growth shows.
+    by each variable, also in closures, classes and modules of yours. From the third step on, growth shows. Later, now and then
+    and when the script ends, variables are looked for that hold the graphs of three steps or more.
 
     What to do: Add `loss.item()` or `loss.detach()` to running totals, cut states with `.detach()`, and update under
     `torch.no_grad()`.
@@ -252,6 +253,7 @@ def growing_graph(context: CheckContext) -> Iterator[Diagnosis]:
         total = total + loss
     ```
     """
+    yield from (_held(context.graph, one) for one in context.held)
     if context.step < 2:
         return
     before = _step_before(context)
@@ -314,6 +316,22 @@ def _growing(context: CheckContext, one: RetainedHistory, last: RetainedHistory,
         _growing_fix(graph, name, one, joints, old),
         tuple(dict.fromkeys(edge.producer for edge in joints)),
         edges,
+        source=source,
+    )
+
+
+def _held(graph: Graph, one: RetainedHistory) -> Diagnosis:
+    """What began to hold graphs after the calls that are read in full."""
+    name, source = one_line(one.name), one.added or one.source
+    why = f"what it holds leads to {plural(one.nodes, 'node')} of earlier steps, with all that these keep"
+    if source is not None:
+        why += f". The history is taken along in {code(source)}"
+    return Diagnosis(
+        f"{name} keeps the graphs of {plural(one.steps, 'step')}",
+        (one.name,),
+        line(source),
+        why,
+        _growing_fix(graph, name, one, (), ()),
         source=source,
     )
 
