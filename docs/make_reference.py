@@ -31,7 +31,7 @@ MODULES = (
     "gradviz.comparison.diff",
     "gradviz.ranks.merging",
     "gradviz.ranks.rank_diff",
-    "gradviz.page.show",
+    "gradviz.notebook",
     "gradviz.recording.record",
     "gradviz.draw.options",
     "gradviz.errors",

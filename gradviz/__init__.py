@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gradviz.graph.files import load as load
     from gradviz.graph.networkx import to_networkx as to_networkx
     from gradviz.memory.saved import saved as saved
-    from gradviz.page.show import show as show
+    from gradviz.notebook import show as show
     from gradviz.ranks.staged import merge as merge
     from gradviz.recording.record import Recording as Recording
     from gradviz.recording.record import record as record
@@ -44,7 +44,7 @@ _HOME = {
     "diff": "gradviz.comparison.diff",
     "merge": "gradviz.ranks.staged",
     "paths": "gradviz.api",
-    "show": "gradviz.page.show",
+    "show": "gradviz.notebook",
     "make_dot": "gradviz.torchviz",
     "Graph": "gradviz.graph",
     "GradvizError": "gradviz.errors",

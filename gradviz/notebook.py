@@ -1,15 +1,18 @@
-"""What a notebook shows for a graph: the picture, and text for front ends that draw none.
+"""What a notebook shows for a graph: the picture, the interactive page in a frame, and text for front ends that draw neither.
 
-Showing a graph never raises, since an error in a display hook hides what the cell made. When there is no picture, a
+Displaying a graph never raises, since an error in a display hook hides what the cell made. When there is no picture, a
 warning says why, and the text that is shown instead is marked. This module knows no format of its own.
 """
 
 from __future__ import annotations
 
+import html
 import warnings
+from dataclasses import dataclass
+from typing import Any
 
 from gradviz.draw.options import Options
-from gradviz.draw.output import folded
+from gradviz.draw.output import folded, render
 from gradviz.draw.picture import picture
 from gradviz.draw.svg import write
 from gradviz.graph import Graph
@@ -26,20 +29,15 @@ def mimebundle(graph: Graph, options: Options | None = None) -> dict[str, str]:
     options = options or Options()
     text = _text(graph)
     try:
-        visible = graph
-        if graph.original is None:  # one that the caller folded is shown as it is
-            visible = folded(graph, options)
+        visible = folded(graph, options) if graph.original is None else graph  # as the caller folded it
         if len(visible.nodes) > MAX_NODES:
-            return {"text/plain": _marked(_too_many(len(visible.nodes)), text)}
+            many = f"{len(visible.nodes):,} nodes are too many to show in a notebook"
+            return {"text/plain": _marked(f"{many}. Write them to a file: graph.save('graph.svg')", text)}
         return {"image/svg+xml": "".join(write(picture(visible, options), options.theme, fit=True)), "text/plain": text}
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         warnings.warn(f"gradviz could not draw this graph: {reason}", RuntimeWarning, stacklevel=2)
         return {"text/plain": _marked(reason, text)}
-
-
-def _too_many(nodes: int) -> str:
-    return f"{nodes:,} nodes are too many to show in a notebook. Write them to a file: graph.save('graph.svg')"
 
 
 def _marked(reason: str, text: str) -> str:
@@ -52,3 +50,39 @@ def _text(graph: Graph) -> str:
         return str(graph)
     except Exception:
         return f"Graph with {len(graph.nodes):,} nodes and {len(graph.edges):,} edges"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a notebook displays. `page` is the whole HTML file, `height` that of the frame in pixels."""
+
+    page: str
+    height: int
+    summary: str
+
+    def _repr_html_(self) -> str:
+        frame = f'width="100%" height="{self.height}" style="border:1px solid #8884;border-radius:6px"'
+        return f'<iframe sandbox="allow-scripts allow-downloads allow-modals" {frame} srcdoc="{html.escape(self.page)}"></iframe>'
+
+    def __repr__(self) -> str:
+        return self.summary
+
+
+def show(graph: Graph, *, height: int = 640, **options: Any) -> Shown:
+    """The interactive page of a graph, as the last expression of a notebook's cell.
+
+    Args:
+        graph: any Graph.
+        height: of the frame, in pixels.
+        options: those of `Graph.save`, such as `depth="all"` and `theme="dark"`.
+
+    Raises FormatError for an unknown option.
+
+    >>> from gradviz.graph import Graph, Node
+    >>> shown = show(Graph(nodes=(Node(0, "AddBackward0"),)))
+    >>> shown._repr_html_().startswith('<iframe sandbox="allow-scripts')
+    True
+    """
+    page = render(graph, "html", Options.of(options))
+    assert isinstance(page, str)
+    return Shown(page, height, str(graph))

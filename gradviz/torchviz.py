@@ -2,20 +2,27 @@
 
 Where torchviz raises (deep graphs, freed graphs, modified saved tensors, nested outputs, Python 3.12 without setuptools) or
 disturbs the graph (it unpacks saved tensors, which runs hooks and recomputes checkpoints), this returns a picture and leaves
-the graph as it was.
+the graph as it was. Nodes, labels, colours and edges are torchviz's; `docs/torchviz.md` lists every difference and why. The
+pictures of `Graph.save` are another renderer's: this one exists so that people can switch by one line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NoReturn
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
 
+import graphviz
 import torch
 
-from gradviz.draw.torchviz import Digraph, torchviz_digraph
+from gradviz.graph import Base, Graph, Node, Root, SavedTensor, TensorInfo
+from gradviz.layout.graphviz import run
 from gradviz.walker.outputs import flatten
 from gradviz.walker.tensors import base_of
 from gradviz.walker.walk import capture
+
+__all__ = ["make_dot", "make_dot_from_trace"]
 
 
 def make_dot(
@@ -55,14 +62,11 @@ def make_dot(
         if base is not None:
             same_base[number] = bases.setdefault(id(base), number)
     names = {id(tensor): name for name, tensor in (params or {}).items()}
-    return torchviz_digraph(
-        graph,
-        root_names=[names.get(id(tensor), "") for tensor in outputs],
-        same_base=same_base,
-        show_attrs=show_attrs,
-        show_saved=show_saved,
-        max_attr_chars=max_attr_chars,
-    )
+    drawing = _Drawing(graph, show_attrs, show_saved, max(max_attr_chars, 3))
+    drawing.roots([names.get(id(tensor), "") for tensor in outputs], same_base)
+    drawing.nodes()
+    drawing.resize()
+    return drawing.dot
 
 
 def make_dot_from_trace(trace: object) -> NoReturn:
@@ -73,4 +77,197 @@ def make_dot_from_trace(trace: object) -> NoReturn:
     )
 
 
-__all__ = ["make_dot", "make_dot_from_trace"]
+LEAF, SAVED, OUTPUT, BASE = "lightblue", "orange", "darkolivegreen1", "darkolivegreen3"
+_NODE_STYLE = {
+    "style": "filled",
+    "shape": "box",
+    "align": "left",
+    "fontsize": "10",
+    "ranksep": "0.1",
+    "height": "0.2",
+    "fontname": "monospace",
+}
+_INCHES_PER_STATEMENT, _LEAST_INCHES = 0.15, 12
+TIME_LIMIT: float | None = None
+"""Seconds that drawing may take; None, as with graphviz itself, for no limit."""
+
+
+class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz ships no types
+    """A `graphviz.Digraph` whose `pipe`, `render`, `view` and notebook display also work without a system Graphviz."""
+
+    def pipe(self, *arguments: Any, **options: Any) -> Any:
+        """The drawing as bytes, or text with `encoding=`. As in `graphviz.Digraph.pipe`."""
+        try:
+            return super().pipe(*arguments, **options)
+        except graphviz.ExecutableNotFound:
+            drawn = self._draw_without_system(
+                arguments[0] if arguments else options.get("format"), options.get("engine")
+            )
+            encoding = options.get("encoding")
+            return drawn.decode(encoding) if encoding else drawn
+
+    def render(self, *arguments: Any, **options: Any) -> str:
+        """Save the source and the drawing beside it. As in `graphviz.Digraph.render`; returns the drawing's path."""
+        try:
+            return str(super().render(*arguments, **options))
+        except graphviz.ExecutableNotFound:
+            return self._render_without_system(*arguments, **options)
+
+    def _render_without_system(
+        self,
+        filename: Any = None,
+        directory: Any = None,
+        view: bool = False,
+        cleanup: bool = False,
+        format: str | None = None,
+        *_: Any,
+        outfile: Any = None,
+        engine: str | None = None,
+        quiet_view: bool = False,
+        **__: Any,
+    ) -> str:
+        if outfile is not None:
+            format = format or Path(outfile).suffix.lstrip(".") or None
+            filename = filename or Path(outfile).with_suffix(".gv")
+        source = self.save(filename=filename, directory=directory)
+        target = os.fspath(outfile) if outfile is not None else f"{source}.{format or self.format}"
+        Path(target).write_bytes(self._draw_without_system(format, engine))
+        if cleanup:
+            os.remove(source)
+        if view:
+            self._view(target, format=format or self.format, quiet=quiet_view)
+        return target
+
+    def _draw_without_system(self, format: str | None, engine: str | None) -> bytes:
+        return run(self.source, program=engine or self.engine, format=format or self.format, timeout=TIME_LIMIT)
+
+
+class _Drawing:
+    def __init__(self, graph: Graph, attrs: bool, saved: bool, width: int) -> None:
+        self.dot = Digraph(node_attr=_NODE_STYLE, graph_attr={"size": "12,12"})
+        self._graph = graph
+        self._attrs, self._saved, self._width = attrs, saved, width
+        # An output that is itself a leaf has an AccumulateGrad in the model only so that it has a node.
+        self._unreached = {leaf.node for leaf in graph.leaves if not graph.consumers(leaf.node)}
+
+    # -- tensors -----------------------------------------------------------------------------------------------------
+
+    def roots(self, names: Sequence[str], same_base: Mapping[int, int]) -> None:
+        """The outputs in green, their bases in dark green, and edges between them.
+
+        `names` are the caller's of each root, "" where it has none; `same_base` the number of the first root that is a view
+        of the same tensor, by the number of each.
+        """
+        drawn: dict[tuple[int, int], str] = {}
+        for number, root in enumerate(self._graph.roots):
+            made_by = (root.node, root.output) if root.node is not None else (-1 - number, 0)
+            if made_by not in drawn:
+                drawn[made_by] = self._root(number, root, names[number])
+            if root.base is not None:
+                base = self._base(root.base, same_base.get(number, number), drawn)
+                self.dot.edge(base, drawn[made_by], style="dotted")
+
+    def _root(self, number: int, root: Root, title: str) -> str:
+        if root.node is not None and root.node in self._graph.leaf_of and root.node not in self._unreached:
+            return f"leaf{root.node}"
+        name = f"output{number}"
+        self.dot.node(name, _tensor_label(title, root.tensor), fillcolor=OUTPUT)
+        if root.node is not None and root.node not in self._unreached:
+            self.dot.edge(f"n{root.node}", name)
+        return name
+
+    def _base(self, base: Base, number: int, drawn: dict[tuple[int, int], str]) -> str:
+        if base.node is not None and base.node in self._graph.leaf_of:
+            return f"leaf{base.node}"
+        key = (base.node, base.output) if base.node is not None else (-1 - number, 1)
+        if key not in drawn:
+            drawn[key] = f"base{number}"
+            self.dot.node(drawn[key], _tensor_label(_name(base.names), base.tensor), fillcolor=BASE)
+            if base.node is not None:
+                self.dot.edge(f"n{base.node}", drawn[key])
+        return drawn[key]
+
+    # -- backward functions ------------------------------------------------------------------------------------------
+
+    def nodes(self) -> None:
+        """Every backward function with its saved tensors, its leaf, and the edges into it."""
+        for node in self._graph.nodes:
+            if node.id in self._unreached:
+                continue
+            self.dot.node(f"n{node.id}", _label(self._function_label(node)))
+            self._saved_tensors(node)
+            leaf = self._graph.leaf_of.get(node.id)
+            if leaf is not None:
+                self.dot.node(f"leaf{node.id}", _tensor_label(_name(leaf.names), leaf.tensor), fillcolor=LEAF)
+                self.dot.edge(f"leaf{node.id}", f"n{node.id}")
+            for edge in self._graph.inputs(node.id):
+                self.dot.edge(f"n{edge.producer}", f"n{edge.consumer}")
+
+    def _saved_tensors(self, node: Node) -> None:
+        for number, saved in enumerate(node.saved):
+            custom = saved.slot.startswith("saved_tensors")
+            if saved.slot.startswith("ctx.") or not (custom or self._saved):
+                continue
+            name = f"n{node.id}saved{number}"
+            title = self._custom_name(saved) if custom else saved.slot
+            self.dot.node(name, _saved_label(title, saved), fillcolor=SAVED)
+            if custom:
+                self.dot.edge(name, f"n{node.id}", dir="none")
+            else:
+                self.dot.edge(f"n{node.id}", name, dir="none")
+
+    def _custom_name(self, saved: SavedTensor) -> str:
+        """torchviz names what a custom Function saved only when the caller named that very tensor."""
+        return _name(self._graph.leaf_of[saved.leaf].names) if saved.leaf is not None else ""
+
+    def _function_label(self, node: Node) -> str:
+        attributes = _attributes(node) if self._attrs else {}
+        if not attributes:
+            return node.op
+        wide = max(map(len, attributes))
+        room = min(max(map(len, attributes.values())), self._width)
+        rule = "-" * max(wide + room + 2, len(node.op))
+        rows = [f"{name:<{wide}}: {_cut(value, room):>{room}}" for name, value in attributes.items()]
+        return "\n".join([node.op, rule, *rows])
+
+    def resize(self) -> None:
+        """Let the drawing grow with its content, as torchviz does."""
+        side = max(_LEAST_INCHES, len(self.dot.body) * _INCHES_PER_STATEMENT)
+        self.dot.graph_attr.update(size=f"{side},{side}")
+
+
+def _name(names: Sequence[str]) -> str:
+    """Of several names in `params`, torchviz shows the last."""
+    return names[-1] if names else ""
+
+
+def _attributes(node: Node) -> dict[str, str]:
+    """What torchviz lists for a node: every `_saved_*` of a built-in node, tensors by a placeholder, sorted by name."""
+    listed = {name: str(value) for name, value in node.attributes.items()}
+    for saved in node.saved:
+        slot, bracket, _ = saved.slot.partition("[")
+        if slot != "saved_tensors" and not slot.startswith("ctx."):
+            listed[slot] = "[saved tensors]" if bracket else "[saved tensor]"
+    return dict(sorted(listed.items()))
+
+
+def _cut(value: str, room: int) -> str:
+    return value[: room - 3] + "..." if len(value) > room else value
+
+
+def _saved_label(title: str, saved: SavedTensor) -> str:
+    if saved.tensor is None:
+        return _label(f"{title or saved.slot}\n {saved.state}")
+    note = "" if saved.state == "live" else f" {saved.state}"
+    return _tensor_label(title, saved.tensor, note)
+
+
+def _tensor_label(name: str, tensor: TensorInfo, note: str = "") -> str:
+    shape = "?" if tensor.shape is None else ", ".join(map(str, tensor.shape))
+    return _label(f"{name}\n ({shape}){note}")
+
+
+def _label(text: str) -> str:
+    """Text that Graphviz shows as it is: no HTML, no backslash sequences, no control characters."""
+    shown = "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return str.__new__(graphviz.quoting.NoHtml, graphviz.escape(shown)) if "\\" in shown or "<" in shown else shown

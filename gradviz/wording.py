@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence, Sized
-from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gradviz.graph import Shape, TensorInfo
@@ -171,19 +170,6 @@ def number(value: float | None) -> str:
     ('5', '0.0001235', 'nan', '-')
     """
     return "-" if value is None else f"{value:.4g}"
-
-
-def json_ready(value: Any) -> Any:
-    """A value, or a list or dict of values, with text for NaN and infinity, which JSON has no number for.
-
-    >>> json_ready({"norm": float("inf"), "values": [1.0, float("nan")], "count": 2})
-    {'norm': 'inf', 'values': [1.0, 'nan'], 'count': 2}
-    """
-    if isinstance(value, dict):
-        return {key: json_ready(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [json_ready(item) for item in value]
-    return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 def share(part: float | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 from gradviz.checks.excerpt import Excerpt
 from gradviz.graph import Graph, Mark
-from gradviz.report.display import displayed
+from gradviz.report.results import displayed
 from gradviz.wording import plural
 
 Severity = Literal["error", "warning", "note"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from gradviz.cli.streams import destination, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
 from gradviz.errors import text_of
 from gradviz.rank import rank
-from gradviz.report.plain import write_table
+from gradviz.report.results import write_json, write_table
 
 if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
@@ -39,8 +38,8 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
         from gradviz.checks.pages import page
         from gradviz.checks.registry import chosen
 
-        (one,) = chosen([id])
-        click.echo("\n".join(page_lines(page(one))))
+        (check,) = chosen([id])
+        click.echo("\n".join(page_lines(page(check))))
         ctx.exit()
 
 
@@ -109,14 +108,7 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
 )
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
 @target_argument
-def command(
-    source: Source,
-    fail_on: str,
-    form: str,
-    verbose: bool,
-    page: str | None,
-    **options: Any,
-) -> None:
+def command(source: Source, fail_on: str, form: str, verbose: bool, page: str | None, **options: Any) -> None:
     """Say what is wrong, where, why, and what to do.
 
     The first backward calls are read, so that what grows from step to step shows; then the script runs on. Without --values no
@@ -126,16 +118,16 @@ def command(
     page = destination(page) if page is not None else None
     with result_stream() as stream:
         captured = source.findings(**options)
-        found = captured.result
+        findings = captured.result
         if page is not None:
-            _write_page(found, page)
+            _write_page(findings, page)
         if form == "text":
             from gradviz.checks.text import FindingsTable
 
-            write_table(stream, FindingsTable(found, verbose), str(rank() or ""))
+            write_table(stream, FindingsTable(findings, verbose), str(rank() or ""))
         else:
-            stream.write(json.dumps(_data(found, form), indent=2) + "\n")
-    if fail_on != "never" and found.reach(fail_on):  # type: ignore[arg-type]
+            write_json(stream, _data(findings, form))
+    if fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:
             error = captured.failure.error
             click.echo(f"The script then failed: {type(error).__name__}: {text_of(error)}", err=True)
@@ -143,18 +135,18 @@ def command(
     captured.raise_failure()
 
 
-def _data(found: Findings, form: str) -> dict[str, Any]:
+def _data(findings: Findings, form: str) -> dict[str, Any]:
     if form == "json":
-        return found.as_data()
+        return findings.as_data()
     from gradviz.checks.sarif import sarif
 
-    return sarif(found)
+    return sarif(findings)
 
 
-def _write_page(found: Findings, path: str) -> None:
+def _write_page(findings: Findings, path: str) -> None:
     from gradviz.draw.options import Options
     from gradviz.draw.output import encode, write
-    from gradviz.page.report import render
+    from gradviz.page.html import render_findings
 
     with progress("drawing the findings"):
-        write(path, (encode(piece) for piece in render(found, Options())))
+        write(path, (encode(piece) for piece in render_findings(findings, Options())))

@@ -33,8 +33,8 @@ class _TwoScripts(TargetCommand):
 
 
 _DRAWN = {
-    ".svg": "gradviz.draw.difference",
-    ".html": "gradviz.page.difference",
+    ".svg": "gradviz.draw.difference:render",
+    ".html": "gradviz.page.html:render_difference",
 }  # what renders a difference, by suffix
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +9,7 @@ import click
 
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, measured, run_custom_option, target_argument
-from gradviz.report.plain import write_table
-from gradviz.wording import json_ready
+from gradviz.report.results import write_json, write_table
 
 if TYPE_CHECKING:
     from gradviz.gradients.flow import GradientFlow
@@ -35,7 +33,7 @@ def command(source: Source, by: Any, top: int | None, run_custom: bool, as_json:
         captured = source.read(partial(measured, run_custom=run_custom))
         flow = captured.result
         if as_json:
-            stream.write(json.dumps(as_data(flow), indent=2) + "\n")
+            write_json(stream, as_data(flow))
         else:
             from gradviz.gradients.table import TOP, flow_table
 
@@ -44,7 +42,7 @@ def command(source: Source, by: Any, top: int | None, run_custom: bool, as_json:
 
 
 def as_data(flow: GradientFlow) -> dict[str, Any]:
-    """Everything that was measured, for `--json`. NaN and infinity, which JSON has no number for, are text."""
+    """Everything that was measured, for `--json`."""
     from gradviz.gradients.rows import rows, title
 
     graph = flow.graph
@@ -54,10 +52,10 @@ def as_data(flow: GradientFlow) -> dict[str, Any]:
         "outputs": [root.name for root in graph.roots],
         "order": [{"node": node, "op": graph.nodes[node].op, "name": title(graph, node)} for node in flow.order],
         "edges": [
-            {"step": step.get(edge.consumer), **edge._asdict(), **json_ready(size._asdict() if size else {})}
+            {"step": step.get(edge.consumer), **edge._asdict(), **(size._asdict() if size else {})}
             for edge, size in flow.edges
         ],
-        "leaves": [json_ready(leaf._asdict()) for leaf in flow.leaves],
-        "modules": [json_ready(row._asdict()) for row in rows(flow, "module")] if graph.scopes else [],
-        "notes": list(flow.notes),
+        "leaves": flow.leaves,
+        "modules": rows(flow, "module") if graph.scopes else [],
+        "notes": flow.notes,
     }

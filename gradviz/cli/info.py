@@ -16,12 +16,7 @@ from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import GradvizError
 
 if TYPE_CHECKING:
-    from gradviz.graph import (
-        Graph,
-        Leaf,
-        Node,
-        Root,
-    )
+    from gradviz.graph import Graph, Leaf, Node, Root
     from gradviz.graph.amounts import Overview
 
 _ROWS = 12

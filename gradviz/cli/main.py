@@ -13,13 +13,7 @@ from typing import Any
 
 import click
 
-from gradviz.cli.streams import (
-    NO_ROOM,
-    abandon_stdout,
-    keep_late_output_away,
-    result_began,
-    written,
-)
+from gradviz.cli.streams import NO_ROOM, abandon_stdout, keep_late_output_away, result_began, written
 from gradviz.errors import GradvizError, did_you_mean
 from gradviz.wording import one_line, visible
 

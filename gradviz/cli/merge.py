@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +10,7 @@ from gradviz.cli.options import render_options
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, result_stream
 from gradviz.draw.registry import format_of
-from gradviz.report.plain import write_table
+from gradviz.report.results import write_json, write_table
 
 if TYPE_CHECKING:
     from gradviz.ranks.rank_diff import RankDiff
@@ -38,52 +37,52 @@ def command(files: tuple[str, ...], output: str | None, as_json: bool, **options
 
     with result_stream() as stream:
         with progress("merging the ranks"):
-            found = merge_files(files)
+            merged = merge_files(files)
         if output is not None:
             from gradviz.draw.output import save
 
             with progress("drawing the graph"):
-                save(found.graph, output, **options)
+                save(merged.graph, output, **options)
         if as_json:
-            stream.write(json.dumps(as_data(found), indent=2) + "\n")
+            write_json(stream, as_data(merged))
         else:
             from gradviz.ranks.checking import findings_of
             from gradviz.ranks.table import table
 
-            write_table(stream, table(found))
-            wrong = findings_of(found)
+            write_table(stream, table(merged))
+            wrong = findings_of(merged)
             if len(wrong):
                 from gradviz.checks.text import FindingsTable
 
                 stream.write("\n")
                 write_table(stream, FindingsTable(wrong))
-    if not found.empty:
+    if not merged.empty:
         click.get_current_context().exit(DIFFERENT)
 
 
-def as_data(found: RankDiff) -> dict[str, Any]:
+def as_data(merged: RankDiff) -> dict[str, Any]:
     """Everything that is known, for `--json`. Ids are those of the merged graph, which `-o all.json` writes."""
-    nodes = found.graph.nodes
+    nodes = merged.graph.nodes
     return {
-        "title": found.graph.title,
-        "ranks": list(found.ranks),
-        "missing": list(found.missing),
-        "groups": [list(group) for group in found.groups],
-        "shared": len(found.shared),
+        "title": merged.graph.title,
+        "ranks": merged.ranks,
+        "missing": merged.missing,
+        "groups": merged.groups,
+        "shared": len(merged.shared),
         "only": [
-            {"node": node, "op": nodes[node].op, "names": list(nodes[node].names), "ranks": list(ranks)}
-            for node, ranks in enumerate(found.having)
-            if len(ranks) < len(found.ranks)
+            {"node": node, "op": nodes[node].op, "names": nodes[node].names, "ranks": ranks}
+            for node, ranks in enumerate(merged.having)
+            if len(ranks) < len(merged.ranks)
         ],
         "differing": [
             {
-                "node": one.node,
-                "op": nodes[one.node].op,
-                "ways": [{"ranks": list(ranks), "facts": list(words)} for ranks, words in one.ways],
+                "node": differing.node,
+                "op": nodes[differing.node].op,
+                "ways": [{"ranks": ranks, "facts": words} for ranks, words in differing.ways],
             }
-            for one in found.varying
+            for differing in merged.varying
         ],
-        "edges": [{**edge._asdict(), "ranks": list(ranks)} for edge, ranks in found.some_edges],
-        "bytes_by_rank": {str(rank): nbytes for rank, nbytes in found.bytes_by_rank.items()},
-        "memory_by_rank": {str(rank): one.memory._asdict() for rank, one in found.processes.items()},
+        "edges": [{**edge._asdict(), "ranks": ranks} for edge, ranks in merged.some_edges],
+        "bytes_by_rank": merged.bytes_by_rank,
+        "memory_by_rank": {rank: process.memory for rank, process in merged.processes.items()},
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,8 +9,7 @@ import click
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
 from gradviz.errors import NotATensorError
-from gradviz.report.plain import write_table
-from gradviz.wording import json_ready
+from gradviz.report.results import write_json, write_table
 
 if TYPE_CHECKING:
     import torch
@@ -43,13 +41,13 @@ def command(source: Source, name: str, top: int | None, limit: int, run_custom: 
     """
     with result_stream() as stream:
         captured = source.read(lambda live: _find(live, name, limit, source.target.short, run_custom))
-        found = captured.result
+        paths = captured.result
         if as_json:
-            stream.write(json.dumps(as_data(found, top), indent=2) + "\n")
+            write_json(stream, as_data(paths, top))
         else:
             from gradviz.gradients.path_table import TOP, paths_table
 
-            write_table(stream, paths_table(found, TOP if top is None else top), found.graph.title)
+            write_table(stream, paths_table(paths, TOP if top is None else top), paths.graph.title)
     captured.raise_failure()
 
 
@@ -59,7 +57,7 @@ def _find(live: Live, name: str, limit: int, place: str, run_custom: bool) -> Pa
 
     target = _tensor(lookup(name, live.variables, place), name, place)
     attribution = live.recording.attribution(live.variables) if live.recording is not None else None
-    found = find_paths(
+    paths = find_paths(
         live.outputs,
         target,
         limit=limit,
@@ -68,7 +66,7 @@ def _find(live: Live, name: str, limit: int, place: str, run_custom: bool) -> Pa
         attribution=attribution,
         run_custom=run_custom,
     )
-    return found.with_names(name, live.names)
+    return paths.with_names(name, live.names)
 
 
 def _tensor(value: object, name: str, place: str) -> torch.Tensor:
@@ -83,38 +81,33 @@ def _tensor(value: object, name: str, place: str) -> torch.Tensor:
     raise NotATensorError(f"{name} in {place} is not a tensor; its type is {type(value).__name__}.")
 
 
-def as_data(found: Paths, top: int | None = None) -> dict[str, Any]:
+def as_data(paths: Paths, top: int | None = None) -> dict[str, Any]:
     """Everything the command knows, for `--json`. Large tensors are given by their norm only."""
     from gradviz.gradients.rows import title
 
-    graph = found.graph
-    shown = found.paths[:top] if top else found.paths
+    graph = paths.graph
+    shown = paths.paths[:top] if top else paths.paths
     return {
         "title": graph.title,
         "output": next(root.name for root in graph.roots if root.node is not None),
-        "target": title(graph, found.target[0]),
-        "count": found.count,
-        "complete": found.complete,
-        "total": _tensor_data(found.total),
+        "target": title(graph, paths.target[0]),
+        "count": paths.count,
+        "complete": paths.complete,
+        "total": _tensor_data(paths.total),
         "paths": [
             {
-                "nodes": list(path.nodes),
+                "nodes": path.nodes,
                 "names": [title(graph, node) for node in path.nodes],
                 "ops": [graph.nodes[node].op for node in path.nodes],
                 "steps": [
-                    {
-                        "position": s.edge.position,
-                        "output": s.edge.output,
-                        "norm": json_ready(s.norm),
-                        "factor": json_ready(s.factor),
-                    }
+                    {"position": s.edge.position, "output": s.edge.output, "norm": s.norm, "factor": s.factor}
                     for s in path.steps
                 ],
                 "contribution": _tensor_data(path.contribution),
             }
             for path in shown
         ],
-        "notes": list(found.notes),
+        "notes": paths.notes,
     }
 
 
@@ -124,6 +117,6 @@ def _tensor_data(tensor: torch.Tensor) -> dict[str, Any]:
     listed = tensor.numel() <= _ELEMENTS and not tensor.is_complex() and not tensor.is_nested
     return {
         "shape": list(tensor.shape),
-        "norm": json_ready(size(tensor).norm),
-        "values": json_ready(tensor.to_dense().tolist()) if listed else None,
+        "norm": size(tensor).norm,
+        "values": tensor.to_dense().tolist() if listed else None,
     }

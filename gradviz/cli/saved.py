@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from typing import TYPE_CHECKING, Any, TextIO
@@ -14,7 +13,7 @@ from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.memory.checkpoint import Advice, checkpoint_advice
 from gradviz.memory.saved import Row, Saved, saved
-from gradviz.report.plain import write_table
+from gradviz.report.results import write_json, write_table
 
 # Sizes of memory as people write them on a command line: `40GiB`, `512 MB`, `1e9`.
 
@@ -35,10 +34,10 @@ class Size(_ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        found = parse_size(str(value))
-        if found is None:
+        nbytes = parse_size(str(value))
+        if nbytes is None:
             self.fail(f"{value!r} is no size. Write a number and a unit, such as 40GiB, 512MB or 1e9.", param, ctx)
-        return found
+        return nbytes
 
 
 def parse_size(text: str) -> int | None:
@@ -47,11 +46,11 @@ def parse_size(text: str) -> int | None:
     >>> [parse_size(text) for text in ("40GiB", "512 mb", "1e3", "1.5K", "ten")]
     [42949672960, 512000000, 1000, 1500, None]
     """
-    found = _SIZE.fullmatch(text)
-    if found is None:
+    match = _SIZE.fullmatch(text)
+    if match is None:
         return None
     try:
-        number = float(found[1]) * (1024 if found[3] else 1000) ** _POWER[found[2].lower()]
+        number = float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2].lower()]
     except (ValueError, OverflowError):
         return None
     return int(number) if math.isfinite(number) and number >= 1 else None
@@ -93,31 +92,27 @@ def command(source: Source, by: Any, top: int | None, budget: int | None, as_jso
             _write_advice(stream, advice, graph.title, as_json)
         else:
             with progress("adding up bytes"):
-                found = saved(graph, by=by)
-            _write_saved(stream, found, graph.title, top, as_json)
+                tensors = saved(graph, by=by)
+            _write_saved(stream, tensors, graph.title, top, as_json)
     captured.raise_failure()
 
 
-def _write_saved(stream: TextIO, found: Saved, title: str, top: int | None, as_json: bool) -> None:
+def _write_saved(stream: TextIO, tensors: Saved, title: str, top: int | None, as_json: bool) -> None:
     if as_json:
-        _write_json(stream, as_data(found, title, top))
+        write_json(stream, as_data(tensors, title, top))
         return
     from gradviz.memory.table import TOP, saved_table
 
-    write_table(stream, saved_table(found, TOP if top is None else top), title)
+    write_table(stream, saved_table(tensors, TOP if top is None else top), title)
 
 
 def _write_advice(stream: TextIO, advice: Advice, title: str, as_json: bool) -> None:
     if as_json:
-        _write_json(stream, advice_data(advice, title))
+        write_json(stream, advice_data(advice, title))
         return
     from gradviz.memory.table import advice_table
 
     write_table(stream, advice_table(advice), title)
-
-
-def _write_json(stream: TextIO, data: dict[str, Any]) -> None:
-    stream.write(json.dumps(data, indent=2) + "\n")
 
 
 def advice_data(advice: Advice, title: str) -> dict[str, Any]:
@@ -131,21 +126,21 @@ def advice_data(advice: Advice, title: str) -> dict[str, Any]:
         "peak_after": advice.peak,
         "ops": advice.ops,
         "ops_again": advice.again,
-        "wrap": [step._asdict() for step in advice.steps],
+        "wrap": advice.steps,
         "note": "an estimate for torch.utils.checkpoint with use_reentrant=False",
     }
 
 
-def as_data(found: Saved, title: str, top: int | None = None) -> dict[str, Any]:
+def as_data(tensors: Saved, title: str, top: int | None = None) -> dict[str, Any]:
     """Everything the command knows, for `--json`, in bytes. What `top` cuts is one row, `more`."""
-    shown, others = found.top(top)
+    shown, others = tensors.top(top)
     return {
         "title": title,
-        "by": found.by,
+        "by": tensors.by,
         "rows": [_row_data(row) for row in shown],
-        "more": {"rows": len(found.rows) - len(shown), **_row_data(others)} if others is not None else None,
-        "totals": found.totals._asdict(),
-        "notes": list(found.notes),
+        "more": {"rows": len(tensors.rows) - len(shown), **_row_data(others)} if others is not None else None,
+        "totals": tensors.totals,
+        "notes": tensors.notes,
     }
 
 
@@ -155,7 +150,7 @@ def _row_data(row: Row) -> dict[str, Any]:
         "bytes": row.nbytes,
         "held": row.held,
         "only_graph": row.only_graph,
-        "kinds": dict(row.kinds),
+        "kinds": row.kinds,
         "storages": row.storages,
         "nodes": row.nodes,
         "share": row.share,
@@ -166,5 +161,5 @@ def _row_data(row: Row) -> dict[str, Any]:
     if row.type:
         data["type"] = row.type
     if row.source is not None:
-        data["source"] = row.source._asdict()
+        data["source"] = row.source
     return data

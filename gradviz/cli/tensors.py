@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -11,8 +10,7 @@ from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import NotATensorError
 from gradviz.rank import rank
-from gradviz.report.plain import write_table
-from gradviz.wording import json_ready
+from gradviz.report.results import write_json, write_table
 
 if TYPE_CHECKING:
     from gradviz.run.target import Live
@@ -34,17 +32,16 @@ def command(source: Source, top: int | None, as_json: bool) -> None:
     """
     with result_stream() as stream:
         captured = source.read(lambda live: _read(live, source), need_graph=False)
-        found = captured.result
+        listed = captured.result
         if as_json:
-            data = {"title": found.title, "tensors": [as_data(one) for one in found.tensors]}
-            stream.write(json.dumps(data, indent=2) + "\n")
+            write_json(stream, {"title": listed.title, "tensors": listed.tensors})
         else:
             from gradviz.tensors.table import tensors_table
 
             write_table(
                 stream,
-                tensors_table(found.tensors, _TOP if top is None else top),
-                found.title if found.at_call or rank() else "",
+                tensors_table(listed.tensors, _TOP if top is None else top),
+                listed.title if listed.at_call or rank() else "",
             )
     captured.raise_failure()
 
@@ -62,9 +59,9 @@ def _read(live: Live, source: Source) -> Listed:
 
     named = source.target.name
     variables = [{named: live.outputs}] if named else live.variables
-    found = inventory(variables)
-    if found:
-        return Listed(live.title, found, live.call is not None)
+    tensors = inventory(variables)
+    if tensors:
+        return Listed(live.title, tensors, live.call is not None)
     if named:
         raise NotATensorError(f"{named} in {source.target.short} holds no tensor.")
     where = (
@@ -73,11 +70,3 @@ def _read(live: Live, source: Source) -> Listed:
         else "no global variable that holds a tensor, and calls no backward()"
     )
     raise NotATensorError(f"{source.target.short} has {where}. Name what to look at: {source.target.short}:NAME.")
-
-
-def as_data(one: TensorFacts) -> dict[str, Any]:
-    """All facts of a tensor, for `--json`."""
-    grad = None if one.grad is None else {**one.grad._asdict(), "tensor": one.grad.tensor._asdict()}
-    if grad is not None:
-        grad.update({key: json_ready(grad[key]) for key in ("norm", "value")})
-    return {**one._asdict(), "tensor": one.tensor._asdict(), "grad": grad}

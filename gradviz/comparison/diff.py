@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gradviz.comparison.alignment import align
 from gradviz.graph import Edge, Graph, Node
 from gradviz.graph.amounts import forward_order
-from gradviz.report.display import displayed
+from gradviz.report.results import displayed
 from gradviz.wording import plural
 
 _ROUNDS = 3  # how far a neighbourhood reaches

@@ -1,30 +1,120 @@
-"""What is known of one box, for tooltips and details: pairs of a word and a text, nothing clipped.
+"""What is said of one record: the lines in its box at first sight, and all that is known of it, for tooltips and panels.
 
-They are made on demand, since a drawing of a million boxes shows few of them. This module knows no format.
+Details are pairs of a word and a text, nothing clipped, made on demand, since a drawing of a million boxes shows few of them.
+This module knows no layout and no format.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote
 
-from gradviz.draw.geometry import Block
 from gradviz.draw.options import LinkSource
-from gradviz.draw.scene import Box, subject
-from gradviz.draw.sizing import Sized, placed, tooltip
-from gradviz.graph import (
-    Base,
-    Graph,
-    Leaf,
-    Node,
-    Root,
-    SavedTensor,
-    SourceLine,
-)
-from gradviz.layout.model import Floats, Rect
+from gradviz.gradients.order import BoxNorms
+from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, SourceLine
 from gradviz.report import labels
+from gradviz.wording import number
+
+Lines = tuple[str, ...]
+
+
+def node_lines(
+    graph: Graph, node: Node, *, attributes: bool = False, held: int = 0, around: str = "", own: bool = False
+) -> Lines:
+    """Op, what its forward made, the names that has, where it was made; with `attributes` one line for each.
+
+    `held` is the bytes that it holds for backward, when they are to be said. `around` is the path of the module whose frame
+    is around the box: names leave it out. `own`: name the script's own line, too, where a library's made the node.
+    """
+    lines = [labels.op_name(node, around)]
+    if node.group is not None:
+        lines += [labels.group_line(node.group), labels.same_line(node.group)]
+    if node.outputs:
+        lines.append(labels.outputs_line(node.outputs))
+    if node.names:
+        shown_below = {root.name for root in graph.roots_of.get(node.id, ())}  # the output's own box has that name
+        lines.append(labels.names_text(labels.relative(name, around) for name in node.names if name not in shown_below))
+    places = (node.script_line if own else None, node.source)
+    lines.append(" → ".join(labels.source_text(place) for place in places if place is not None))
+    if held and node.group is None:  # a group says so already
+        lines.append(labels.held_text(held))
+    if attributes:
+        lines.extend(labels.attribute_line(name, value) for name, value in node.attributes.items())
+    else:
+        lines.append(labels.placed_text(node))
+    return tuple(line for line in lines if line)
+
+
+def with_arrival(lines: Lines, arrival: BoxNorms | None, *, numbers: bool, grad: bool) -> Lines:
+    """The lines of a box with its place in backward in front, and the gradient that arrives behind, as asked."""
+    if numbers and arrival is not None:
+        lines = (f"{_places_text(arrival)} {lines[0]}", *lines[1:])
+    text = _norms_text(arrival) if grad else ""
+    return (*lines, text) if text else lines
+
+
+def leaf_lines(leaf: Leaf, uses: int = 1, around: str = "") -> Lines:
+    """Names and tensor. `uses` above 1 marks one of several boxes of this leaf: `weight ×12`. `around`: see `node_lines`."""
+    title = labels.leaf_title(leaf, around)
+    return (f"{title} {labels.again(uses)}" if uses > 1 else title, labels.tensor_line(leaf.tensor))
+
+
+def root_lines(root: Root) -> Lines:
+    """Name and tensor of an output, and why it has no graph when it has none."""
+    lines = (labels.root_title(root), labels.tensor_line(root.tensor))
+    return lines if root.node is not None else (*lines, f"no graph: {labels.clip(root.why) or 'reason unknown'}")
+
+
+def base_lines(base: Base) -> Lines:
+    """Names and tensor of the base of a view."""
+    return (labels.names_text(base.names) or "base of a view", labels.tensor_line(base.tensor))
+
+
+def saved_lines(saved: SavedTensor, graph: Graph, *, state: bool = True) -> Lines:
+    """Slot, tensor, bytes, those of its storage where they differ, and with `state` the state unless it is live."""
+    lines = [labels.clip(saved.slot).strip() or "unnamed slot"]
+    if saved.tensor is not None:
+        lines.append(labels.tensor_line(saved.tensor))
+    storage = graph.storages[saved.storage].nbytes if saved.storage is not None else None
+    if saved.nbytes is not None or storage is not None:
+        lines.append(labels.slot_bytes_text(saved.nbytes, storage))
+    if state and saved.state != "live":
+        lines.append(labels.state_text(saved.state))
+    return tuple(lines)
+
+
+def saved_leaf_label(saved: SavedTensor) -> str:
+    """On the line from a leaf to the node that saved it, or a view of it: `saved weight`."""
+    words = ["saved", "as", labels.clip(saved.slot)]
+    if saved.leaf is None:
+        words.append("(a view)")
+    if saved.state != "live":
+        words.append(labels.state_text(saved.state))
+    return " ".join(words)
+
+
+def _places_text(arrival: BoxNorms) -> str:
+    """Places in the order of backward: `#3`, `#3–7` when they are all of these, else `#3…7`."""
+    if arrival.places == 1:
+        return f"#{arrival.first}"
+    every = arrival.last - arrival.first + 1 == arrival.places
+    return f"#{arrival.first}{'–' if every else '…'}{arrival.last}"
+
+
+def _norms_text(arrival: BoxNorms | None) -> str:
+    """The norm of the gradient that arrives at a box, or the range of norms inside it."""
+    if arrival is not None and not arrival.measured:
+        return "gradient not measured"
+    if arrival is None or arrival.least is None or arrival.most is None:
+        return "no gradient arrives"
+    if math.isinf(arrival.most):
+        return ""  # a flag says it
+    least, most = number(arrival.least), number(arrival.most)
+    return f"gradient norm {most}" if arrival.places == 1 else f"gradient norms {least} to {most}"
+
 
 # Addresses that open the line of code behind a box: in an editor, or as a file in the browser.
 
@@ -57,30 +147,30 @@ def _bytes(path: str) -> bytes:
         return path.encode("utf-8", "replace")
 
 
-Fact = tuple[str, str]
+Detail = tuple[str, str]
 
 
-def facts(graph: Graph, about: Node | Leaf | Root | Base | SavedTensor) -> tuple[Fact, ...]:
-    """Facts of the record that a box draws, the most telling first; values are single lines.
+def details(graph: Graph, about: Node | Leaf | Root | Base | SavedTensor) -> tuple[Detail, ...]:
+    """All that is known of the record that a box draws, the most telling first; values are single lines.
 
     >>> from gradviz.graph import Graph, Node
-    >>> facts(Graph(), Node(3, "AddBackward0", sequence=7))
+    >>> details(Graph(), Node(3, "AddBackward0", sequence=7))
     (('op', 'AddBackward0'), ('node', '3'), ('sequence number', '7'))
     """
     if isinstance(about, Node):
-        found = _node(graph, about)
+        told = _node(graph, about)
     elif isinstance(about, Leaf):
-        found = _leaf(about)
+        told = _leaf(about)
     elif isinstance(about, Root):
-        found = _root(about)
+        told = _root(about)
     elif isinstance(about, Base):
-        found = _base(about)
+        told = _base(about)
     else:
-        found = _saved(about)
-    return tuple((word, labels.one_line(text)) for word, text in found if text)
+        told = _saved(about)
+    return tuple((word, labels.one_line(text)) for word, text in told if text)
 
 
-def _node(graph: Graph, node: Node) -> Iterator[Fact]:
+def _node(graph: Graph, node: Node) -> Iterator[Detail]:
     yield "op", labels.group_title(node.group) if node.group else node.op
     if node.group:
         yield "inside", labels.group_line(node.group)
@@ -109,13 +199,13 @@ def _node(graph: Graph, node: Node) -> Iterator[Fact]:
         yield name, _short(value)
 
 
-def _source(source: SourceLine | None, word: str) -> Iterator[Fact]:
+def _source(source: SourceLine | None, word: str) -> Iterator[Detail]:
     if source is not None:
         yield word, f"{source.file}:{source.line}" + (f" in {source.function}" if source.function else "")
         yield "code", source.text.strip()
 
 
-def _leaf(leaf: Leaf) -> Iterator[Fact]:
+def _leaf(leaf: Leaf) -> Iterator[Detail]:
     yield "leaf", labels.leaf_title(leaf)
     yield "names", ", ".join(leaf.names)
     yield "node", str(leaf.node)
@@ -126,7 +216,7 @@ def _leaf(leaf: Leaf) -> Iterator[Fact]:
         yield "hooks", str(leaf.hooks)
 
 
-def _root(root: Root) -> Iterator[Fact]:
+def _root(root: Root) -> Iterator[Detail]:
     yield "output", root.name
     yield "tensor", labels.tensor_line(root.tensor)
     if root.node is None:
@@ -135,14 +225,14 @@ def _root(root: Root) -> Iterator[Fact]:
         yield "made by node", str(root.node)
 
 
-def _base(base: Base) -> Iterator[Fact]:
+def _base(base: Base) -> Iterator[Detail]:
     yield "base of a view", ", ".join(base.names) or "unnamed"
     yield "tensor", labels.tensor_line(base.tensor)
     if base.node is not None:
         yield "made by node", str(base.node)
 
 
-def _saved(saved: SavedTensor) -> Iterator[Fact]:
+def _saved(saved: SavedTensor) -> Iterator[Detail]:
     yield "saved", saved.slot
     yield "tensor", labels.tensor_line(saved.tensor) if saved.tensor else ""
     yield "kind", ("view of " if saved.view else "") + saved.kind if saved.kind else ""
@@ -166,59 +256,3 @@ def _saved_text(saved: SavedTensor) -> str:
 def _short(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 200 else text[:199] + "…"
-
-
-# The boxes of a picture, each made when it is asked for. A million boxes with their texts take more memory than the
-# graph, and a writer needs one at a time. This module joins a box of the scene, its size and its place; it knows no
-# format.
-
-MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
-
-
-def tooltip_note(count: int) -> str:
-    """What to say about tooltips that are left out of a picture of that many boxes."""
-    return (
-        f"tooltips only where text is shortened, since there are more than {MAX_TOOLTIPS:,} boxes"
-        if count > MAX_TOOLTIPS
-        else ""
-    )
-
-
-class Blocks(Sequence[Block]):
-    """Block i is box i of the scene with its middle at (x[i], y[i])."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        boxes: Sequence[Box],
-        sizes: Sequence[Sized],
-        x: Floats,
-        y: Floats,
-        link: LinkSource = "none",
-    ) -> None:
-        self._graph, self._boxes, self._sizes, self._x, self._y, self._link = graph, boxes, sizes, x, y, link
-
-    def __len__(self) -> int:
-        return len(self._boxes)
-
-    @overload
-    def __getitem__(self, index: int) -> Block: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Block]: ...
-    def __getitem__(self, index: int | slice) -> Block | list[Block]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        box, size, rect = self._boxes[index], self._sizes[index], self._rect(index)
-        told = size.cut or not tooltip_note(len(self._boxes))
-        tip = tooltip(facts(self._graph, subject(self._graph, box))) if told else ""
-        link = source_link(subject(self._graph, box), self._link) if self._link != "none" else ""
-        return Block(rect, box.kind, placed(size, rect), tip, bool(box.flags), link)
-
-    def rects(self) -> Iterator[Rect]:
-        """The boxes without their texts."""
-        return map(self._rect, range(len(self)))
-
-    def _rect(self, i: int) -> Rect:
-        size = self._sizes[i]
-        x, y = float(self._x[i]), float(self._y[i])
-        return Rect(x - size.width / 2, y - size.height / 2, size.width, size.height)

@@ -16,8 +16,6 @@ from gradviz.draw.scene import Legend, Scene, scene
 from gradviz.draw.svg import write
 from gradviz.graph import Edge, Graph, Node
 from gradviz.graph.scopes import ScopeTree
-from gradviz.layout.choose import place
-from gradviz.layout.model import Drawing, Placement
 from gradviz.report import labels
 
 _MEANING: dict[BoxKind, str] = {
@@ -31,11 +29,8 @@ def render(found: GraphDiff, options: Options) -> Iterator[str]:
     """The difference as an SVG file, in pieces. Nothing is folded."""
     both, number = joined(found)
 
-    def placer(drawing: Drawing) -> Placement:
-        return place(drawing, engine=options.layout, timeout=options.layout_timeout)
-
     drawn = _colored(scene(both, options), found, number)
-    return write(compose(both, drawn, options.direction, placer), options.theme)
+    return write(compose(both, drawn, options), options.theme)
 
 
 def joined(found: GraphDiff) -> tuple[Graph, dict[int, int]]:

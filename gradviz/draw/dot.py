@@ -9,15 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from gradviz.draw.footer import bar_lines
-from gradviz.draw.nesting import nested
-from gradviz.draw.palette import DARK, LIGHT, Palette
-from gradviz.draw.scene import (
-    Box,
-    Link,
-    Scene,
-    scene,
-)
+from gradviz.draw.frames import nested
+from gradviz.draw.palette import BoxKind, Palette, palette
+from gradviz.draw.scene import Box, Link, Scene, scene
+from gradviz.draw.summary import bar_lines
 from gradviz.report.labels import one_line
 from gradviz.stages import Stage
 
@@ -25,6 +20,7 @@ if TYPE_CHECKING:
     from gradviz.draw.options import Options
     from gradviz.graph import Graph
 
+_PLAIN: BoxKind = "op"  # the kind of box whose fill is the default
 RANKDIR = {"down": "TB", "up": "BT", "right": "LR", "left": "RL"}
 _STYLE = {"data": (), "view": ("style=dotted",), "saved": ("dir=none",), "same": ("dir=none", "style=dashed")}
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "&": "&amp;"})  # Graphviz reads HTML entities in plain labels too
@@ -37,15 +33,15 @@ def render(graph: Graph, options: Options) -> Iterator[str]:
 
 def dot(drawn: Scene, options: Options) -> Iterator[str]:
     """DOT source of a scene, statement by statement."""
-    palette = DARK if options.theme == "dark" else LIGHT
+    colors = palette(options.theme)
     yield "digraph gradviz {\n"
-    yield from _defaults(drawn, options, palette)
+    yield from _defaults(drawn, options, colors)
     with Stage("write", "boxes", total=len(drawn.boxes)) as writing:
-        yield from writing.each(_boxes(drawn, palette))
+        yield from writing.each(_boxes(drawn, colors))
     with Stage("write", "edges", total=len(drawn.links)) as writing:
         for link in writing.each(drawn.links):
             yield _link(link)
-    yield from _legend(drawn, palette)
+    yield from _legend(drawn, colors)
     yield "}\n"
 
 
@@ -60,43 +56,43 @@ def quote(lines: Iterable[str], *, left: bool = False) -> str:
     return f'"{text}"'
 
 
-def _defaults(drawn: Scene, options: Options, palette: Palette) -> Iterator[str]:
-    font = f'fontname="Helvetica,Arial,sans-serif", fontcolor="{palette.text}"'
+def _defaults(drawn: Scene, options: Options, colors: Palette) -> Iterator[str]:
+    font = f'fontname="Helvetica,Arial,sans-serif", fontcolor="{colors.text}"'
     ranks = ", newrank=true" if drawn.frames else ""  # without it, data that leaves a module and comes back is refused
-    yield f'  graph [rankdir={RANKDIR[options.direction]}{ranks}, bgcolor="{palette.background}", {font}, fontsize=9,\n'
+    yield f'  graph [rankdir={RANKDIR[options.direction]}{ranks}, bgcolor="{colors.background}", {font}, fontsize=9,\n'
     yield f"    labelloc=b, labeljust=l, label={quote((*_title(drawn), *drawn.footer, *bar_lines(drawn.bars)), left=True)}];\n"
-    yield f'  node [shape=box, style="filled,rounded", fillcolor="{palette.op}", color="{palette.border}", {font},\n'
+    yield f'  node [shape=box, style="filled,rounded", fillcolor="{colors.fills["op"]}", color="{colors.border}", {font},\n'
     yield '    fontsize=10, height=0.2, margin="0.11,0.05"];\n'
-    yield f'  edge [color="{palette.line}", {font}, fontsize=9, arrowsize=0.7];\n'
+    yield f'  edge [color="{colors.line}", {font}, fontsize=9, arrowsize=0.7];\n'
 
 
 def _title(drawn: Scene) -> tuple[str, ...]:
     return (drawn.title,) if drawn.title else ()
 
 
-def _boxes(drawn: Scene, palette: Palette) -> Iterator[str]:
+def _boxes(drawn: Scene, colors: Palette) -> Iterator[str]:
     """All boxes, those of a module inside its cluster."""
     return nested(
         drawn.boxes,
         drawn.frames,
-        write=lambda box, level: _box(box, palette, "  " * (level + 1)),
-        begin=lambda frame, level: _cluster(frame, drawn, palette, "  " * (level + 1)),
+        write=lambda box, level: _box(box, colors, "  " * (level + 1)),
+        begin=lambda frame, level: _cluster(frame, drawn, colors, "  " * (level + 1)),
         end=lambda level: "  " * (level + 1) + "}\n",
     )
 
 
-def _cluster(frame: int, drawn: Scene, palette: Palette, indent: str) -> str:
+def _cluster(frame: int, drawn: Scene, colors: Palette, indent: str) -> str:
     title = quote((drawn.frames[frame].title,))
-    look = f'labelloc=t; labeljust=l; style=rounded; color="{palette.border}";'
+    look = f'labelloc=t; labeljust=l; style=rounded; color="{colors.border}";'
     return f"{indent}subgraph cluster_{frame} {{\n{indent}  label={title}; {look}\n"
 
 
-def _box(box: Box, palette: Palette, indent: str) -> str:
+def _box(box: Box, colors: Palette, indent: str) -> str:
     words = [f"label={quote((*box.lines, *box.flags))}"]
-    if box.kind != "op":
-        words.append(f'fillcolor="{palette.fill(box.kind)}"')
+    if box.kind != _PLAIN:
+        words.append(f'fillcolor="{colors.fill(box.kind)}"')
     if box.flags:
-        words.append(f'color="{palette.warning}"')
+        words.append(f'color="{colors.warning}"')
     return f"{indent}n{box.id} [{', '.join(words)}];\n"
 
 
@@ -108,11 +104,11 @@ def _link(link: Link) -> str:
     return f"  n{link.source} -> n{link.target}{attributes};\n"
 
 
-def _legend(drawn: Scene, palette: Palette) -> Iterator[str]:
+def _legend(drawn: Scene, colors: Palette) -> Iterator[str]:
     if not drawn.legend:
         return
     yield '  subgraph cluster_legend {\n    label="legend"; labelloc=t; labeljust=l; style=dashed;\n'
-    yield f'    color="{palette.border}"; node [fontsize=8];\n'
+    yield f'    color="{colors.border}"; node [fontsize=8];\n'
     for i, entry in enumerate(drawn.legend):
-        yield f'    legend{i} [label={quote((entry.text,))}, fillcolor="{palette.fill(entry.kind)}"];\n'
+        yield f'    legend{i} [label={quote((entry.text,))}, fillcolor="{colors.fill(entry.kind)}"];\n'
     yield "  }\n"

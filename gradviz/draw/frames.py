@@ -1,18 +1,22 @@
 """The frames of a drawing: one border for each open module call that something visible lies in.
 
-This module decides which frames there are and what is written on them; it knows no coordinates and no format.
+This module decides which frames there are, what is written on them, and in which order boxes lie in them; it knows no coordinates
+and no format.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gradviz.fold.calls import titled
 from gradviz.graph import Graph, Scope, SourceLine
 from gradviz.graph.origins import calls_from
 from gradviz.graph.scopes import ScopeTree
 from gradviz.report import labels
+
+if TYPE_CHECKING:
+    from gradviz.draw.scene import Box
 
 
 class Frame(NamedTuple):
@@ -92,3 +96,47 @@ def frame_title(scope: Scope, around: str = "", line: SourceLine | None = None, 
     if scope.output is not None:
         words.append(labels.tensor_line(scope.output))
     return ", ".join(words)
+
+
+T = TypeVar("T")
+
+
+def nested(
+    boxes: Iterable[Box],
+    frames: Sequence[Frame],
+    *,
+    write: Callable[[Box, int], T],
+    begin: Callable[[int, int], T],
+    end: Callable[[int], T],
+) -> Iterator[T]:
+    """What `write(box, level)`, `begin(frame, level)` and `end(level)` make, in nested order. Empty frames are left out."""
+    inside: dict[int | None, list[Box]] = {}
+    for box in boxes:
+        inside.setdefault(box.frame, []).append(box)
+    children = _children(frames, inside)
+    stack: list[tuple[int | None, int, bool]] = [(None, 0, False)]
+    while stack:
+        frame, level, closing = stack.pop()
+        if closing:
+            yield end(level)
+            continue
+        if frame is not None:
+            yield begin(frame, level)
+            stack.append((frame, level, True))
+            level += 1
+        for box in inside.get(frame, ()):
+            yield write(box, level)
+        stack.extend((child, level, False) for child in reversed(children.get(frame, [])))
+
+
+def _children(frames: Sequence[Frame], inside: dict[int | None, list[Box]]) -> dict[int | None, list[int]]:
+    """Frames by the frame around them, only those with a box somewhere inside. Parents come before their children."""
+    used = {frame for frame in inside if frame is not None}
+    for i in reversed(range(len(frames))):
+        parent = frames[i].parent
+        if i in used and parent is not None:
+            used.add(parent)
+    children: dict[int | None, list[int]] = {}
+    for i in sorted(used):
+        children.setdefault(frames[i].parent, []).append(i)
+    return children

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from gradviz.draw.curves import Curves
 from gradviz.draw.palette import BoxKind
-from gradviz.layout.model import Rect
+from gradviz.layout.model import Floats, Ints, Rect
 
 Tone = Literal["title", "strong", "name", "plain", "dim", "warning"]
 """How a text looks: the picture's title; in a box its first line, a name, other facts, a flag; dim around the boxes."""
@@ -50,6 +49,17 @@ class FrameBlock(NamedTuple):
 
 WireKind = Literal["data", "saved", "view", "same"]
 """An edge of the graph; a saved tensor and the node that keeps it; a view and its base. Only data has arrowheads."""
+
+
+class Curves(NamedTuple):
+    """Edge i's control points are `points[starts[i]:starts[i + 1]]`; its arrowhead is the triangle `heads[i]`.
+
+    An edge that is not drawn has no points; a head that is not drawn is not a number.
+    """
+
+    points: Floats  # (p, 2)
+    starts: Ints  # (m + 1,)
+    heads: Floats  # (m, 3, 2) tip first
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,21 +11,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.draw.footer import bar_lines
-from gradviz.draw.nesting import nested
-from gradviz.draw.palette import DARK, LIGHT
-from gradviz.draw.scene import (
-    Box,
-    Link,
-    Scene,
-    scene,
-)
-from gradviz.report.labels import (
-    count_text,
-    more,
-    one_line,
-    plural,
-)
+from gradviz.draw.frames import nested
+from gradviz.draw.palette import palette
+from gradviz.draw.scene import Box, Link, Scene, scene
+from gradviz.draw.summary import bar_lines
+from gradviz.report.labels import count_text, more, one_line, plural
 
 if TYPE_CHECKING:
     from gradviz.draw.options import Options
@@ -185,6 +175,6 @@ def _link(link: Link) -> str:
 
 
 def _colors(drawn: Scene, options: Options) -> Iterator[str]:
-    palette = DARK if options.theme == "dark" else LIGHT
+    colors = palette(options.theme)
     for entry in drawn.legend:
-        yield f"  classDef {entry.kind} fill:{palette.fill(entry.kind)},stroke:{palette.border},color:{palette.text}\n"
+        yield f"  classDef {entry.kind} fill:{colors.fill(entry.kind)},stroke:{colors.border},color:{colors.text}\n"

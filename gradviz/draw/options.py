@@ -4,6 +4,7 @@ The command line makes its options from the fields of `Options`, and the Python 
 module knows nothing of graphs, renderers or the command line.
 """
 
+# ruff: noqa: RUF009 -- what is called there makes fields
 from __future__ import annotations
 
 import math
@@ -28,7 +29,7 @@ Check = Callable[[str, Any], Any]
 """Takes an option's name and the value given, returns the value to keep, raises FormatError when it is not valid."""
 
 
-def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
+def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """The value, when it is one of the choices."""
     if isinstance(value, str) and value in choices:
         return value
@@ -76,7 +77,7 @@ def path_values(name: str, value: Any) -> tuple[str, ...]:
     """Paths of modules."""
     if isinstance(value, str):
         return (value,)
-    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, (list, tuple)) or not all(isinstance(path, str) for path in value):
         raise FormatError(f"{name} cannot be {value!r}. It is a list of module paths, such as ['layers.0'].")
     return tuple(value)
 
@@ -84,18 +85,22 @@ def path_values(name: str, value: Any) -> tuple[str, ...]:
 def columns_value(name: str, value: Any) -> tuple[str, ...]:
     """Names of columns, as a list or as one text with commas."""
     given = value.split(",") if isinstance(value, str) else list(value)
-    return tuple(one_of(name, str(word).strip(), OUTLINE_COLUMNS) for word in given)
+    return tuple(choice(name, str(word).strip(), OUTLINE_COLUMNS) for word in given)
 
 
-def _choice(choices: tuple[str, ...], help: str) -> dict[str, Any]:
+def _choice(default: str, choices: object, help: str) -> Any:
+    """A field that takes one of the values of a Literal."""
+    valid = get_args(choices)
+
     def check(name: str, value: Any) -> str:
-        return one_of(name, value, choices)
+        return choice(name, value, valid)
 
-    return {"help": help, "choices": choices, "check": check}
+    return field(default=default, metadata={"help": help, "choices": valid, "check": check})
 
 
-def _value(check: Check, help: str) -> dict[str, Any]:
-    return {"help": help, "choices": (), "check": check}
+def _value(default: Any, check: Check, help: str) -> Any:
+    """A field that takes whatever `check` lets pass."""
+    return field(default=default, metadata={"help": help, "choices": (), "check": check})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,65 +111,30 @@ class Options:
     'right'
     """
 
-    direction: Direction = field(
-        default="down", metadata=_choice(get_args(Direction), "Where data flows; leaves are at the start.")
+    direction: Direction = _choice("down", Direction, "Where data flows; leaves are at the start.")
+    names: OpNames = _choice("backward", OpNames, "Name ops as autograd does, AddmmBackward0, or as torch does, addmm.")
+    depth: int | Literal["auto", "all"] = _value(
+        "auto", depth_value, "Levels of modules to show: a number, all, or auto for about two screens."
     )
-    names: OpNames = field(
-        default="backward",
-        metadata=_choice(get_args(OpNames), "Name ops as autograd does, AddmmBackward0, or as torch does, addmm."),
+    focus: str | None = _value(None, path_value, "Path of one module to open; everything around it stays closed.")
+    expand: tuple[str, ...] = _value((), path_values, "Path of a module to open whatever the depth; may be repeated.")
+    leaves: Leaves = _choice(
+        "auto", Leaves, "Draw a leaf once, once per use or not; auto splits leaves with many uses."
     )
-    depth: int | Literal["auto", "all"] = field(
-        default="auto",
-        metadata=_value(depth_value, "Levels of modules to show: a number, all, or auto for about two screens."),
+    layout: LayoutEngine = _choice("auto", LayoutEngine, "What places the boxes; auto picks by size.")
+    layout_timeout: float = _value(20.0, seconds, "Seconds that dot may take before the layered layout takes over.")
+    theme: Theme = _choice("auto", Theme, "Colours; auto follows the reader's setting where it can.")
+    color: Color = _choice("kind", Color, "Colours mean the kind of box, memory it holds, or gradient that arrives.")
+    numbers: bool = _value(False, flag, "Number boxes in the order in which backward calls them.")
+    by: By = _choice("auto", By, "Rows of a tree: nodes from the output down, modules, or lines of code.")
+    columns: str | tuple[str, ...] = _value(
+        (), columns_value, f"Columns by module or line, with commas: {', '.join(OUTLINE_COLUMNS)}."
     )
-    focus: str | None = field(
-        default=None, metadata=_value(path_value, "Path of one module to open; everything around it stays closed.")
-    )
-    expand: tuple[str, ...] = field(
-        default=(), metadata=_value(path_values, "Path of a module to open whatever the depth; may be repeated.")
-    )
-    leaves: Leaves = field(
-        default="auto",
-        metadata=_choice(get_args(Leaves), "Draw a leaf once, once per use or not; auto splits leaves with many uses."),
-    )
-    layout: LayoutEngine = field(
-        default="auto", metadata=_choice(get_args(LayoutEngine), "What places the boxes; auto picks by size.")
-    )
-    layout_timeout: float = field(
-        default=20.0, metadata=_value(seconds, "Seconds that dot may take before the layered layout takes over.")
-    )
-    theme: Theme = field(
-        default="auto", metadata=_choice(get_args(Theme), "Colours; auto follows the reader's setting where it can.")
-    )
-    color: Color = field(
-        default="kind",
-        metadata=_choice(get_args(Color), "Colours mean the kind of box, memory it holds, or gradient that arrives."),
-    )
-    numbers: bool = field(
-        default=False, metadata=_value(flag, "Number boxes in the order in which backward calls them.")
-    )
-    by: By = field(
-        default="auto",
-        metadata=_choice(get_args(By), "Rows of a tree: nodes from the output down, modules, or lines of code."),
-    )
-    columns: str | tuple[str, ...] = field(
-        default=(),
-        metadata=_value(columns_value, f"Columns by module or line, with commas: {', '.join(OUTLINE_COLUMNS)}."),
-    )
-    link_source: LinkSource = field(
-        default="none",
-        metadata=_choice(get_args(LinkSource), "In SVG, let a click on a box open its line of code."),
-    )
-    max_depth: int | None = field(
-        default=None, metadata=_value(limit, "Levels of branches that a tree shows; 0 for all.")
-    )
-    max_rows: int | None = field(
-        default=None, metadata=_value(limit, "Rows of a tree; 200 in a terminal, all in a file; 0 for all.")
-    )
-    saved: bool = field(default=False, metadata=_value(flag, "Draw the tensors saved for backward."))
-    attributes: bool = field(
-        default=False, metadata=_value(flag, "Show what else a node saved, such as sizes and numbers.")
-    )
+    link_source: LinkSource = _choice("none", LinkSource, "In SVG, let a click on a box open its line of code.")
+    max_depth: int | None = _value(None, limit, "Levels of branches that a tree shows; 0 for all.")
+    max_rows: int | None = _value(None, limit, "Rows of a tree; 200 in a terminal, all in a file; 0 for all.")
+    saved: bool = _value(False, flag, "Draw the tensors saved for backward.")
+    attributes: bool = _value(False, flag, "Show what else a node saved, such as sizes and numbers.")
 
     def __post_init__(self) -> None:
         for item in fields(self):

@@ -12,30 +12,17 @@ import os
 import secrets
 import stat
 from collections.abc import Generator, Iterable, Iterator
-from typing import IO, TYPE_CHECKING, Any
+from functools import partial
+from typing import IO, Any
 
 from gradviz.draw.options import Options
-from gradviz.draw.picture import size
+from gradviz.draw.picture import is_on_page
 from gradviz.draw.registry import format_of, get_format
-from gradviz.draw.scene import scene
-from gradviz.errors import LayoutError, OutputError
+from gradviz.errors import OutputError
 from gradviz.fold.fold import fold
 from gradviz.graph import Graph
 from gradviz.graph.columns import paused
 from gradviz.graph.origins import with_forward_names
-
-if TYPE_CHECKING:
-    from gradviz.graph import Graph
-
-
-# The page that a first picture has to fit, and the folded graph whose picture does. Measures by drawing: no estimate
-# knows how wide a layout will be. This module joins the folding and the picture; it knows neither how anything is
-# folded nor how it is drawn.
-
-WIDTH, HEIGHT = 2000, 2600
-"""Pixels of a first picture at most, and across the flow of data when that runs sideways: about two screens."""
-MOST_TO_MEASURE = 400
-"""Boxes above which a picture is too large without a measurement: so many of the smallest ones cover the page."""
 
 
 def folded(graph: Graph, options: Options) -> Graph:
@@ -45,24 +32,8 @@ def folded(graph: Graph, options: Options) -> Graph:
         depth=options.depth,
         focus=options.focus,
         expand=options.expand,
-        holds=lambda one: is_on_page(one, options),
+        holds=partial(is_on_page, options=options),
     )
-
-
-def is_on_page(graph: Graph, options: Options) -> bool:
-    """Whether the picture of this graph, drawn as it is, fits the page; True where nothing can place it."""
-    if len(graph.nodes) > MOST_TO_MEASURE:
-        return False
-    drawn = scene(graph, options)
-    if len(drawn.boxes) > MOST_TO_MEASURE:
-        return False
-    try:
-        width, height = size(drawn, options)
-    except LayoutError:
-        return True  # whoever draws it says why
-    if options.direction in ("left", "right"):
-        width, height = height, width
-    return width <= WIDTH and height <= HEIGHT
 
 
 def render(graph: Graph, format: str, options: Options | None = None) -> str | bytes:

@@ -8,23 +8,13 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from gradviz.draw.options import Theme
+
 BoxKind = Literal[
-    "op",
-    "leaf",
-    "output",
-    "base",
-    "saved",
-    "stale",
-    "group",
-    "heat1",
-    "heat2",
-    "heat3",
-    "heat4",
-    "heat5",
-    "added",
-    "removed",
-    "changed",
-]
+    "op", "leaf", "output", "base", "saved", "stale", "group",
+    "heat1", "heat2", "heat3", "heat4", "heat5",
+    "added", "removed", "changed",
+]  # fmt: skip
 HEAT: tuple[BoxKind, ...] = ("heat1", "heat2", "heat3", "heat4", "heat5")
 """Kinds of the boxes of ops and groups when colours mean memory, from the least held to the most."""
 
@@ -43,99 +33,78 @@ MEANING: dict[BoxKind, str] = {
 """What the legend says, in the order it says it."""
 
 
-class Palette(NamedTuple):
-    """Colours of one theme, as `#rrggbb`. A field that is called as a kind of box is the fill of such boxes."""
+_FILLS: dict[BoxKind, tuple[str, str]] = {  # of boxes: light, dark
+    "op": ("#d3d3d3", "#3d4147"),
+    "leaf": ("#add8e6", "#1d4e63"),
+    "output": ("#caff70", "#37570f"),
+    "base": ("#a2cd5a", "#2c4a1e"),
+    "saved": ("#ffa500", "#784400"),
+    "group": ("#e8e8f2", "#333552"),
+    "stale": ("#ffe6bf", "#4a3a22"),
+    "heat1": ("#fffbe6", "#2b2920"),
+    "heat2": ("#fff3bf", "#383220"),
+    "heat3": ("#ffe98f", "#463c1c"),
+    "heat4": ("#ffdd57", "#534416"),
+    "heat5": ("#ffcb1f", "#5f4a0e"),
+    "added": ("#b7f0c0", "#1f4d2b"),
+    "removed": ("#ffc2c2", "#5c2328"),
+    "changed": ("#ffd9a8", "#5a3d12"),
+}
 
-    op: str
-    leaf: str
-    output: str
-    base: str
-    saved: str
-    group: str
+
+class Palette(NamedTuple):
+    """Colours of one theme, as `#rrggbb`."""
+
+    fills: dict[BoxKind, str]
     background: str
     text: str
     muted: str  # second lines, footers, scope titles
     line: str  # edges
     border: str  # boxes and frames
     warning: str  # flags: freed, modified in place, hidden
-    stale: str
-    heat1: str
-    heat2: str
-    heat3: str
-    heat4: str
-    heat5: str
-    added: str
-    removed: str
-    changed: str
 
     def fill(self, kind: BoxKind) -> str:
         """The fill of one kind of box."""
-        color: str = getattr(self, kind)
-        return color
+        return self.fills[kind]
 
 
 LIGHT = Palette(
-    op="#d3d3d3",
-    leaf="#add8e6",
-    output="#caff70",
-    base="#a2cd5a",
-    saved="#ffa500",
-    group="#e8e8f2",
+    {kind: fills[0] for kind, fills in _FILLS.items()},
     background="#ffffff",
     text="#000000",
     muted="#555555",
     line="#555555",
     border="#777777",
     warning="#b00020",
-    stale="#ffe6bf",
-    heat1="#fffbe6",
-    heat2="#fff3bf",
-    heat3="#ffe98f",
-    heat4="#ffdd57",
-    heat5="#ffcb1f",
-    added="#b7f0c0",
-    removed="#ffc2c2",
-    changed="#ffd9a8",
 )
 DARK = Palette(
-    op="#3d4147",
-    leaf="#1d4e63",
-    output="#37570f",
-    base="#2c4a1e",
-    saved="#784400",
-    group="#333552",
+    {kind: fills[1] for kind, fills in _FILLS.items()},
     background="#16181c",
     text="#f2f2f2",
     muted="#b0b4ba",
     line="#9aa0a6",
     border="#7d838a",
     warning="#ffada6",
-    stale="#4a3a22",
-    heat1="#2b2920",
-    heat2="#383220",
-    heat3="#463c1c",
-    heat4="#534416",
-    heat5="#5f4a0e",
-    added="#1f4d2b",
-    removed="#5c2328",
-    changed="#5a3d12",
 )
-PALETTES: dict[Literal["light", "dark"], Palette] = {"light": LIGHT, "dark": DARK}
 
 
-# Colours between the colours of the palette: borders of boxes and the ground of nested frames. Both picture writers
-# take them from here, so that an SVG and a PNG look alike. This module knows colours only.
+def palette(theme: Theme) -> Palette:
+    """The colours of a theme; light ones where a format cannot follow the reader's setting."""
+    return DARK if theme == "dark" else LIGHT
+
+
+# Colours between these: both picture writers take them from here, so that an SVG and a PNG look alike.
 
 DIM = 0.74  # how much of its colour the second line of a box keeps: dimmer on every fill, and still easy to read
 
 
-def mix(one: str, two: str, part: float) -> str:
-    """The colour that has `part` of `two` in `one`.
+def mix(color: str, other: str, part: float) -> str:
+    """The colour that has `part` of `other` in `color`.
 
     >>> mix("#000000", "#ffffff", 0.5)
     '#808080'
     """
-    pairs = zip(_channels(one), _channels(two))
+    pairs = zip(_channels(color), _channels(other))
     return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in pairs)
 
 

@@ -1,84 +1,85 @@
 """Makes a picture of a graph: sizes the scene's boxes, has them placed, and puts title, legend and footer around them.
 
-This module joins scene, layout and page; it knows no picture format.
+This module joins scene, layout and texts, and says whether the result fits the page; it knows no picture format.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, overload
 
 import numpy as np
 
-from gradviz.draw import (
-    curves,
-    ports,
-    wire_labels,
-)
-from gradviz.draw import margins as text
-from gradviz.draw.details import Blocks, tooltip_note
-from gradviz.draw.footer import BARS_TITLE
-from gradviz.draw.geometry import FrameBlock, Picture, Words
+from gradviz.draw import typesetting, wire_labels, wires
+from gradviz.draw.details import details, source_link
+from gradviz.draw.geometry import Block, FrameBlock, Picture, Words
 from gradviz.draw.metrics import text_width
 from gradviz.draw.options import Direction, LinkSource, Options
-from gradviz.draw.scene import Scene, scene
-from gradviz.draw.sizing import (
-    FRAME_LINE,
-    FRAME_TITLE,
-    PAD_X,
-    Sized,
-    Title,
-    frame_title,
-    measured_all,
-)
+from gradviz.draw.scene import Box, Scene, scene, subject
+from gradviz.draw.summary import BARS_TITLE
+from gradviz.draw.typesetting import FRAME_LINE, FRAME_TITLE, PAD_X, FrameTitle, Sized, Strip, frame_title, measured_all
+from gradviz.errors import LayoutError
 from gradviz.graph import Graph
 from gradviz.layout.choose import place
-from gradviz.layout.model import (
-    Drawing,
-    Frame,
-    Placement,
-    Rect,
-)
+from gradviz.layout.model import Drawing, Frame, Placement, Rect
 from gradviz.layout.page_columns import side_by_side
 from gradviz.report.labels import one_line
 
+WIDTH, HEIGHT = 2000, 2600
+"""Pixels of a first picture at most, and across the flow of data when that runs sideways: about two screens."""
+MOST_TO_MEASURE = 400
+"""Boxes above which a picture is too large without a measurement: so many of the smallest ones cover the page."""
 MARGIN = 16.0
 PART_GAP = 12.0  # between title, legend, boxes and footer
 LEAST_ROOM = 520.0  # for the texts around a small drawing
 FAR = 20e6  # pixels; Chromium misplaces things by 2 pixels at 27 million, and loses them from 33.5 million on
 GAP, RANK_GAP, SIDE_RANK_GAP = 18.0, 34.0, 44.0
+MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
 
 Placer = Callable[[Drawing], Placement]
 
 
 def picture(graph: Graph, options: Options) -> Picture:
     """The picture of a graph. Raises LayoutError when no layout engine can place it."""
-    return compose(graph, scene(graph, options), options.direction, _placer(options), options.link_source)
+    return compose(graph, scene(graph, options), options)
 
 
-def size(drawn: Scene, options: Options) -> tuple[int, int]:
-    """Width and height in pixels that the picture of a scene has. Raises LayoutError when no layout engine can place it."""
-    page = _Page(drawn, options.direction, _placer(options))
-    return page.width, page.height
+def is_on_page(graph: Graph, options: Options) -> bool:
+    """Whether the picture of this graph, drawn as it is, fits the page; True where nothing can place it.
+
+    Measures by drawing: no estimate knows how wide a layout will be.
+    """
+    if len(graph.nodes) > MOST_TO_MEASURE:
+        return False
+    drawn = scene(graph, options)
+    if len(drawn.boxes) > MOST_TO_MEASURE:
+        return False
+    try:
+        page = _Page(drawn, options)
+    except LayoutError:
+        return True  # whoever draws it says why
+    sides = (page.width, page.height)
+    width, height = sides[::-1] if _is_sideways(options.direction) else sides
+    return width <= WIDTH and height <= HEIGHT
 
 
-def _placer(options: Options) -> Placer:
-    def placer(drawing: Drawing) -> Placement:
-        return place(drawing, engine=options.layout, timeout=options.layout_timeout)
-
-    return placer
+def _is_sideways(direction: Direction) -> bool:
+    return direction in ("left", "right")
 
 
 class _Page:
     """Where the boxes of a scene and the texts around them go."""
 
-    def __init__(self, drawn: Scene, direction: Direction, placer: Placer) -> None:
-        self.sizes = measured_all(drawn.boxes)
+    def __init__(self, drawn: Scene, options: Options, placer: Placer | None = None) -> None:
+        direction = options.direction
+        self.boxes = measured_all(drawn.boxes)
         self.titles = [frame_title(frame.title) for frame in drawn.frames]
-        self.laid = laid = _place(_drawing(drawn, self.sizes, self.titles, direction), direction, placer)
-        placement = ports.drawn(laid.placement, drawn, self.sizes, flat=direction in ("left", "right"))
+        placer = placer or partial(place, engine=options.layout, timeout=options.layout_timeout)
+        self.laid = laid = _place(_drawing(drawn, self.boxes, self.titles, direction), direction, placer)
+        placement = wires.with_loops(laid.placement, drawn, self.boxes, flat=_is_sideways(direction))
         room = max(placement.width, LEAST_ROOM)
         how_cut = _columns_note(laid, direction)
         above = _above(drawn, room, _too_far(placement) or how_cut)  # the footer may be far away
@@ -90,63 +91,110 @@ class _Page:
         self.height = math.ceil(top + placement.height + below.height + MARGIN)
         self.around = Rect(0.0, top, inner + 2 * MARGIN, placement.height)
         self.above, self.below = above.moved(MARGIN, MARGIN), below.moved(MARGIN, top + placement.height)
-        self.placement = curves.moved(placement, left, top)
+        self.placement = wires.moved(placement, left, top)
 
 
-def compose(graph: Graph, drawn: Scene, direction: Direction, placer: Placer, link: LinkSource = "none") -> Picture:
-    """The picture of a scene, with the boxes where `placer` puts them."""
-    page = _Page(drawn, direction, placer)
-    laid, placement = page.laid, page.placement
-    links = (*drawn.links, *(drawn.links[i] for i in laid.edge)) if laid.edge else drawn.links
+def compose(graph: Graph, drawn: Scene, options: Options, placer: Placer | None = None) -> Picture:
+    """The picture of a scene, with the boxes where `placer` puts them: the engine that the options ask for, unless given."""
+    page = _Page(drawn, options, placer)
+    placement, cut = page.placement, page.laid.edge
+    links = (*drawn.links, *(drawn.links[i] for i in cut)) if cut else drawn.links
+    nothing = [""] * len(cut)
     pointed = [link.style == "data" for link in links]
-    for i in laid.edge:
+    for i in cut:  # only its second piece, which comes last, ends at the box
         pointed[i] = False
-    found = curves.with_heads(placement, pointed)
-    blocks = Blocks(graph, drawn.boxes, page.sizes, placement.x, placement.y, link)
-    labels = (*(link.label for link in drawn.links), *("" for _ in laid.edge))
-    tips = (*(link.tip or link.label for link in drawn.links), *("" for _ in laid.edge))
-    frames = _frames(drawn, page.titles, placement, direction, laid.frame)
+    curves = wires.with_heads(placement, pointed)
+    blocks = Blocks(graph, drawn.boxes, page.boxes, placement, options.link_source)
+    frames = _frames(drawn, page.titles, placement, options.direction, page.laid.frame)
+    labels = (*(link.label for link in drawn.links), *nothing)
     return Picture(
         width=page.width,
         height=page.height,
         title=one_line(drawn.title) or "Autograd graph",
-        description=_description(drawn, direction),
+        description=_description(drawn, options.direction),
         words=page.above.words + page.below.words,
         swatches=(*page.above.swatches, *page.below.swatches),
         frames=frames,
         blocks=blocks,
-        curves=found,
+        curves=curves,
         wires=tuple(link.style for link in links),
         wire_ends=tuple((link.source, link.target) for link in links),
-        wire_tips=tips,
+        wire_tips=(*(link.tip or link.label for link in drawn.links), *nothing),
         wire_words=(
-            *wire_labels.label_words(labels, found, blocks.rects(), page.around, frames),
-            *wire_labels.stub_words(found, laid.edge),
+            *wire_labels.label_words(labels, curves, blocks.rects(), page.around, frames),
+            *wire_labels.stub_words(curves, cut),
         ),
         notes=page.notes,
     )
 
 
+# -- boxes: each made when it is asked for, since a million with their texts take more memory than the graph ---------
+
+
+def tooltip_note(count: int) -> str:
+    """What to say about tooltips that are left out of a picture of that many boxes."""
+    if count <= MAX_TOOLTIPS:
+        return ""
+    return f"tooltips only where text is shortened, since there are more than {MAX_TOOLTIPS:,} boxes"
+
+
+class Blocks(Sequence[Block]):
+    """Block i is box i of the scene with its middle where the placement says."""
+
+    def __init__(
+        self, graph: Graph, boxes: Sequence[Box], texts: Sequence[Sized], placement: Placement, link: LinkSource
+    ) -> None:
+        self._graph, self._boxes, self._texts, self._link = graph, boxes, texts, link
+        self._x, self._y = placement.x, placement.y
+
+    def __len__(self) -> int:
+        return len(self._boxes)
+
+    @overload
+    def __getitem__(self, index: int) -> Block: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Block]: ...
+    def __getitem__(self, index: int | slice) -> Block | list[Block]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        box, text, rect = self._boxes[index], self._texts[index], self._rect(index)
+        about = subject(self._graph, box)
+        told = details(self._graph, about) if text.cut or not tooltip_note(len(self)) else ()
+        tip = "\n".join(f"{word}: {detail}" for word, detail in told)
+        return Block(
+            rect, box.kind, typesetting.placed(text, rect), tip, bool(box.flags), source_link(about, self._link)
+        )
+
+    def rects(self) -> Iterator[Rect]:
+        """The boxes without their texts."""
+        return map(self._rect, range(len(self)))
+
+    def _rect(self, i: int) -> Rect:
+        text, x, y = self._texts[i], float(self._x[i]), float(self._y[i])
+        return Rect(x - text.width / 2, y - text.height / 2, text.width, text.height)
+
+
 # -- layout ----------------------------------------------------------------------------------------------------------
 
 
-def _drawing(drawn: Scene, sizes: list[Sized], titles: list[Title], direction: Direction) -> Drawing:
-    flat = direction in ("left", "right")
+def _drawing(drawn: Scene, boxes: list[Sized], titles: list[FrameTitle], direction: Direction) -> Drawing:
+    flat = _is_sideways(direction)
     labels = [
         text_width(link.label, wire_labels.SIZE) if flat else wire_labels.SIZE for link in drawn.links if link.label
     ]
-    frames = zip(drawn.frames, titles)
-    room = ports.rooms(drawn)
+    room = wires.loop_rooms(drawn)
     drawing = Drawing(
-        widths=np.array([size.width for size in sizes], dtype=np.float64) + (0.0 if flat else room),
-        heights=np.array([size.height for size in sizes], dtype=np.float64) + (room if flat else 0.0),
+        widths=np.array([box.width for box in boxes], dtype=np.float64) + (0.0 if flat else room),
+        heights=np.array([box.height for box in boxes], dtype=np.float64) + (room if flat else 0.0),
         edges=np.array([(link.source, link.target) for link in drawn.links], dtype=np.int64).reshape(-1, 2),
         frame_of=np.array([-1 if box.frame is None else box.frame for box in drawn.boxes], dtype=np.int64),
-        frames=tuple(Frame(frame.parent, title.width + 2 * PAD_X, title.height) for frame, title in frames),
+        frames=tuple(
+            Frame(frame.parent, title.width + 2 * PAD_X, title.height) for frame, title in zip(drawn.frames, titles)
+        ),
         gap=GAP,
         rank_gap=(SIDE_RANK_GAP if flat else RANK_GAP) + max(labels, default=0.0),
     )
-    return curves.sideways(drawing) if flat else drawing
+    return wires.sideways(drawing) if flat else drawing
 
 
 class _Laid(NamedTuple):
@@ -164,29 +212,25 @@ def _place(drawing: Drawing, direction: Direction, placer: Placer) -> _Laid:
         nothing = np.zeros(0)
         starts = np.zeros(1, dtype=np.int64)
         return _Laid(Placement(nothing, nothing, np.zeros((0, 2)), starts, (), 0.0, 0.0, "none", True))
-    found = ports.spread(drawing, placer(drawing))
-    if found.height <= FAR or found.curved:
-        return _Laid(_finished(found, direction))
-    cut = side_by_side(drawing, found)
+    placed = wires.spread(drawing, placer(drawing))
+    if placed.height <= FAR or placed.curved:
+        return _Laid(_finished(placed, direction))
+    cut = side_by_side(drawing, placed)
     return _Laid(_finished(cut.placement, direction), cut.columns, tuple(cut.edge.tolist()), tuple(cut.frame.tolist()))
 
 
-def _finished(found: Placement, direction: Direction) -> Placement:
-    points = found.points if found.curved else np.rint(found.points)
-    width, height = (float(np.ceil(size)) for size in (found.width, found.height))
-    found = replace(found, x=np.rint(found.x), y=np.rint(found.y), points=points, width=width, height=height)
-    return curves.turn(curves.smooth(found), direction)
+def _finished(placed: Placement, direction: Direction) -> Placement:
+    points = placed.points if placed.curved else np.rint(placed.points)
+    width, height = float(math.ceil(placed.width)), float(math.ceil(placed.height))
+    whole = replace(placed, x=np.rint(placed.x), y=np.rint(placed.y), points=points, width=width, height=height)
+    return wires.turn(wires.smooth(whole), direction)
 
 
 # -- frames -------------------------------------------------------------------------------------------------------
 
 
 def _frames(
-    drawn: Scene,
-    titles: list[Title],
-    placement: Placement,
-    direction: Direction,
-    more: Sequence[int] = (),
+    drawn: Scene, titles: list[FrameTitle], placement: Placement, direction: Direction, more: Sequence[int]
 ) -> tuple[FrameBlock, ...]:
     """Frames with their titles, outer ones first. A frame with nothing in it has no size and is not drawn.
 
@@ -207,12 +251,19 @@ def _frames(
     return tuple(sorted(made, key=lambda frame: frame.depth))
 
 
-def _frame_words(rect: Rect, title: Title, direction: Direction) -> tuple[Words, ...]:
+def _frame_words(rect: Rect, title: FrameTitle, direction: Direction) -> tuple[Words, ...]:
     """The title where the layout left room for it: at the side that data comes from, in its upper or left corner."""
     x = rect.x + rect.width - PAD_X - title.width if direction == "left" else rect.x + PAD_X
     top = rect.y + rect.height - title.height if direction == "up" else rect.y
     return tuple(
-        Words(x, top + FRAME_TITLE - 5.0 + FRAME_LINE * i, line, "dim", text_width(line, text.NOTE_SIZE), centred=False)
+        Words(
+            x,
+            top + FRAME_TITLE - 5.0 + FRAME_LINE * i,
+            line,
+            "dim",
+            text_width(line, typesetting.NOTE_SIZE),
+            centred=False,
+        )
         for i, line in enumerate(title.lines)
     )
 
@@ -220,11 +271,11 @@ def _frame_words(rect: Rect, title: Title, direction: Direction) -> tuple[Words,
 # -- words -----------------------------------------------------------------------------------------------------------
 
 
-def _above(drawn: Scene, room: float, warning: str) -> text.Strip:
-    title = text.lines_strip([one_line(drawn.title)], room, "title")
-    warned = text.lines_strip([warning] if warning else [], room)
-    legend = text.legend_strip([(entry.kind, entry.text) for entry in drawn.legend], room)
-    return text.stacked([title, warned, legend], PART_GAP / 2, after=PART_GAP)
+def _above(drawn: Scene, room: float, warning: str) -> Strip:
+    title = typesetting.lines_strip([one_line(drawn.title)], room, "title")
+    warned = typesetting.lines_strip([warning] if warning else [], room)
+    legend = typesetting.legend_strip([(entry.kind, entry.text) for entry in drawn.legend], room)
+    return typesetting.stacked([title, warned, legend], PART_GAP / 2, after=PART_GAP)
 
 
 def _too_far(placement: Placement) -> str:
@@ -242,24 +293,20 @@ def _columns_note(laid: _Laid, direction: Direction) -> str:
     """How to read a drawing that was cut into columns."""
     if laid.columns == 1:
         return ""
-    what = "rows, from top to bottom" if direction in ("left", "right") else "columns, from left to right"
+    what = "rows, from top to bottom" if _is_sideways(direction) else "columns, from left to right"
     return (
         f"too long for one piece, so drawn in {laid.columns:,} {what}; lines that end in the same number are one line"
     )
 
 
-def _below(drawn: Scene, notes: tuple[str, ...], room: float) -> text.Strip:
+def _below(drawn: Scene, notes: tuple[str, ...], room: float) -> Strip:
     texts = (*drawn.footer, *notes, tooltip_note(len(drawn.boxes)))
-    lines = text.lines_strip([one_line(line) for line in texts if line], room)
-    bars = text.bars_strip(BARS_TITLE, drawn.bars, room)
-    return text.stacked([lines, bars], PART_GAP, before=PART_GAP)
+    lines = typesetting.lines_strip([one_line(line) for line in texts if line], room)
+    bars = typesetting.bars_strip(BARS_TITLE, drawn.bars, room)
+    return typesetting.stacked([lines, bars], PART_GAP, before=PART_GAP)
 
 
 def _description(drawn: Scene, direction: Direction) -> str:
     towards = {"down": "downwards", "up": "upwards", "right": "to the right", "left": "to the left"}[direction]
-    return (
-        ". ".join(
-            (f"Data flows {towards}, from the leaves to the outputs", *drawn.footer, *(one.text for one in drawn.bars))
-        )
-        + "."
-    )
+    flow = f"Data flows {towards}, from the leaves to the outputs"
+    return ". ".join((flow, *drawn.footer, *(bar.text for bar in drawn.bars))) + "."

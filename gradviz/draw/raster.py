@@ -13,23 +13,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradviz.draw.curves import HEAD_LENGTH
 from gradviz.draw.dot import quote
 from gradviz.draw.fonts import with_fonts
-from gradviz.draw.geometry import (
-    Block,
-    Picture,
-    Tone,
-    WireKind,
-    Words,
-)
-from gradviz.draw.margins import NOTE_SIZE, TITLE_SIZE, lines_strip
+from gradviz.draw.geometry import Block, Picture, Tone, WireKind, Words
 from gradviz.draw.metrics import FONTS
 from gradviz.draw.options import Options
-from gradviz.draw.palette import DARK, LIGHT, BoxKind, Palette, border, dim, ground
+from gradviz.draw.palette import BoxKind, Palette, border, dim, ground, palette
 from gradviz.draw.picture import MARGIN, picture
-from gradviz.draw.sizing import PLAIN_SIZE, STRONG_SIZE
+from gradviz.draw.typesetting import NOTE_SIZE, PLAIN_SIZE, STRONG_SIZE, TITLE_SIZE, lines_strip
 from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
+from gradviz.draw.wires import HEAD_LENGTH
 from gradviz.errors import FormatError, GraphvizNotFound, LayoutError
 from gradviz.graph import Graph
 from gradviz.layout.graphviz import run
@@ -212,7 +205,7 @@ def with_note(made: Picture, note: str) -> Picture:
 
 def paint(made: Picture, options: Options, format: str, scale: float) -> bytes:
     """The picture as Graphviz paints it. A theme that follows the reader's setting is light here."""
-    colors = DARK if options.theme == "dark" else LIGHT
+    colors = palette(options.theme)
     source = "".join(fixed_dot(made, colors, scale))
     try:
         with Stage("paint", doing=f"waiting for Graphviz, at most {PAINT_SECONDS:g} s"), with_fonts() as fonts:

@@ -55,9 +55,14 @@ _ROWS = (
     Format("txt", (".txt",), "tree in plain text", False, "gradviz.draw.tree:render_text", False),
     Format("md", (".md",), "Mermaid flowchart in Markdown", False, "gradviz.draw.mermaid:render", True),
     Format(
-        "graphml", (".graphml",), "nodes and edges for other graph tools", False, "gradviz.draw.graphml:render", False
+        "graphml",
+        (".graphml",),
+        "nodes and edges for other graph tools",
+        False,
+        "gradviz.draw.data:render_graphml",
+        False,
     ),
-    Format("json", (".json",), "the whole graph, to load again", False, "gradviz.draw.json:render", False),
+    Format("json", (".json",), "the whole graph, to load again", False, "gradviz.draw.data:render_json", False),
 )
 FORMATS: dict[str, Format] = {row.name: row for row in _ROWS}
 

@@ -11,8 +11,11 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.checks.finding import marked
-from gradviz.draw import box_text
-from gradviz.draw.footer import (
+from gradviz.draw import details
+from gradviz.draw.frames import Frame, Frames
+from gradviz.draw.options import Options
+from gradviz.draw.palette import HEAT, MEANING, BoxKind
+from gradviz.draw.summary import (
     Bar,
     backward_lines,
     cut_lines,
@@ -23,21 +26,8 @@ from gradviz.draw.footer import (
     rank_bars,
     saved_lines,
 )
-from gradviz.draw.frames import Frame, Frames
-from gradviz.draw.options import Options
-from gradviz.draw.palette import HEAT, MEANING, BoxKind
 from gradviz.gradients.order import gradient_norms
-from gradviz.graph import (
-    Base,
-    Edge,
-    Graph,
-    Leaf,
-    Node,
-    Root,
-    SavedState,
-    SavedTensor,
-    column,
-)
+from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor, column
 from gradviz.memory.heat import STEPS, heat
 from gradviz.report import labels
 from gradviz.stages import Stage
@@ -117,7 +107,7 @@ class Box(NamedTuple):
 
 
 def subject(graph: Graph, box: Box) -> Node | Leaf | Root | Base | SavedTensor:
-    """The record that a box of this graph's scene draws; `facts(graph, subject(graph, box))` are its facts."""
+    """The record that a box of this graph's scene draws; `details(graph, subject(graph, box))` is all that is known of it."""
     if box.about is not None:
         return box.about
     assert box.node is not None, "a box that is about nothing else is about its node"
@@ -249,7 +239,7 @@ class _Drafter:
                 held = self.heat.nbytes[node.id] if self.heat is not None else 0
                 around = self._path(node.scope)
                 attributes = self.options.attributes
-                lines = box_text.node_lines(
+                lines = details.node_lines(
                     self.graph,
                     node,
                     attributes=attributes,
@@ -285,7 +275,7 @@ class _Drafter:
         if self.gradient_norms is None:
             return lines
         grad, numbers = self.options.color == "grad", self.options.numbers
-        return box_text.with_arrival(lines, self.gradient_norms.of[node], numbers=numbers, grad=grad)
+        return details.with_arrival(lines, self.gradient_norms.of[node], numbers=numbers, grad=grad)
 
     def _draw_leaf(self, leaf: Leaf, users: Sequence[int], uses: int = 1) -> int:
         """A parameter stands inside the module that all its users are in; any other leaf comes from outside."""
@@ -294,7 +284,7 @@ class _Drafter:
         step = self._norm_step(leaf.node)
         node = self.graph.nodes[leaf.node]
         placed = filter(None, [labels.placed_text(node), labels.moved_text(node)])
-        lines = (*box_text.leaf_lines(leaf, uses, self._path(scope)), *placed, *self._told(node))
+        lines = (*details.leaf_lines(leaf, uses, self._path(scope)), *placed, *self._told(node))
         lines = self._with_arrival(lines, leaf.node)
         kind: BoxKind = HEAT[step - 1] if step else self._unlike(leaf.node) or "leaf"
         return self._add(kind, lines, leaf.node, leaf, flags, scope)
@@ -385,7 +375,7 @@ class _Drafter:
                 leaf = self._leaf_of(saved)
                 source = self._source(leaf, node.id) if leaf is not None else None
                 if source is not None:
-                    self._link(source, target, "saved", box_text.saved_leaf_label(saved))
+                    self._link(source, target, "saved", details.saved_leaf_label(saved))
                     continue
                 box = self._draw_slot(node, saved)
                 self._link(box, target, "saved")
@@ -402,7 +392,7 @@ class _Drafter:
 
     def _draw_slot(self, node: Node, saved: SavedTensor) -> int:
         stale = saved.state in STALE
-        lines = box_text.saved_lines(saved, self.graph, state=not stale)
+        lines = details.saved_lines(saved, self.graph, state=not stale)
         flags = (labels.state_text(saved.state),) if stale else ()
         return self._add("stale" if stale else "saved", lines, node.id, saved, flags, node.scope)
 
@@ -420,7 +410,7 @@ class _Drafter:
                         self._link(self._source(root.node, None), box, edges=rest)
                     continue
             flags = labels.mark_words(self.marked.outputs.get(root.name, ()) if root.node is None else ())
-            box = self._add("output", box_text.root_lines(root), root.node, root, flags)
+            box = self._add("output", details.root_lines(root), root.node, root, flags)
             if root.node is not None:
                 label = self._which(root.node, root.output) if root.node in self.several else ""
                 self._link(self._source(root.node, None), box, label=label)
@@ -435,11 +425,11 @@ class _Drafter:
     def _base(self, base: Base) -> int | None:
         """The box of a base: its leaf's, an output's that is the same tensor, one drawn before, or a new one."""
         if base.node is None:
-            return self._add("base", box_text.base_lines(base), None, base)
+            return self._add("base", details.base_lines(base), None, base)
         if base.node in self.graph.leaf_of and self.options.leaves != "hidden":
             return self._source(base.node, None)
         if (base.node, base.output) not in self.bases:
-            box = self._add("base", box_text.base_lines(base), base.node, base)
+            box = self._add("base", details.base_lines(base), base.node, base)
             self.bases[base.node, base.output] = box
             label = self._which(base.node, base.output) if base.node in self.several else ""
             self._link(self.box_of.get(base.node), box, label=label)

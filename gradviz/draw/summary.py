@@ -1,17 +1,162 @@
-"""The one-screen text that `print(graph)` shows: what the graph holds and what a reader must know.
+"""What a graph holds, in sentences: the lines under a drawing, and the one screen that `print(graph)` shows.
 
-This module counts what the Graph says; it measures nothing and draws nothing.
+A reader must be able to tell from the footer what a drawing does not show: everything that was folded, split, left out or noted.
+This module counts what the Graph says; it draws nothing and knows no format.
 """
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from gradviz.draw.footer import footer_lines, rank_bars
-from gradviz.graph import Graph, Leaf, Root
+from gradviz.checks.finding import Marked
+from gradviz.fold.fold import Deeper, deeper
+from gradviz.gradients.order import GradientNorms
+from gradviz.graph import Graph, Leaf, RankShare, Root, column
 from gradviz.graph.amounts import depth
+from gradviz.rank import named
 from gradviz.report import labels
+from gradviz.wording import bar
+
+
+class Bar(NamedTuple):
+    """One bar of a chart: how long it is, as a part of the longest one, and what stands beside it."""
+
+    part: float
+    text: str
+
+
+MOST_BARS = 16
+BARS_TITLE = "held by each rank"
+_PARTS = {"saved": "for backward", "parameters": "parameters", "gradients": "gradients", "optimizer": "optimizer state"}
+
+
+def rank_bars(graph: Graph) -> tuple[Bar, ...]:
+    """What each rank of a merged graph holds; of many that differ the largest, and how many more there are."""
+    most = max((share.total for share in graph.by_rank), default=0)
+    shown = sorted(sorted(graph.by_rank, key=lambda share: -share.total)[:MOST_BARS], key=lambda share: share.ranks)
+    bars = [Bar(share.total / most if most else 0.0, _share_text(share)) for share in shown]
+    left = len(graph.by_rank) - len(shown)
+    if left:
+        least = min(share.total for share in graph.by_rank)
+        bars.append(Bar(0.0, f"{labels.plural(left, 'rank')} with less, from {labels.bytes_text(least)} on"))
+    return tuple(bars)
+
+
+def _share_text(share: RankShare) -> str:
+    known = {word: nbytes for word, nbytes in zip(_PARTS.values(), share.memory) if nbytes is not None}
+    words = [f"{labels.bytes_text(nbytes)} {word}" for word, nbytes in known.items()]
+    total = f"{labels.bytes_text(share.total)} ({', '.join(words)})" if len(words) > 1 else "".join(words)
+    return labels.one_line(f"{named(share.ranks)}{f' on {share.host}' if share.host else ''}: {total}")
+
+
+def bar_lines(bars: Sequence[Bar], width: int = 12) -> Iterator[str]:
+    """The chart as text."""
+    if bars:
+        yield f"{BARS_TITLE}:"
+    yield from (f"{bar(each.part or None, width):{width}}  {each.text}" for each in bars)
+
+
+def counts_line(graph: Graph) -> str:
+    """What the graph holds: `3 backward functions, 2 leaves, 1 output, 5 edges`."""
+    groups = len(graph.groups)
+    functions = len(graph.nodes) - len(graph.leaf_of) - groups
+    words = [labels.plural(functions, "backward function")]
+    if groups:
+        words.append(labels.plural(groups, "group"))
+    words.append(labels.plural(len(graph.leaves), "leaf", "leaves"))
+    words.append(labels.plural(len(graph.roots), "output"))
+    words.append(labels.plural(len(graph.edges), "edge"))
+    return ", ".join(words)
+
+
+def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int = 0) -> Iterator[str]:
+    """Lines for under a drawing. `split` leaves are drawn as `copies` boxes in all; `hidden` leaves are not drawn."""
+    yield counts_line(graph)
+    if graph.groups:
+        inside = [node for group in graph.groups for node in group.nodes]
+        known = graph.original.leaf_of if graph.original is not None else {}
+        leaves = sum(node in known for node in inside)
+        words = labels.plural(len(inside) - leaves, "backward function" if known else "node")
+        if leaves:
+            words += f" and {labels.plural(leaves, 'leaf', 'leaves')}"
+        yield f"folded: {labels.plural(len(graph.groups), 'group')} for {words}"
+        if graph.original is not None:
+            yield more_line(deeper(graph))
+    if split:
+        yield f"{labels.plural(split, 'leaf', 'leaves')} drawn once per use, as {labels.plural(copies, 'box', 'boxes')}"
+    if hidden:
+        yield f"not drawn: {labels.plural(hidden, 'leaf', 'leaves')}"
+    without = sum(column(graph.nodes, "none_inputs"))
+    if without:
+        yield f"not drawn: {labels.plural(without, 'input')} without gradient"
+    if is_all_freed(graph):
+        yield "freed: backward() has run, the saved tensors are gone"
+    yield from (labels.one_line(note) for note in graph.notes if note.strip())
+
+
+def cut_lines(outputs: int) -> Iterator[str]:
+    """What a drawing leaves out of many outputs."""
+    if outputs:
+        yield f"drawn as one box: {labels.plural(outputs, 'output')}; --depth all draws each"
+
+
+def more_line(found: Deeper) -> str:
+    """What to type to see more of a folded graph."""
+    words = []
+    if found.depth is not None:
+        words.append(f"--depth {found.depth} (a level more)")
+    if found.path is not None:
+        path = shlex.quote(labels.one_line(found.path))
+        what = "module" if re.fullmatch(r"[^ ()]+", found.path) else "function"
+        words += [f"--expand {path} (that {what}, too)", f"--focus {path} (that {what} alone)"]
+    return f"to see more: {', '.join([*words, '--depth all (every op)'])}"
+
+
+def saved_lines(graph: Graph) -> Iterator[str]:
+    """What a drawing of saved tensors leaves out."""
+    if graph.original is not None:
+        saved = column(graph.original.nodes, "saved")
+        count = sum(len(saved[i]) for group in graph.groups for i in group.nodes)
+        if count:
+            yield f"not drawn: {labels.plural(count, 'saved tensor')} inside folded boxes"
+
+
+def held_line(nbytes: Sequence[int]) -> str:
+    """What all boxes hold together: their numbers add up to it."""
+    return f"held for backward: {labels.bytes_text(sum(nbytes))}, each storage once, at the box that saved it first"
+
+
+def backward_lines(found: GradientNorms, *, numbers: bool, grad: bool) -> Iterator[str]:
+    """How to read what backward does at each box."""
+    if numbers:
+        yield "#1, #2, ...: the order in which backward() calls the functions"
+        if any(arrival is not None and arrival.last - arrival.first >= arrival.places for arrival in found.of):
+            yield "#3…7: other boxes have some of the numbers between"
+    if grad:
+        yield "gradient norm: of the gradient that arrives at a function, the largest one when it has several outputs"
+
+
+def mark_lines(found: Marked) -> Iterator[str]:
+    """Findings, numbered as at the boxes; those that no box or edge stands for are told apart."""
+    for mark in found.all:
+        missing = " (not in this picture)" if mark.number in found.elsewhere else ""
+        yield labels.one_line(f"{mark.number}. {mark.words}{missing}")
+
+
+def is_all_freed(graph: Graph) -> bool:
+    """Whether backward freed the saved tensors of every node that had any: said once, not in every box."""
+    freed = False
+    for node in graph.nodes:  # ends at the first node that still holds something
+        if "freed" in node.flags:
+            freed = True
+        elif node.saved:
+            return False
+    return freed
+
 
 SHOWN = 6  # outputs, leaves, ops and notes that are listed before "+N more"
 
@@ -41,7 +186,7 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield from _rows("flags", _flags(graph))
     yield from _rows("modules", _scopes(graph))
     yield from _rows("notes", [note.replace("not drawn: ", "") for note in notes])
-    yield from _rows("by rank", [one.text for one in rank_bars(graph)])
+    yield from _rows("by rank", [held.text for held in rank_bars(graph)])
     if graph.torch:
         yield from _rows("recorded by", [f"torch {labels.one_line(graph.torch)}"])
 

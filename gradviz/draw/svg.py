@@ -14,28 +14,12 @@ from typing import get_args
 
 import numpy as np
 
-from gradviz.draw.geometry import (
-    Block,
-    FrameBlock,
-    Picture,
-    Tone,
-    Words,
-)
-from gradviz.draw.margins import NOTE_SIZE, TITLE_SIZE
+from gradviz.draw.geometry import Block, FrameBlock, Picture, Tone, Words
 from gradviz.draw.metrics import FONTS, is_measured
 from gradviz.draw.options import Options, Theme
-from gradviz.draw.palette import (
-    DARK,
-    DIM,
-    LIGHT,
-    PALETTES,
-    BoxKind,
-    Palette,
-    border,
-    ground,
-)
+from gradviz.draw.palette import DARK, DIM, BoxKind, Palette, border, ground, palette
 from gradviz.draw.picture import picture
-from gradviz.draw.sizing import PLAIN_SIZE, STRONG_SIZE
+from gradviz.draw.typesetting import NOTE_SIZE, PLAIN_SIZE, STRONG_SIZE, TITLE_SIZE
 from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
 from gradviz.graph import Graph
 from gradviz.layout.model import Floats
@@ -51,7 +35,7 @@ KINDS: tuple[BoxKind, ...] = get_args(BoxKind)
 
 def style_sheet(scope: str, theme: Theme) -> str:
     """All rules for one picture whose root has the class `scope`."""
-    rules = [*_shape_rules(), *_color_rules(PALETTES.get(theme, LIGHT) if theme != "auto" else LIGHT)]
+    rules = [*_shape_rules(), *_color_rules(palette(theme))]
     sheet = _scoped(scope, rules)
     if theme != "auto":
         return sheet

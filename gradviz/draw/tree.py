@@ -11,17 +11,11 @@ from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 from gradviz.checks.finding import marked
-from gradviz.draw.footer import bar_lines, footer_lines, held_line, mark_lines, rank_bars
 from gradviz.draw.options import Options
 from gradviz.draw.outline import outline_by, table, text_lines
 from gradviz.draw.registry import listed
-from gradviz.draw.tree_rows import (
-    BRANCH,
-    Part,
-    Row,
-    Style,
-    TreeRows,
-)
+from gradviz.draw.summary import bar_lines, footer_lines, held_line, mark_lines, rank_bars
+from gradviz.draw.tree_rows import BRANCH, Part, Row, Style, TreeRows
 from gradviz.errors import FormatError
 from gradviz.graph.origins import with_forward_names
 from gradviz.memory.heat import heat

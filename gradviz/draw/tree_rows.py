@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from gradviz.checks.finding import marked
-from gradviz.draw import box_text
-from gradviz.draw.footer import is_all_freed
+from gradviz.draw import details
 from gradviz.draw.options import Options
+from gradviz.draw.summary import is_all_freed
 from gradviz.graph import Graph, Node, Root
 from gradviz.memory.heat import heat
 from gradviz.report import labels
@@ -198,7 +198,7 @@ class TreeRows:
     # -- wording ---------------------------------------------------------------------------------------------------
 
     def _saved(self, step: _Step) -> str:
-        return ", ".join(box_text.saved_lines(self.graph.nodes[step.node].saved[step.which], self.graph))
+        return ", ".join(details.saved_lines(self.graph.nodes[step.node].saved[step.which], self.graph))
 
     def _title(self, node: int) -> Part:
         leaf = self.graph.leaf_of.get(node)
@@ -263,5 +263,5 @@ def _place(graph: Graph, node: Node) -> str:
 
 
 def _root_parts(root: Root) -> tuple[Part, ...]:
-    lines = box_text.root_lines(root)
+    lines = details.root_lines(root)
     return (("output", lines[0]), ("tensor", lines[1]), *(("note", line) for line in lines[2:]))

@@ -12,10 +12,9 @@ from itertools import chain
 
 import numpy as np
 
-from gradviz.draw.curves import Curves
-from gradviz.draw.geometry import FrameBlock, Words
-from gradviz.draw.margins import NOTE_SIZE as TITLE_SIZE
+from gradviz.draw.geometry import Curves, FrameBlock, Words
 from gradviz.draw.metrics import text_width
+from gradviz.draw.typesetting import NOTE_SIZE as TITLE_SIZE
 from gradviz.layout.model import Floats, Rect
 
 SIZE = 9.0

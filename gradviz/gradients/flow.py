@@ -28,7 +28,7 @@ from gradviz.graph import (
     Graph,
     Leaf,
 )
-from gradviz.report.display import displayed
+from gradviz.report.results import displayed
 from gradviz.stages import Stage
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.attribution import Attribution

@@ -25,7 +25,7 @@ from gradviz.gradients.refusal import custom_functions
 from gradviz.gradients.replay import Live, call, replay
 from gradviz.gradients.size import size
 from gradviz.graph import Edge, Graph
-from gradviz.report.display import displayed
+from gradviz.report.results import displayed
 from gradviz.stages import Stage
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.attribution import Attribution

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gradviz.errors import FormatError
 from gradviz.graph import Graph
 from gradviz.memory.wrapping import Gain, ModuleCalls, Wrapping
-from gradviz.report.display import displayed
+from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, plural
 
 SHARES = (8, 4, 2, 1)

@@ -24,7 +24,7 @@ from gradviz.graph import (
 from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
 from gradviz.graph.origins import Lines, op_line, telling_lines
 from gradviz.memory.notes import memory_notes
-from gradviz.report.display import displayed
+from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, plural, tensor_line
 
 By = Literal["node", "op", "module", "line", "op-line", "dtype", "tensor"]

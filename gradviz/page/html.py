@@ -1,4 +1,7 @@
-"""Writes the one file: the markup, the style, the script and the data, and a policy that forbids everything else."""
+"""Writes the one file: the markup, the style, the script and the data, and a policy that forbids everything else.
+
+It shows a graph, the findings of `gradviz check` in one, or the difference of two.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,18 @@ import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib import resources
+from typing import Any
 
-from gradviz.draw.footer import counts_line, is_all_freed
+from gradviz.checks.finding import Finding, Findings
+from gradviz.checks.text import code_lines
+from gradviz.comparison.diff import Change, GraphDiff
+from gradviz.draw.difference import joined
 from gradviz.draw.options import Options
-from gradviz.graph import Graph
-from gradviz.page.facts import facts
+from gradviz.draw.output import folded
+from gradviz.draw.summary import counts_line, is_all_freed
+from gradviz.graph import Graph, column
 from gradviz.page.pack import Pack
-from gradviz.page.steps import steps
+from gradviz.page.records import records
 from gradviz.page.view import view
 from gradviz.report.labels import one_line
 from gradviz.stages import Stage
@@ -47,40 +55,34 @@ def script() -> str:
 
 def in_order() -> list[str]:
     """Names of the modules, every one after those it imports."""
-    found: list[str] = []
-    waiting = [(_FIRST, iter(_IMPORT.findall(asset(_FIRST))))]
-    entered = {_FIRST}
-    while waiting:
-        name, imports = waiting[-1]
-        following = next((one for one in imports if one not in entered), None)
-        if following is None:
-            found.append(name)
-            waiting.pop()
-        else:
-            entered.add(following)
-            waiting.append((following, iter(_IMPORT.findall(asset(following)))))
-    return found
+    ordered: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        for imported in _IMPORT.findall(asset(name)):
+            if imported not in ordered:
+                visit(imported)
+        ordered[name] = None
+
+    visit(_FIRST)
+    return list(ordered)
 
 
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
-def render(graph: Graph, options: Options) -> Iterator[str]:
-    """The page of a graph, in pieces. A folded graph is shown as it is folded, and opens."""
-    return compose(graph, options)
+def render(graph: Graph, options: Options, add: Callable[[Pack], None] = lambda pack: None) -> Iterator[str]:
+    """The page of a graph, in pieces. A folded graph is shown as it is folded, and opens.
 
-
-def compose(graph: Graph, options: Options, add: Callable[[Pack], None] = lambda pack: None) -> Iterator[str]:
-    """The same, with what `add` writes into the block of facts."""
+    `add` may write more into the block of records.
+    """
     whole = graph.original if graph.original is not None else graph
     with Stage("page"):
-        drawn = view(whole, graph).base64()
-        known = facts(whole, steps(whole))
+        drawn, known = view(whole, graph), records(whole)
         known.put("about", about(whole))
         known.put("allFreed", is_all_freed(whole))
         known.put("color", options.color if options.color != "grad" or whole.backward else "kind")
         add(known)
-        return pages(whole, options, drawn, known.base64())
+        return _pieces(whole, options, drawn.base64(), known.base64())
 
 
 def about(graph: Graph) -> list[str]:
@@ -93,20 +95,18 @@ def about(graph: Graph) -> list[str]:
     return [*words, *(one_line(note) for note in graph.notes if note.strip())]
 
 
-def pages(graph: Graph, options: Options, drawn: str, known: str) -> Iterator[str]:
+def _pieces(graph: Graph, options: Options, drawn: str, known: str) -> Iterator[str]:
     """The pieces of the file around its two blocks of data."""
     title = one_line(graph.title).strip() or "graph"
     style, code = asset("style.css"), script()
     words = {
         "theme": "" if options.theme == "auto" else f' data-theme="{options.theme}"',
         "policy": policy(code, style),
-        "title": html.escape(_clean(title)),
+        "title": _escaped(title),
         "style": style,
-        "description": html.escape(_clean(f"Graph of {title}. Arrow keys move, plus and minus zoom, Enter opens.")),
-        "summary": html.escape(_clean(". ".join(about(graph)) + ". The outline lists every module and operation.")),
-        "noscript": html.escape(
-            _clean(f"{title}: {counts_line(graph)}. The page needs JavaScript; nothing is loaded.")
-        ),
+        "description": _escaped(f"Graph of {title}. Arrow keys move, plus and minus zoom, Enter opens."),
+        "summary": _escaped(". ".join(about(graph)) + ". The outline lists every module and operation."),
+        "noscript": _escaped(f"{title}: {counts_line(graph)}. The page needs JavaScript; nothing is loaded."),
         "view": drawn,
         "facts": known,
         "script": code,
@@ -132,6 +132,73 @@ def _hash(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
-def _clean(text: str) -> str:
-    """Half surrogates have no place in UTF-8."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+def _escaped(text: str) -> str:
+    """Text for an element or attribute. Half surrogates have no place in UTF-8."""
+    return html.escape(text.encode("utf-8", "replace").decode("utf-8"))
+
+
+_CODE = 60
+"""Characters of a line of code in the list."""
+
+
+def render_findings(findings: Findings, options: Options) -> Iterator[str]:
+    """The page of the graph that the worst finding is about, folded as in a picture, with all findings."""
+
+    def add(pack: Pack) -> None:
+        pack.put("findings", [_finding(number, finding) for number, finding in enumerate(findings, 1)])
+        pack.put("checked", [one_line(name) for name in findings.checked])
+
+    return render(folded(findings.graph, options), options, add)
+
+
+def _finding(number: int, finding: Finding) -> list[Any]:
+    words = (
+        finding.id,
+        finding.severity,
+        finding.summary,
+        ", ".join(finding.names),
+        finding.where,
+        finding.why,
+        finding.fix,
+        "; ".join(f"{consequence.summary} [{consequence.id}]" for consequence in finding.consequences),
+    )
+    code = "\n".join(code_lines(finding.code, _CODE)) if finding.code is not None else ""
+    return [number, *map(one_line, words), code]
+
+
+ADDED, REMOVED, CHANGED = 1, 2, 3
+
+
+def render_difference(difference: GraphDiff, options: Options) -> Iterator[str]:
+    """The page of the second graph, with what only the first had drawn among it."""
+    both, number = joined(difference)
+    kinds = [0] * len(both.nodes)
+    for node in difference.added:
+        kinds[node] = ADDED
+    for node in difference.removed:
+        kinds[number[node]] = REMOVED
+    for node_change in difference.changed:
+        kinds[node_change.after] = CHANGED
+
+    def add(pack: Pack) -> None:
+        pack.add("diff", kinds)
+        pack.put("edgeDiff", _edges(difference, both, number))
+        pack.put("changes", [[node.after, [_change(change) for change in node.changes]] for node in difference.changed])
+
+    return render(folded(both, options), options, add)
+
+
+def _change(change: Change) -> str:
+    what, before, after = map(one_line, change)
+    return f"{what}: {before} → {after}"
+
+
+def _edges(difference: GraphDiff, both: Graph, number: dict[int, int]) -> list[tuple[int, int]]:
+    """Edges of the joined graph that came or went, by place, each with what it did."""
+    ends = zip(column(both.edges, "consumer"), column(both.edges, "producer"), column(both.edges, "position"))
+    places: dict[tuple[int, int, int], list[int]] = {}
+    for place, key in enumerate(ends):
+        places.setdefault(key, []).append(place)
+    made = [(place, ADDED) for e in difference.added_edges for place in places[e.consumer, e.producer, e.position][:1]]
+    gone = [(number[e.consumer], number[e.producer], e.position) for e in difference.removed_edges]
+    return sorted({**dict(made), **{places[key][-1]: REMOVED for key in gone}}.items())

@@ -13,15 +13,9 @@ import numpy as np
 
 from gradviz.graph import Graph, column
 from gradviz.layout.layered.flat import place_sheet
-from gradviz.layout.layered.layers import (
-    BOTTOM,
-    FREE,
-    TOP,
-    Sheet,
-    SheetPlacement,
-)
+from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet, SheetPlacement
 from gradviz.layout.model import Floats, Ints
-from gradviz.page.cells import LeafPlaces, Walk
+from gradviz.page.cells import Homes, Walk
 from gradviz.page.groups import Groups
 from gradviz.stages import Stage
 
@@ -58,16 +52,12 @@ class Sheets(NamedTuple):
     of: list[int]
     laid: list[Laid]
     ports: list[list[int]]
-    cell_edges: list[
-        tuple[int, int]
-    ]  # all edges between cells, producer and consumer, by edge of the graph, then outputs
+    cell_edges: list[tuple[int, int]]  # producer and consumer as cells, by edge of the graph, then outputs
 
 
-def make_sheets(
-    graph: Graph, groups: Groups, leaves: LeafPlaces, walk: Walk, width_of: Callable[[int], float]
-) -> Sheets:
+def make_sheets(graph: Graph, groups: Groups, homes: Homes, walk: Walk, width_of: Callable[[int], float]) -> Sheets:
     """Sheets of all groups. `width_of` gives the width of an item: a cell, or ~group."""
-    edges = _cell_edges(graph, groups, leaves, walk)
+    edges = _cell_edges(graph, groups, homes, walk)
     borders = _Borders(walk, edges)
     of: list[int] = []
     number: dict[Shape, int] = {}
@@ -80,23 +70,21 @@ def make_sheets(
         return Sheets(of, lay_out(list(number)), ports, edges)
 
 
-def _cell_edges(graph: Graph, groups: Groups, leaves: LeafPlaces, walk: Walk) -> list[tuple[int, int]]:
+def _cell_edges(graph: Graph, groups: Groups, homes: Homes, walk: Walk) -> list[tuple[int, int]]:
     """Producer and consumer as cells, for every edge, and from the maker of each output to its box."""
 
     def cell(node: int, beside: int) -> int:
         """The cell of a node; of a leaf with several, the one in the group of `beside`, or else the first."""
-        one = walk.cell_of.get(node)
-        if one is not None:
-            return one
-        homes = leaves.homes[node]
+        if node in walk.cell_of:
+            return walk.cell_of[node]
         at = groups.home[beside] if beside >= 0 else 0
-        return walk.copy_of[node, at if at in homes else homes[0]]
+        return walk.copy_of[node, at if at in homes[node] else homes[node][0]]
 
     ends = zip(column(graph.edges, "producer"), column(graph.edges, "consumer"))
-    found = [(cell(producer, consumer), cell(consumer, producer)) for producer, consumer in ends]
+    edges = [(cell(producer, consumer), cell(consumer, producer)) for producer, consumer in ends]
     first = len(walk.cells) - len(graph.roots)
-    found += [(cell(root.node, -1), first + i) for i, root in enumerate(graph.roots) if root.node is not None]
-    return found
+    edges += [(cell(root.node, -1), first + i) for i, root in enumerate(graph.roots) if root.node is not None]
+    return edges
 
 
 class _Borders:
@@ -164,8 +152,8 @@ class _Borders:
 
 def lay_out(shapes: Sequence[Shape]) -> list[Laid]:
     """Places for all shapes, in one run of the layered layout."""
-    sizes = [len(shape.widths) + shape.into + shape.out for shape in shapes]
-    first = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))).astype(np.int64)
+    counts = [len(shape.widths) + shape.into + shape.out for shape in shapes]
+    first = np.append(0, np.cumsum(counts, dtype=np.int64))
     widths = np.array([w for s in shapes for w in (*s.widths, *[0] * (s.into + s.out))], np.float64)
     heights = np.array([h for s in shapes for h in _heights(s)], np.float64)
     pins = [p for s in shapes for p in (*[FREE] * len(s.widths), *[TOP] * s.into, *[BOTTOM] * s.out)]
@@ -179,7 +167,7 @@ def lay_out(shapes: Sequence[Shape]) -> list[Laid]:
         below=edges[:, 1],
         above_offset=nothing,
         below_offset=nothing,
-        part=np.repeat(np.arange(len(shapes)), sizes),
+        part=np.repeat(np.arange(len(shapes)), counts),
         parts=len(shapes),
         pin=np.array(pins, np.int64),
         gap=GAP,
@@ -208,7 +196,7 @@ def _cut_apart(shapes: Sequence[Shape], first: Ints, placed: SheetPlacement) -> 
     px, py = _whole(placed.x), _whole(placed.y)
     points, starts = _whole(placed.points), placed.starts.tolist()
     width, height = np.ceil(placed.widths).astype(np.int64).tolist(), np.ceil(placed.heights).astype(np.int64).tolist()
-    found: list[Laid] = []
+    laid: list[Laid] = []
     edge = 0
     for i, shape in enumerate(shapes):
         lines = []
@@ -217,8 +205,8 @@ def _cut_apart(shapes: Sequence[Shape], first: Ints, placed: SheetPlacement) -> 
             lines.append((line[::-1] if _is_back(shape, *ends) else line).ravel().tolist())
             edge += 1
         here = slice(int(first[i]), int(first[i + 1]))
-        found.append(Laid(shape, width[i], height[i], px[here].tolist(), py[here].tolist(), lines))
-    return found
+        laid.append(Laid(shape, width[i], height[i], px[here].tolist(), py[here].tolist(), lines))
+    return laid
 
 
 def _whole(values: Floats) -> Ints:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gradviz.graph import Edge, Graph, Process
 from gradviz.rank import grouped
-from gradviz.report.display import displayed
+from gradviz.report.results import displayed
 from gradviz.wording import plural
 
 

@@ -23,16 +23,7 @@ from gradviz.graph import (
     SourceLine,
     TensorInfo,
 )
-from gradviz.wording import (
-    bytes_text,
-    clip,
-    count_text,
-    number,
-    one_line,
-    plural,
-    shape_text,
-    tensor_line,
-)
+from gradviz.wording import bytes_text, clip, count_text, number, one_line, plural, shape_text, tensor_line
 
 __all__ = ["bytes_text", "clip", "count_text", "one_line", "plural", "shape_text", "tensor_line"]
 

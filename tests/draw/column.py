@@ -43,4 +43,4 @@ def _around(drawing: Drawing, x: Floats, y: Floats, boxes: npt.NDArray[np.bool_]
 
 def drawn(graph: Graph, direction: Direction = "down", **options: object) -> Picture:
     given = Options.of({"direction": direction, **options})
-    return compose(graph, scene(graph, given), direction, in_a_column)
+    return compose(graph, scene(graph, given), given, in_a_column)

@@ -12,14 +12,8 @@ from torch.nn import functional as F
 
 import gradviz
 from gradviz.draw.options import Options
-from gradviz.draw.output import (
-    HEIGHT,
-    MOST_TO_MEASURE,
-    WIDTH,
-    folded,
-    is_on_page,
-)
-from gradviz.draw.picture import picture
+from gradviz.draw.output import folded
+from gradviz.draw.picture import HEIGHT, MOST_TO_MEASURE, WIDTH, is_on_page, picture
 from gradviz.draw.scene import scene
 from gradviz.graph import Graph
 from tests.builders import chain

@@ -8,10 +8,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from gradviz.draw.curves import Curves
 from gradviz.draw.frames import Frame
-from gradviz.draw.geometry import FrameBlock, Picture, Words
-from gradviz.draw.margins import legend_strip, wrap
+from gradviz.draw.geometry import Curves, FrameBlock, Picture, Words
 from gradviz.draw.metrics import (
     cells,
     is_measured,
@@ -27,7 +25,7 @@ from gradviz.draw.scene import (
     Scene,
     scene,
 )
-from gradviz.draw.sizing import MAX_CELLS
+from gradviz.draw.typesetting import MAX_CELLS, legend_strip, wrap
 from gradviz.draw.wire_labels import STEP, _samples, label_words
 from gradviz.graph import (
     Edge,
@@ -173,7 +171,7 @@ def test_curves_keep_the_placement_s_points() -> None:
         return Placement(x, y, points, np.array([0, 4]), (), 300, 300, "fixed")
 
     boxes = tuple(Box(i, "op", ("a",), i, Node(i, "a")) for i in range(2))
-    made = compose(Graph(), Scene("", boxes, (Link(0, 1, "saved"),), (), ()), "down", placer)
+    made = compose(Graph(), Scene("", boxes, (Link(0, 1, "saved"),), (), ()), Options(), placer)
     on_curve = made.curves.points[::3]
     assert np.allclose(on_curve - on_curve[0], points)
     assert np.allclose(made.curves.points[3:7, 0] - on_curve[1, 0], [0, 0, 30, 30])  # upright at both ends of the bend
@@ -250,7 +248,7 @@ def test_frames_surround_their_boxes_and_have_a_title() -> None:
     framed = Scene(
         "", boxes, (Link(0, 1), Link(1, 2)), (Legend("op", "backward function"),), (), (Frame("layer1", None, 0),)
     )
-    made = compose(chain(4), framed, "down", in_a_column)
+    made = compose(chain(4), framed, Options(), in_a_column)
     (frame,) = made.frames
     assert [contains(frame.rect, block.rect) for block in made.blocks] == [False, True, True]
     assert frame.words[0].text == "layer1" and contains(frame.rect, extent(frame.words[0]))
@@ -265,7 +263,7 @@ def test_the_layout_is_told_to_leave_room_for_labels() -> None:
         return in_a_column(drawing)
 
     for graph in (GRAPHS["chain"], GRAPHS["multi_output"]):
-        compose(graph, scene(graph, Options()), "down", placer)
+        compose(graph, scene(graph, Options()), Options(), placer)
     assert seen[1].rank_gap > seen[0].rank_gap
 
 
@@ -273,7 +271,7 @@ def test_notes_of_the_layout_are_in_the_footer() -> None:
     def placer(drawing: Drawing) -> Placement:
         return replace(in_a_column(drawing), notes=("dot took too long",))
 
-    made = compose(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), "down", placer)
+    made = compose(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), Options(), placer)
     assert "dot took too long" in [words.text for words in made.words]
 
 
@@ -344,7 +342,7 @@ def test_a_drawing_that_browsers_do_not_show_to_its_end_says_so_at_its_top(deep:
         placed = in_a_column(drawing)
         return replace(placed, height=placed.height + deep)
 
-    made = compose(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), "down", placer)
+    made = compose(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), Options(), placer)
     top = " ".join(words.text for words in made.words if words.y < 200)
     assert ("30 million pixels" in top and "--depth" in top) is warned
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from gradviz.draw.ports import CORNER, TWIN_ROOM, spread
+from gradviz.draw.wires import CORNER, TWIN_ROOM, spread
 from gradviz.layout.model import (
     Drawing,
     Floats,

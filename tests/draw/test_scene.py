@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from gradviz.draw.details import facts
+from gradviz.draw.details import details
 from gradviz.draw.options import Options
 from gradviz.draw.scene import (
     Box,
@@ -329,12 +329,12 @@ def test_inputs_without_gradient_are_counted() -> None:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_box_has_facts_on_single_lines(name: str) -> None:
     for box in scene(GRAPHS[name], Options(saved=True)).boxes:
-        found = facts(GRAPHS[name], subject(GRAPHS[name], box))
+        found = details(GRAPHS[name], subject(GRAPHS[name], box))
         assert found and all(len(text.splitlines()) == 1 for _, text in found)
 
 
 def test_facts_say_what_a_box_has_no_room_for() -> None:
-    found = dict(facts(everything(), everything().nodes[0]))
+    found = dict(details(everything(), everything().nodes[0]))
     assert found["module"] == "fc (Linear)"
     assert found["line"] == "/src/main.py:3 in <module>" and found["library's line"] == "/src/train.py:12 in forward"
     assert found["saved self"] == "(s93, 4) float16 jagged cuda:0, view of activation"

@@ -127,7 +127,7 @@ def test_a_theme_decides_the_colours() -> None:
     assert LIGHT.background in light and DARK.background not in light and "prefers-color-scheme" not in light
     assert DARK.background in dark and LIGHT.background not in dark and "prefers-color-scheme" not in dark
     before, _, after = auto.partition("prefers-color-scheme:dark")
-    assert LIGHT.leaf in before and DARK.leaf in after
+    assert LIGHT.fill("leaf") in before and DARK.fill("leaf") in after
 
 
 def test_a_background_is_painted_behind_everything() -> None:
@@ -189,7 +189,7 @@ def test_large_pictures_come_in_pieces_and_stay_small() -> None:
 
 
 def test_only_what_does_not_fit_is_told_in_tooltips_of_huge_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradviz.draw.details.MAX_TOOLTIPS", 3)
+    monkeypatch.setattr("gradviz.draw.picture.MAX_TOOLTIPS", 3)
     graph = chain(5)
     nodes = (graph.nodes[0]._replace(op="Long" * 20), *graph.nodes[1:])
     root = parsed(Graph(nodes, graph.edges, graph.leaves, graph.roots))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradviz.draw.footer import footer_lines
+from gradviz.draw.summary import footer_lines
 from gradviz.fold.fold import deeper, fold
 from gradviz.fold.functions import LEAST_CALLS, LEAST_OPS, with_functions
 from gradviz.graph import Graph, SourceLine

@@ -28,7 +28,7 @@ from gradviz.memory.checkpoint import checkpoint_advice
 from gradviz.memory.saved import saved
 from gradviz.memory.table import advice_table
 from gradviz.memory.wrapping import Gain, ModuleCalls, TensorStorage, Wrapping
-from gradviz.report.plain import plain
+from gradviz.report.results import plain
 
 Saving = tuple[str, int]
 """The name of a slot and its storage."""

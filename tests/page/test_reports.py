@@ -16,7 +16,7 @@ from gradviz.checks.finding import Finding, Findings
 from gradviz.comparison.diff import diff
 from gradviz.draw.options import Options
 from gradviz.graph import Edge, Graph
-from gradviz.page import difference, report
+from gradviz.page.html import render_difference, render_findings
 from tests.builders import GRAPHS, chain
 from tests.page.graphs import blocks
 
@@ -49,7 +49,7 @@ def _found(graph: Graph) -> Findings:
 
 def test_findings_are_listed_and_jump_to_their_box(read: Callable[[str], Any]) -> None:
     graph = blocks(30)
-    page = read("".join(report.render(_found(graph), Options())))
+    page = read("".join(render_findings(_found(graph), Options())))
     assert page.inner_text("#findings-title") == "2 findings"
     page.locator(".finding").first.click()
     assert page.evaluate("gradviz.facts.nodeOf(gradviz.app.selected)") == len(graph.nodes) // 2
@@ -66,7 +66,7 @@ def test_findings_are_listed_and_jump_to_their_box(read: Callable[[str], Any]) -
 def test_a_difference_shows_both_versions(read: Callable[[str], Any]) -> None:
     before, after = blocks(4), blocks(6)
     found = diff(before, after)
-    page = read("".join(difference.render(found, Options())))
+    page = read("".join(render_difference(found, Options())))
     assert page.input_value("#overlay") == "diff"
     kinds = page.evaluate("Array.from(gradviz.facts.c.diff)")
     assert kinds.count(1) == len(found.added) and kinds.count(2) == len(found.removed)
@@ -81,7 +81,7 @@ def test_a_difference_that_goes_in_a_circle() -> None:
     """Two versions that compute the same ops in the other order."""
     before = chain(3)
     after = replace(before, edges=(Edge(0, 2, 0, 0), Edge(1, 3, 0, 0), Edge(2, 1, 0, 0)))
-    assert "".join(difference.render(diff(before, after), Options())).startswith("<!doctype html>")
+    assert "".join(render_difference(diff(before, after), Options())).startswith("<!doctype html>")
 
 
 @pytest.mark.parametrize("name", ["diamond", "everything", "odd_names"])

@@ -21,11 +21,10 @@ from gradviz.page.cells import (
     OP,
     OUTPUT,
     Walk,
-    place_leaves,
-    walk,
+    homes_of_leaves,
 )
-from gradviz.page.groups import Groups, group, opened
-from gradviz.page.order import MOST, alive, cut_into_segments, ops_in_order
+from gradviz.page.groups import MOST, Groups, cut_into_segments, group, opened
+from gradviz.page.order import alive, ops_in_order
 from gradviz.page.sheets import Sheets, make_sheets
 from tests.builders import (
     GRAPHS,
@@ -45,8 +44,8 @@ def prepared(graph: Graph, shown: Graph | None = None) -> tuple[Groups, Walk, Sh
     order = ops_in_order(graph)
     groups = group(graph, shown if shown is not None else graph, order)
     cut_into_segments(groups, graph, order)
-    leaves = place_leaves(groups, graph)
-    made = walk(graph, groups, leaves)
+    leaves = homes_of_leaves(groups, graph)
+    made = Walk(graph, groups, leaves)
     return groups, made, make_sheets(graph, groups, leaves, made, lambda item: 80.0)
 
 
@@ -106,8 +105,11 @@ def test_the_first_view_is_what_the_static_picture_shows() -> None:
     boxes = {node.group.nodes for node in shown.nodes if node.group is not None}
 
     def ops(at: int) -> tuple[int, ...]:
-        place = made.groups.index(at)
-        return tuple(sorted(c.record for c in made.cells[made.first[place] : made.end[place]] if c.kind == OP))
+        inside = {made.groups.index(at)}
+        inside.update(
+            i for i, parent in enumerate(made.parent) if parent in inside
+        )  # every group after the one around it
+        return tuple(sorted(cell.record for cell in made.cells if cell.kind == OP and cell.group in inside))
 
     folded = {tuple(i for i in box if i not in graph.leaf_of) for box in boxes}
     assert {ops(at) for at in visible} == folded

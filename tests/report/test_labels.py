@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradviz.draw.metrics import shorten
-from gradviz.draw.sizing import FRAME_NAME, frame_title
+from gradviz.draw.typesetting import FRAME_NAME, frame_title
 from gradviz.graph import (
     Function,
     Graph,

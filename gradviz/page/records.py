@@ -7,39 +7,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradviz.draw.footer import rank_bars
-from gradviz.graph import (
-    Base,
-    Graph,
-    Leaf,
-    Node,
-    Root,
-    SavedTensor,
-    Scope,
-    SourceLine,
-    column,
-)
-from gradviz.graph.amounts import held_bytes, known_elements
+from gradviz.draw.summary import rank_bars
+from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
 from gradviz.graph.origins import forward_name
+from gradviz.graph.amounts import held_bytes, known_elements
+from gradviz.page.backward import BackwardSteps, backward_steps
 from gradviz.page.pack import Pack, Table
-from gradviz.page.steps import Steps
 from gradviz.report import labels
 
 NONE = -1
 
 
-def facts(graph: Graph, steps: Steps) -> Pack:
-    """The block of facts. Columns of nodes are by node id; -1 stands for nothing."""
+def records(graph: Graph) -> Pack:
+    """The block that is read second. Columns of nodes are by node id; -1 stands for nothing."""
     pack = Pack()
     _Writer(graph, pack).write()
-    _steps(steps, pack)
+    _backward(backward_steps(graph), pack)
     pack.put("leaves", [_leaf(leaf) for leaf in graph.leaves])
     pack.put("roots", [_root(root) for root in graph.roots])
     pack.put("scopes", [_scope(scope) for scope in graph.scopes])
     pack.put("marks", [[mark.number, mark.id, mark.words, list(mark.nodes), [list(e) for e in mark.edges], list(mark.outputs)]
                        for mark in graph.marks])  # fmt: skip
     pack.put("ofRanks", bool(graph.by_rank))
-    pack.put("byRank", [[one.part, one.text] for one in rank_bars(graph)])
+    pack.put("byRank", [list(bar) for bar in rank_bars(graph)])
     return pack
 
 
@@ -76,14 +66,14 @@ class _Writer:
 
     def _node(self, node: Node) -> tuple[int, ...]:
         text = self._texts.number
-        first = next((one for one in node.outputs if one is not None), None)
+        first = next((output for output in node.outputs if output is not None), None)
         leaf = self._graph.leaf_of.get(node.id)
         first = first if first is not None or leaf is None else leaf.tensor
         attributes = tuple((labels.one_line(name), _plain(value)) for name, value in node.attributes.items())
         return (
             text(labels.one_line(node.op)),
             text(labels.one_line(forward_name(node))),
-            self._outputs.number(node.outputs, [labels.tensor_line(one) for one in node.outputs]),
+            self._outputs.number(node.outputs, [labels.tensor_line(output) for output in node.outputs]),
             NONE if node.sequence is None else node.sequence,
             NONE if node.scope is None else node.scope,
             self._source(node.source),
@@ -128,7 +118,7 @@ _NODE_COLUMNS = (
 _SLOT_COLUMNS = ("slotName", "slotTensor", "slotStorage", "slotWords", "slotBytes", "slotLeaf")
 
 
-def _steps(steps: Steps, pack: Pack) -> None:
+def _backward(steps: BackwardSteps, pack: Pack) -> None:
     pack.add("stepNode", steps.nodes)
     pack.add("stepFreed", steps.freed)
     pack.add("stepWaiting", steps.waiting)

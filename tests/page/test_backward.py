@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 import gradviz
-from gradviz.page.steps import engine_order, steps
+from gradviz.page.backward import backward_steps, engine_order
 from tests.builders import GRAPHS, chain
 
 
@@ -41,7 +41,7 @@ def test_the_order_is_that_of_the_engine() -> None:
 
 def test_the_measured_order_is_kept() -> None:
     measured = gradviz.flow(_loss()).graph
-    assert steps(measured).nodes == [step.node for step in measured.backward] == engine_order(measured)
+    assert backward_steps(measured).nodes == [step.node for step in measured.backward] == engine_order(measured)
 
 
 def test_memory_is_freed_by_the_last_function_that_needs_it() -> None:
@@ -52,7 +52,7 @@ def test_memory_is_freed_by_the_last_function_that_needs_it() -> None:
         return (y * y.sin()).sum()
 
     graph = gradviz.walk(loss())
-    found = steps(graph)
+    found = backward_steps(graph)
     ops = [graph.nodes[node].op for node in found.nodes]
     freed = dict(zip(ops, found.freed))
     assert found.held == sum(found.freed) == 800  # y and sin(y)
@@ -63,7 +63,7 @@ def test_memory_is_freed_by_the_last_function_that_needs_it() -> None:
 
 def test_nothing_is_called_twice_and_freed_graphs_free_nothing() -> None:
     for graph in (*GRAPHS.values(), chain(100)):
-        found = steps(graph)
+        found = backward_steps(graph)
         assert len(set(found.nodes)) == len(found.nodes)
         assert all(waiting >= 0 for waiting in found.waiting)
-    assert steps(GRAPHS["freed"]).held == 0
+    assert backward_steps(GRAPHS["freed"]).held == 0

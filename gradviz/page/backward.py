@@ -9,6 +9,7 @@ Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gradviz.gradients.order import ReadyQueue
@@ -17,7 +18,7 @@ from gradviz.graph.amounts import ONLY_GRAPH, tensor_bytes
 from gradviz.graph.columns import UNNUMBERED
 
 
-class Steps(NamedTuple):
+class BackwardSteps(NamedTuple):
     """One entry for each function that backward calls, in order. Bytes; `waiting` is after the step."""
 
     nodes: list[int]
@@ -29,14 +30,14 @@ class Steps(NamedTuple):
     held: int  # of saved tensors that only the graph holds, before the first step
 
 
-def steps(graph: Graph) -> Steps:
+def backward_steps(graph: Graph) -> BackwardSteps:
     """The steps of one backward call from all roots."""
     measured = bool(graph.backward)
     order = [step.node for step in graph.backward] if measured else engine_order(graph)
     norms = [step.norm for step in graph.backward]
     freed, held = _freed(graph, order)
     waiting, filled = _gradients(graph, order)
-    return Steps(order, freed, waiting, filled, norms, measured, held)
+    return BackwardSteps(order, freed, waiting, filled, norms, measured, held)
 
 
 def engine_order(graph: Graph) -> list[int]:
@@ -73,20 +74,20 @@ def engine_order(graph: Graph) -> list[int]:
     return order
 
 
-def _dependencies(graph: Graph, starts: list[int], producers: object) -> list[int]:
+def _dependencies(graph: Graph, starts: list[int], producers: Sequence[int]) -> list[int]:
     """How many edges lead to each node from what the starts reach."""
     waiting = [0] * len(graph.nodes)
     reached = bytearray(len(graph.nodes))
     for node in starts:
         reached[node] = 1
-    found = list(starts)
-    for node in found:  # grows while it is read
+    behind = list(starts)
+    for node in behind:  # grows while it is read
         for place in graph.input_places(node):
-            producer = producers[place]  # type: ignore[index]
+            producer = producers[place]
             waiting[producer] += 1
             if not reached[producer]:
                 reached[producer] = 1
-                found.append(producer)
+                behind.append(producer)
     return waiting
 
 
@@ -132,7 +133,7 @@ def _gradients(graph: Graph, order: list[int]) -> tuple[list[int], list[int]]:
 
 
 def _size(outputs: tuple[TensorInfo | None, ...]) -> int:
-    return sum(tensor_size(one) for one in outputs)
+    return sum(map(tensor_size, outputs))
 
 
 def tensor_size(tensor: TensorInfo | None) -> int:

@@ -1,0 +1,277 @@
+"""The lines of a picture: where along a box's edge they begin and end, their curves and arrowheads, turned to any direction.
+
+Curves are control points of cubic Bezier pieces: 1 + 3k points for each edge. Everything works on whole arrays, since a
+drawing may have a million edges. This module knows positions only: no graph, no text, no format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from gradviz.draw.geometry import Curves
+from gradviz.draw.options import Direction
+from gradviz.draw.scene import Scene
+from gradviz.draw.typesetting import Sized
+from gradviz.layout.model import Drawing, Floats, Frame, Ints, Placement, Rect
+
+# -- loops: links from a box to itself, which no layout engine draws -------------------------------------------------
+
+ROOM = 26.0  # between a box and the outermost point of its loop; the layout leaves it on both sides of the box
+
+
+def loop_rooms(drawn: Scene) -> Floats:
+    """How much wider each box must be placed, for the loops on it."""
+    wider = np.zeros(len(drawn.boxes))
+    wider[[link.source for link in drawn.links if link.source == link.target]] = 2 * ROOM
+    return wider
+
+
+def with_loops(placement: Placement, scene: Scene, boxes: Sequence[Sized], *, flat: bool) -> Placement:
+    """The placement with a curve for each loop: at the right of its box, or below it where data flows sideways.
+
+    Other lines of such a box end at the box itself, and not at the room around it.
+    """
+    looped = {link.source for link in scene.links if link.source == link.target}
+    if not looped:
+        return placement
+    pieces = np.split(placement.points.copy(), placement.starts[1:-1])
+    for i, link in enumerate(scene.links):
+        if link.source == link.target:
+            pieces[i] = _loop(placement.x[link.source], placement.y[link.source], boxes[link.source], flat)
+            continue
+        for box, end in ((link.source, 0), (link.target, -1)):
+            if box in looped and len(pieces[i]):
+                _attach(pieces[i][end], placement.x[box], placement.y[box], boxes[box], flat)
+    starts = np.append(0, np.cumsum([len(piece) for piece in pieces])).astype(np.int64)
+    return replace(placement, points=np.concatenate(pieces), starts=starts)
+
+
+def _attach(end: Floats, x: float, y: float, size: Sized, flat: bool) -> None:
+    """Moves the end of a line sideways onto its box."""
+    axis, middle, half = (1, y, size.height / 2) if flat else (0, x, size.width / 2)
+    end[axis] = min(max(end[axis], middle - half), middle + half)
+
+
+def _loop(x: float, y: float, size: Sized, flat: bool) -> Floats:
+    """Control points of two cubic pieces: out of the box near one corner, and back into it near the next."""
+    along, out = (size.width, size.height) if flat else (size.height, size.width)
+    reach, half, edge = ROOM * 0.8, along * 0.3, out / 2
+    points = [(edge, half), (edge + reach * 0.6, half), (edge + reach, half * 0.6), (edge + reach, 0.0)]
+    points += [(edge + reach, -half * 0.6), (edge + reach * 0.6, -half), (edge, -half)]
+    shape = np.array(points)
+    return np.column_stack([x + shape[:, 1], y + shape[:, 0]] if flat else [x + shape[:, 0], y + shape[:, 1]])
+
+
+# -- ports: lines side by side in the order they come from, where they run from middle to middle --------------------
+
+STEP = 14.0  # between two ports, where the box is wide enough
+LEAST_STEP = 3.0  # lines closer than this would blot: they keep the same point
+CORNER = 9.0  # no port nearer to the end of a side
+TWIN_STEP = 8.0  # between lines that join the same two boxes
+TWIN_ROOM = 7.0  # how far such lines may move to either side; other boxes are further away
+SHORT = 48.0  # a straight end longer than this passes other boxes, so it stays where it is
+
+
+class _Ends(NamedTuple):
+    """One end of every drawn line: the straight run of points it ends with, and where it comes from."""
+
+    box: Ints
+    first: Ints  # points first..last belong to the straight end
+    last: Ints
+    side: Floats  # how far to the right the line comes from; 0 when it stays straight
+    bundle: Ints  # equal for lines of one box that turn at the same point: they are drawn as one until they part
+
+
+def spread(drawing: Drawing, placement: Placement) -> Placement:
+    """The placement with a port for each line. A line that comes straight down stays straight, curved placements as they are."""
+    if placement.curved or not len(placement.points):
+        return placement
+    points = placement.points.copy()
+    drawn = np.flatnonzero(np.diff(placement.starts) >= 2)
+    edges, starts = drawing.edges[drawn], placement.starts[drawn]
+    lasts = placement.starts[drawn + 1] - 1
+    _part_twins(points, edges, starts, lasts)
+    for ends in (_ends(points, edges[:, 0], starts, lasts, 1), _ends(points, edges[:, 1], lasts, starts, -1)):
+        move = _offsets(ends, drawing.widths / 2 - CORNER)
+        _shift(points, np.minimum(ends.first, ends.last), np.abs(ends.last - ends.first) + 1, move)
+    return replace(placement, points=points)
+
+
+def _part_twins(points: Floats, edges: Ints, starts: Ints, lasts: Ints) -> None:
+    """Moves whole lines that join the same two boxes apart, for else they hide each other."""
+    _, group, counts = np.unique(edges, axis=0, return_inverse=True, return_counts=True)
+    group = group.reshape(-1)
+    order = np.argsort(group, kind="stable")
+    rank = np.empty(len(edges), dtype=np.int64)
+    rank[order] = _within(counts)
+    step = np.minimum(TWIN_STEP, 2 * TWIN_ROOM / np.maximum(counts - 1, 1))[group]
+    _shift(points, starts, lasts - starts + 1, (rank - (counts[group] - 1) / 2) * step)
+
+
+def _ends(points: Floats, box: Ints, at: Ints, other: Ints, way: int) -> _Ends:
+    """The straight ends at points `at` of lines that go on by steps of `way` to `other`."""
+    first = at.copy()
+    going = np.ones(len(at), dtype=bool)
+    while going.any():
+        following = np.where(first == other, first, first + way)
+        straight = np.abs(points[following, 0] - points[at, 0]) < 0.5
+        short = np.abs(points[following, 1] - points[at, 1]) <= SHORT
+        going &= straight & short & (following != first)
+        first = np.where(going, following, first)
+    beyond = np.where(first == other, first, first + way)
+    side = points[beyond, 0] - points[at, 0]
+    return _Ends(box, first, at, np.where(np.abs(side) < 0.5, 0.0, side), _bundles(box, points[beyond]))
+
+
+def _bundles(box: Ints, turn: Floats) -> Ints:
+    """A number for each line, equal for those of one box that turn at the same point."""
+    order = np.lexsort((turn[:, 0], turn[:, 1], box))
+    differs = np.abs(np.diff(turn[order], axis=0)).max(axis=1, initial=0.0) > 0.5
+    bundle = np.empty(len(box), dtype=np.int64)
+    bundle[order] = np.cumsum(np.append(False, (np.diff(box[order]) != 0) | differs)[: len(box)])
+    return bundle
+
+
+def _offsets(ends: _Ends, room: Floats) -> Floats:
+    """How far each end moves along its box's side: by its place among the box's ends, seen from the straight ones."""
+    _, first = np.unique(ends.bundle, return_index=True)
+    return _offsets_of(ends.box[first], ends.side[first], room)[ends.bundle]
+
+
+def _offsets_of(box: Ints, side: Floats, room: Floats) -> Floats:
+    count = len(room)
+    order = np.lexsort((side, box))
+    box, side = box[order], side[order]
+    total = np.bincount(box, minlength=count)
+    left = np.bincount(box[side < 0], minlength=count)[box]
+    straight = np.bincount(box[side == 0], minlength=count)[box]
+    rank = np.arange(len(box)) - (np.cumsum(total) - total)[box]
+    unit = np.where(side < 0, rank - left, rank - left - straight + 1).astype(np.float64)
+    unit = np.where(straight == 0, rank - (total[box] - 1) / 2, unit)
+    unit[side == 0] = 0.0
+    most = np.zeros(count)
+    np.maximum.at(most, box, np.abs(unit))
+    step = np.minimum(STEP, room[box] / np.maximum(most[box], 1.0))
+    offsets = np.empty(len(box))
+    offsets[order] = unit * np.where(step < LEAST_STEP, 0.0, step)
+    return offsets
+
+
+def _shift(points: Floats, first: Ints, counts: Ints, move: Floats) -> None:
+    """Moves runs of points to the right."""
+    moved = np.repeat(first, counts) + _within(counts)
+    points[moved, 0] += np.repeat(move, counts)
+
+
+HEAD_LENGTH = 6.5
+HEAD_HALF_WIDTH = 3.0
+
+
+# -- direction -------------------------------------------------------------------------------------------------------
+
+
+def sideways(drawing: Drawing) -> Drawing:
+    """The drawing as a layout sees it that must run to the side: widths and heights exchanged."""
+    frames = tuple(Frame(frame.parent, frame.title_height, frame.title_width) for frame in drawing.frames)
+    return replace(drawing, widths=drawing.heights, heights=drawing.widths, frames=frames)
+
+
+def turn(placement: Placement, direction: Direction) -> Placement:
+    """The placement (made downwards, of a `sideways` drawing for left and right) with data flowing in `direction`."""
+    if direction in ("right", "left"):
+        placement = _transposed(placement)
+    if direction == "left":
+        return _mirrored(placement, 0, placement.width)
+    if direction == "up":
+        return _mirrored(placement, 1, placement.height)
+    return placement
+
+
+def _transposed(old: Placement) -> Placement:
+    frames = tuple(Rect(f.y, f.x, f.height, f.width) for f in old.frames)
+    points = old.points[:, ::-1]
+    return replace(old, x=old.y, y=old.x, points=points, frames=frames, width=old.height, height=old.width)
+
+
+def _mirrored(old: Placement, axis: int, size: float) -> Placement:
+    points = old.points.copy()
+    points[:, axis] = size - points[:, axis]
+    if axis == 0:
+        frames = tuple(Rect(size - f.x - f.width, f.y, f.width, f.height) for f in old.frames)
+        return replace(old, x=size - old.x, points=points, frames=frames)
+    frames = tuple(Rect(f.x, size - f.y - f.height, f.width, f.height) for f in old.frames)
+    return replace(old, y=size - old.y, points=points, frames=frames)
+
+
+def moved(placement: Placement, x: float, y: float) -> Placement:
+    """The same placement further right and down."""
+    frames = tuple(Rect(f.x + x, f.y + y, f.width, f.height) for f in placement.frames)
+    return replace(
+        placement, x=placement.x + x, y=placement.y + y, points=placement.points + np.array([x, y]), frames=frames
+    )
+
+
+# -- curves ----------------------------------------------------------------------------------------------------------
+
+
+def smooth(placement: Placement) -> Placement:
+    """The placement (made downwards) with its polylines as curves: upright at every point, so they bend like an S.
+
+    A curve stays inside the box around the two points it joins, so it runs through nothing that the line avoided.
+    """
+    if placement.curved:
+        return placement
+    counts = np.diff(placement.starts)
+    pieces = np.maximum(counts - 1, 0)
+    starts = np.append(0, np.cumsum(np.where(pieces > 0, 1 + 3 * pieces, 0))).astype(np.int64)
+    points = np.empty((int(starts[-1]), 2))
+    drawn = np.flatnonzero(pieces)
+    points[starts[drawn]] = placement.points[placement.starts[drawn]]
+    first = np.repeat(placement.starts[:-1], pieces) + _within(pieces)  # the point that each piece begins at
+    place = np.repeat(starts[:-1], pieces) + 1 + 3 * _within(pieces)
+    begin, end = placement.points[first], placement.points[first + 1]
+    middle = (begin[:, 1] + end[:, 1]) / 2
+    points[place] = np.stack([begin[:, 0], middle], axis=1)
+    points[place + 1] = np.stack([end[:, 0], middle], axis=1)
+    points[place + 2] = end
+    return replace(placement, points=points, starts=starts, curved=True)
+
+
+def _within(counts: Ints) -> Ints:
+    """0, 1, ... inside each run of the given lengths."""
+    return np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def with_heads(placement: Placement, pointed: Sequence[bool]) -> Curves:
+    """Curves and their arrowheads; the pointed ones end where their heads begin. The placement must be curved."""
+    points, starts = placement.points.copy(), placement.starts
+    heads = np.full((len(starts) - 1, 3, 2), np.nan)
+    drawn = np.flatnonzero((np.diff(starts) >= 4) & np.array(pointed, dtype=bool))
+    last = starts[drawn + 1] - 1
+    tip = points[last]
+    along = _ending(points, last)
+    across = along[:, ::-1] * [-1.0, 1.0]
+    neck = tip - along * HEAD_LENGTH
+    heads[drawn] = np.stack([tip, neck + across * HEAD_HALF_WIDTH, neck - across * HEAD_HALF_WIDTH], axis=1)
+    room = np.hypot(*(tip - points[last - 3]).T) > 2 * HEAD_LENGTH
+    shift = along * (HEAD_LENGTH - 1.0)  # the line goes a little into the head, so that no gap shows
+    points[last[room]] -= shift[room]
+    points[last[room] - 1] -= shift[room]
+    return Curves(points, starts, heads)
+
+
+def _ending(points: Floats, last: Ints) -> Floats:
+    """Unit directions in which curves end, by the last control point that is not the end itself."""
+    along = points[last] - points[last - 1]
+    for back in (2, 3):
+        flat = np.hypot(*along.T) < 1e-6
+        along[flat] = (points[last] - points[last - back])[flat]
+    length = np.hypot(*along.T)
+    along[length < 1e-6] = (0.0, 1.0)
+    length[length < 1e-6] = 1.0
+    unit: Floats = along / length[:, None]
+    return unit

@@ -1,0 +1,101 @@
+"""How results show themselves: a table in the terminal, in `print` and in a notebook, and the same data as JSON.
+
+rich, which makes the tables, is imported when the first is shown.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from importlib import import_module
+from math import isfinite
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+from gradviz.wording import one_line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+T = TypeVar("T", bound=type)
+
+WIDE = 1000  # columns for a reader that has no width of its own
+_CELL = 140  # columns of a notebook's cell
+_PRE = "<pre style=\"font-family:Menlo,Consolas,'DejaVu Sans Mono',monospace;line-height:1.3;white-space:pre\">{code}</pre>"
+
+
+def displayed(table: str) -> Callable[[T], T]:
+    """A class decorator. `table` is the whole name of what makes the rich table of a result; its `repr` is a line of its own.
+
+    >>> @displayed("gradviz.memory.table.saved_table")
+    ... class Result: ...
+    >>> {"__str__", "__rich__", "_repr_html_"} <= set(vars(Result))
+    True
+    """
+    module, _, name = table.rpartition(".")
+
+    def made(self: Any) -> Any:
+        return getattr(import_module(module), name)(self)
+
+    def decorate(decorated: T) -> T:
+        methods = {
+            "__rich__": made,
+            "__str__": lambda self: plain(made(self)),
+            "_repr_html_": lambda self: _html(made(self)),
+        }
+        for method, function in methods.items():
+            setattr(decorated, method, function)
+        return decorated
+
+    return decorate
+
+
+def plain(what: RenderableType, width: int = WIDE) -> str:
+    """A renderable as plain text without colours, blank ends of lines cut off."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
+    with console.capture() as capture:
+        console.print(what)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def _html(what: RenderableType) -> str:
+    """A renderable as one HTML element with its colours."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=_CELL, record=True, color_system="truecolor", highlight=False)
+    console.print(what)
+    return console.export_html(inline_styles=True, code_format=_PRE)
+
+
+def write_table(stream: TextIO, table: RenderableType, title: str = "") -> None:
+    """A line that says what is looked at, and a table: in colour and as wide as the terminal, or plain and as wide as it needs."""
+    from rich.console import Console
+
+    if title:
+        stream.write(f"{one_line(title)}\n\n")
+    if stream.isatty():
+        Console(file=stream, highlight=False).print(table)
+    else:
+        stream.write(plain(table) + "\n")
+
+
+def write_json(stream: TextIO, data: Any) -> None:
+    """The same for programs, uncut; records stand for themselves."""
+    stream.write(json.dumps(json_ready(data), indent=2) + "\n")
+
+
+def json_ready(value: Any) -> Any:
+    """Plain data: a record as a dict of its fields, and text for NaN and infinity, which JSON has no number for.
+
+    >>> json_ready({"norm": float("inf"), "values": [1.0, float("nan")], "count": 2})
+    {'norm': 'inf', 'values': [1.0, 'nan'], 'count': 2}
+    """
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {key: json_ready(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_ready(item) for item in value]
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
