@@ -149,4 +149,4 @@ def _write_page(findings: Findings, path: str) -> None:
     from gradviz.page.html import render_findings
 
     with progress("drawing the findings"):
-        write(path, (encode(piece) for piece in render_findings(findings, Options())))
+        write(path, map(encode, render_findings(findings, Options())))

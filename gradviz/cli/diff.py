@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -16,6 +15,7 @@ from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
 from gradviz.comparison.diff import GraphDiff
 from gradviz.errors import FormatError
 from gradviz.graph import Graph
+from gradviz.report.results import write_json
 from gradviz.run.target import Captured
 from gradviz.run.target_name import parse_target
 
@@ -84,14 +84,14 @@ def command(
         from gradviz.comparison.diff import diff
 
         with progress("comparing the graphs"):
-            found = diff(captured[0].result, captured[1].result)
+            difference = diff(captured[0].result, captured[1].result)
         if output is not None:
-            _draw(found, output)
+            _draw(difference, output)
         from gradviz.compiled.compare import compiled_diff
 
-        places = compiled_diff(found.before, found.after)
+        places = compiled_diff(difference.before, difference.after)
         if as_json:
-            stream.write(json.dumps({**as_data(found), **places_as_data(places)}, indent=2) + "\n")
+            write_json(stream, {**as_data(difference), **places_as_data(places)})
         elif places is not None:
             from gradviz.compiled import text as compiled_text
 
@@ -99,10 +99,10 @@ def command(
         else:
             from gradviz.comparison.text import TOP, text
 
-            stream.write(text(found, TOP if top is None else top) + "\n")
-    for one in captured:
-        one.raise_failure()
-    if not found.empty:
+            stream.write(text(difference, TOP if top is None else top) + "\n")
+    for run in captured:
+        run.raise_failure()
+    if not difference.empty:
         ctx.exit(DIFFERENT)
 
 
@@ -113,15 +113,15 @@ def _both(targets: tuple[str, str], at: Sequence[int], given: tuple[str, ...]) -
         split = given.index("--")
         sets = [given[:split], given[split + 1 :]]
     calls = [at[0], at[-1]] if at else [None, None]
-    found = []
+    both = []
     for text, arguments, call in zip(targets, sets, calls):
         target = parse_target(text)
         saved = target.kind == "graph"
         source = Source(
             target, () if saved and "--" not in given else arguments, None if saved and len(at) < 2 else call, False
         )
-        found.append(source.graph())
-    return found
+        both.append(source.graph())
+    return both
 
 
 def _of_one_run(text: str, at: Sequence[int], given: tuple[str, ...]) -> list[Captured[Graph]]:
@@ -131,52 +131,43 @@ def _of_one_run(text: str, at: Sequence[int], given: tuple[str, ...]) -> list[Ca
     return [replace(captured, result=graph_of[call]) for call in at]
 
 
-def _draw(found: GraphDiff, path: str) -> None:
+def _draw(difference: GraphDiff, path: str) -> None:
     from gradviz.draw.options import Options
     from gradviz.draw.output import encode, write
 
-    drawn = import_module(next(module for suffix, module in _DRAWN.items() if path.lower().endswith(suffix)))
+    module, _, name = next(place for suffix, place in _DRAWN.items() if path.lower().endswith(suffix)).partition(":")
+    render = getattr(import_module(module), name)
     with progress("drawing the difference"):
-        write(path, (encode(piece) for piece in drawn.render(found, Options())))
+        write(path, map(encode, render(difference, Options())))
 
 
-def as_data(found: GraphDiff) -> dict[str, Any]:
+def as_data(difference: GraphDiff) -> dict[str, Any]:
     """Everything that differs, for `--json`. Ids are those of the graph that the key names."""
+    before, after = difference.before, difference.after
     return {
-        "before": found.before.title,
-        "after": found.after.title,
-        "empty": found.empty,
-        "removed": [_node(found.before, node) for node in found.removed],
-        "added": [_node(found.after, node) for node in found.added],
+        "before": before.title,
+        "after": after.title,
+        "empty": difference.empty,
+        "removed": [_node(before, node) for node in difference.removed],
+        "added": [_node(after, node) for node in difference.added],
         "changed": [
-            {
-                "before": one.before,
-                "after": one.after,
-                "op": found.after.nodes[one.after].op,
-                "changes": [change._asdict() for change in one.changes],
-            }
-            for one in found.changed
+            {"before": node.before, "after": node.after, "op": after.nodes[node.after].op, "changes": node.changes}
+            for node in difference.changed
         ],
-        "removed_edges": [edge._asdict() for edge in found.removed_edges],
-        "added_edges": [edge._asdict() for edge in found.added_edges],
-        "outputs": [change._asdict() for change in found.outputs],
-        "same": len(found.matched) - len(found.changed),
+        "removed_edges": difference.removed_edges,
+        "added_edges": difference.added_edges,
+        "outputs": difference.outputs,
+        "same": len(difference.matched) - len(difference.changed),
     }
 
 
-def places_as_data(found: CompiledDiff | None) -> dict[str, Any]:
+def places_as_data(places: CompiledDiff | None) -> dict[str, Any]:
     """The lines of code that an eager and a compiled graph have in common, for `--json`; nothing for other graphs."""
-    if found is None:
+    if places is None:
         return {}
-    rows = [{**row._asdict(), "source": row.source._asdict() if row.source is not None else None} for row in found.rows]
-    return {"places": rows, "held_before": found.held_before, "held_after": found.held_after}
+    return {"places": places.rows, "held_before": places.held_before, "held_after": places.held_after}
 
 
 def _node(graph: Graph, node: int) -> dict[str, Any]:
     record = graph.nodes[node]
-    return {
-        "id": node,
-        "op": record.op,
-        "names": list(record.names),
-        "source": record.source._asdict() if record.source is not None else None,
-    }
+    return {"id": node, "op": record.op, "names": record.names, "source": record.source}

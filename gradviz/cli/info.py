@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Iterator, Mapping
 from importlib import metadata
@@ -14,6 +13,9 @@ from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import GradvizError
+from gradviz.graph.amounts import overview
+from gradviz.report import labels
+from gradviz.report.results import write_json
 
 if TYPE_CHECKING:
     from gradviz.graph import Graph, Leaf, Node, Root
@@ -34,16 +36,13 @@ def command(source: Source, as_json: bool) -> None:
     """
     with result_stream() as stream:
         captured = source.graph()
-        from gradviz.graph.amounts import overview
-
         graph = captured.result
         with progress("counting"):
-            found = overview(graph)
+            counts = overview(graph)
         if as_json:
-            text = json.dumps(as_data(graph, found), indent=2)
+            write_json(stream, as_data(graph, counts))
         else:
-            text = "\n".join(as_lines(graph, found))
-        stream.write(text + "\n")
+            stream.writelines(f"{line}\n" for line in as_lines(graph, counts))
     captured.raise_failure()
 
 
@@ -66,52 +65,50 @@ def _graphviz() -> str:
         return f"not used, gradviz places the boxes itself: {reason}"
 
 
-def as_data(graph: Graph, found: Overview) -> dict[str, Any]:
+def as_data(graph: Graph, counts: Overview) -> dict[str, Any]:
     """Everything the command knows, for `--json`. Nothing is cut."""
     return {
         "title": graph.title,
         "recorded_with_torch": graph.torch,
-        "nodes": found.nodes,
-        "edges": found.edges,
-        "depth": found.depth,
-        "operations": dict(found.operations),
-        "flags": dict(found.flags),
-        "saved_tensors": found.saved,
-        "saved_bytes": found.saved_bytes,
+        "nodes": counts.nodes,
+        "edges": counts.edges,
+        "depth": counts.depth,
+        "operations": counts.operations,
+        "flags": counts.flags,
+        "saved_tensors": counts.saved,
+        "saved_bytes": counts.saved_bytes,
         "compiled": [_compiled_data(node) for node in _compiled(graph)],
-        "roots": [_root_data(graph, root) for root in found.roots],
-        "leaves": [_leaf_data(leaf) for leaf in found.largest_leaves],
-        "leaf_counts": dict(found.leaves),
-        "leaf_elements": dict(found.elements),
-        "notes": list(graph.notes),
+        "roots": [_root_data(graph, root) for root in counts.roots],
+        "leaves": [_leaf_data(leaf) for leaf in counts.largest_leaves],
+        "leaf_counts": counts.leaves,
+        "leaf_elements": counts.elements,
+        "notes": graph.notes,
         "environment": environment(),
     }
 
 
-def as_lines(graph: Graph, found: Overview) -> Iterator[str]:
+def as_lines(graph: Graph, counts: Overview) -> Iterator[str]:
     """The same in words; long lists are cut and say so."""
-    from gradviz.report import labels
-
     yield labels.one_line(graph.title or "graph")
     yield ", ".join(
         (
-            labels.plural(found.nodes - len(graph.leaves), "backward function"),
+            labels.plural(counts.nodes - len(graph.leaves), "backward function"),
             labels.plural(len(graph.leaves), "leaf", "leaves"),
-            labels.plural(found.edges, "edge"),
-            f"longest path {labels.count_text(found.depth)}",
+            labels.plural(counts.edges, "edge"),
+            f"longest path {labels.count_text(counts.depth)}",
         )
     )
-    if found.saved:
-        yield f"{labels.plural(found.saved, 'saved tensor')} in {labels.bytes_text(found.saved_bytes)}"
+    if counts.saved:
+        yield f"{labels.plural(counts.saved, 'saved tensor')} in {labels.bytes_text(counts.saved_bytes)}"
     yield _compiled_text(graph)
-    yield from _section("Outputs", [_root_row(graph, root) for root in found.roots])
+    yield from _section("Outputs", [_root_row(graph, root) for root in counts.roots])
     leaves = ", ".join(
-        f"{labels.plural(count, kind)} of {labels.plural(found.elements[kind], 'element')}"
-        for kind, count in found.leaves.items()
+        f"{labels.plural(count, kind)} of {labels.plural(counts.elements[kind], 'element')}"
+        for kind, count in counts.leaves.items()
     )
-    yield from _section(f"Leaves: {leaves or 'none'}", [_leaf_row(leaf) for leaf in found.largest_leaves])
-    yield from _section("Operations", _counts(found.operations))
-    yield from _section("Special", _counts({labels.FLAG_WORDS[flag]: n for flag, n in found.flags.items()}))
+    yield from _section(f"Leaves: {leaves or 'none'}", [_leaf_row(leaf) for leaf in counts.largest_leaves])
+    yield from _section("Operations", _counts(counts.operations))
+    yield from _section("Special", _counts({labels.FLAG_WORDS[flag]: n for flag, n in counts.flags.items()}))
     yield from _section("Notes", [(labels.one_line(note), "") for note in graph.notes])
     yield from _section("Environment", list(environment().items()))
 
@@ -123,21 +120,19 @@ def _compiled(graph: Graph) -> list[Node]:
 
 def _compiled_text(graph: Graph) -> str:
     """Whether backward is compiled at all."""
-    from gradviz.report import labels
-
-    found = _compiled(graph)
-    if not found:
+    compiled = _compiled(graph)
+    if not compiled:
         return "backward is not compiled: autograd runs the functions one by one"
-    inside = sum(node.attributes.get("operations", 0) for node in found)
-    waiting = sum(node.attributes.get("backward_compiled") is False for node in found)
-    text = f"{labels.plural(len(found), 'compiled function')}, {labels.plural(inside, 'operation')} in backward"
+    inside = sum(node.attributes.get("operations", 0) for node in compiled)
+    waiting = sum(node.attributes.get("backward_compiled") is False for node in compiled)
+    text = f"{labels.plural(len(compiled), 'compiled function')}, {labels.plural(inside, 'operation')} in backward"
     return f"{text}; backward is compiled when it first runs" if waiting else text
 
 
 def _compiled_data(node: Node) -> dict[str, Any]:
     return {
         "node": node.id,
-        "source": node.source._asdict() if node.source is not None else None,
+        "source": node.source,
         "opened": "in_compiled" in node.flags,
         "operations": node.attributes.get("operations"),
         "backward_compiled": node.attributes.get("backward_compiled"),
@@ -145,8 +140,6 @@ def _compiled_data(node: Node) -> dict[str, Any]:
 
 
 def _section(title: str, rows: list[Row]) -> Iterator[str]:
-    from gradviz.report import labels
-
     if not rows:
         return
     yield ""
@@ -159,35 +152,29 @@ def _section(title: str, rows: list[Row]) -> Iterator[str]:
 
 
 def _root_row(graph: Graph, root: Root) -> Row:
-    from gradviz.report import labels
-
     made = graph.nodes[root.node].op if root.node is not None else f"no graph: {root.why}"
     return labels.root_title(root), labels.one_line(f"{labels.tensor_line(root.tensor)}  {made}")
 
 
 def _leaf_row(leaf: Leaf) -> Row:
-    from gradviz.report import labels
-
     return labels.leaf_title(leaf), f"{labels.tensor_line(leaf.tensor)}  {leaf.kind}"
 
 
 def _counts(counts: Mapping[str, int]) -> list[Row]:
-    from gradviz.report import labels
-
     return [(labels.one_line(name), labels.count_text(count)) for name, count in counts.items()]
 
 
 def _root_data(graph: Graph, root: Root) -> dict[str, Any]:
     return {
         "name": root.name,
-        "tensor": root.tensor._asdict(),
+        "tensor": root.tensor,
         "op": graph.nodes[root.node].op if root.node is not None else None,
         "why_no_graph": root.why,
     }
 
 
 def _leaf_data(leaf: Leaf) -> dict[str, Any]:
-    return {"names": list(leaf.names), "kind": leaf.kind, "tensor": leaf.tensor._asdict(), "has_grad": leaf.has_grad}
+    return {"names": leaf.names, "kind": leaf.kind, "tensor": leaf.tensor, "has_grad": leaf.has_grad}
 
 
 def _version(package: str) -> str:

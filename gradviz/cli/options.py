@@ -76,14 +76,14 @@ def _option(item: Field[Any], hint: Any) -> Callable[[F], F]:
 
 def _accepted(hint: Any) -> list[type]:
     """The plain types that a field takes: `int | None` gives int, a Literal the types of its values."""
-    found: list[type] = []
+    plain: list[type] = []
     waiting = [hint]
     while waiting:
         part = waiting.pop()
         if get_origin(part) in (Union, types.UnionType):
             waiting.extend(get_args(part))
         elif isinstance(part, type):
-            found.append(part)
+            plain.append(part)
         else:
-            found.extend(type(value) for value in get_args(part))
-    return [kind for kind in dict.fromkeys(found) if kind is not type(None)]
+            plain.extend(type(value) for value in get_args(part))
+    return [kind for kind in dict.fromkeys(plain) if kind is not type(None)]

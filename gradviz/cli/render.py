@@ -69,8 +69,8 @@ def _read(source: Source, options: dict[str, Any], check: bool) -> Captured[Grap
         return source.graph(backward=_needs_backward(options))
     from gradviz.run.target import Captured
 
-    found = source.findings()
-    return Captured(found.result.graph, found.target, found.failure)
+    checked = source.findings()
+    return Captured(checked.result.graph, checked.target, checked.failure)
 
 
 def _to_file(source: Source, path: str, format: str | None, options: dict[str, Any], check: bool) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -226,8 +226,7 @@ class Source:
 def _object() -> Part | Given | None:
     """What the command takes part in, or shows, where several ranks run it."""
     context = click.get_current_context(silent=True)
-    found: Part | Given | None = context.obj if context is not None else None
-    return found
+    return cast("Part | Given | None", context.obj) if context is not None else None
 
 
 def reading() -> AbstractContextManager[object]:
@@ -288,6 +287,6 @@ def _target(ctx: click.Context, target: str | None, module: str | None) -> Targe
     if module is not None:
         return parse_module(module)
     if target is None:
-        parameter = next(one for one in ctx.command.params if one.name == "target")
+        parameter = next(param for param in ctx.command.params if param.name == "target")
         raise click.MissingParameter(ctx=ctx, param=parameter)
     return parse_target(target)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gradviz.draw.footer import rank_bars
 
 import gradviz
+from gradviz.draw.summary import rank_bars
 from gradviz.errors import GraphFileError
 from gradviz.graph import (
     Call,
