@@ -137,8 +137,8 @@ def paths(
     >>> import torch, gradviz
     >>> x, w = torch.tensor(2.0, requires_grad=True), torch.tensor(1.0, requires_grad=True)
     >>> y = (x + w) * (w + 1)
-    >>> found = gradviz.paths(y, w)
-    >>> found.count, [float(path.contribution) for path in found.paths], float(found.total)
+    >>> paths = gradviz.paths(y, w)
+    >>> paths.count, [float(path.contribution) for path in paths.paths], float(paths.total)
     (2, [3.0, 2.0], 5.0)
 
     Source: https://docs.pytorch.org/tutorials/beginner/understanding_leaf_vs_nonleaf_tutorial.html

@@ -61,14 +61,14 @@ def without_hidden(text: str, write: Callable[[str], str], keep: str = "") -> st
     """The text with each of these characters as `write` writes it."""
     if text.isascii() and text.isprintable():
         return text
-    return _UNUSUAL.sub(lambda found: write(found[0]) if found[0] not in keep and _is_hidden(found) else found[0], text)
+    return _UNUSUAL.sub(lambda match: write(match[0]) if match[0] not in keep and _is_hidden(match) else match[0], text)
 
 
-def _is_hidden(found: re.Match[str]) -> bool:
-    c = found[0]
+def _is_hidden(match: re.Match[str]) -> bool:
+    c = match[0]
     if c == _JOINER:
-        before, after = found.string[: found.start()][-1:], found.string[found.end() :][:1]
-        kinds = [unicodedata.category(one) for one in (before, after) if one]
+        before, after = match.string[: match.start()][-1:], match.string[match.end() :][:1]
+        kinds = [unicodedata.category(neighbour) for neighbour in (before, after) if neighbour]
         return not (len(kinds) == 2 and kinds[0] in ("So", "Sk", "Mn") and kinds[1] == "So")
     return unicodedata.category(c) in _HIDDEN or c in _BLANK or c in _SELECTORS
 
@@ -91,18 +91,18 @@ def count_text(count: int) -> str:
     return f"{count:,}"
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
+def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """A count and its noun: `1 node`, `1,234 nodes`, `2 leaves`."""
-    return f"{count_text(count)} {one if count == 1 else many or one + 's'}"
+    return f"{count_text(count)} {noun if count == 1 else nouns or noun + 's'}"
 
 
-def verb(things: Sized | int, one: str, many: str) -> str:
+def verb(things: Sized | int, singular: str, several: str) -> str:
     """The word for one thing or for several.
 
     >>> verb(1, "was", "were"), verb(["a", "b"], "has", "have")
     ('was', 'have')
     """
-    return one if (things if isinstance(things, int) else len(things)) == 1 else many
+    return singular if (things if isinstance(things, int) else len(things)) == 1 else several
 
 
 def few(names: Sequence[str], shown: int = 5) -> str:

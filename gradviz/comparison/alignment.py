@@ -26,7 +26,7 @@ def align(before: Sequence[Sequence[Hashable]], after: Sequence[Sequence[Hashabl
     >>> align([["a", "b", "c"]], [["a", "x", "c"]])
     [(0, 0), (2, 2)]
     """
-    found: Pairs = []
+    pairs: Pairs = []
     gaps: list[Gap] = [(0, len(before[0]), 0, len(after[0]))] if before else []
     for level, (old, new) in enumerate(zip(before, after)):
         waiting, gaps = gaps, []
@@ -35,26 +35,26 @@ def align(before: Sequence[Sequence[Hashable]], after: Sequence[Sequence[Hashabl
         )  # such keys differ around a difference, too: nothing goes on alike
         while waiting:
             gap, matched = _trimmed(old, new, waiting.pop())
-            found += matched
+            pairs += matched
             anchors = _anchors(old, new, gap) or ([] if surroundings else _going_on(old, new, gap))
             if anchors:
-                found += anchors
+                pairs += anchors
                 waiting += _between(gap, anchors)
             elif gap[0] < gap[1] and gap[2] < gap[3]:
                 gaps.append(gap)
-    return sorted(found)
+    return sorted(pairs)
 
 
 def _trimmed(old: Sequence[Hashable], new: Sequence[Hashable], gap: Gap) -> tuple[Gap, Pairs]:
     a, b, c, d = gap
-    found = []
+    pairs = []
     while a < b and c < d and old[a] == new[c]:
-        found.append((a, c))
+        pairs.append((a, c))
         a, c = a + 1, c + 1
     while a < b and c < d and old[b - 1] == new[d - 1]:
         b, d = b - 1, d - 1
-        found.append((b, d))
-    return (a, b, c, d), found
+        pairs.append((b, d))
+    return (a, b, c, d), pairs
 
 
 def _anchors(old: Sequence[Hashable], new: Sequence[Hashable], gap: Gap) -> Pairs:
@@ -78,29 +78,29 @@ def _increasing(pairs: Pairs) -> Pairs:
         before.append(last[length - 1] if length else -1)
         ends[length : length + 1] = [position]
         last[length : length + 1] = [i]
-    found = []
+    longest = []
     i = last[-1] if last else -1
     while i >= 0:
-        found.append(pairs[i])
+        longest.append(pairs[i])
         i = before[i]
-    return found[::-1]
+    return longest[::-1]
 
 
 def _going_on(old: Sequence[Hashable], new: Sequence[Hashable], gap: Gap) -> Pairs:
     """Read both side by side; where they differ, skip as little as possible to a place from which they go on alike."""
     a, b, c, d = gap
-    found: Pairs = []
+    pairs: Pairs = []
     vain = 0
     while a < b and c < d and vain < _PATIENCE:
         if old[a] == new[c]:
-            found.append((a, c))
+            pairs.append((a, c))
             a, c = a + 1, c + 1
             continue
         skip = _nearest(old, new, (a, b, c, d))
         if skip is None:
             vain += 1
         a, c = (a + 1, c + 1) if skip is None else (a + skip[0], c + skip[1])
-    return found
+    return pairs
 
 
 def _nearest(old: Sequence[Hashable], new: Sequence[Hashable], gap: Gap) -> tuple[int, int] | None:
@@ -122,9 +122,9 @@ def _nearest(old: Sequence[Hashable], new: Sequence[Hashable], gap: Gap) -> tupl
 
 def _between(gap: Gap, anchors: Pairs) -> list[Gap]:
     a, b, c, d = gap
-    found = []
+    gaps = []
     for i, j in [*anchors, (b, d)]:
         if a < i and c < j:
-            found.append((a, i, c, j))
+            gaps.append((a, i, c, j))
         a, c = i + 1, j + 1
-    return found
+    return gaps

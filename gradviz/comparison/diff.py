@@ -68,12 +68,12 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
     """What changed from one graph to another.
 
     >>> from gradviz.graph import Edge, Graph, Node
-    >>> one = Graph((Node(0, "SumBackward0"), Node(1, "ExpBackward0")), (Edge(0, 1, 0, 0),))
-    >>> other = Graph((Node(0, "SumBackward0"), Node(1, "SinBackward0")), (Edge(0, 1, 0, 0),))
-    >>> found = diff(one, other)
-    >>> [one.nodes[i].op for i in found.removed], [other.nodes[i].op for i in found.added], found.empty
+    >>> before = Graph((Node(0, "SumBackward0"), Node(1, "ExpBackward0")), (Edge(0, 1, 0, 0),))
+    >>> after = Graph((Node(0, "SumBackward0"), Node(1, "SinBackward0")), (Edge(0, 1, 0, 0),))
+    >>> difference = diff(before, after)
+    >>> [before.nodes[i].op for i in difference.removed], [after.nodes[i].op for i in difference.added], difference.empty
     (['ExpBackward0'], ['SinBackward0'], False)
-    >>> diff(one, one).empty
+    >>> diff(before, before).empty
     True
     """
     matched = {**_match_ops(before, after), **_match_leaves(before, after)}
@@ -160,17 +160,17 @@ def _neighbourhoods(graph: Graph, local: Sequence[Hashable], numbers: dict[Hasha
 def _match_leaves(before: Graph, after: Graph) -> dict[int, int]:
     """Leaves by name; those without any by kind and order of use."""
     by_name = {name: leaf.node for leaf in reversed(after.leaves) for name in leaf.names}
-    found: dict[int, int] = {}
+    matched: dict[int, int] = {}
     for leaf in before.leaves:
         node = next((by_name[name] for name in leaf.names if name in by_name), None)
-        if node is not None and node not in found.values():
-            found[leaf.node] = node
+        if node is not None and node not in matched.values():
+            matched[leaf.node] = node
     old, new = (_unnamed(graph) for graph in (before, after))
     for i, j in align(
         *([_shapes(graph, nodes), _kinds(graph, nodes)] for graph, nodes in ((before, old), (after, new)))
     ):
-        found[old[i]] = new[j]
-    return found
+        matched[old[i]] = new[j]
+    return matched
 
 
 def _unnamed(graph: Graph) -> list[int]:
@@ -191,23 +191,23 @@ def _kinds(graph: Graph, nodes: Sequence[int]) -> list[Hashable]:
 
 
 def _changed(before: Graph, after: Graph, matched: Mapping[int, int]) -> list[NodeChange]:
-    found = []
+    changed = []
     for node in forward_order(before):
         if node in matched:
             changes = tuple(_changes(before.nodes[node], after.nodes[matched[node]]))
             if changes:
-                found.append(NodeChange(node, matched[node], changes))
-    return found
+                changed.append(NodeChange(node, matched[node], changes))
+    return changed
 
 
 def _changes(old: Node, new: Node) -> list[Change]:
-    found = []
-    for i, (one, other) in enumerate(zip(old.outputs, new.outputs)):
+    changes = []
+    for i, (before, after) in enumerate(zip(old.outputs, new.outputs)):
         where = f" of output {i}" if len(old.outputs) > 1 else ""
-        if one is not None and other is not None:
-            found += [
+        if before is not None and after is not None:
+            changes += [
                 Change(field + where, str(a), str(b))
-                for field, a, b in zip(one._fields, one, other)
+                for field, a, b in zip(before._fields, before, after)
                 if a != b and str(a) != str(b)
             ]
     bytes_old, bytes_new = _saved_bytes(old), _saved_bytes(new)
@@ -221,7 +221,7 @@ def _changes(old: Node, new: Node) -> list[Change]:
             for name in sorted({*old.attributes, *new.attributes})
         ),
     ]
-    return found + [Change(what, str(a), str(b)) for what, a, b in pairs if str(a) != str(b)]
+    return changes + [Change(what, str(a), str(b)) for what, a, b in pairs if str(a) != str(b)]
 
 
 def _saved_bytes(node: Node) -> int:
@@ -234,16 +234,16 @@ def _outputs(before: Graph, after: Graph, matched: Mapping[int, int]) -> list[Ch
     new = {root.name: root for root in after.roots}
     if len(before.roots) == len(after.roots) == 1:  # one output, whatever it is called
         old, new = {"output": before.roots[0]}, {"output": after.roots[0]}
-    found = []
+    changed = []
     for name in dict.fromkeys((*old, *new)):
-        one, other = old.get(name), new.get(name)
-        if one is None or other is None:
-            found.append(Change(name, "-" if one is None else "output", "-" if other is None else "output"))
+        was, now = old.get(name), new.get(name)
+        if was is None or now is None:
+            changed.append(Change(name, "-" if was is None else "output", "-" if now is None else "output"))
             continue
-        to = None if one.node is None else matched.get(one.node)
-        if (to, one.output) != (other.node, other.output):
-            found.append(Change(name, f"made by {_op(before, one.node)}", f"made by {_op(after, other.node)}"))
-    return found
+        to = None if was.node is None else matched.get(was.node)
+        if (to, was.output) != (now.node, now.output):
+            changed.append(Change(name, f"made by {_op(before, was.node)}", f"made by {_op(after, now.node)}"))
+    return changed
 
 
 def _op(graph: Graph, node: int | None) -> str:

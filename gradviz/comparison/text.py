@@ -14,54 +14,54 @@ from gradviz.report import labels
 TOP = 100
 
 
-def text(found: GraphDiff, top: int | None = TOP) -> str:
+def text(difference: GraphDiff, top: int | None = TOP) -> str:
     """What differs, at most `top` lines of each kind (0 or None for all), then the counts."""
-    return "\n".join(_lines(found, top))
+    return "\n".join(_lines(difference, top))
 
 
-def diff_table(found: GraphDiff, top: int | None = TOP) -> RenderableType:
+def diff_table(difference: GraphDiff, top: int | None = TOP) -> RenderableType:
     """The same for rich, one line of text a line."""
-    return Text(text(found, top), overflow="fold")
+    return Text(text(difference, top), overflow="fold")
 
 
-def _lines(found: GraphDiff, top: int | None) -> Iterator[str]:
-    yield f"before: {labels.one_line(found.before.title or 'graph')}"
-    yield f"after:  {labels.one_line(found.after.title or 'graph')}"
+def _lines(difference: GraphDiff, top: int | None) -> Iterator[str]:
+    before, after, matched = difference.before, difference.after, difference.matched
+    yield f"before: {labels.one_line(before.title or 'graph')}"
+    yield f"after:  {labels.one_line(after.title or 'graph')}"
     yield ""
-    if found.empty:
-        yield f"no difference: {labels.plural(len(found.matched), 'node')} and {labels.plural(len(found.after.edges), 'edge')}"
+    if difference.empty:
+        yield f"no difference: {labels.plural(len(matched), 'node')} and {labels.plural(len(after.edges), 'edge')}"
         return
-    removed = [f"- {_node(found.before, node)}" for node in found.removed]
-    added = [f"+ {_node(found.after, node)}" for node in found.added]
-    changed = [f"~ {_node(found.after, one.after)}: {_words(one.changes)}" for one in found.changed]
-    inner = set(found.matched.values())
-    links = [
-        f"- {_edge(found.before, e)}"
-        for e in found.removed_edges
-        if e.consumer in found.matched and e.producer in found.matched
-    ] + [f"+ {_edge(found.after, e)}" for e in found.added_edges if e.consumer in inner and e.producer in inner]
-    outputs = [f"~ {_words((one,))}" for one in found.outputs]
-    for title, rows in (
-        ("removed", removed),
-        ("added", added),
-        ("changed", changed),
-        ("edges between nodes of both", links),
-        ("outputs", outputs),
-    ):
-        yield from _section(title, rows, top)
+    gone = [e for e in difference.removed_edges if {e.consumer, e.producer} <= matched.keys()]
+    inner = set(matched.values())
+    came = [e for e in difference.added_edges if {e.consumer, e.producer} <= inner]
+    sections = {
+        "removed": [f"- {_node(before, node)}" for node in difference.removed],
+        "added": [f"+ {_node(after, node)}" for node in difference.added],
+        "changed": [f"~ {_node(after, node.after)}: {_words(node.changes)}" for node in difference.changed],
+        "edges between nodes of both": [
+            *(f"- {_edge(before, edge)}" for edge in gone),
+            *(f"+ {_edge(after, edge)}" for edge in came),
+        ],
+        "outputs": [f"~ {_words((change,))}" for change in difference.outputs],
+    }
+    for title, lines in sections.items():
+        yield from _section(title, lines, top)
+    changed = len(difference.changed)
     yield (
-        f"{labels.plural(len(removed), 'node')} removed, {labels.count_text(len(added))} added, "
-        f"{labels.count_text(len(changed))} changed, {labels.count_text(len(found.matched) - len(changed))} the same; "
-        f"{labels.plural(len(found.removed_edges), 'edge')} removed, {labels.count_text(len(found.added_edges))} added"
+        f"{labels.plural(len(difference.removed), 'node')} removed, {labels.count_text(len(difference.added))} added, "
+        f"{labels.count_text(changed)} changed, {labels.count_text(len(matched) - changed)} the same; "
+        f"{labels.plural(len(difference.removed_edges), 'edge')} removed, "
+        f"{labels.count_text(len(difference.added_edges))} added"
     )
 
 
-def _section(title: str, rows: list[str], top: int | None) -> Iterator[str]:
-    if rows:
+def _section(title: str, lines: list[str], top: int | None) -> Iterator[str]:
+    if lines:
         yield title
-        yield from (f"  {row}" for row in (rows[:top] if top else rows))
-        if top and len(rows) > top:
-            yield f"  {labels.more(len(rows) - top)}"
+        yield from (f"  {line}" for line in (lines[:top] if top else lines))
+        if top and len(lines) > top:
+            yield f"  {labels.more(len(lines) - top)}"
         yield ""
 
 

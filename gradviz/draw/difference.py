@@ -25,27 +25,28 @@ _MEANING: dict[BoxKind, str] = {
 }
 
 
-def render(found: GraphDiff, options: Options) -> Iterator[str]:
+def render(difference: GraphDiff, options: Options) -> Iterator[str]:
     """The difference as an SVG file, in pieces. Nothing is folded."""
-    both, number = joined(found)
+    both, number = joined(difference)
 
-    drawn = _colored(scene(both, options), found, number)
+    drawn = _colored(scene(both, options), difference, number)
     return write(compose(both, drawn, options), options.theme)
 
 
-def joined(found: GraphDiff) -> tuple[Graph, dict[int, int]]:
+def joined(difference: GraphDiff) -> tuple[Graph, dict[int, int]]:
     """One graph of all nodes, and the id in it of every node of the first graph.
 
     What only the first has lies in the module calls of the second where those exist.
     """
-    before, after = found.before, found.after
+    before, after = difference.before, difference.after
     scopes = _same_scopes(before, after)
-    number = dict(found.matched)
-    removed = sorted(found.removed)
+    number = dict(difference.matched)
+    removed = sorted(difference.removed)
     number.update((node, len(after.nodes) + i) for i, node in enumerate(removed))
     nodes = (*after.nodes, *(_alone(before.nodes[node], number[node], scopes) for node in removed))
     gone = [
-        edge._replace(consumer=number[edge.consumer], producer=number[edge.producer]) for edge in found.removed_edges
+        edge._replace(consumer=number[edge.consumer], producer=number[edge.producer])
+        for edge in difference.removed_edges
     ]
     edges = sorted((*after.edges, *gone), key=lambda edge: (edge.consumer, edge.position))
     leaves = [
@@ -64,28 +65,28 @@ def _alone(node: Node, number: int, scopes: Mapping[int, int]) -> Node:
 def _same_scopes(before: Graph, after: Graph) -> dict[int, int]:
     """Calls of the first graph that the second has, too: or else what is there of those around them."""
     known = {(scope.path, scope.call): i for i, scope in reversed(list(enumerate(after.scopes)))}
-    found: dict[int, int] = {}
+    same_as: dict[int, int] = {}
     for i in ScopeTree(before).top_down:
         scope = before.scopes[i]
         same = known.get((scope.path, scope.call))
         if same is None and scope.parent is not None:
-            same = found.get(scope.parent)
+            same = same_as.get(scope.parent)
         if same is not None:
-            found[i] = same
-    return found
+            same_as[i] = same
+    return same_as
 
 
-def _colored(drawn: Scene, found: GraphDiff, number: dict[int, int]) -> Scene:
-    kinds: dict[int, BoxKind] = dict.fromkeys(found.added, "added")
-    kinds.update((number[node], "removed") for node in found.removed)
-    kinds.update((one.after, "changed") for one in found.changed)
+def _colored(drawn: Scene, difference: GraphDiff, number: dict[int, int]) -> Scene:
+    kinds: dict[int, BoxKind] = dict.fromkeys(difference.added, "added")
+    kinds.update((number[node], "removed") for node in difference.removed)
+    kinds.update((node.after, "changed") for node in difference.changed)
     boxes = tuple(
         box if box.node is None or box.kind == "output" else box._replace(kind=kinds.get(box.node, box.kind))
         for box in drawn.boxes
     )
     used = {box.kind for box in boxes}
     legend = [Legend(kind, text) for kind, text in _MEANING.items() if kind in used]
-    words = _edge_words(found, number, kinds)
+    words = _edge_words(difference, number, kinds)
     links = tuple(
         link._replace(label=words.get((boxes[link.target].node, boxes[link.source].node), link.label))
         if link.style == "data"
@@ -93,27 +94,30 @@ def _colored(drawn: Scene, found: GraphDiff, number: dict[int, int]) -> Scene:
         for link in drawn.links
     )
     kept = tuple(entry for entry in drawn.legend if entry.kind in used)
-    return drawn._replace(boxes=boxes, links=links, legend=(*legend, *kept), footer=(*drawn.footer, _counts(found)))
+    return drawn._replace(
+        boxes=boxes, links=links, legend=(*legend, *kept), footer=(*drawn.footer, _counts(difference))
+    )
 
 
 def _edge_words(
-    found: GraphDiff, number: dict[int, int], kinds: dict[int, BoxKind]
+    difference: GraphDiff, number: dict[int, int], kinds: dict[int, BoxKind]
 ) -> dict[tuple[int | None, int | None], str]:
     """What to write on edges that came or went between nodes of both graphs, by consumer and producer."""
     gone = [
-        Edge(number[edge.consumer], number[edge.producer], edge.output, edge.position) for edge in found.removed_edges
+        Edge(number[edge.consumer], number[edge.producer], edge.output, edge.position)
+        for edge in difference.removed_edges
     ]
     words: dict[tuple[int | None, int | None], str] = {}
-    for what, edges in (("removed", gone), ("added", list(found.added_edges))):
+    for what, edges in (("removed", gone), ("added", list(difference.added_edges))):
         for edge in edges:
             if {kinds.get(edge.consumer), kinds.get(edge.producer)} <= {None, "changed"}:
                 words[edge.consumer, edge.producer] = what
     return words
 
 
-def _counts(found: GraphDiff) -> str:
+def _counts(difference: GraphDiff) -> str:
     return (
-        f"{labels.plural(len(found.added), 'node')} added, {labels.count_text(len(found.removed))} removed, "
-        f"{labels.count_text(len(found.changed))} changed; {labels.plural(len(found.added_edges), 'edge')} added, "
-        f"{labels.count_text(len(found.removed_edges))} removed"
+        f"{labels.plural(len(difference.added), 'node')} added, {labels.count_text(len(difference.removed))} removed, "
+        f"{labels.count_text(len(difference.changed))} changed; {labels.plural(len(difference.added_edges), 'edge')} added, "
+        f"{labels.count_text(len(difference.removed_edges))} removed"
     )

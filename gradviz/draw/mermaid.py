@@ -96,17 +96,17 @@ def cut(drawn: Scene) -> Part:
     room = MAX_CHARACTERS
     for box in _nearest_first(drawn, touching):
         boxes[box.id] = box
-        found = [link for link in touching.get(box.id, ()) if link.source in boxes and link.target in boxes]
+        its_links = [link for link in touching.get(box.id, ()) if link.source in boxes and link.target in boxes]
         frame = box.frame
         while frame is not None and frame not in framed:
             framed.add(frame)
             room -= _frame_characters(drawn, frame)
             frame = drawn.frames[frame].parent
-        room -= _characters(Part((box,), tuple(found)))
-        if room < 0 or len(links) + len(found) > MAX_LINKS:
+        room -= _characters(Part((box,), tuple(its_links)))
+        if room < 0 or len(links) + len(its_links) > MAX_LINKS:
             del boxes[box.id]
             break
-        links += found
+        links += its_links
     return Part(tuple(boxes.values()), tuple(links))
 
 

@@ -64,11 +64,11 @@ def shorten(text: str, limit: int) -> str:
     room = max(limit - 1, 0)
     tail = _fitting(text[::-1], (room + 1) // 2)[::-1]
     head = _fitting(text, room - cells(tail))
-    for found in _NUMBER.finditer(text):
-        if found.start() < len(head) < found.end():
-            head = text[: found.start()]
-        if found.start() < len(text) - len(tail) < found.end():
-            tail = text[found.end() :]
+    for number in _NUMBER.finditer(text):
+        if number.start() < len(head) < number.end():
+            head = text[: number.start()]
+        if number.start() < len(text) - len(tail) < number.end():
+            tail = text[number.end() :]
     return f"{head}{ELLIPSIS}{tail}"
 
 

@@ -61,14 +61,14 @@ def table(graph: Graph, options: Options, limit: int = 0) -> Table:
     by_line = outline_by(graph, options) == "line"
     ops = len(graph.nodes) <= OPS_UP_TO
     lines = telling_lines(graph.nodes) if by_line else Lines(op_line)
-    found: Iterator[OutlineRow] = (
+    outline_rows: Iterator[OutlineRow] = (
         outline.lines(graph, lines.of) if by_line else outline.modules(graph, every=options.depth == "all", ops=ops)
     )
     if options.max_depth:
-        found = (row for row in found if row.depth < (options.max_depth or 0))
+        outline_rows = (row for row in outline_rows if row.depth < (options.max_depth or 0))
     columns = [COLUMNS[name] for name in options.columns or (FOR_LINES if by_line else FOR_MODULES)]
-    kept = list(islice(found, limit or None))
-    left = sum(1 for _ in found)
+    kept = list(islice(outline_rows, limit or None))
+    left = sum(1 for _ in outline_rows)
     badges = marked(graph).nodes
     rows = [
         (("  " * row.depth) + title(graph, row) + _badge(row, badges), *(column.text(row) for column in columns))

@@ -57,14 +57,14 @@ class Bundle(NamedTuple):
 def bundles(graph: Graph) -> dict[tuple[int, int], Bundle]:
     """Bundles by (producer, consumer). Only a node with several outputs has parallel edges to one consumer."""
     several = set(zip(*(column(graph.edges, name) for name in ("producer", "consumer", "output"))))
-    found: dict[tuple[int, int], list[Edge]] = {ends[:2]: [] for ends in several if ends[2] and ends[0] != ends[1]}
-    if found:
+    parallel: dict[tuple[int, int], list[Edge]] = {ends[:2]: [] for ends in several if ends[2] and ends[0] != ends[1]}
+    if parallel:
         for edge in graph.edges:
-            ends = found.get((edge.producer, edge.consumer))
+            ends = parallel.get((edge.producer, edge.consumer))
             drawn = without_shared(graph, edge) if ends is not None else None
             if ends is not None and drawn is not None:
                 ends.append(drawn)
-    return {ends: Bundle(tuple(edges)) for ends, edges in found.items() if len(edges) > APART}
+    return {ends: Bundle(tuple(edges)) for ends, edges in parallel.items() if len(edges) > APART}
 
 
 def without_shared(graph: Graph, edge: Edge) -> Edge | None:
@@ -439,9 +439,9 @@ class _Drafter:
 
     def _legend(self) -> tuple[Legend, ...]:
         drawn = {box.kind for box in self.boxes}
-        found = [Legend(kind, text) for kind, text in MEANING.items() if kind in drawn]
+        entries = [Legend(kind, text) for kind, text in MEANING.items() if kind in drawn]
         if self.heat is not None:
-            found += [
+            entries += [
                 Legend(
                     kind, labels.scale_text(self.heat.above(step), self.heat.above(step + 1) if step < STEPS else None)
                 )
@@ -450,12 +450,12 @@ class _Drafter:
             ]
         if self.gradient_norms is not None:
             scale = self.gradient_norms.above
-            found += [
+            entries += [
                 Legend(kind, labels.norm_scale_text(scale(step), scale(step + 1) if step < STEPS else None))
                 for step, kind in enumerate(HEAT, 1)
                 if kind in drawn and self.options.color == "grad"
             ]
-        return tuple(found)
+        return tuple(entries)
 
     def _footer(self) -> tuple[str, ...]:
         hidden = len(self.graph.leaf_of) if self.options.leaves == "hidden" else 0
@@ -487,4 +487,4 @@ def _uses(graph: Graph) -> dict[int, _Uses]:
         if producer in leaf_of:
             users.setdefault(producer, set()).add(consumer)
             edges[producer] = edges.get(producer, 0) + count
-    return {node: _Uses(len(found), edges[node]) for node, found in users.items()}
+    return {node: _Uses(len(its_users), edges[node]) for node, its_users in users.items()}

@@ -104,14 +104,14 @@ def cut_lines(outputs: int) -> Iterator[str]:
         yield f"drawn as one box: {labels.plural(outputs, 'output')}; --depth all draws each"
 
 
-def more_line(found: Deeper) -> str:
+def more_line(further: Deeper) -> str:
     """What to type to see more of a folded graph."""
     words = []
-    if found.depth is not None:
-        words.append(f"--depth {found.depth} (a level more)")
-    if found.path is not None:
-        path = shlex.quote(labels.one_line(found.path))
-        what = "module" if re.fullmatch(r"[^ ()]+", found.path) else "function"
+    if further.depth is not None:
+        words.append(f"--depth {further.depth} (a level more)")
+    if further.path is not None:
+        path = shlex.quote(labels.one_line(further.path))
+        what = "module" if re.fullmatch(r"[^ ()]+", further.path) else "function"
         words += [f"--expand {path} (that {what}, too)", f"--focus {path} (that {what} alone)"]
     return f"to see more: {', '.join([*words, '--depth all (every op)'])}"
 
@@ -130,20 +130,20 @@ def held_line(nbytes: Sequence[int]) -> str:
     return f"held for backward: {labels.bytes_text(sum(nbytes))}, each storage once, at the box that saved it first"
 
 
-def backward_lines(found: GradientNorms, *, numbers: bool, grad: bool) -> Iterator[str]:
+def backward_lines(norms: GradientNorms, *, numbers: bool, grad: bool) -> Iterator[str]:
     """How to read what backward does at each box."""
     if numbers:
         yield "#1, #2, ...: the order in which backward() calls the functions"
-        if any(arrival is not None and arrival.last - arrival.first >= arrival.places for arrival in found.of):
+        if any(arrival is not None and arrival.last - arrival.first >= arrival.places for arrival in norms.of):
             yield "#3…7: other boxes have some of the numbers between"
     if grad:
         yield "gradient norm: of the gradient that arrives at a function, the largest one when it has several outputs"
 
 
-def mark_lines(found: Marked) -> Iterator[str]:
+def mark_lines(findings: Marked) -> Iterator[str]:
     """Findings, numbered as at the boxes; those that no box or edge stands for are told apart."""
-    for mark in found.all:
-        missing = " (not in this picture)" if mark.number in found.elsewhere else ""
+    for mark in findings.all:
+        missing = " (not in this picture)" if mark.number in findings.elsewhere else ""
         yield labels.one_line(f"{mark.number}. {mark.words}{missing}")
 
 
@@ -211,8 +211,8 @@ def _leaf(leaf: Leaf) -> str:
 
 
 def _ops(graph: Graph) -> list[str]:
-    found = Counter(labels.op_name(node) for node in graph.nodes if node.id not in graph.leaf_of)
-    return [f"{labels.count_text(count)} {op}" for op, count in found.most_common()]
+    counts = Counter(labels.op_name(node) for node in graph.nodes if node.id not in graph.leaf_of)
+    return [f"{labels.count_text(count)} {op}" for op, count in counts.most_common()]
 
 
 def _saved(graph: Graph) -> list[str]:
@@ -221,8 +221,8 @@ def _saved(graph: Graph) -> list[str]:
 
 
 def _flags(graph: Graph) -> list[str]:
-    found = Counter(words for node in graph.nodes for words in labels.flag_words(graph, node).values())
-    return [f"{labels.plural(count, 'node')}: {words}" for words, count in found.most_common()]
+    counts = Counter(words for node in graph.nodes for words in labels.flag_words(graph, node).values())
+    return [f"{labels.plural(count, 'node')}: {words}" for words, count in counts.most_common()]
 
 
 def _scopes(graph: Graph) -> list[str]:

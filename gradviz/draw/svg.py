@@ -117,7 +117,7 @@ def escape(text: str) -> str:
     >>> print(escape("<lambda> & \\x00"))
     &lt;lambda&gt; &amp; \\x00
     """
-    return _SPECIAL.sub(lambda found: _ENTITIES[found[0]], visible(text, keep="\n"))
+    return _SPECIAL.sub(lambda match: _ENTITIES[match[0]], visible(text, keep="\n"))
 
 
 def write(made: Picture, theme: Theme, *, fit: bool = False) -> Iterator[str]:

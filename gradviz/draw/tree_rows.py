@@ -53,12 +53,14 @@ class TreeShape:
         if len(edges) == 1:
             edge = edges[0]
             return [] if edge.producer in self._skip else [Input(edge.producer, edge.count, (edge.output,))]
-        found: dict[int, Input] = {}
+        by_producer: dict[int, Input] = {}
         for edge in edges:
             if edge.producer not in self._skip:
-                before = found.get(edge.producer, Input(edge.producer, 0, ()))
-                found[edge.producer] = Input(edge.producer, before.edges + edge.count, (*before.outputs, edge.output))
-        return list(found.values())
+                before = by_producer.get(edge.producer, Input(edge.producer, 0, ()))
+                by_producer[edge.producer] = Input(
+                    edge.producer, before.edges + edge.count, (*before.outputs, edge.output)
+                )
+        return list(by_producer.values())
 
     def straight_on(self, node: int, inputs: list[Input]) -> int:
         """Which of `inputs` goes on in the same column: the only one, else the biggest if it is not small; -1: none.
@@ -90,11 +92,11 @@ class TreeShape:
 
     def _referenced(self) -> frozenset[int]:
         """Nodes that some row refers to, so that their own row must show their id."""
-        found = {edge.producer for edge in self.graph.edges if self.owner[edge.producer] != edge.consumer}
+        referenced = {edge.producer for edge in self.graph.edges if self.owner[edge.producer] != edge.consumer}
         for node, roots in self.graph.roots_of.items():
             if len(roots) > 1 or self.owner[node] >= 0:
-                found.add(node)
-        return frozenset(found)
+                referenced.add(node)
+        return frozenset(referenced)
 
 
 Style = Literal["op", "group", "leaf", "output", "tensor", "name", "place", "saved", "flag", "note", "id"]

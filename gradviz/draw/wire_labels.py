@@ -50,9 +50,9 @@ def _squares(rect: Rect) -> Iterator[tuple[int, int]]:
             yield i, j
 
 
-def _overlap(one: Rect, two: Rect) -> bool:
-    across = one.x < two.x + two.width and two.x < one.x + one.width
-    return across and one.y < two.y + two.height and two.y < one.y + one.height
+def _overlap(rect: Rect, other: Rect) -> bool:
+    across = rect.x < other.x + other.width and other.x < rect.x + rect.width
+    return across and rect.y < other.y + other.height and other.y < rect.y + rect.height
 
 
 def label_words(
@@ -151,8 +151,8 @@ def _room(words: Words) -> Rect:
 def bezier(piece: Floats, at: Floats) -> Floats:
     """Points of one cubic Bezier piece at the given parameters."""
     t, rest = at[:, None], 1.0 - at[:, None]
-    found: Floats = rest**3 * piece[0] + 3 * rest**2 * t * piece[1] + 3 * rest * t**2 * piece[2] + t**3 * piece[3]
-    return found
+    points: Floats = rest**3 * piece[0] + 3 * rest**2 * t * piece[1] + 3 * rest * t**2 * piece[2] + t**3 * piece[3]
+    return points
 
 
 def _inside(rect: Rect, room: Rect) -> bool:

@@ -11,8 +11,8 @@ import heapq
 import numpy as np
 
 from gradviz.graph import Graph, column
-from gradviz.graph.scopes import ScopeTree
 from gradviz.graph.amounts import forward_order
+from gradviz.graph.scopes import ScopeTree
 from gradviz.layout.model import Ints
 
 

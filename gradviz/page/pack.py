@@ -32,11 +32,11 @@ class Table:
 
     def number(self, value: Hashable, row: Any = None) -> int:
         """The number of a value. `row` is written for it, or the value itself."""
-        found = self._number.get(value)
-        if found is None:
-            found = self._number[value] = len(self.rows)
+        number = self._number.get(value)
+        if number is None:
+            number = self._number[value] = len(self.rows)
             self.rows.append(value if row is None else row)
-        return found
+        return number
 
     def numbers(self, values: Iterable[Hashable]) -> list[int]:
         """The numbers of several."""

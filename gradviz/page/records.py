@@ -9,8 +9,8 @@ from typing import Any
 
 from gradviz.draw.summary import rank_bars
 from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
-from gradviz.graph.origins import forward_name
 from gradviz.graph.amounts import held_bytes, known_elements
+from gradviz.graph.origins import forward_name
 from gradviz.page.backward import BackwardSteps, backward_steps
 from gradviz.page.pack import Pack, Table
 from gradviz.report import labels

@@ -226,6 +226,6 @@ def _is_checkpointed(graph: Graph, node: Node) -> bool:
         return False
     inside = [node]
     if node.group is not None:  # a folded graph read from a file does not know what was folded
-        inside = [graph.original.nodes[one] for one in node.group.nodes] if graph.original is not None else []
-    packed = [slot for one in inside for slot in one.saved if slot.state == "packed"]
+        inside = [graph.original.nodes[member] for member in node.group.nodes] if graph.original is not None else []
+    packed = [slot for member in inside for slot in member.saved if slot.state == "packed"]
     return bool(packed) and all(slot.packing == "recompute" for slot in packed)
