@@ -87,18 +87,10 @@ def captured_result(buffer: BinaryIO) -> Iterator[None]:
 @contextmanager
 def result_stream() -> Iterator[TextIO]:
     """Standard output for gradviz's result alone; until the end of the block everybody else's goes to standard error."""
-    if _elsewhere is not None:
-        with _moved() if sys.stdout is not None and _is_descriptor(sys.stdout) else _replaced():
-            yield _elsewhere
-        return
-    if sys.stdout is None:
+    if sys.stdout is None and _elsewhere is None:
         raise OutputError("standard output is closed, so there is nowhere to write the result. Give a file with -o.")
-    if not _is_descriptor(sys.stdout):
-        with _replaced() as stream:
-            yield stream
-        return
-    with _moved() as stream:
-        yield stream
+    with _moved() if sys.stdout is not None and _is_descriptor(sys.stdout) else _replaced() as stream:
+        yield stream if _elsewhere is None else _elsewhere
 
 
 def result_began() -> bool:

@@ -106,9 +106,9 @@ def _inner(graph: Graph, matched: Mapping[int, int]) -> list[Edge]:
 
 def _match_ops(before: Graph, after: Graph) -> dict[int, int]:
     old, new = ([i for i in forward_order(graph) if i not in graph.leaf_of] for graph in (before, after))
-    numbers: dict[Hashable, int] = {}  # of neighbourhoods, so that equal ones of both graphs are one number
+    number_of: dict[Hashable, int] = {}  # of neighbourhoods, so that equal ones of both graphs are one number
     lines = _has_lines(before) and _has_lines(after)
-    old_keys, new_keys = _keys(before, old, numbers, lines), _keys(after, new, numbers, lines)
+    old_keys, new_keys = _keys(before, old, number_of, lines), _keys(after, new, number_of, lines)
     return {old[i]: new[j] for i, j in align(old_keys, new_keys)}
 
 
@@ -116,13 +116,13 @@ def _has_lines(graph: Graph) -> bool:
     return any(node.source is not None for node in graph.nodes)
 
 
-def _keys(graph: Graph, order: Sequence[int], numbers: dict[Hashable, int], lines: bool) -> list[list[Hashable]]:
+def _keys(graph: Graph, order: Sequence[int], number_of: dict[Hashable, int], lines: bool) -> list[list[Hashable]]:
     """Keys of the nodes in this order, from the most telling to the least.
 
     Where source lines are known, a node is matched by its op alone only on the same line: code that was edited there.
     """
     local = [(_place(graph, node), _text(node, lines)) for node in graph.nodes]
-    near = _neighbourhoods(graph, local, numbers)
+    near = _neighbourhoods(graph, local, number_of)
     ops = [(node.op, node.group is not None, _line(node, lines)) for node in graph.nodes]
     levels: tuple[Sequence[Hashable], ...] = (near, local, ops)
     return [[keys[node] for node in order] for keys in levels]
@@ -143,9 +143,9 @@ def _place(graph: Graph, node: Node) -> Hashable:
     return node.op, where, node.names, leaf.kind if leaf is not None else None
 
 
-def _neighbourhoods(graph: Graph, local: Sequence[Hashable], numbers: dict[Hashable, int]) -> list[int]:
+def _neighbourhoods(graph: Graph, local: Sequence[Hashable], number_of: dict[Hashable, int]) -> list[int]:
     """A number for what lies around each node, in `_ROUNDS` steps; equal for equal surroundings."""
-    known = [numbers.setdefault(key, len(numbers)) for key in local]
+    known = [number_of.setdefault(key, len(number_of)) for key in local]
     for _ in range(_ROUNDS):
         below: list[list[Hashable]] = [[] for _ in graph.nodes]
         above: list[list[tuple[int, int, int]]] = [[] for _ in graph.nodes]
@@ -153,7 +153,7 @@ def _neighbourhoods(graph: Graph, local: Sequence[Hashable], numbers: dict[Hasha
             below[edge.consumer].append((edge.position, edge.output, known[edge.producer]))
             above[edge.producer].append((edge.output, edge.position, known[edge.consumer]))
         keys = [(known[i], tuple(below[i]), tuple(sorted(above[i]))) for i in range(len(graph.nodes))]
-        known = [numbers.setdefault(key, len(numbers)) for key in keys]
+        known = [number_of.setdefault(key, len(number_of)) for key in keys]
     return known
 
 

@@ -48,11 +48,11 @@ def node_lines(
     return tuple(line for line in lines if line)
 
 
-def with_arrival(lines: Lines, arrival: BoxNorms | None, *, numbers: bool, grad: bool) -> Lines:
+def with_norms(lines: Lines, norms: BoxNorms | None, *, numbers: bool, grad: bool) -> Lines:
     """The lines of a box with its place in backward in front, and the gradient that arrives behind, as asked."""
-    if numbers and arrival is not None:
-        lines = (f"{_places_text(arrival)} {lines[0]}", *lines[1:])
-    text = _norms_text(arrival) if grad else ""
+    if numbers and norms is not None:
+        lines = (f"{_places_text(norms)} {lines[0]}", *lines[1:])
+    text = _norms_text(norms) if grad else ""
     return (*lines, text) if text else lines
 
 
@@ -96,24 +96,24 @@ def saved_leaf_label(saved: SavedTensor) -> str:
     return " ".join(words)
 
 
-def _places_text(arrival: BoxNorms) -> str:
+def _places_text(norms: BoxNorms) -> str:
     """Places in the order of backward: `#3`, `#3–7` when they are all of these, else `#3…7`."""
-    if arrival.places == 1:
-        return f"#{arrival.first}"
-    every = arrival.last - arrival.first + 1 == arrival.places
-    return f"#{arrival.first}{'–' if every else '…'}{arrival.last}"
+    if norms.places == 1:
+        return f"#{norms.first}"
+    every = norms.last - norms.first + 1 == norms.places
+    return f"#{norms.first}{'–' if every else '…'}{norms.last}"
 
 
-def _norms_text(arrival: BoxNorms | None) -> str:
+def _norms_text(norms: BoxNorms | None) -> str:
     """The norm of the gradient that arrives at a box, or the range of norms inside it."""
-    if arrival is not None and not arrival.measured:
+    if norms is not None and not norms.measured:
         return "gradient not measured"
-    if arrival is None or arrival.least is None or arrival.most is None:
+    if norms is None or norms.least is None or norms.most is None:
         return "no gradient arrives"
-    if math.isinf(arrival.most):
+    if math.isinf(norms.most):
         return ""  # a flag says it
-    least, most = number(arrival.least), number(arrival.most)
-    return f"gradient norm {most}" if arrival.places == 1 else f"gradient norms {least} to {most}"
+    least, most = number(norms.least), number(norms.most)
+    return f"gradient norm {most}" if norms.places == 1 else f"gradient norms {least} to {most}"
 
 
 # Addresses that open the line of code behind a box: in an editor, or as a file in the browser.

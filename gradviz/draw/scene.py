@@ -32,55 +32,8 @@ from gradviz.memory.heat import STEPS, heat
 from gradviz.report import labels
 from gradviz.stages import Stage
 
-# Edges drawn as one: what runs from one box to another in three edges or more, one for each output, is one link. This
-# module decides which edges those are and what is said beside them; it knows no coordinates and no format.
-
-APART = 2  # edges between the same two boxes that are still drawn one by one
+APART = 2  # edges between the same two boxes that are still drawn one by one; more are one link
 TOLD = 12  # edges that a tooltip lists
-
-
-class Bundle(NamedTuple):
-    """Edges with one producer and one consumer, in the order of the graph."""
-
-    edges: tuple[Edge, ...]
-
-    @property
-    def uses(self) -> int:
-        return sum(edge.count for edge in self.edges)
-
-    def label(self) -> str:
-        """`11 tensors`; with the number of uses where one is used more often: `11 tensors, 55 uses`."""
-        text = labels.plural(len(self.edges), "tensor")
-        return text if self.uses == len(self.edges) else f"{text}, {labels.plural(self.uses, 'use')}"
-
-
-def bundles(graph: Graph) -> dict[tuple[int, int], Bundle]:
-    """Bundles by (producer, consumer). Only a node with several outputs has parallel edges to one consumer."""
-    several = set(zip(*(column(graph.edges, name) for name in ("producer", "consumer", "output"))))
-    parallel: dict[tuple[int, int], list[Edge]] = {ends[:2]: [] for ends in several if ends[2] and ends[0] != ends[1]}
-    if parallel:
-        for edge in graph.edges:
-            ends = parallel.get((edge.producer, edge.consumer))
-            drawn = without_shared(graph, edge) if ends is not None else None
-            if ends is not None and drawn is not None:
-                ends.append(drawn)
-    return {ends: Bundle(tuple(edges)) for ends, edges in parallel.items() if len(edges) > APART}
-
-
-def without_shared(graph: Graph, edge: Edge) -> Edge | None:
-    """The edge without its uses of parameters that are drawn with an earlier call, as the box says; None if that is all."""
-    group = graph.nodes[edge.consumer].group
-    if group is None or not group.shared:
-        return edge
-    shared = sum(uses.count for uses in group.shared if uses[:2] == (edge.producer, edge.output))
-    return edge._replace(count=edge.count - shared) if edge.count > shared else None
-
-
-def told(words: Sequence[str]) -> str:
-    """The labels of the edges in a bundle, for a tooltip."""
-    shown = ", ".join(words[:TOLD])
-    return f"{shown}, {labels.more(len(words) - TOLD)}" if len(words) > TOLD else shown
-
 
 LinkStyle = Literal["data", "view", "saved", "same"]
 STALE: tuple[SavedState, ...] = ("freed", "modified")
@@ -183,11 +136,11 @@ class _Drafter:
         self.split = self._leaves_to_split()
         self.frames = Frames(graph)
         self.heat = heat(graph) if options.color == "memory" else None
-        asked = options.color == "grad" or options.numbers
-        self.gradient_norms = gradient_norms(graph) if asked else None
+        self.backward = gradient_norms(graph) if options.color == "grad" or options.numbers else None
+        self.norms = self.backward if options.color == "grad" else None
         self.marked = marked(graph)
         self.owners = {leaf.storage: leaf.node for leaf in graph.leaves if leaf.storage is not None}
-        self.bundles = bundles(graph)
+        self.bundles = _bundles(graph)
         self.several = {edge.producer for edge in graph.edges if edge.output}  # nodes whose links name the output
 
     def draft(self) -> Scene:
@@ -237,18 +190,11 @@ class _Drafter:
             leaf = leaf_of.get(node.id)
             if leaf is None:
                 held = self.heat.nbytes[node.id] if self.heat is not None else 0
-                around = self._path(node.scope)
+                around, own = self._path(node.scope), self.frames.tells_no_line(node.scope)
                 attributes = self.options.attributes
-                lines = details.node_lines(
-                    self.graph,
-                    node,
-                    attributes=attributes,
-                    held=held,
-                    around=around,
-                    own=self.frames.tells_no_line(node.scope),
-                )
-                lines = self._with_arrival((*lines, *self._told(node)), node.id)
-                kind = self._kind(node)
+                lines = details.node_lines(self.graph, node, attributes=attributes, held=held, around=around, own=own)
+                lines = self._with_norms((*lines, *self._told(node)), node.id)
+                kind = self._kind(node.id, "group" if node.group else "op")
                 names = tuple(labels.relative(name, around) for name in node.names)
                 self.box_of[node.id] = self._add(kind, lines, node.id, None, self._flags(node), node.scope, names)
             elif not hidden and node.id not in self.split:
@@ -259,35 +205,29 @@ class _Drafter:
         """The module whose frame is around a box in this scope."""
         return "" if scope is None else self.graph.scopes[scope].path
 
-    def _kind(self, node: Node) -> BoxKind:
-        step = self.heat.step(node.id) if self.heat is not None else self._norm_step(node.id)
-        return HEAT[step - 1] if step else self._unlike(node.id) or ("group" if node.group else "op")
+    def _kind(self, node: int, plain: BoxKind) -> BoxKind:
+        """By what it holds or gets, by how it differs between the graphs that were merged into this one, or `plain`."""
+        step = self.heat.step(node) if self.heat is not None else self.norms.step(node) if self.norms is not None else 0
+        if step:
+            return HEAT[step - 1]
+        differing = {mark.kind for mark in self.marked.nodes.get(node, ())}
+        return "added" if "added" in differing else "changed" if "changed" in differing else plain
 
-    def _unlike(self, node: int) -> BoxKind | None:
-        """How a node differs between the graphs that were merged into this one."""
-        kinds = {mark.kind for mark in self.marked.nodes.get(node, ())}
-        return "added" if "added" in kinds else "changed" if "changed" in kinds else None
-
-    def _norm_step(self, node: int) -> int:
-        return self.gradient_norms.step(node) if self.gradient_norms is not None and self.options.color == "grad" else 0
-
-    def _with_arrival(self, lines: tuple[str, ...], node: int) -> tuple[str, ...]:
-        if self.gradient_norms is None:
+    def _with_norms(self, lines: tuple[str, ...], node: int) -> tuple[str, ...]:
+        if self.backward is None:
             return lines
-        grad, numbers = self.options.color == "grad", self.options.numbers
-        return details.with_arrival(lines, self.gradient_norms.of[node], numbers=numbers, grad=grad)
+        return details.with_norms(
+            lines, self.backward.of[node], numbers=self.options.numbers, grad=self.norms is not None
+        )
 
     def _draw_leaf(self, leaf: Leaf, users: Sequence[int], uses: int = 1) -> int:
         """A parameter stands inside the module that all its users are in; any other leaf comes from outside."""
-        flags = self._flags(self.graph.nodes[leaf.node])
         scope = self.frames.around(users) if leaf.kind == "parameter" else None
-        step = self._norm_step(leaf.node)
         node = self.graph.nodes[leaf.node]
         placed = filter(None, [labels.placed_text(node), labels.moved_text(node)])
         lines = (*details.leaf_lines(leaf, uses, self._path(scope)), *placed, *self._told(node))
-        lines = self._with_arrival(lines, leaf.node)
-        kind: BoxKind = HEAT[step - 1] if step else self._unlike(leaf.node) or "leaf"
-        return self._add(kind, lines, leaf.node, leaf, flags, scope)
+        lines = self._with_norms(lines, leaf.node)
+        return self._add(self._kind(leaf.node, "leaf"), lines, leaf.node, leaf, self._flags(node), scope)
 
     def _flags(self, node: Node) -> tuple[str, ...]:
         broken = (*self._not_finite(node.id), *labels.mark_words(self.marked.nodes.get(node.id, ())))
@@ -303,10 +243,8 @@ class _Drafter:
         return tuple(words for flag, words in labels.flag_words(self.graph, node).items() if flag not in labels.ALARMS)
 
     def _not_finite(self, node: int) -> tuple[str, ...]:
-        if self.gradient_norms is None or self.options.color != "grad":
-            return ()
-        arrival = self.gradient_norms.of[node]
-        return (labels.NOT_FINITE,) if arrival is not None and arrival.most == math.inf else ()
+        norms = self.norms.of[node] if self.norms is not None else None
+        return (labels.NOT_FINITE,) if norms is not None and norms.most == math.inf else ()
 
     def _source(self, node: int, user: int | None) -> int | None:
         """The box that stands for `node` towards one user, made now when it is that user's copy of a leaf."""
@@ -332,26 +270,22 @@ class _Drafter:
             self.links.append(Link(source, target, style, label, edges, tip))
 
     def _draw_edge(self, edge: Edge) -> None:
-        bundle = self.bundles.get((edge.producer, edge.consumer))
-        drawn = without_shared(self.graph, edge)
+        drawn = _without_shared(self.graph, edge)
         if drawn is None:
             return
-        edge = drawn
-        if bundle is not None:
-            if edge == bundle.edges[0]:
-                self._draw_bundle(bundle)
+        producer, consumer = drawn.producer, drawn.consumer
+        bundle = self.bundles.get((producer, consumer))
+        if bundle is None:
+            label, uses, tip = self._edge_words(drawn), drawn.count, ""
+        elif drawn == bundle[0]:
+            uses = sum(edge.count for edge in bundle)
+            label, words = _bundle_label(bundle, uses), [self._edge_words(edge) for edge in bundle]
+            tip = ", ".join((*words[:TOLD], *([labels.more(len(words) - TOLD)] if len(words) > TOLD else ())))
+        else:
             return
-        words = (self._edge_words(edge), *labels.mark_words(self.marked.edges.get((edge.consumer, edge.producer), ())))
-        source = self._source(edge.producer, edge.consumer)
-        self._link(source, self.box_of.get(edge.consumer), "data", " ".join(filter(None, words)), edge.count)
-
-    def _draw_bundle(self, bundle: Bundle) -> None:
-        producer, consumer = bundle.edges[0].producer, bundle.edges[0].consumer
-        words = (bundle.label(), *labels.mark_words(self.marked.edges.get((consumer, producer), ())))
-        tip = told([self._edge_words(edge) for edge in bundle.edges])
-        self._link(
-            self._source(producer, consumer), self.box_of.get(consumer), "data", " ".join(words), bundle.uses, tip
-        )
+        marks = labels.mark_words(self.marked.edges.get((consumer, producer), ()))
+        words = list(filter(None, (label, *marks)))
+        self._link(self._source(producer, consumer), self.box_of.get(consumer), "data", " ".join(words), uses, tip)
 
     def _edge_words(self, edge: Edge) -> str:
         """Which output an edge comes from, where there are several, and how often it is used."""
@@ -440,22 +374,15 @@ class _Drafter:
     def _legend(self) -> tuple[Legend, ...]:
         drawn = {box.kind for box in self.boxes}
         entries = [Legend(kind, text) for kind, text in MEANING.items() if kind in drawn]
-        if self.heat is not None:
-            entries += [
-                Legend(
-                    kind, labels.scale_text(self.heat.above(step), self.heat.above(step + 1) if step < STEPS else None)
-                )
-                for step, kind in enumerate(HEAT, 1)
-                if kind in drawn
-            ]
-        if self.gradient_norms is not None:
-            scale = self.gradient_norms.above
-            entries += [
-                Legend(kind, labels.norm_scale_text(scale(step), scale(step + 1) if step < STEPS else None))
-                for step, kind in enumerate(HEAT, 1)
-                if kind in drawn and self.options.color == "grad"
-            ]
+        entries += [Legend(kind, self._step_text(step)) for step, kind in enumerate(HEAT, 1) if kind in drawn]
         return tuple(entries)
+
+    def _step_text(self, step: int) -> str:
+        """What the colour of a step means."""
+        if self.heat is not None:
+            return labels.scale_text(self.heat.above(step), self.heat.above(step + 1) if step < STEPS else None)
+        assert self.norms is not None, "nothing else colours boxes by steps"
+        return labels.norm_scale_text(self.norms.above(step), self.norms.above(step + 1) if step < STEPS else None)
 
     def _footer(self) -> tuple[str, ...]:
         hidden = len(self.graph.leaf_of) if self.options.leaves == "hidden" else 0
@@ -466,10 +393,8 @@ class _Drafter:
             lines += saved_lines(self.graph)
         if self.heat is not None:
             lines.append(held_line(self.heat.nbytes))
-        if self.gradient_norms is not None:
-            lines += backward_lines(
-                self.gradient_norms, numbers=self.options.numbers, grad=self.options.color == "grad"
-            )
+        if self.backward is not None:
+            lines += backward_lines(self.backward, numbers=self.options.numbers, grad=self.norms is not None)
         return tuple(lines)
 
 
@@ -488,3 +413,33 @@ def _uses(graph: Graph) -> dict[int, _Uses]:
             users.setdefault(producer, set()).add(consumer)
             edges[producer] = edges.get(producer, 0) + count
     return {node: _Uses(len(its_users), edges[node]) for node, its_users in users.items()}
+
+
+# -- edges drawn as one: what runs from one box to another in three edges or more, one for each output --------------
+
+
+def _bundles(graph: Graph) -> dict[tuple[int, int], list[Edge]]:
+    """Edges by (producer, consumer), in the order of the graph. Only a node with several outputs has parallel edges."""
+    several = set(zip(*(column(graph.edges, name) for name in ("producer", "consumer", "output"))))
+    parallel: dict[tuple[int, int], list[Edge]] = {ends[:2]: [] for ends in several if ends[2] and ends[0] != ends[1]}
+    for edge in graph.edges if parallel else ():
+        ends = parallel.get((edge.producer, edge.consumer))
+        drawn = _without_shared(graph, edge) if ends is not None else None
+        if ends is not None and drawn is not None:
+            ends.append(drawn)
+    return {ends: edges for ends, edges in parallel.items() if len(edges) > APART}
+
+
+def _without_shared(graph: Graph, edge: Edge) -> Edge | None:
+    """The edge without its uses of parameters that are drawn with an earlier call, as the box says; None if that is all."""
+    group = graph.nodes[edge.consumer].group
+    if group is None or not group.shared:
+        return edge
+    shared = sum(uses.count for uses in group.shared if uses[:2] == (edge.producer, edge.output))
+    return edge._replace(count=edge.count - shared) if edge.count > shared else None
+
+
+def _bundle_label(edges: Sequence[Edge], uses: int) -> str:
+    """`11 tensors`; with the number of uses where one is used more often: `11 tensors, 55 uses`."""
+    text = labels.plural(len(edges), "tensor")
+    return text if uses == len(edges) else f"{text}, {labels.plural(uses, 'use')}"

@@ -146,8 +146,8 @@ def write(made: Picture, theme: Theme, *, fit: bool = False) -> Iterator[str]:
 
 def _scope(made: Picture, theme: Theme) -> str:
     """A class that other pictures on the same page do not have, the same at every run."""
-    facts = (theme, made.width, made.height, made.title, made.description, len(made.blocks), len(made.wires))
-    return "gv-" + hashlib.sha256(repr(facts).encode()).hexdigest()[:8]
+    identity = (theme, made.width, made.height, made.title, made.description, len(made.blocks), len(made.wires))
+    return "gv-" + hashlib.sha256(repr(identity).encode()).hexdigest()[:8]
 
 
 # -- pieces ----------------------------------------------------------------------------------------------------------
@@ -207,15 +207,15 @@ def _blocks(blocks: Iterable[Block]) -> Iterator[str]:
             begin += len(place)
 
 
-def _block(block: Block, numbers: Sequence[str]) -> str:
-    """One box. The numbers are x, y, width and height of its rectangle, then x and y of each line of its text."""
+def _block(block: Block, places: Sequence[str]) -> str:
+    """One box. The places are x, y, width and height of its rectangle, then x and y of each line of its text."""
     name = f"gv-{block.kind} gv-m" if block.marked else f"gv-{block.kind}"
     tip = f"<title>{escape(block.tooltip)}</title>" if block.tooltip else ""
-    x, y, width, height = numbers[:4]
+    x, y, width, height = places[:4]
     rounding = 2 if not block.words else 5
     lines = [
         f'<text x="{x}" y="{y}"{_text(words.text, TONE_CLASS[words.tone], words.width, words.centred)}'
-        for words, x, y in zip(block.words, numbers[4::2], numbers[5::2])
+        for words, x, y in zip(block.words, places[4::2], places[5::2])
     ]
     rect = f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{rounding}"/>'
     group = f'<g class="{name}">{tip}{rect}{"".join(lines)}</g>'

@@ -70,9 +70,7 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
         yield f"{labels.one_line(graph.title)}\n"
     if outline_by(graph, options) != "node":
         yield from (f"{line}\n" for line in text_lines(table(graph, options, options.max_rows or 0)))
-        yield from (
-            f"{line}\n" for line in ("", *mark_lines(marked(graph)), *footer_lines(graph), *bar_lines(rank_bars(graph)))
-        )
+        yield from (f"{line}\n" for line in ("", *_below(graph)))
         return
     with Stage("write", "rows") as writing:
         for i, row in enumerate(writing.each(limited_rows(graph, options, options.max_rows or 0))):
@@ -123,11 +121,15 @@ def notes(graph: Graph, options: Options) -> Iterator[str]:
     """Lines for under the tree: how to read it, when it has branches, then counts and everything left out."""
     if any(len(graph.inputs(node)) > 1 for node in range(len(graph.nodes))):
         yield f"A row is an input of the row above it in its column; {BRANCH.strip()} marks further inputs."
-    yield from mark_lines(marked(graph))
-    yield from footer_lines(graph, hidden=len(graph.leaf_of) if options.leaves == "hidden" else 0)
-    yield from bar_lines(rank_bars(graph))
+    yield from _below(graph, hidden=len(graph.leaf_of) if options.leaves == "hidden" else 0)
     if options.color == "memory":
         yield held_line(heat(graph).nbytes)
+
+
+def _below(graph: Graph, hidden: int = 0) -> Iterator[str]:
+    yield from mark_lines(marked(graph))
+    yield from footer_lines(graph, hidden=hidden)
+    yield from bar_lines(rank_bars(graph))
 
 
 class TerminalTree:
@@ -160,7 +162,7 @@ class TerminalTree:
         for text, style in zip_longest(text_lines(made, options.max_width), styles, fillvalue="dim"):
             line = self._line(options, (text, style))
             yield line if style == "dim" else _fitted(line, options)
-        for note in ("", *mark_lines(marked(self.graph)), *footer_lines(self.graph), *bar_lines(rank_bars(self.graph))):
+        for note in ("", *_below(self.graph)):
             yield self._line(options, (note, "dim"))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:

@@ -120,9 +120,6 @@ class _Step(NamedTuple):
     """A row still to come. `lead` is its guides, `rest` those of the rows below it."""
 
     kind: Literal["node", "root", "saved", "cut"]
-    lead: str
-    rest: str
-    level: int
     node: int = -1
     owner: int = -1
     edges: int = 1
@@ -130,6 +127,9 @@ class _Step(NamedTuple):
     which: int = 0  # index of a root, or of a saved slot
     rows: int = 0  # rows that a cut stands for
     nodes: int = 0  # nodes among them
+    lead: str = ""
+    rest: str = ""
+    level: int = 0
 
 
 class TreeRows:
@@ -144,8 +144,8 @@ class TreeRows:
         self.held = heat(graph).nbytes if options.color == "memory" else ()
 
     def __iter__(self) -> Iterator[Row]:
-        stack = [_Step("node", "", "", 0, top) for top in reversed(self.shape.tops)]
-        stack += [_Step("root", "", "", 0, which=i) for i in reversed(range(len(self.graph.roots)))]
+        stack = [_Step("node", top) for top in reversed(self.shape.tops)]
+        stack += [_Step("root", which=i) for i in reversed(range(len(self.graph.roots)))]
         shown_from_root: set[int] = set()
         while stack:
             step = stack.pop()
@@ -155,8 +155,7 @@ class TreeRows:
                 if root.node is not None:
                     first = root.node not in shown_from_root and self.shape.owner[root.node] < 0
                     shown_from_root.add(root.node)
-                    outputs = (root.output,)
-                    stack.append(_Step("node", "", "", 0, root.node, -1 if first else -2, outputs=outputs))
+                    stack.append(_Step("node", root.node, -1 if first else -2, outputs=(root.output,)))
             elif step.kind == "saved":
                 yield Row(step.lead, (("saved", "saved"), ("saved", self._saved(step))))
             elif step.kind == "cut":
@@ -176,8 +175,8 @@ class TreeRows:
         inputs = self.shape.inputs(step.node)
         saved = len(self.graph.nodes[step.node].saved) if self.options.saved else 0
         on = self.shape.straight_on(step.node, inputs)
-        branches = [_Step("saved", "", "", 0, step.node, which=i) for i in range(saved)]
-        branches += [self._input(step.node, item) for i, item in enumerate(inputs) if i != on]
+        branches = [_Step("saved", step.node, which=i) for i in range(saved)]
+        branches += [_Step("node", item.node, step.node, *item[1:]) for i, item in enumerate(inputs) if i != on]
         if branches and self.options.max_depth and step.level >= self.options.max_depth:
             branches = [self._cut(branches)]
         below = []
@@ -186,16 +185,14 @@ class TreeRows:
             lead, rest = step.rest + (LAST if last else BRANCH), step.rest + (BLANK if last else BAR)
             below.append(branch._replace(lead=lead, rest=rest, level=step.level + 1))
         if on >= 0:
-            below.append(self._input(step.node, inputs[on])._replace(lead=step.rest, rest=step.rest, level=step.level))
+            straight = _Step("node", inputs[on].node, step.node, *inputs[on][1:])
+            below.append(straight._replace(lead=step.rest, rest=step.rest, level=step.level))
         return below[::-1]
-
-    def _input(self, owner: int, item: Input) -> _Step:
-        return _Step("node", "", "", 0, item.node, owner, item.edges, item.outputs)
 
     def _cut(self, branches: list[_Step]) -> _Step:
         owned = [b for b in branches if b.kind == "node" and self.shape.owner[b.node] == b.owner]
         nodes = sum(self.shape.size[branch.node] for branch in owned)
-        return _Step("cut", "", "", 0, rows=nodes + len(branches) - len(owned), nodes=nodes)
+        return _Step("cut", rows=nodes + len(branches) - len(owned), nodes=nodes)
 
     # -- wording ---------------------------------------------------------------------------------------------------
 
