@@ -214,8 +214,9 @@ class Raised(NamedTuple):
     source: SourceLine | None = None  # the innermost line of the user's
     outputs: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
-    missing: tuple[str, ...] = ()  # inputs that the outputs do not depend on
-    custom: SourceLine | None = None  # the backward() of the custom Function that the message is about
+    missing: tuple[str, ...] = ()  # inputs that the outputs do not depend on; or the tensor that was refused
+    custom: SourceLine | None = None  # the line of the custom Function that the message is about
+    made: SourceLine | None = None  # the line that gave the tensor its value which was refused
 
 
 class Trained(NamedTuple):
@@ -322,6 +323,7 @@ class CheckContext:
     guessed: bool = False  # nobody named the outputs: they are the tensors that were left when the script ended
     unfinished: bool = False  # the script failed in a forward pass, and this is what it had computed by then
     grad_enabled: bool = True
+    frozen_at: SourceLine | None = None  # the line that froze the parameters, when all are frozen
     backward: SourceLine | None = None  # the line that makes the call
     reads_grad: bool = False  # whether the function that makes the call reads a `.grad`
     step: int = 0  # of the run, counted from 0: calls between which nothing was updated belong to one step

@@ -15,6 +15,9 @@ from gradviz.checks.words import as_code
 from gradviz.graph import Edge, Graph, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import assigned, read
+from gradviz.source.search import taken_over
+from gradviz.source.statements import around, body_around
+from gradviz.source.statements import assigned as given
 
 
 class OldTensors(NamedTuple):
@@ -54,12 +57,16 @@ def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> list[OldTensor
     several = {_variable(name) for names in held for name in names if "[" in name}
     mappings = {_variable(name) for names in held for name in names if "['" in name or '["' in name}
     inside = context.backward is not None and "self" in " ".join(read(context.backward))
+    outside = taken_over(context.backward) if context.backward is not None else {}
+    carried = tuple(name for name in outside if any(name == _variable(one) for names in held for one in names))
     found: dict[tuple[str, ...], tuple[bool | None, set[tuple[int, int]]]] = {}
     for edge in joints:
         record = graph.nodes[edge.producer]
         names = _names(record.names, record.source, graph.nodes[edge.consumer].source, held)
         if len(names) == 1 and names[0].startswith("self.") and not inside:
             names = _from_outside(names[0], held) or names
+        elif not record.names and carried and _elsewhere(record.source, context.backward):
+            names = carried  # what the function around the backward call calls it
         retained = record.source in newer if record.source is not None else None
         found.setdefault(names, (retained, set()))[1].add((edge.producer, edge.output))
     single = {name for names in held for name in names if "[" not in name}
@@ -91,6 +98,13 @@ def _names(
     return tuple(dict.fromkeys(name for name in found if name in taken)) or given[:1]
 
 
+def _elsewhere(made: SourceLine | None, backward: SourceLine | None) -> bool:
+    """Whether a line is in another function than the backward call, which has names of its own."""
+    return (
+        made is not None and backward is not None and (made.file, made.function) != (backward.file, backward.function)
+    )
+
+
 def _from_outside(name: str, held: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """The tensors that a module calls `self.x`, as the code around it calls them: `net.first.x` and `net.second.x`."""
     ending = name.removeprefix("self")
@@ -106,14 +120,63 @@ def _variable(name: str) -> str:
 
 
 class NotNeeded(NamedTuple):
-    """The line of the first call that used `name` with its history, though what it trained lies elsewhere."""
+    """The line that used `name` with its history, though nothing behind it is trained from there, and why."""
 
     source: SourceLine
     name: str
-    optimizer: str  # which updated other tensors after the first call
+    because: str
 
 
 def not_needed(context: CheckContext, joints: Sequence[Edge], names: Sequence[str]) -> NotNeeded | None:
+    """Where one of the calls could have gone without the history: a running value, or a loss with another optimizer's turn."""
+    return _running(context, joints, names) or _first_call(context, joints, names) or _second_call(context)
+
+
+def _running(context: CheckContext, joints: Sequence[Edge], names: Sequence[str]) -> NotNeeded | None:
+    """A line such as `mean = 0.9 * mean + 0.1 * score`, which takes the history of `score` along to the next step."""
+    roots = {root.name for root in context.graph.roots}
+    held = {name for one in context.named_tensors if one.node is not None and not one.leaf for name in one.names}
+    for edge in joints if len(names) == 1 else ():
+        source = own_line(context.graph.nodes[edge.consumer])
+        reads = set(read(source))
+        carriers = {name for name in assigned(source) if name in reads and name in held - roots}
+        if source is not None and carriers and names[0] in reads - carriers and _sole(source, carriers):
+            return NotNeeded(
+                source, names[0], f"{min(carriers)} is carried on to the next step, and needs numbers only"
+            )
+    return None
+
+
+def _sole(source: SourceLine, names: set[str]) -> bool:
+    """Whether no other line of the loop gives these a value, as one that begins anew in each step would."""
+    loops = around(source.file, source.line).loops
+    body = body_around(source.file, source.line)
+    lines = [one.node.lineno for one in (body.statements if body is not None else ()) if names & {*given(one.node)[0]}]
+    return bool(loops) and all(line == source.line or line < loops[-1] for line in lines)
+
+
+def _second_call(context: CheckContext) -> NotNeeded | None:
+    """The second of two losses of one forward pass, when it trains only what an optimizer of its own holds."""
+    graph, before = context.graph, context.before
+    if before is None:
+        return None
+    old = {node.sequence for node in before.nodes} - {None}
+    held = {one.node: one.names for one in context.named_tensors if one.node is not None and not one.leaf}
+    for edge in graph.edges:
+        shared, own = graph.nodes[edge.producer], graph.nodes[edge.consumer]
+        if shared.sequence not in old or own.sequence in old or edge.producer not in held:
+            continue
+        behind = _leaves(graph, [edge.producer])
+        beside = _leaves(graph, [root.node for root in graph.roots if root.node is not None], without=edge.producer)
+        there, elsewhere = _holders(context, behind), _holders(context, beside - behind)
+        source = own_line(own)
+        if source is not None and there and elsewhere and not there & elsewhere:
+            why = f"{min(elsewhere)} updates nothing behind it, so that call needs no history of it"
+            return NotNeeded(source, held[edge.producer][0], why)
+    return None
+
+
+def _first_call(context: CheckContext, joints: Sequence[Edge], names: Sequence[str]) -> NotNeeded | None:
     """Where the first call could have gone without the history, as optimizers of their own on both sides tell."""
     before = context.before
     if before is None or not joints or len(names) != 1:
@@ -129,7 +192,8 @@ def not_needed(context: CheckContext, joints: Sequence[Edge], names: Sequence[st
     for edge in before.consumers(node):
         source = own_line(before.nodes[edge.consumer])
         if source is not None and word.search(source.text) and there and elsewhere and not there & elsewhere:
-            return NotNeeded(source, names[0], min(elsewhere))
+            why = f"{min(elsewhere)} updates nothing behind it, so that call needs no history of it, and leaves it to the next one"
+            return NotNeeded(source, names[0], why)
     return None
 
 

@@ -95,6 +95,42 @@ def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
     return part, f"{changed} = {new}" if alone else new
 
 
+def without_graph(source: SourceLine | None) -> str:
+    """A line that puts one thing into a container, or adds it to a total, written so that it hands over a detached tensor.
+
+    >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a.append(l)", "a['x'].append(f(l) / 2)", "t += l")]
+    ['a.append(l.detach())', "a['x'].append((f(l) / 2).detach())", 't += l.detach()']
+    >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a[i] = l", "a.append((l, 1))", "a.append(l.item())")]
+    ['a[i] = l.detach()', '', '']
+    """
+    for statement in parsed(source):
+        value = getattr(statement, "value", None)
+        for call in ast.walk(statement):
+            called = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
+            fills = called in _FILLING if call is value else called in ("append", "appendleft")
+            if isinstance(call, ast.Call) and fills and len(call.args) == 1 and not call.keywords:
+                if not _can_detach(call.args[0]):
+                    return ""
+                call.args = [_detached(call.args[0])]
+                return ast.unparse(statement)
+        stored = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript)
+        if (stored or isinstance(statement, ast.AugAssign)) and value is not None and _can_detach(value):
+            statement.value = _detached(value)  # type: ignore[attr-defined]
+            return ast.unparse(statement)
+    return ""
+
+
+def _can_detach(value: ast.expr) -> bool:
+    """Whether it is one thing that may be a tensor with a graph, as far as the text tells."""
+    called = value.func.attr if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else ""
+    plain = isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Call))
+    return plain and called not in ("item", "detach", "tolist", "numpy")
+
+
+def _detached(value: ast.expr) -> ast.expr:
+    return ast.Call(ast.Attribute(value, "detach", ast.Load()), [], [])
+
+
 def filled(source: SourceLine | None) -> tuple[str, ...]:
     """The containers that a line puts something into.
 

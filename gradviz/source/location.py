@@ -8,7 +8,7 @@ from types import CodeType
 from typing import NamedTuple
 
 from gradviz.graph import SourceLine
-from gradviz.source.in_place import method_calls, pieces_in_place
+from gradviz.source.in_place import method_calls, pieces_in_place, without_index
 from gradviz.source.statements import Body, bodies, body_at, body_of, own_expressions, text_of
 from gradviz.variables.scanner import Namespace
 
@@ -65,7 +65,7 @@ def additions(location: CodeLocation) -> dict[str, SourceLine]:
         into = [target.value for target in getattr(node, "targets", ()) if isinstance(target, ast.Subscript)]
         into += [called.value for _, called in method_calls(node) if called.attr in _ADDING]
         for container in into:
-            found.setdefault(ast.unparse(container), location.body.source(node))
+            found.setdefault(ast.unparse(without_index(container)), location.body.source(node))
     return found
 
 

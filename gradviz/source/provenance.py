@@ -18,6 +18,7 @@ import torch
 from gradviz.graph import SourceLine
 from gradviz.packages import is_foundation
 from gradviz.source.location import CodeLocation
+from gradviz.source.search import switch_around
 from gradviz.source.statements import Body, Statement, assigned, body_of, own_expressions, text_of
 from gradviz.variables.objects import own_attributes
 from gradviz.variables.scanner import Namespace
@@ -45,6 +46,7 @@ class DetachPoint(NamedTuple):
     operation: str = ""  # the function of torch that was called
     at: int = 0  # the sequence number that the next node would have got
     leaf: tuple[str, ...] = ()  # names of the leaf that was cut off, when it was one
+    off: SourceLine | None = None  # the block or decorator that had switched recording off
 
 
 class Provenance(NamedTuple):
@@ -187,7 +189,9 @@ class _Tracer:
             self._plain.append(name)
 
     def _add(self, kind: Any, body: Body, node: ast.AST, under: ast.expr, alive: bool, inside: str = "") -> None:
-        self._cuts.append(DetachPoint(kind, body.source(node), text_of(under, 40), alive, inside))
+        source = body.source(node)
+        off = switch_around(source.file, source.line) if kind in ("no_grad", "inference") else None
+        self._cuts.append(DetachPoint(kind, source, text_of(under, 40), alive, inside, off=off))
 
     def _alive(self, expression: ast.expr) -> bool:
         return any(

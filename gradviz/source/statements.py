@@ -49,7 +49,7 @@ def body_of(code: CodeType) -> Body | None:
 
 def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body | None:
     """The body of the function `name` that begins at `first_line`, or of the module's top level."""
-    tree = _tree(file)
+    tree = tree_of(file)
     if tree is None:
         return None
     if name == "<module>":
@@ -65,7 +65,7 @@ def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body | No
 
 def bodies(file: str) -> Iterator[Body]:
     """The top level of a file, and the body of each function in it."""
-    tree = _tree(file)
+    tree = tree_of(file)
     if tree is not None:
         yield _body(file, "<module>", tree.body, "")
         for node in ast.walk(tree):
@@ -73,64 +73,17 @@ def bodies(file: str) -> Iterator[Body]:
                 yield _body(file, node.name, node.body, "")
 
 
-def sets_attribute(file: str, *endings: str) -> SourceLine | None:
-    """The first line of a file that assigns to something that ends so, such as "head.weight" for `self.head.weight = ...`."""
-    tree = _tree(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        for target in getattr(node, "targets", ()):
-            if isinstance(target, ast.Attribute) and f".{ast.unparse(target)}".endswith(
-                tuple(f".{one}" for one in endings)
-            ):
-                return with_text(SourceLine(file, target.lineno, package=package_of(file)))
-    return None
-
-
 def expressions_at(file: str, line: int) -> Iterator[ast.expr]:
     """The expressions of a file that begin on a line, or that go across it."""
-    tree = _tree(file)
+    tree = tree_of(file)
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.expr) and node.lineno <= line <= (node.end_lineno or node.lineno):
             yield node
 
 
-def only_compares(file: str, attribute: str) -> SourceLine | None:
-    """The first line of a file that compares an attribute and does nothing with the answer."""
-    tree = _tree(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        compared = node.value.left if isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare) else None
-        if isinstance(compared, ast.Attribute) and compared.attr == attribute:
-            return with_text(SourceLine(file, compared.lineno, package=package_of(file)))
-    return None
-
-
-def registers_buffer(file: str, name: str) -> SourceLine | None:
-    """The first line of a file that registers a buffer of this name."""
-    tree = _tree(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "register_buffer":
-            first = node.args[0] if node.args else None
-            if isinstance(first, ast.Constant) and first.value == name:
-                return with_text(SourceLine(file, node.lineno, package=package_of(file)))
-    return None
-
-
-def calls_method(file: str, method: str) -> Iterator[tuple[str, SourceLine]]:
-    """The lines of a file that call a method of this name without arguments, and what they call it on."""
-    tree = _tree(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == method
-            and not node.args
-        ):
-            line = SourceLine(file, node.func.end_lineno or node.lineno, package=package_of(file))
-            yield ast.unparse(node.func.value), with_text(line)
-
-
 def body_around(file: str, number: int) -> Body | None:
     """The body of the innermost function around a line, or of the module's top level."""
-    tree = _tree(file)
+    tree = tree_of(file)
     around = [
         node
         for node in (ast.walk(tree) if tree is not None else ())
@@ -151,7 +104,7 @@ class Around(NamedTuple):
 
 def around(file: str, line: int) -> Around:
     """The loops and conditions around a line of a file, within the function that it is in."""
-    tree = _tree(file)
+    tree = tree_of(file)
     loops: list[int] = []
     tests: list[str] = []
     inside: Sequence[ast.AST] = tree.body if tree is not None else ()
@@ -172,7 +125,8 @@ def _covers(node: ast.AST, line: int) -> bool:
     return isinstance(node, (ast.stmt, ast.excepthandler)) and first is not None and first <= line <= (last or first)
 
 
-def _tree(file: str) -> ast.Module | None:
+def tree_of(file: str) -> ast.Module | None:
+    """A file as a tree; None where there is no text, or it does not parse."""
     linecache.checkcache(file)
     text = "".join(linecache.getlines(file))
     known = _parsed.get(file)

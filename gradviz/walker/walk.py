@@ -86,7 +86,7 @@ def _describe(
     if opening is not None and regions:
         graph, parts = splice(graph, regions, named_modules(*opening))
     if inspect is not None:
-        within = [found.nodes[parts[i].region] for i in range(len(found.nodes), len(graph.nodes))]
+        within = [found.nodes[part.region] for _, part in sorted(parts.items())]  # a leaf that is an output has none
         nodes = [*found.nodes, *within]
         inspect(Walked(graph, nodes, found.position_of, describer.variables, names, describer.storage_id, parts))
     return graph

@@ -59,7 +59,7 @@ FAULTS = {
     "features under no_grad in a method": Fault(
         "constant-term",
         "return self.layer(image).relu()",
-        "move the line out of torch.no_grad()",
+        "In script.py:7, leave out @torch.no_grad(): script.py:9 has to be recorded",
         "    @torch.no_grad()\n",
         "",
         """
@@ -367,7 +367,10 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
-def test_the_cut_is_found_at_its_line_and_the_advice_heals_it(fault: Fault, tmp_path: Path) -> None:
+def test_the_cut_is_found_at_its_line_and_the_advice_heals_it(
+    fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # paths are told from the current folder on
     shows_and_heals(fault, tmp_path)
 
 

@@ -223,9 +223,9 @@ FAULTS = [
     Fault(
         "growing-graph",
         "total += loss",
-        "loss.item() or loss.detach() instead of loss",
+        "In script.py:8, hand over what has no graph: total += loss.detach()",
         "total += loss",
-        "total += loss.item()",
+        "total += loss.detach()",
         """
         import torch
         model = torch.nn.Linear(3, 1)

@@ -49,25 +49,25 @@ FAULTS = {
     "a list in a closure": Fault(
         "growing-graph",
         "seen.append(value)",
-        "Add numbers or detached tensors to log.seen: loss.item()",
-        "log(loss)",
-        "log(loss.item())",
+        "hand over what has no graph: seen.append(value.detach())",
+        "seen.append(value)",
+        "seen.append(value.detach())",
         f"{HEAD}def logger():\n    seen = []\n    def log(value):\n        seen.append(value)\n    return log\n"
         f"log = logger()\n{TRAIN}    log(loss)\n",
     ),
     "a list that a class has for all its objects": Fault(
         "growing-graph",
         "self.values.append(value)",
-        "Add numbers or detached tensors to Meter.values: loss.item()",
-        "add(loss)",
-        "add(loss.item())",
+        "hand over what has no graph: self.values.append(value.detach())",
+        "self.values.append(value)",
+        "self.values.append(value.detach())",
         f"{HEAD}class Meter:\n    values = []\n    def add(self, value):\n        self.values.append(value)\n"
         f"{TRAIN}    Meter().add(loss)\n",
     ),
     "losses that are kept from the tenth step on": Fault(
         "growing-graph",
         "late.append(loss)",
-        "Add numbers or detached tensors to late: loss.item()",
+        "hand over what has no graph: late.append(loss.detach())",
         "late.append(loss)",
         "late.append(loss.detach())",
         HEAD

@@ -34,24 +34,28 @@ x = torch.ones(2, 3)
 CASES = {
     "several numbers": Case(
         "losses = torch.nn.functional.mse_loss(model(x), torch.ones(2, 1), reduction='none')\nlosses.backward()",
+        "reduction='none'", "losses.mean().backward()", ("losses.backward()", "losses.mean().backward()"),
+    ),
+    "several numbers of an own loss": Case(
+        "losses = (model(x) - 1).square()\nlosses.backward()",
         "losses.backward()", "losses.mean().backward()", ("losses.backward()", "losses.mean().backward()"),
     ),
     "not used": Case(
         "noise = torch.zeros(2, 3, requires_grad=True)\nscore = model(x + noise.detach()).sum()\n"
         "slope = torch.autograd.grad(score, noise)",
-        "autograd.grad(", "without .detach()", ("noise.detach())", "noise)"),
+        "noise.detach()", "use noise itself, without .detach()", ("noise.detach())", "noise)"),
     ),
     "too few gradients": Case(
         "class Mine(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, k):\n        return x * 2\n    @staticmethod\n"
         "    def backward(ctx, g):\n        return g * 2\n"
         "loss = Mine.apply(model(x), 3).sum()\nloss.backward()",
-        "def backward|@staticmethod", "Return 2 values from Mine.backward(): None for", ("return g * 2", "return g * 2, None"),
+        "return g * 2", "return 2 values, in the order of the arguments of forward(): None for", ("return g * 2", "return g * 2, None"),
     ),
     "a gradient of the wrong shape": Case(
         "class Mine(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x.sum(0)\n"
         "    @staticmethod\n    def backward(ctx, g):\n        return torch.ones(3)\n"
         "loss = Mine.apply(model(x)).sum()\nloss.backward()",
-        "def backward|@staticmethod", "sum it over the dimensions", ("torch.ones(3)", "g.expand(2, 1)"),
+        "return torch.ones(3)", "sum it over the dimensions", ("torch.ones(3)", "g.expand(2, 1)"),
     ),
     "a leaf in place": Case(
         "model.weight += 0.1\nmodel(x).sum().backward()",
@@ -78,11 +82,37 @@ CASES = {
     ),
     "a copy of a result": Case(
         "model.last = model(x).sum()\nmodel.last.backward()\nbest = copy.deepcopy(model)",
-        "deepcopy(", "Store x.detach()", ("best =", "model.last = model.last.detach()\nbest ="),
+        "deepcopy(", "model.last = model.last.detach()", ("best =", "model.last = model.last.detach()\nbest ="),
     ),
     "a second backward": Case(
         "loss = model(x).square().sum()\nloss.backward()\nloss.backward()",
         "loss = model(x)", "Compute", ("loss.backward()\nloss", "loss.backward()\nloss = model(x).square().sum()\nloss"), "freed-graph",
+    ),
+    "no backward": Case(
+        "class Mine(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x.sign()\n"
+        "loss = Mine.apply(model(x)).sum()\nloss.backward()",
+        "def forward", "Write it below forward()",
+        ("x.sign()", "x.sign()\n    @staticmethod\n    def backward(ctx, gradient):\n        return gradient"),
+    ),
+    "a hook before a change in place": Case(
+        "net = torch.nn.Sequential(model, torch.nn.ELU(inplace=True))\n"
+        "model.register_full_backward_hook(lambda *_: None)\nnet(x).sum().backward()",
+        "inplace=True", "leave out inplace=True", ("inplace=True", ""),
+    ),
+    "a reentrant checkpoint behind autograd.grad": Case(
+        "y = x.clone().requires_grad_()\n"
+        "energy = torch.utils.checkpoint.checkpoint(model, y, use_reentrant=True).square().sum()\n"
+        "force = torch.autograd.grad(energy, y, create_graph=True)[0]\nforce.square().sum().backward()",
+        "use_reentrant=True", "pass use_reentrant=False", ("use_reentrant=True", "use_reentrant=False"),
+    ),
+    "two dtypes": Case(
+        "y = x.double()\nmodel(y).sum().backward()",
+        "y = x.double()", "y = y.float()", ("x.double()\n", "x.double()\ny = y.float()\n"),
+    ),
+    "parameters gone through twice": Case(
+        "given = model.parameters()\nprint(len(list(given)))\noptimizer = torch.optim.SGD(given, lr=0.1)\n"
+        "for i in range(3):\n    optimizer.zero_grad()\n    model(x).square().sum().backward()\n    optimizer.step()",
+        "given = model", "given = list(model.parameters())", ("= model.parameters()", "= list(model.parameters())"),
     ),
     "no parameter": Case(
         "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.layers = [model]\n"

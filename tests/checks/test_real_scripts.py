@@ -173,7 +173,9 @@ def test_a_running_total_that_an_object_keeps(start: str, add: str, name: str, t
     found, code = check(written(tmp_path, text))
     (finding,) = [one for one in found if one["severity"] != "note"]
     assert code == 1 and finding["id"] == "growing-graph" and finding["names"] == [name]
-    assert finding["fix"].startswith(f"Add numbers or detached tensors to {name}")
+    detached = add.replace("loss", "loss.detach()")
+    assert f"hand over what has no graph: {detached}. Or .item()" in finding["fix"]
+    assert check(written(tmp_path, text.replace(add, detached)))[1] == 0
     assert check(written(tmp_path, text.replace("loss)", "loss.item())").replace("+= loss", "+= loss.item()")))[1] == 0
 
 

@@ -126,7 +126,7 @@ FAULTS = {
     "a scheduler that multiplies by zero": Fault(
         "idle-optimizer",
         "opt = torch.optim.SGD(model.parameters(), lr=1e-1)",
-        "a scheduler must not multiply it by 0",
+        "does not multiply it by 0 from the first step on",
         "lambda epoch: epoch // 10",
         "lambda epoch: 0.95 ** epoch",
         """
@@ -308,10 +308,10 @@ FAULTS = {
     ),
     "two factors at zero": Fault(
         "zero-start",
-        "self.up = torch.nn.Parameter(torch.zeros(4, 2))",
-        "torch.nn.init.normal_(self.up, std=0.02)",
-        "self.up = torch.nn.Parameter(torch.zeros(4, 2))",
-        "self.up = torch.nn.Parameter(torch.zeros(4, 2)); torch.nn.init.normal_(self.up, std=0.02)",
+        "self.down = torch.nn.Parameter(torch.zeros(2, 4))",
+        "torch.nn.init.normal_(self.down, std=0.02), right after it is made in ",
+        "self.down = torch.nn.Parameter(torch.zeros(2, 4))",
+        "self.down = torch.nn.Parameter(torch.zeros(2, 4)); torch.nn.init.normal_(self.down, std=0.02)",
         """
         import torch
         class Low(torch.nn.Module):

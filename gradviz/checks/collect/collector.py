@@ -200,6 +200,7 @@ class Collector:
             after=subject.call is None and _has_run(graph),
             recorded=self.recording is not None,
             grad_enabled=torch.is_grad_enabled(),
+            frozen_at=self.cuts.switches.off_at(live[-1]) if self.cuts is not None and _all_frozen(read) else None,
             models=tuple(self._model_facts(name, model) for name, model in models),
             parameters=tuple(read),
             optimizers=tuple(self._read_optimizers(walked, subject.variables, leaf_of, index, read)),
@@ -357,8 +358,11 @@ class Collector:
         if since:
             added = additions(location) if location is not None else {}
             for one in carried_by_variables(context, subject.variables, since, attribution):
-                put = added.get(one.name) or (
-                    addition_to(location.body.file, one.name) if location is not None else None
+                owner = one.name.rpartition(".")[0]  # `meter.update(loss)` adds to `meter.total`
+                put = (
+                    added.get(one.name)
+                    or added.get(owner)
+                    or (addition_to(location.body.file, one.name) if location is not None else None)
                 )
                 retained.append(one._replace(added=put))
         graph = context.graph
@@ -434,6 +438,10 @@ def _joined(outer: str, inner: str) -> str:
 def _is_empty(leaf: torch.Tensor, handled: tuple[Handled, ...] | None) -> bool:
     """Whether nothing is in the `.grad` of a leaf before a call, so that what is there afterwards is of that call."""
     return (leaf.is_leaf and leaf.grad is None) or bool(handled and handled[-1].reset)
+
+
+def _all_frozen(parameters: Sequence[Parameter]) -> bool:
+    return bool(parameters) and not any(one.requires_grad for one in parameters)
 
 
 def _has_run(graph: Graph) -> bool:

@@ -10,6 +10,7 @@ from gradviz.checks.collect.detach_watch import DetachEvent
 from gradviz.graph import SourceLine
 from gradviz.packages import with_text
 from gradviz.source.provenance import DetachPoint
+from gradviz.source.search import switch_above, switch_around
 from gradviz.source.statements import expressions_at, text_of
 
 _COMPARISONS = {"gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__"}
@@ -33,7 +34,9 @@ def described(event: DetachEvent, leaf: tuple[str, ...] = ()) -> DetachPoint:
     whole = where.kind in ("no_grad", "inference")
     lost = _whole(source) if whole else _lost(source, where.operation)
     of = next((text_of(one, 40) for one in lost), "") if not leaf or whole else leaf[0]
-    return DetachPoint(where.kind, source, of, True, inside, where.operation, event.at, leaf)
+    found = (switch_above(file, line) if above else switch_around(file, line) for file, line, above in where.stack)
+    off = next(filter(None, found), None)
+    return DetachPoint(where.kind, source, of, True, inside, where.operation, event.at, leaf, off)
 
 
 def _whole(source: SourceLine) -> Iterator[ast.expr]:

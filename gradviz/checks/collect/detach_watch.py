@@ -21,6 +21,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from gradviz.checks.collect.switches import Switches
+from gradviz.packages import package_of
 from gradviz.source.lines import Place
 from gradviz.source.provenance import DetachKind
 from gradviz.walker.private import FunctionModes, peek_sequence
@@ -45,6 +46,8 @@ _DRAWS = frozenset(("bernoulli", "normal", "poisson", "multinomial", "binomial")
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _TENSOR = torch.tensor
 _REQUIRES_GRAD = torch.Tensor.requires_grad_
+_DECORATED = torch.no_grad()(lambda: None).__code__  # of the function that torch puts around one with a mode
+_FRAMES = 20  # of the user's, in which a switch is looked for
 _stack = FunctionModes()
 _functorch = getattr(torch._C, "_functorch", None)
 
@@ -55,6 +58,7 @@ class DetachPlace(NamedTuple):
     kind: DetachKind
     operation: str
     place: Place | None
+    stack: tuple[tuple[str, int, bool], ...] = ()  # where recording was off: see `_stack_of`
 
 
 class DetachEvent(NamedTuple):
@@ -247,7 +251,8 @@ class DetachWatch:
         key = kind, name, id(place)  # places are made once for each line, and never dropped
         where = self._places.get(key)
         if where is None:
-            where = self._places[key] = DetachPlace(kind, name, place)
+            off = kind in ("no_grad", "inference") and name != "set_grad_enabled"
+            where = self._places[key] = DetachPlace(kind, name, place, _stack_of(frame) if off else ())
         event = DetachEvent(where, peek_sequence(), weakref.ref(tensor) if tensor.is_leaf else None)
         if kind == "number":
             self.numbers[id(where)] = event
@@ -310,6 +315,24 @@ class _Mode(TorchFunctionMode):
         with suppress(Exception):  # a class of tensors that refuses to tell
             self._seen(func, args, kwargs, result, sys._getframe(1))
         return result
+
+
+def _stack_of(frame: FrameType | None) -> tuple[tuple[str, int, bool], ...]:
+    """Files and lines of the user's own code around a frame, innermost first.
+
+    Where torch has wrapped a function to switch a mode, the first line of that function follows its own, marked so.
+    """
+    found: list[tuple[str, int, bool]] = []
+    inner: FrameType | None = None
+    while frame is not None and len(found) < _FRAMES:
+        file = frame.f_code.co_filename
+        if not package_of(file):
+            found.append((file, frame.f_lineno or 0, False))
+            inner = frame
+        elif inner is not None and frame.f_code is _DECORATED:
+            found.append((inner.f_code.co_filename, inner.f_code.co_firstlineno, True))
+        frame = frame.f_back
+    return tuple(found)
 
 
 def _enter(mode: TorchFunctionMode) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 import torch
@@ -17,8 +17,11 @@ from gradviz.checks.context import Raised
 from gradviz.errors import text_of
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, is_foundation, package_of, with_text
+from gradviz.source.code_line import assigned, read
+from gradviz.source.search import lines_behind
+from gradviz.source.statements import body_of
 from gradviz.variables.objects import tensors_in
-from gradviz.variables.scanner import name_of, namespaces
+from gradviz.variables.scanner import Namespace, name_of, namespaces, scan
 from gradviz.walker.private import without_subclasses
 
 _CUSTOM = re.compile(r"[Ff]unction (\w+)Backward returned an")
@@ -37,7 +40,21 @@ def raised(error: BaseException) -> Raised:
     with without_subclasses(), suppress(Exception):  # tensors of the user's own classes may refuse anything
         outputs, missing, shape = _call(stack, own)
         told = told._replace(outputs=outputs, missing=missing, shape=shape)
+        if own and source is not None and not (outputs or missing):
+            refused = _refused(stack, own[-1][0], source)
+            told = told._replace(missing=_named(refused, namespaces(own[-1][0])))
+            made = (one for one in lines_behind(source) if set(told.missing) & set(assigned(one)))
+            told = told._replace(made=next(made, None))
     return told
+
+
+def _refused(stack: Sequence[tuple[FrameType, int]], frame: FrameType, source: SourceLine) -> list[torch.Tensor]:
+    """The tensor that `deepcopy` stopped at; or the float64 tensors that a line reads, which other dtypes do not go with."""
+    inner = stack[-1][0]
+    if inner.f_code.co_name == "__deepcopy__":
+        return [one for one in (inner.f_locals.get("self"),) if isinstance(one, torch.Tensor)]
+    values = (space.get(name) for space in namespaces(frame) for name in dict.fromkeys(read(source)))
+    return [one for one in values if type(one) is torch.Tensor and one.dtype == torch.float64]
 
 
 def _frames(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
@@ -80,17 +97,42 @@ def _reached(outputs: Sequence[torch.Tensor]) -> set[Any]:
 
 
 def _named(tensors: Sequence[torch.Tensor], variables: Any) -> tuple[str, ...]:
-    return tuple(name for one in tensors if (name := name_of(one, variables)))
+    names = (name_of(one, variables) or _inside(one, variables) for one in tensors)
+    return tuple(filter(None, names))
+
+
+def _inside(tensor: torch.Tensor, variables: Sequence[Namespace]) -> str:
+    """What leads to a tensor that is in an object or a container."""
+    return next((one.name for one in scan(variables) if one.value is tensor), "")
 
 
 def _custom(text: str) -> SourceLine | None:
-    """Where the backward() of the custom Function stands that a message of the engine names."""
-    found = _CUSTOM.search(text)
-    waiting: list[Any] = [torch.autograd.Function] if found is not None else []
+    """The line of a custom Function that the engine's message is about: where its backward() returns, or its forward() begins."""
+    found, without = _CUSTOM.search(text), "You must implement either the backward" in text
+    waiting: list[Any] = [torch.autograd.Function] if found is not None or without else []
+    bare: list[SourceLine] = []
     while waiting:
         kind = waiting.pop()
-        code = getattr(vars(kind).get("backward"), "__func__", None)
-        if found is not None and kind.__name__ == found[1] and code is not None:
-            return with_text(code_line(code.__code__, code.__code__.co_firstlineno))
+        written = {name: getattr(vars(kind).get(name), "__func__", None) for name in ("forward", "backward")}
+        backward, forward = written["backward"], written["forward"]
+        if found is not None and kind.__name__ == found[1] and backward is not None:
+            return _returns(backward.__code__)
+        inherited = kind.backward is not torch.autograd.Function.backward or kind.vjp is not torch.autograd.Function.vjp
+        if without and forward is not None and not inherited and not package_of(forward.__code__.co_filename):
+            bare.append(with_text(code_line(forward.__code__, _first_line(forward.__code__))))
         waiting += kind.__subclasses__()
-    return None
+    return bare[0] if len(bare) == 1 else None
+
+
+def _returns(code: CodeType) -> SourceLine:
+    """Where a function returns, if at one place only; else where it begins."""
+    body = body_of(code)
+    if body is not None and len(body.returns) == 1:
+        return body.source(body.returns[0])
+    return with_text(code_line(code, _first_line(code)))
+
+
+def _first_line(code: CodeType) -> int:
+    """The line of `def`, behind the decorators."""
+    body = body_of(code)
+    return max(code.co_firstlineno, body.statements[0].node.lineno - 1) if body is not None and body.statements else 0

@@ -42,7 +42,7 @@ from gradviz.checks.context import (
 )
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, is_foundation, with_text
-from gradviz.source.statements import registers_buffer
+from gradviz.source.search import registers_buffer
 from gradviz.variables.objects import submodules
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.description import Walked

@@ -9,7 +9,7 @@ import torch
 
 from gradviz.checks.context import Mistyped, Parameter, Tie
 from gradviz.graph import SourceLine
-from gradviz.source.statements import calls_method, only_compares, sets_attribute
+from gradviz.source.search import calls_method, only_compares, sets_attribute
 from gradviz.variables.objects import joined, own_attributes, submodules
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.tensors import storage_of

@@ -34,6 +34,10 @@ class Switches:
         if type(tensor) is torch.nn.Parameter and place is not None and len(self._noted) < MOST:
             self._noted.append(_Switched(weakref.ref(tensor), on, place))
 
+    def off_at(self, tensor: torch.Tensor) -> SourceLine | None:
+        """The last line that froze a parameter."""
+        return next((_own_line(one.place) for one in reversed(self._noted) if not one.on and one.ref() is tensor), None)
+
     def in_vain(self, names: Mapping[int, tuple[str, ...]]) -> Iterator[Thawed]:
         """Lines whose freezing another line has undone as a whole, and with it for more. `names` are by identity."""
         frozen: dict[int, dict[int, int]] = {}  # by line, the parameters and when it froze them

@@ -88,7 +88,7 @@ def constant_term(context: CheckContext) -> Iterator[Diagnosis]:
             f"{one_line(term) or 'a term of the loss'} has no graph: adding it to the loss has no effect on the training",
             (one_line(term),) if term else (),
             listed(dict.fromkeys(line(cut.source) for cut in cuts)),
-            f"it is added in {code(source)}; {'; '.join(map(cut_words, cuts))}",
+            f"it is added in {code(source)}; {'; '.join(dict.fromkeys(map(cut_words, cuts)))}",
             mend_all(cuts),
             (node,),
             source=cuts[0].source,

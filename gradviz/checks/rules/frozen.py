@@ -21,6 +21,7 @@ from gradviz.checks.words import (
     listed,
     verb,
 )
+from gradviz.source.search import step_begins
 from gradviz.wording import one_line, plural
 
 _ADAPTER = "lora"
@@ -214,6 +215,11 @@ def moving_statistics(context: CheckContext) -> Iterator[Diagnosis]:
             )
 
 
+def _first_thing(context: CheckContext) -> str:
+    begins = step_begins(context.backward) if context.backward is not None else None
+    return f", first thing in the loop of {line(begins)}" if begins is not None else ""
+
+
 @check("eval-while-training", "warning", "a model is trained in eval() mode")
 def eval_while_training(context: CheckContext) -> Iterator[Diagnosis]:
     """A model is in `eval()` mode while an optimizer trains it: dropout does nothing, batch normalization does not learn.
@@ -253,6 +259,7 @@ def eval_while_training(context: CheckContext) -> Iterator[Diagnosis]:
                 line(model.switched or context.backward),
                 f"{listed(model.sleeping, 3)} {verb(model.sleeping, 'does', 'do')} nothing in eval mode, and an optimizer updates "
                 f"the parameters of {name}",
-                f"Call {name}.train() before the training steps, and again after every evaluation that calls {name}.eval().",
+                f"Call {name}.train() before the training steps{_first_thing(context)}, and again after every evaluation that "
+                f"calls {name}.eval().",
                 source=model.switched or context.backward,
             )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from gradviz.checks.context import CheckContext, Earlier, RetainedHistory
 from gradviz.checks.old_tensors import NotNeeded, OldTensors, not_needed, old_tensors
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.rewrite import as_leaf, filled
+from gradviz.checks.rewrite import as_leaf, filled, without_graph
 from gradviz.checks.words import (
     code,
     line,
@@ -24,6 +24,7 @@ from gradviz.graph import (
 )
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import adds_to
+from gradviz.source.search import taken_over
 from gradviz.wording import bytes_text, one_line, plural
 
 # -- freed-graph -------------------------------------------------------------------------------------------------------
@@ -90,10 +91,7 @@ def freed_graph(context: CheckContext) -> Iterator[Diagnosis]:
 
 def _without_history(spared: NotNeeded) -> str:
     name = one_line(spared.name)
-    return (
-        f"In {line(spared.source)}, use {name}.detach() instead of {name}: {one_line(spared.optimizer)} updates nothing behind it, "
-        "so that call needs no history of it, and leaves it to the next one."
-    )
+    return f"In {line(spared.source)}, use {name}.detach() instead of {name}: {one_line(spared.because)}."
 
 
 def _as_leaf_fix(made: SourceLine | None, old: Sequence[OldTensors]) -> str:
@@ -188,8 +186,8 @@ def _freed_fix(context: CheckContext, joints: Sequence[Edge], old: Sequence[OldT
     constant = [one for one in old if one.retained is False]
     if retained:
         parts.append(
-            f"Cut the history between the steps: {_cuts(retained)}. retain_graph=True would go back to the very first "
-            "step each time."
+            f"Cut the history between the steps: {_cuts(retained)}.{_between(context, retained)} retain_graph=True would go back "
+            "to the very first step each time."
         )
     if constant:
         names = [name for one in constant for name in one.names]
@@ -207,6 +205,16 @@ def _freed_fix(context: CheckContext, joints: Sequence[Edge], old: Sequence[OldT
                 "loop, detach it, or call backward(retain_graph=True)."
             )
     return " ".join(parts)
+
+
+def _between(context: CheckContext, old: Sequence[OldTensors]) -> str:
+    """Where to put what cuts the history off: in front of the line that takes the tensors over, or behind the call."""
+    backward = context.backward
+    lines = taken_over(backward) if backward is not None else {}
+    found = list(dict.fromkeys(line(lines[name]) for one in old for name in one.names if name in lines))
+    if len(found) == 1 and all(name in lines for one in old for name in one.names):
+        return f" Put that in front of {found[0]}."
+    return f" Put that behind {line(backward)}." if backward is not None else ""
 
 
 def _is_filled(graph: Graph, joints: Sequence[Edge], name: str) -> bool:
@@ -253,7 +261,7 @@ def growing_graph(context: CheckContext) -> Iterator[Diagnosis]:
         total = total + loss
     ```
     """
-    yield from (_held(context.graph, one) for one in context.held)
+    yield from (_held(context, one) for one in context.held)
     if context.step < 2:
         return
     before = _step_before(context)
@@ -313,14 +321,14 @@ def _growing(context: CheckContext, one: RetainedHistory, last: RetainedHistory,
         names,
         ", ".join(filter(None, (place(graph, joints[0].producer) if joints else "", line(source) if one.name else ""))),
         why,
-        _growing_fix(graph, name, one, joints, old),
+        _growing_fix(context, name, one, joints, old),
         tuple(dict.fromkeys(edge.producer for edge in joints)),
         edges,
         source=source,
     )
 
 
-def _held(graph: Graph, one: RetainedHistory) -> Diagnosis:
+def _held(context: CheckContext, one: RetainedHistory) -> Diagnosis:
     """What began to hold graphs after the calls that are read in full."""
     name, source = one_line(one.name), one.added or one.source
     why = f"what it holds leads to {plural(one.nodes, 'node')} of earlier steps, with all that these keep"
@@ -331,18 +339,23 @@ def _held(graph: Graph, one: RetainedHistory) -> Diagnosis:
         (one.name,),
         line(source),
         why,
-        _growing_fix(graph, name, one, (), ()),
+        _growing_fix(context, name, one, (), ()),
         source=source,
     )
 
 
 def _growing_fix(
-    graph: Graph, name: str, one: RetainedHistory, joints: Sequence[Edge], old: Sequence[OldTensors]
+    context: CheckContext, name: str, one: RetainedHistory, joints: Sequence[Edge], old: Sequence[OldTensors]
 ) -> str:
     if one.name and adds_to(one.source, one.name) is False:
         return f"Cut the history between the steps: {name} = {name}.detach()."
     if one.name:
+        handed = without_graph(one.added) or without_graph(one.source)
+        where = one.added if without_graph(one.added) else one.source
+        if handed:
+            return f"In {line(where)}, hand over what has no graph: {handed}. Or .item(), for a number alone."
         return f"Add numbers or detached tensors to {name}: loss.item() or loss.detach() instead of loss."
+    graph = context.graph
     if joints and all(
         graph.nodes[edge.producer].op.startswith(("Sub", "Add")) and graph.nodes[edge.producer].none_inputs
         for edge in joints
@@ -351,4 +364,4 @@ def _growing_fix(
             f"Update {name or 'parameters'} without recording: inside torch.no_grad() and in place, or with "
             "torch.optim."
         )
-    return f"Cut the history between the steps: {_cuts(old) or 'state = state.detach()'}."
+    return f"Cut the history between the steps: {_cuts(old) or 'state = state.detach()'}.{_between(context, old)}"

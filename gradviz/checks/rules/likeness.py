@@ -120,11 +120,13 @@ def zero_start(context: CheckContext) -> Iterator[Diagnosis]:
 
 
 def _stuck(context: CheckContext, members: Sequence[Trained]) -> Diagnosis:
+    members = sorted(members, key=lambda one: one.source.line if one.source is not None else 0)
     names = tuple(one.names[0] for one in members if one.names)
     together = len({one.module for one in members}) < len(members)  # a product inside one module
     first = _written(names[0], members[0]) if names else "one of them"
     modules = listed(dict.fromkeys(f"{one.module} ({one.type})" for one in members if one.module), 3)
-    where = ", ".join(filter(None, (modules, line(members[0].source))))
+    lines = list(dict.fromkeys(line(one.source) for one in members))
+    where = ", ".join(filter(None, (modules, lines[0])))
     return Diagnosis(
         f"{plural(len(members), 'weight')} {verb(members, 'is', 'are')} zero with a gradient of zero: they never move",
         names,
@@ -132,7 +134,7 @@ def _stuck(context: CheckContext, members: Sequence[Trained]) -> Diagnosis:
         f"all elements of {listed(names, 4)} and of their gradients were 0 at {ENOUGH} calls or more: where weights are multiplied "
         "with each other, the gradient of each is the other one times something",
         f"Begin with one factor of each product at zero and the other at random numbers: torch.nn.init.normal_({first}, std=0.02), "
-        "right after it is made."
+        f"right after it is made{f' in {lines[0]}' if lines[0] else ''}."
         if together
         else f"Begin with random numbers: torch.nn.init.kaiming_uniform_({as_code(names[0])}, a=5**0.5), and so on for each.",
         tuple(one.node for one in members if one.call == context.call),

@@ -11,6 +11,8 @@ from gradviz.checks.context import CheckContext, Event
 from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import code, line
 from gradviz.graph import Graph
+from gradviz.graph.origins import own_line
+from gradviz.source.code_line import assigned
 from gradviz.wording import plural
 
 TIMES = 2
@@ -194,14 +196,17 @@ def accumulation(context: CheckContext) -> Iterator[Diagnosis]:
         test = next(test for test in first.step.tests if "%" in test)
         number = re.search(r"%\s*([\w.]+)", test)
         by = number[1] if number is not None else str(count)
-        name = next((root.name for root in context.graph.roots), "loss")
+        root = next(iter(context.graph.roots), None)
+        name = root.name if root is not None else "loss"
+        made = own_line(context.graph.nodes[root.node]) if root is not None and root.node is not None else None
+        of = f" of {line(made)}" if made is not None and name in assigned(made) else ""
         yield Diagnosis(
             f"the gradients of {count} batches are added up, and the loss is not divided",
             (),
             line(first.calls[0].source),
             f"{code(first.calls[0].source)} runs {count} times for each {code(first.step.source)}, and each loss is a mean over "
             f"its own batch: the update is {count} times that of one large batch",
-            f"Divide the loss: ({name} / {by}).backward() in place of {name}.backward().",
+            f"Divide the loss{of}: ({name} / {by}).backward() in place of {name}.backward().",
             source=first.calls[0].source,
         )
 

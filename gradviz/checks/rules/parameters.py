@@ -15,6 +15,7 @@ from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.rewrite import as_leaf
 from gradviz.checks.verdicts import Verdict, grouped, modules_of
 from gradviz.checks.words import (
+    as_code,
     code,
     line,
     listed,
@@ -26,6 +27,7 @@ from gradviz.checks.words import where as place
 from gradviz.graph import Graph, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import wrapped
+from gradviz.source.search import gives_value
 from gradviz.wording import one_line, plural
 
 # -- unused-parameter --------------------------------------------------------------------------------------------------
@@ -290,10 +292,21 @@ def _stray(context: CheckContext, optimizer: Optimizer) -> Iterator[Diagnosis]:
         ", ".join(filter(None, (one_line(optimizer.name), line(optimizer.source)))),
         why,
         f"Make the optimizer {f'of {line(optimizer.source)} ' if optimizer.source is not None else ''}after the model is complete, "
-        "or once more behind what makes new parameters, such as a copy of the model or a replaced layer.",
+        f"or once more behind {_replaced(optimizer, names)}.",
         nodes=tuple(leaf.node for leaf in without),
         source=optimizer.source,
     )
+
+
+def _replaced(optimizer: Optimizer, names: Sequence[str]) -> str:
+    """What has put new parameters in the place of those that the optimizer holds, as far as the code shows it."""
+    source = optimizer.source
+    paths = [".".join(name.split(".")[:i]) for name in names for i in range(name.count("."), 0, -1)] if source else []
+    for path in dict.fromkeys(paths):
+        found = gives_value(source, as_code(path)) if source is not None else None
+        if found is not None:
+            return f"{code(found)}, which makes new parameters"
+    return "what makes new parameters, such as a copy of the model or a replaced layer"
 
 
 def _unlisted(context: CheckContext) -> Iterator[Diagnosis]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, Raised
 from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.rewrite import as_leaf
-from gradviz.checks.words import code, line, listed
+from gradviz.checks.words import as_code, code, line, listed
+from gradviz.graph import SourceLine
 from gradviz.graph.origins import own_line
+from gradviz.source.search import lines_behind, passes
 from gradviz.wording import clip, one_line
 
 
@@ -22,6 +24,44 @@ class _Known(NamedTuple):
     why: str
     fix: str
     said_by: str = ""  # the check whose finding this is the consequence of
+    find: Callable[[CheckContext, Raised], SourceLine | None] = lambda context, raised: None
+    fix_there: str = ""  # what to do when `find` finds the line that has to change, {at}
+
+
+def _unreduced(context: CheckContext, raised: Raised) -> SourceLine | None:
+    return _only([*_passing(raised, "reduction", "'none'"), *_passing(raised, "reduce", "False")])
+
+
+def _passing(raised: Raised, keyword: str, value: str) -> list[SourceLine]:
+    return passes(raised.source.file, keyword, value) if raised.source is not None else []
+
+
+def _only(lines: Sequence[SourceLine]) -> SourceLine | None:
+    return lines[0] if len(lines) == 1 else None
+
+
+def _cut_before(context: CheckContext, raised: Raised) -> SourceLine | None:
+    """The line that cuts off what a gradient was asked for."""
+    cuts = (cut for entered in context.entered for cut in entered.cuts if set(cut.leaf) & set(raised.missing))
+    return next((cut.source for cut in cuts), None)
+
+
+def _inplace_module(context: CheckContext, raised: Raised) -> SourceLine | None:
+    return _only(_passing(raised, "inplace", "True"))
+
+
+def _reentrant(context: CheckContext, raised: Raised) -> SourceLine | None:
+    return _only(_passing(raised, "use_reentrant", "True"))
+
+
+def _unscaled(context: CheckContext, raised: Raised) -> SourceLine | None:
+    return context.backward
+
+
+def _used_up(context: CheckContext, raised: Raised) -> SourceLine | None:
+    """The line that keeps the iterator which `parameters()` returns."""
+    lines = lines_behind(raised.source) if raised.source is not None else []
+    return _only([one for one in lines if re.search(r"\w = [\w.]+\.parameters\(\)$", one.text)])
 
 
 _KNOWN = (
@@ -30,6 +70,9 @@ _KNOWN = (
         "backward() began at {name}, which is not one number",
         "{name} has the shape {shape}, and backward() without an argument needs a single number to begin at",
         "Reduce it first: {name}.mean().backward(), or {name}.sum().backward(). A loss made with reduction='none' needs that, too.",
+        find=_unreduced,
+        fix_there="In {at}, leave out what asks for a loss for each sample ({text}); or reduce it in {line}: "
+        "{name}.mean().backward().",
     ),
     _Known(
         r"differentiated Tensors?(?: at index \d+)? (?:appears to not have been used|does not require grad)",
@@ -37,12 +80,32 @@ _KNOWN = (
         "no path in the graph of {name} leads to {missing}: it was replaced, detached, or left out on the way",
         "Compute {name} from {missing} itself, without .detach() or .data of it on the way; give allow_unused=True only if None "
         "is a right answer.",
+        find=_cut_before,
+        fix_there="In {at}, use {missing} itself, without .detach() or .data, so that {name} depends on it.",
+    ),
+    _Known(
+        "You must implement either the backward or vjp method for your custom autograd.Function",
+        "backward() reached a custom Function that has none",
+        "autograd does not look into forward() of a custom Function: without a backward() it has no gradient",
+        "Write it below forward(): @staticmethod, then def backward(ctx, gradient), which returns one gradient for each argument "
+        "of forward(). For an operation that is flat, such as sign or round, return gradient itself.",
+    ),
+    _Known(
+        "BackwardHookFunction is a view and is being modified inplace",
+        "what a module with a full backward hook returned is changed in place",
+        "the hook gives out a view of the result, and autograd cannot follow a change of that",
+        "Change a copy: use inplace=False in the module behind, or x.clone() before the line that changes it.",
+        find=_inplace_module,
+        fix_there="In {at}, leave out inplace=True.",
     ),
     _Known(
         r"function (?P<op>\w+)Backward returned an incorrect number of gradients \(expected (?P<want>\d+), got (?P<got>\d+)\)",
         "backward() of {op} returns {got} gradients, and its forward() took {want} arguments",
         "a custom Function returns one gradient for each argument of forward() (without ctx), in that order",
         "Return {want} values from {op}.backward(): None for each argument that is no tensor or needs no gradient.",
+        find=lambda context, raised: raised.custom,
+        fix_there="In {at}, return {want} values, in the order of the arguments of forward(): None for each that is no tensor or "
+        "needs no gradient.",
     ),
     _Known(
         r"[Ff]unction (?P<op>\w+) returned an invalid gradient at index (?P<index>\d+) - (?P<what>.*)",
@@ -76,6 +139,8 @@ _KNOWN = (
         "copy.deepcopy met a tensor with a graph",
         "only leaves can be copied so: something that is copied holds the result of an operation",
         "Store x.detach() (or x.item()) instead of x in what is copied, or copy a module's state_dict().",
+        find=lambda context, raised: raised.source if raised.missing else None,
+        fix_there="In front of {at}, detach what is copied: {code} = {code}.detach(). Or store it so where it is made.",
     ),
     _Known(
         r"Can't call numpy\(\) on Tensor that requires grad",
@@ -132,6 +197,8 @@ _KNOWN = (
         "a GradScaler was told to step, and has scaled no loss",
         "it finds no gradient of a scaled loss",
         "Call scaler.scale(loss).backward() in place of loss.backward(), with the parameters that the optimizer holds in the loss.",
+        find=_unscaled,
+        fix_there="In {at}, call scaler.scale(loss).backward() in place of loss.backward().",
     ),
     _Known(
         "Attempting to unscale FP16 gradients",
@@ -144,6 +211,8 @@ _KNOWN = (
         "tensors of two dtypes meet in one operation",
         "an operation needs its tensors in one dtype, but for the few that promote them",
         "Give all of them one dtype, such as x.float() for data from NumPy, which is float64.",
+        find=lambda context, raised: raised.made if raised.missing else None,
+        fix_there="{missing} is float64, as data from NumPy is. Behind {at}, convert it: {code} = {code}.float().",
     ),
     _Known(
         "optimizer got an empty parameter list",
@@ -151,6 +220,8 @@ _KNOWN = (
         "parameters() of a module lists what is assigned as nn.Parameter or nn.Module: not plain tensors, nor layers in a list",
         "Use torch.nn.Parameter for tensors, and torch.nn.ModuleList or ModuleDict for layers. parameters() can be gone through "
         "once only: make a list of it to use it twice.",
+        find=_used_up,
+        fix_there="In {at}, keep a list, since parameters() can be gone through once only: {listed}.",
     ),
     _Known(
         "[Oo]nly Tensors of floating point (?:and complex )?dtype can require gradients",
@@ -182,6 +253,8 @@ _KNOWN = (
         "a reentrant checkpoint lies behind a backward with inputs",
         "autograd.grad and backward(inputs=...) cannot run through it",
         "Pass use_reentrant=False to the checkpoint.",
+        find=_reentrant,
+        fix_there="In {at}, pass use_reentrant=False to the checkpoint.",
     ),
     _Known(
         r"none of output has requires_grad=True, this checkpoint\(\) is not necessary",
@@ -279,22 +352,32 @@ def raised_exception(context: CheckContext) -> Iterator[Diagnosis]:
     for known in _KNOWN:
         match = re.search(known.pattern, raised.text, re.DOTALL)
         if match is not None:
-            yield _explained(known, raised, match.groupdict(""))
+            yield _explained(known, context, raised, match.groupdict(""))
             return
 
 
-def _explained(known: _Known, raised: Raised, parts: dict[str, str]) -> Diagnosis:
+def _explained(known: _Known, context: CheckContext, raised: Raised, parts: dict[str, str]) -> Diagnosis:
     shape = f"({', '.join(map(str, raised.shape))}{',' if len(raised.shape) == 1 else ''})"
     words = {key: one_line(value.splitlines()[0] if value else "") for key, value in parts.items()}
     name = listed(raised.outputs) or "the output"
     words |= {"name": name, "missing": listed(raised.missing) or "an input", "shape": shape}
-    source = raised.custom or raised.source
+    there = known.find(context, raised)
+    if there is not None:
+        kept = re.sub(r"= ([\w.]+\.parameters\(\))$", r"= list(\1)", there.text)
+        words |= {
+            "at": line(there),
+            "text": one_line(there.text),
+            "line": line(raised.source),
+            "listed": one_line(kept),
+        }
+        words |= {"code": as_code(next(iter(raised.missing), "x"))}
+    source = there or raised.custom or raised.source
     return Diagnosis(
         known.summary.format(**words),
         raised.missing or raised.outputs,
         line(source),
         f"{code(raised.source)} raised {_message(raised)}; {known.why.format(**words)}",
-        known.fix.format(**words),
+        (known.fix if there is None else known.fix_there).format(**words),
         source=source,
         follows=(known.said_by,) if known.said_by else (),
     )

@@ -59,6 +59,10 @@ def mend(cut: DetachPoint) -> str:
         return f"change {name} in place, so that it stays the leaf that requires grad: {in_place(cut.source, name)}"
     if cut.operation == "set_grad_enabled":
         return "switch recording on again behind what needs none: torch.set_grad_enabled(True). Or use `with torch.no_grad():`"
+    if cut.off is not None and cut.off.text.startswith("@"):
+        return f"leave out {one_line(cut.off.text)}: {line(cut.source)} has to be recorded"
+    if cut.off is not None and cut.off.line != cut.source.line:
+        return f"{MEND[cut.kind]} (the block of {line(cut.off)})"
     if cut.kind == "integer" and cut.operation in _INDICES:
         return (
             "use the scores instead of the indices: cross_entropy on them for a loss, scores.softmax(-1) as weights, or "
@@ -143,6 +147,8 @@ def no_graph(context: CheckContext) -> Iterator[Diagnosis]:
         name = one_line(root.name)
         severity: Severity | None = "note" if some else None
         source, part = (places[0].source, expression(places[0])) if places else (provenance.made, "")
+        if not places and context.frozen_at is not None:
+            where, source = line(context.frozen_at), context.frozen_at
         summary = f"{name} has no graph"
         yield Diagnosis(summary, (root.name,), where, why, fix, severity=severity, source=source, part=part)
 
@@ -173,7 +179,7 @@ def _leaves(context: CheckContext) -> Iterator[Diagnosis]:
     them = verb(names, "it", "them")
     provenances = context.provenances or {}
     cuts = [cut for name in names for cut in provenances.get(name, Provenance()).cuts if cut.operation]
-    why = "; ".join(map(cut_words, cuts)) if cuts else f"no operation leads to {them}"
+    why = "; ".join(dict.fromkeys(map(cut_words, cuts))) if cuts else f"no operation leads to {them}"
     then = f"; {them} {verb(names, 'was', 'were')} told to require grad afterwards, and" if cuts else ", so"
     yield Diagnosis(
         f"{listed(names)} {verb(names, 'is a leaf', 'are leaves')}: no parameter gets a gradient from {them}",
@@ -196,13 +202,14 @@ def _why(context: CheckContext, root: Root, provenance: Provenance) -> str:
         parts.append(
             "recording is off right now: torch.no_grad(), set_grad_enabled(False) or inference_mode is in effect"
         )
-    parts += [cut_words(cut) for cut in provenance.cuts]
+    parts += dict.fromkeys(cut_words(cut) for cut in provenance.cuts)
     if not provenance.cuts and provenance.made is not None:
         parts.append(f"it was made in {code(provenance.made)}")
     if not provenance.cuts and provenance.plain:
         parts.append(f"it was computed from {listed(provenance.plain)}, which {_do(provenance.plain)} not require grad")
     if context.parameters and not any(one.requires_grad for one in context.parameters):
-        parts.append(f"all {len(context.parameters):,} parameters of the model are frozen (requires_grad=False)")
+        by = f" by {code(context.frozen_at)}" if context.frozen_at is not None else ""
+        parts.append(f"all {len(context.parameters):,} parameters of the model are frozen (requires_grad=False){by}")
     return "; ".join(parts)
 
 
@@ -224,8 +231,13 @@ def mend_all(cuts: Sequence[DetachPoint]) -> str:
     """What to do about cuts, once for all lines where it is the same."""
     lines: dict[str, dict[str, None]] = {}
     for cut in cuts:
-        lines.setdefault(mend(cut), {})[line(cut.source)] = None
+        lines.setdefault(mend(cut), {})[line(_changed(cut))] = None
     return " ".join(f"In {listed(places)}, {advice}." for advice, places in lines.items())
+
+
+def _changed(cut: DetachPoint) -> SourceLine:
+    """The line that has to change: a decorator that switches recording off, or the line that cuts."""
+    return cut.off if cut.off is not None and cut.off.text.startswith("@") else cut.source
 
 
 def _fix(context: CheckContext, root: Root, provenance: Provenance) -> str:
@@ -234,6 +246,8 @@ def _fix(context: CheckContext, root: Root, provenance: Provenance) -> str:
     if not context.grad_enabled:
         return "Compute the output, and call backward(), outside the block that switches recording off."
     if context.parameters and not any(one.requires_grad for one in context.parameters):
+        if context.frozen_at is not None:
+            return f"In {line(context.frozen_at)}, leave out what should be trained, such as the last layers."
         return "Unfreeze what should be trained: parameter.requires_grad_(True)."
     if not root.tensor.dtype.startswith(("float", "bfloat", "complex")):
         return f"{MEND['integer'].capitalize()}."

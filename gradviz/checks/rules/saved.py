@@ -137,9 +137,11 @@ def _fix(graph: Graph, stale: _Stale) -> str:
     saver = own_line(graph.nodes[stale.slots[0].node])
     if stale.parameter and saver is not None and stale.changed:
         root = listed([root.name for root in graph.roots], 1)
+        ends = [own_line(graph.nodes[one.node]) for one in graph.roots if one.node is not None][:1]
+        until = f" ({line(ends[0])})" if ends and ends[0] not in (None, saver) else ""
         return (
             f"Behind {line(stale.changed[0])}, compute {root} again with the new weights: repeat {line(saver)} and what leads "
-            f"from it to {root}. Or call every backward() before {line(stale.changed[0])}, if one update is to follow all."
+            f"from it to {root}{until}. Or call every backward() before {line(stale.changed[0])}, if one update is to follow all."
         )
     if stale.parameter:
         return (

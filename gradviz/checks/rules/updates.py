@@ -22,6 +22,7 @@ from gradviz.checks.words import (
     verb,
 )
 from gradviz.graph import SourceLine
+from gradviz.source.search import calls_with
 from gradviz.wording import one_line, plural
 
 ENOUGH = 2
@@ -249,7 +250,7 @@ def idle_optimizer(context: CheckContext) -> Iterator[Diagnosis]:
                 one,
                 "has a learning rate of 0: its steps change nothing",
                 f"in all of its {plural(one.steps, 'step')} the learning rate of every group was 0",
-                "Give it a learning rate, such as lr=1e-3; a scheduler must not multiply it by 0.",
+                f"Give it a learning rate, such as lr=1e-3{_scheduled(one)}.",
             )
         elif one.steps >= ENOUGH and not one.fed and one.tensors and not one.reached and not ledger.scaled:
             yield _idle(
@@ -263,6 +264,14 @@ def idle_optimizer(context: CheckContext) -> Iterator[Diagnosis]:
                 else "Give it the parameters of the model whose output the loss is computed from, after that model is complete.",
                 next(iter(cuts)).source if cuts else None,
             )._replace(follows=("nonleaf-parameter", "no-graph"))
+
+
+def _scheduled(one: Stepping) -> str:
+    """The scheduler that may have set a learning rate, as far as the code shows it."""
+    known = calls_with(one.source.file, one.name, "LR", "scheduler", "Restarts") if one.source and one.name else None
+    if known is None:
+        return "; a scheduler must not multiply it by 0"
+    return f", and see that {code(known)} does not multiply it by 0 from the first step on"
 
 
 def _idle(one: Stepping, what: str, why: str, fix: str, at: SourceLine | None = None) -> Diagnosis:
