@@ -17,7 +17,7 @@ from gradviz.checks.excerpt import Excerpt
 from gradviz.checks.finding import Finding, Findings
 from gradviz.checks.pages import SECTIONS, page
 from gradviz.checks.registry import Check, checks
-from gradviz.report.labels import one_line
+from gradviz.wording import one_line
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 

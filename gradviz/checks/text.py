@@ -21,6 +21,7 @@ from gradviz.checks.registry import Check
 from gradviz.checks.words import CODE, short_path
 from gradviz.rank import named
 from gradviz.report import labels
+from gradviz.wording import clip, one_line, plural
 
 WIDTH = 80
 INDENT = 10
@@ -57,7 +58,7 @@ def _finding(finding: Finding, number: int, width: int, verbose: bool, short: bo
     """All of a finding; of a `short` one, as a note is below an error, what it is about and where."""
     ranks = finding.ranks or (() if finding.rank is None else (finding.rank,))
     where = f" on {named(ranks)}" if ranks else ""
-    head = f"{number}. {finding.severity}{where}: {labels.one_line(finding.summary)}  [{finding.id}]"
+    head = f"{number}. {finding.severity}{where}: {one_line(finding.summary)}  [{finding.id}]"
     for i, line in enumerate(_wrapped(head, width - 3)):
         yield f"{'   ' if i else ''}{line}", finding.severity
     if len(finding.names) > 1 or (finding.names and finding.names[0] not in finding.summary):
@@ -88,7 +89,7 @@ def _consequences(finding: Finding) -> Iterator[str]:
 
 
 def _row(word: str, what: str, width: int) -> Iterator[tuple[str, str]]:
-    for i, line in enumerate(_wrapped(labels.one_line(what), width - INDENT) if what else []):
+    for i, line in enumerate(_wrapped(one_line(what), width - INDENT) if what else []):
         yield f"{'' if i else f'   {word}:':<{INDENT}}{line}", ""
 
 
@@ -102,8 +103,8 @@ def _shorter(text: str, code: Excerpt | None) -> str:
     """The same without the code of the line that is shown above it, and with `line 12` for lines of the file that `where` names."""
     if code is None:
         return text
-    shown = f":{code.line} (`{labels.clip(code.text.strip(), CODE)}`)"
-    file = re.escape(labels.one_line(short_path(code.file)))
+    shown = f":{code.line} (`{clip(code.text.strip(), CODE)}`)"
+    file = re.escape(one_line(short_path(code.file)))
     return re.sub(rf"(?<![\w/.]){file}:(?=\d)", "line ", text.replace(shown, f":{code.line}"))
 
 
@@ -117,9 +118,9 @@ def code_lines(code: Excerpt, width: int) -> Iterator[str]:
     number = str(code.line)
     room = max(20, width - len(number) - 3)
     indent = len(code.text) - len(code.text.lstrip())
-    before = labels.one_line(code.text[indent : code.column - 1].expandtabs(1))
-    part = labels.one_line(code.part.expandtabs(1))
-    after = labels.one_line(code.text[code.end_column - 1 :].expandtabs(1))
+    before = one_line(code.text[indent : code.column - 1].expandtabs(1))
+    part = one_line(code.part.expandtabs(1))
+    after = one_line(code.text[code.end_column - 1 :].expandtabs(1))
     if cell_len(before + part + after) > room:  # what matters, and what is before it as far as it fits
         after = ""
         part = part if cell_len(part) < room else f"{_fitting(part, room - 2)}…"
@@ -146,15 +147,15 @@ def _wrapped(line: str, width: int) -> list[str]:
 def _checked(found: Findings, verbose: bool) -> str:
     graphs = [graph for graph in found.graphs if graph.nodes]
     nodes = sum(len(graph.nodes) for graph in graphs)
-    what = f"{labels.plural(len(graphs), 'graph')} of {labels.plural(nodes, 'node')}" if graphs else "no graph"
+    what = f"{plural(len(graphs), 'graph')} of {plural(nodes, 'node')}" if graphs else "no graph"
     every = f": {', '.join(found.checked)}" if verbose else ""
-    line = f"Ran {labels.plural(len(found.checked), 'check')} on {what}{every}."
+    line = f"Ran {plural(len(found.checked), 'check')} on {what}{every}."
     reasons: dict[str, list[str]] = {}
     for id, reason in found.skipped:
         reasons.setdefault(reason, []).append(id)
     if reasons:
         ids_or_count = [
-            (ids if verbose or len(ids) == 1 else [labels.plural(len(ids), "check")], reason)
+            (ids if verbose or len(ids) == 1 else [plural(len(ids), "check")], reason)
             for reason, ids in reasons.items()
         ]
         line += " Not run: " + "; ".join(f"{', '.join(ids)} ({reason})" for ids, reason in ids_or_count) + "."
@@ -165,13 +166,11 @@ def _checked(found: Findings, verbose: bool) -> str:
 def totals(found: Findings) -> str:
     """`1 error, 2 notes`, or that nothing was found."""
     counts = {severity: sum(one.severity == severity for one in found) for severity in SEVERITIES}
-    words = [labels.plural(count, severity) for severity, count in counts.items() if count]
+    words = [plural(count, severity) for severity, count in counts.items() if count]
     if words:
         return ", ".join(words)
     return (
-        f"The script failed, and no check explains it: {labels.one_line(found.failed)}"
-        if found.failed
-        else "Nothing found."
+        f"The script failed, and no check explains it: {one_line(found.failed)}" if found.failed else "Nothing found."
     )
 
 

@@ -16,6 +16,7 @@ from gradviz.errors import GradvizError
 from gradviz.graph.amounts import overview
 from gradviz.report import labels
 from gradviz.report.results import write_json
+from gradviz.wording import bytes_text, count_text, one_line, plural, tensor_line
 
 if TYPE_CHECKING:
     from gradviz.graph import Graph, Leaf, Node, Root
@@ -89,27 +90,26 @@ def as_data(graph: Graph, counts: Overview) -> dict[str, Any]:
 
 def as_lines(graph: Graph, counts: Overview) -> Iterator[str]:
     """The same in words; long lists are cut and say so."""
-    yield labels.one_line(graph.title or "graph")
+    yield one_line(graph.title or "graph")
     yield ", ".join(
         (
-            labels.plural(counts.nodes - len(graph.leaves), "backward function"),
-            labels.plural(len(graph.leaves), "leaf", "leaves"),
-            labels.plural(counts.edges, "edge"),
-            f"longest path {labels.count_text(counts.depth)}",
+            plural(counts.nodes - len(graph.leaves), "backward function"),
+            plural(len(graph.leaves), "leaf", "leaves"),
+            plural(counts.edges, "edge"),
+            f"longest path {count_text(counts.depth)}",
         )
     )
     if counts.saved:
-        yield f"{labels.plural(counts.saved, 'saved tensor')} in {labels.bytes_text(counts.saved_bytes)}"
+        yield f"{plural(counts.saved, 'saved tensor')} in {bytes_text(counts.saved_bytes)}"
     yield _compiled_text(graph)
     yield from _section("Outputs", [_root_row(graph, root) for root in counts.roots])
     leaves = ", ".join(
-        f"{labels.plural(count, kind)} of {labels.plural(counts.elements[kind], 'element')}"
-        for kind, count in counts.leaves.items()
+        f"{plural(count, kind)} of {plural(counts.elements[kind], 'element')}" for kind, count in counts.leaves.items()
     )
     yield from _section(f"Leaves: {leaves or 'none'}", [_leaf_row(leaf) for leaf in counts.largest_leaves])
     yield from _section("Operations", _counts(counts.operations))
     yield from _section("Special", _counts({labels.FLAG_WORDS[flag]: n for flag, n in counts.flags.items()}))
-    yield from _section("Notes", [(labels.one_line(note), "") for note in graph.notes])
+    yield from _section("Notes", [(one_line(note), "") for note in graph.notes])
     yield from _section("Environment", list(environment().items()))
 
 
@@ -125,7 +125,7 @@ def _compiled_text(graph: Graph) -> str:
         return "backward is not compiled: autograd runs the functions one by one"
     inside = sum(node.attributes.get("operations", 0) for node in compiled)
     waiting = sum(node.attributes.get("backward_compiled") is False for node in compiled)
-    text = f"{labels.plural(len(compiled), 'compiled function')}, {labels.plural(inside, 'operation')} in backward"
+    text = f"{plural(len(compiled), 'compiled function')}, {plural(inside, 'operation')} in backward"
     return f"{text}; backward is compiled when it first runs" if waiting else text
 
 
@@ -153,15 +153,15 @@ def _section(title: str, rows: list[Row]) -> Iterator[str]:
 
 def _root_row(graph: Graph, root: Root) -> Row:
     made = graph.nodes[root.node].op if root.node is not None else f"no graph: {root.why}"
-    return labels.root_title(root), labels.one_line(f"{labels.tensor_line(root.tensor)}  {made}")
+    return labels.root_title(root), one_line(f"{tensor_line(root.tensor)}  {made}")
 
 
 def _leaf_row(leaf: Leaf) -> Row:
-    return labels.leaf_title(leaf), f"{labels.tensor_line(leaf.tensor)}  {leaf.kind}"
+    return labels.leaf_title(leaf), f"{tensor_line(leaf.tensor)}  {leaf.kind}"
 
 
 def _counts(counts: Mapping[str, int]) -> list[Row]:
-    return [(labels.one_line(name), labels.count_text(count)) for name, count in counts.items()]
+    return [(one_line(name), count_text(count)) for name, count in counts.items()]
 
 
 def _root_data(graph: Graph, root: Root) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from rich.text import Text
 from gradviz.comparison.diff import GraphDiff
 from gradviz.graph import Graph
 from gradviz.report import labels
+from gradviz.wording import clip, count_text, one_line, plural
 
 TOP = 100
 
@@ -26,11 +27,11 @@ def diff_table(difference: GraphDiff, top: int | None = TOP) -> RenderableType:
 
 def _lines(difference: GraphDiff, top: int | None) -> Iterator[str]:
     before, after, matched = difference.before, difference.after, difference.matched
-    yield f"before: {labels.one_line(before.title or 'graph')}"
-    yield f"after:  {labels.one_line(after.title or 'graph')}"
+    yield f"before: {one_line(before.title or 'graph')}"
+    yield f"after:  {one_line(after.title or 'graph')}"
     yield ""
     if difference.empty:
-        yield f"no difference: {labels.plural(len(matched), 'node')} and {labels.plural(len(after.edges), 'edge')}"
+        yield f"no difference: {plural(len(matched), 'node')} and {plural(len(after.edges), 'edge')}"
         return
     gone = [e for e in difference.removed_edges if {e.consumer, e.producer} <= matched.keys()]
     inner = set(matched.values())
@@ -49,10 +50,10 @@ def _lines(difference: GraphDiff, top: int | None) -> Iterator[str]:
         yield from _section(title, lines, top)
     changed = len(difference.changed)
     yield (
-        f"{labels.plural(len(difference.removed), 'node')} removed, {labels.count_text(len(difference.added))} added, "
-        f"{labels.count_text(changed)} changed, {labels.count_text(len(matched) - changed)} the same; "
-        f"{labels.plural(len(difference.removed_edges), 'edge')} removed, "
-        f"{labels.count_text(len(difference.added_edges))} added"
+        f"{plural(len(difference.removed), 'node')} removed, {count_text(len(difference.added))} added, "
+        f"{count_text(changed)} changed, {count_text(len(matched) - changed)} the same; "
+        f"{plural(len(difference.removed_edges), 'edge')} removed, "
+        f"{count_text(len(difference.added_edges))} added"
     )
 
 
@@ -76,18 +77,18 @@ def _node(graph: Graph, node: int) -> str:
         parts.append(f"in {graph.scopes[record.scope].path or graph.scopes[record.scope].type}")
     if record.source is not None:
         parts.append(labels.source_text(record.source))
-    return labels.one_line("  ".join(part for part in parts if part))
+    return one_line("  ".join(part for part in parts if part))
 
 
 def _edge(graph: Graph, edge: tuple[int, ...]) -> str:
     consumer, producer = (labels.op_name(graph.nodes[node]) for node in edge[:2])
     name = labels.leaf_title(graph.leaf_of[edge[1]]) if edge[1] in graph.leaf_of else producer
-    return labels.one_line(f"{name} -> {consumer}, input {edge[3]}")
+    return one_line(f"{name} -> {consumer}, input {edge[3]}")
 
 
 def _words(changes: tuple[tuple[str, str, str], ...]) -> str:
-    return labels.one_line("; ".join(f"{what} {_short(before)} -> {_short(after)}" for what, before, after in changes))
+    return one_line("; ".join(f"{what} {_short(before)} -> {_short(after)}" for what, before, after in changes))
 
 
 def _short(value: str) -> str:
-    return labels.clip(value, 40)
+    return clip(value, 40)

@@ -11,6 +11,7 @@ from gradviz.compiled.compare import (
     saved_by_recomputing,
 )
 from gradviz.report import labels
+from gradviz.wording import bytes_text, clip, count_text, one_line, plural
 
 _WORDS: dict[Fate, str] = {
     "same": "",
@@ -29,8 +30,8 @@ def text(found: CompiledDiff, top: int | None) -> str:
 
 
 def _lines(found: CompiledDiff, top: int | None) -> Iterator[str]:
-    yield f"before: {labels.one_line(found.before.title or 'graph')}"
-    yield f"after:  {labels.one_line(found.after.title or 'graph')}, compiled"
+    yield f"before: {one_line(found.before.title or 'graph')}"
+    yield f"after:  {one_line(found.after.title or 'graph')}, compiled"
     yield ""
     shown = found.rows[:top] if top else found.rows
     table = [_HEAD, *map(_cells, shown)]
@@ -45,14 +46,14 @@ def _lines(found: CompiledDiff, top: int | None) -> Iterator[str]:
 
 
 def _cells(row: PlaceRow) -> tuple[str, ...]:
-    place = [labels.one_line(row.module)] if row.module else []
+    place = [one_line(row.module)] if row.module else []
     if row.source is not None:
-        place.append(f"{labels.source_text(row.source)}  {labels.clip(row.source.text.strip(), 60)}".rstrip())
+        place.append(f"{labels.source_text(row.source)}  {clip(row.source.text.strip(), 60)}".rstrip())
     word = _WORDS[row.fate]
     if row.recomputed:
-        word = f"{labels.count_text(row.recomputed)} {word}"
-    bytes_of = [labels.bytes_text(one) if one else "" for one in (row.held_before, row.held_after)]
-    counts = [labels.count_text(one) if one else "-" for one in (row.functions, row.operations)]
+        word = f"{count_text(row.recomputed)} {word}"
+    bytes_of = [bytes_text(one) if one else "" for one in (row.held_before, row.held_after)]
+    counts = [count_text(one) if one else "-" for one in (row.functions, row.operations)]
     return (*counts, *bytes_of, word, "  ".join(place) or "no line known")
 
 
@@ -60,12 +61,12 @@ def _sums(found: CompiledDiff) -> Iterator[str]:
     functions, operations = sum(row.functions for row in found.rows), sum(row.operations for row in found.rows)
     again = sum(row.recomputed for row in found.rows)
     yield (
-        f"{labels.plural(functions, 'backward function')} before; after, {labels.plural(operations, 'operation')}, most of them in "
-        f"{labels.plural(found.regions, 'compiled function')}"
+        f"{plural(functions, 'backward function')} before; after, {plural(operations, 'operation')}, most of them in "
+        f"{plural(found.regions, 'compiled function')}"
     )
     if again:
-        instead = labels.bytes_text(saved_by_recomputing(found.after))
-        yield f"{labels.plural(again, 'operation')} computed again in backward, instead of saving up to {instead} of results"
-    yield f"held for backward: {labels.bytes_text(found.held_before)} before, {labels.bytes_text(found.held_after)} after"
-    yield from (f"note: {labels.one_line(note)}" for note in found.after.notes)
+        instead = bytes_text(saved_by_recomputing(found.after))
+        yield f"{plural(again, 'operation')} computed again in backward, instead of saving up to {instead} of results"
+    yield f"held for backward: {bytes_text(found.held_before)} before, {bytes_text(found.held_after)} after"
+    yield from (f"note: {one_line(note)}" for note in found.after.notes)
     yield "fused: fewer operations than functions. Which of them share a kernel is not in the graph."

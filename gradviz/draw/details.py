@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import quote
 
 from gradviz.draw.options import LinkSource
 from gradviz.gradients.order import BoxNorms
 from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, SourceLine
 from gradviz.report import labels
-from gradviz.wording import number
+from gradviz.wording import bytes_text, clip, number, one_line, tensor_line
 
 Lines = tuple[str, ...]
 
@@ -59,25 +58,25 @@ def with_norms(lines: Lines, norms: BoxNorms | None, *, numbers: bool, grad: boo
 def leaf_lines(leaf: Leaf, uses: int = 1, around: str = "") -> Lines:
     """Names and tensor. `uses` above 1 marks one of several boxes of this leaf: `weight ×12`. `around`: see `node_lines`."""
     title = labels.leaf_title(leaf, around)
-    return (f"{title} {labels.again(uses)}" if uses > 1 else title, labels.tensor_line(leaf.tensor))
+    return (f"{title} {labels.again(uses)}" if uses > 1 else title, tensor_line(leaf.tensor))
 
 
 def root_lines(root: Root) -> Lines:
     """Name and tensor of an output, and why it has no graph when it has none."""
-    lines = (labels.root_title(root), labels.tensor_line(root.tensor))
-    return lines if root.node is not None else (*lines, f"no graph: {labels.clip(root.why) or 'reason unknown'}")
+    lines = (labels.root_title(root), tensor_line(root.tensor))
+    return lines if root.node is not None else (*lines, f"no graph: {clip(root.why) or 'reason unknown'}")
 
 
 def base_lines(base: Base) -> Lines:
     """Names and tensor of the base of a view."""
-    return (labels.names_text(base.names) or "base of a view", labels.tensor_line(base.tensor))
+    return (labels.names_text(base.names) or "base of a view", tensor_line(base.tensor))
 
 
 def saved_lines(saved: SavedTensor, graph: Graph, *, state: bool = True) -> Lines:
     """Slot, tensor, bytes, those of its storage where they differ, and with `state` the state unless it is live."""
-    lines = [labels.clip(saved.slot).strip() or "unnamed slot"]
+    lines = [clip(saved.slot).strip() or "unnamed slot"]
     if saved.tensor is not None:
-        lines.append(labels.tensor_line(saved.tensor))
+        lines.append(tensor_line(saved.tensor))
     storage = graph.storages[saved.storage].nbytes if saved.storage is not None else None
     if saved.nbytes is not None or storage is not None:
         lines.append(labels.slot_bytes_text(saved.nbytes, storage))
@@ -88,7 +87,7 @@ def saved_lines(saved: SavedTensor, graph: Graph, *, state: bool = True) -> Line
 
 def saved_leaf_label(saved: SavedTensor) -> str:
     """On the line from a leaf to the node that saved it, or a view of it: `saved weight`."""
-    words = ["saved", "as", labels.clip(saved.slot)]
+    words = ["saved", "as", clip(saved.slot)]
     if saved.leaf is None:
         words.append("(a view)")
     if saved.state != "live":
@@ -167,7 +166,7 @@ def details(graph: Graph, about: Node | Leaf | Root | Base | SavedTensor) -> tup
         told = _base(about)
     else:
         told = _saved(about)
-    return tuple((word, labels.one_line(text)) for word, text in told if text)
+    return tuple((word, one_line(text)) for word, text in told if text)
 
 
 def _node(graph: Graph, node: Node) -> Iterator[Detail]:
@@ -178,7 +177,7 @@ def _node(graph: Graph, node: Node) -> Iterator[Detail]:
     if node.function:
         yield "custom function", labels.function_line(node.function)
     for i, output in enumerate(node.outputs):
-        yield "output" if len(node.outputs) == 1 else f"output {i}", labels.tensor_line(output)
+        yield "output" if len(node.outputs) == 1 else f"output {i}", tensor_line(output)
     yield "names", ", ".join(node.names)
     yield "flags", ", ".join(labels.flag_words(graph, node).values())
     if node.scope is not None:
@@ -196,7 +195,7 @@ def _node(graph: Graph, node: Node) -> Iterator[Detail]:
     for saved in node.saved:
         yield f"saved {saved.slot}", _saved_text(saved)
     for name, value in node.attributes.items():
-        yield name, _short(value)
+        yield name, clip(str(value), 200)
 
 
 def _source(source: SourceLine | None, word: str) -> Iterator[Detail]:
@@ -209,7 +208,7 @@ def _leaf(leaf: Leaf) -> Iterator[Detail]:
     yield "leaf", labels.leaf_title(leaf)
     yield "names", ", ".join(leaf.names)
     yield "node", str(leaf.node)
-    yield "tensor", labels.tensor_line(leaf.tensor)
+    yield "tensor", tensor_line(leaf.tensor)
     yield "kind", leaf.kind
     yield ".grad", "set" if leaf.has_grad else "None"
     if leaf.hooks:
@@ -218,7 +217,7 @@ def _leaf(leaf: Leaf) -> Iterator[Detail]:
 
 def _root(root: Root) -> Iterator[Detail]:
     yield "output", root.name
-    yield "tensor", labels.tensor_line(root.tensor)
+    yield "tensor", tensor_line(root.tensor)
     if root.node is None:
         yield "no graph", root.why or "reason unknown"
     else:
@@ -227,32 +226,25 @@ def _root(root: Root) -> Iterator[Detail]:
 
 def _base(base: Base) -> Iterator[Detail]:
     yield "base of a view", ", ".join(base.names) or "unnamed"
-    yield "tensor", labels.tensor_line(base.tensor)
+    yield "tensor", tensor_line(base.tensor)
     if base.node is not None:
         yield "made by node", str(base.node)
 
 
 def _saved(saved: SavedTensor) -> Iterator[Detail]:
     yield "saved", saved.slot
-    yield "tensor", labels.tensor_line(saved.tensor) if saved.tensor else ""
-    yield "kind", ("view of " if saved.view else "") + saved.kind if saved.kind else ""
+    yield "tensor", tensor_line(saved.tensor) if saved.tensor else ""
+    yield "kind", labels.kind_text(saved)
     yield "state", labels.state_text(saved.state)
     if saved.nbytes is not None:
-        yield "bytes", labels.bytes_text(saved.nbytes)
+        yield "bytes", bytes_text(saved.nbytes)
     if saved.storage is not None:
         yield "storage", str(saved.storage)
     yield "note", saved.note
 
 
 def _saved_text(saved: SavedTensor) -> str:
-    words = [labels.tensor_line(saved.tensor)] if saved.tensor else []
-    if saved.kind:
-        words.append(("view of " if saved.view else "") + saved.kind)
-    if saved.state != "live" or not words:
+    words = [tensor_line(saved.tensor) if saved.tensor else "", labels.kind_text(saved)]
+    if saved.state != "live" or not any(words):
         words.append(labels.state_text(saved.state))
-    return ", ".join(words)
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 200 else text[:199] + "…"
+    return ", ".join(filter(None, words))

@@ -16,7 +16,7 @@ from gradviz.draw.scene import Legend, Scene, scene
 from gradviz.draw.svg import write
 from gradviz.graph import Edge, Graph, Node
 from gradviz.graph.scopes import ScopeTree
-from gradviz.report import labels
+from gradviz.wording import count_text, plural
 
 _MEANING: dict[BoxKind, str] = {
     "added": "only in the second graph",
@@ -117,7 +117,7 @@ def _edge_words(
 
 def _counts(difference: GraphDiff) -> str:
     return (
-        f"{labels.plural(len(difference.added), 'node')} added, {labels.count_text(len(difference.removed))} removed, "
-        f"{labels.count_text(len(difference.changed))} changed; {labels.plural(len(difference.added_edges), 'edge')} added, "
-        f"{labels.count_text(len(difference.removed_edges))} removed"
+        f"{plural(len(difference.added), 'node')} added, {count_text(len(difference.removed))} removed, "
+        f"{count_text(len(difference.changed))} changed; {plural(len(difference.added_edges), 'edge')} added, "
+        f"{count_text(len(difference.removed_edges))} removed"
     )

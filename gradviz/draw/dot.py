@@ -13,8 +13,8 @@ from gradviz.draw.frames import nested
 from gradviz.draw.palette import BoxKind, Palette, palette
 from gradviz.draw.scene import Box, Link, Scene, scene
 from gradviz.draw.summary import bar_lines
-from gradviz.report.labels import one_line
 from gradviz.stages import Stage
+from gradviz.wording import one_line
 
 if TYPE_CHECKING:
     from gradviz.draw.options import Options

@@ -14,6 +14,7 @@ from gradviz.graph import Graph, Scope, SourceLine
 from gradviz.graph.origins import calls_from
 from gradviz.graph.scopes import ScopeTree
 from gradviz.report import labels
+from gradviz.wording import count_text, one_line, plural, tensor_line
 
 if TYPE_CHECKING:
     from gradviz.draw.scene import Box
@@ -86,15 +87,15 @@ def frame_title(scope: Scope, around: str = "", line: SourceLine | None = None, 
     box refers to the first call, so that is numbered, too.
     """
     path = scope.path.removeprefix(f"{around}.") if around else scope.path
-    words = [labels.one_line(titled(path, scope.type))]
+    words = [one_line(titled(path, scope.type))]
     if scope.call > 1 or first:
-        words.append(f"call {labels.count_text(scope.call)}")
+        words.append(f"call {count_text(scope.call)}")
     if line is not None:
         words.append(f"from {labels.source_text(line)}")
     if scope.parameters:
-        words.append(labels.plural(scope.parameters, "parameter"))
+        words.append(plural(scope.parameters, "parameter"))
     if scope.output is not None:
-        words.append(labels.tensor_line(scope.output))
+        words.append(tensor_line(scope.output))
     return ", ".join(words)
 
 

@@ -15,7 +15,8 @@ from gradviz.draw.frames import nested
 from gradviz.draw.palette import palette
 from gradviz.draw.scene import Box, Link, Scene, scene
 from gradviz.draw.summary import bar_lines
-from gradviz.report.labels import count_text, more, one_line, plural
+from gradviz.report.labels import more
+from gradviz.wording import count_text, one_line, plural
 
 if TYPE_CHECKING:
     from gradviz.draw.options import Options

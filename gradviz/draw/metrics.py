@@ -15,7 +15,6 @@ FONTS = ("DejaVu Sans Mono", "Menlo", "Consolas", "Liberation Mono", "monospace"
 """Fonts in order of preference. `ui-monospace` is left out: on a Mac it is wider than the others."""
 
 ADVANCE = 0.602  # em; DejaVu Sans Mono and Menlo, the widest of FONTS
-ASCENT = 0.76  # em above the baseline that capitals and digits fill, measured on the same fonts
 ELLIPSIS = "…"
 _NUMBER = re.compile(r"\d(?:[\d,.]*\d)?")
 

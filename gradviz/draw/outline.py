@@ -15,6 +15,7 @@ from gradviz.fold.outline import OutlineRow
 from gradviz.graph import Graph, Mark
 from gradviz.graph.origins import Lines, op_line, telling_lines
 from gradviz.report import labels
+from gradviz.wording import bytes_text, clip, count_text, one_line, tensor_line
 
 
 class Column(NamedTuple):
@@ -26,12 +27,12 @@ class Column(NamedTuple):
 
 
 COLUMNS: dict[str, Column] = {
-    "calls": Column("calls", lambda row: labels.count_text(row.calls) if row.type else ""),
-    "ops": Column("ops", lambda row: "" if row.node else labels.count_text(row.ops)),
-    "parameters": Column("parameters", lambda row: labels.count_text(row.parameters) if row.parameters else ""),
-    "output": Column("output", lambda row: labels.tensor_line(row.output) if row.output else "", False),
-    "saved": Column("saved", lambda row: labels.bytes_text(row.nbytes) if row.nbytes else ""),
-    "made": Column("made", lambda row: ", ".join(map(labels.one_line, row.made)), False),
+    "calls": Column("calls", lambda row: count_text(row.calls) if row.type else ""),
+    "ops": Column("ops", lambda row: "" if row.node else count_text(row.ops)),
+    "parameters": Column("parameters", lambda row: count_text(row.parameters) if row.parameters else ""),
+    "output": Column("output", lambda row: tensor_line(row.output) if row.output else "", False),
+    "saved": Column("saved", lambda row: bytes_text(row.nbytes) if row.nbytes else ""),
+    "made": Column("made", lambda row: ", ".join(map(one_line, row.made)), False),
 }
 FOR_MODULES = ("calls", "ops", "parameters", "output", "saved")
 FOR_LINES = ("ops", "saved", "made")
@@ -112,10 +113,10 @@ def title(graph: Graph, row: OutlineRow) -> str:
         words = [labels.op_name(row.node, row.around), names, *(labels.leaf_title(leaf, row.around) for leaf in leaves)]
         return "  ".join(word for word in words if word)
     if row.line is not None:
-        return f"{labels.source_text(row.line)}  {labels.clip(row.line.text.strip(), 60)}".rstrip()
+        return f"{labels.source_text(row.line)}  {clip(row.line.text.strip(), 60)}".rstrip()
     if not row.type:
         return "outside every module" if not row.made else "no line recorded"
-    name = labels.relative(labels.one_line(titled(row.path, row.type)), row.around)
+    name = labels.relative(one_line(titled(row.path, row.type)), row.around)
     return f"{name}, {labels.alike(row.alike)}" if row.alike > 1 else name
 
 

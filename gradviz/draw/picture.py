@@ -26,7 +26,7 @@ from gradviz.graph import Graph
 from gradviz.layout.choose import place
 from gradviz.layout.model import Drawing, Frame, Placement, Rect
 from gradviz.layout.page_columns import side_by_side
-from gradviz.report.labels import one_line
+from gradviz.wording import one_line
 
 WIDTH, HEIGHT = 2000, 2600
 """Pixels of a first picture at most, and across the flow of data when that runs sideways: about two screens."""

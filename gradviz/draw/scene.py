@@ -31,6 +31,7 @@ from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedState, Saved
 from gradviz.memory.heat import STEPS, heat
 from gradviz.report import labels
 from gradviz.stages import Stage
+from gradviz.wording import plural, tensor_line
 
 APART = 2  # edges between the same two boxes that are still drawn one by one; more are one link
 TOLD = 12  # edges that a tooltip lists
@@ -298,7 +299,7 @@ class _Drafter:
         record = self.graph.nodes[node]
         if record.group is None or output >= len(record.outputs):
             return f"output {output}"
-        return labels.tensor_line(record.outputs[output])
+        return tensor_line(record.outputs[output])
 
     def _draw_saved(self) -> None:
         """A box for each saved tensor. A saved leaf has its box already, and is only linked to who saved it."""
@@ -441,5 +442,5 @@ def _without_shared(graph: Graph, edge: Edge) -> Edge | None:
 
 def _bundle_label(edges: Sequence[Edge], uses: int) -> str:
     """`11 tensors`; with the number of uses where one is used more often: `11 tensors, 55 uses`."""
-    text = labels.plural(len(edges), "tensor")
-    return text if uses == len(edges) else f"{text}, {labels.plural(uses, 'use')}"
+    text = plural(len(edges), "tensor")
+    return text if uses == len(edges) else f"{text}, {plural(uses, 'use')}"

@@ -19,7 +19,7 @@ from gradviz.graph import Graph, Leaf, RankShare, Root, column
 from gradviz.graph.amounts import depth
 from gradviz.rank import named
 from gradviz.report import labels
-from gradviz.wording import bar
+from gradviz.wording import bar, bytes_text, clip, count_text, one_line, plural, tensor_line
 
 
 class Bar(NamedTuple):
@@ -42,15 +42,15 @@ def rank_bars(graph: Graph) -> tuple[Bar, ...]:
     left = len(graph.by_rank) - len(shown)
     if left:
         least = min(share.total for share in graph.by_rank)
-        bars.append(Bar(0.0, f"{labels.plural(left, 'rank')} with less, from {labels.bytes_text(least)} on"))
+        bars.append(Bar(0.0, f"{plural(left, 'rank')} with less, from {bytes_text(least)} on"))
     return tuple(bars)
 
 
 def _share_text(share: RankShare) -> str:
     known = {word: nbytes for word, nbytes in zip(_PARTS.values(), share.memory) if nbytes is not None}
-    words = [f"{labels.bytes_text(nbytes)} {word}" for word, nbytes in known.items()]
-    total = f"{labels.bytes_text(share.total)} ({', '.join(words)})" if len(words) > 1 else "".join(words)
-    return labels.one_line(f"{named(share.ranks)}{f' on {share.host}' if share.host else ''}: {total}")
+    words = [f"{bytes_text(nbytes)} {word}" for word, nbytes in known.items()]
+    total = f"{bytes_text(share.total)} ({', '.join(words)})" if len(words) > 1 else "".join(words)
+    return one_line(f"{named(share.ranks)}{f' on {share.host}' if share.host else ''}: {total}")
 
 
 def bar_lines(bars: Sequence[Bar], width: int = 12) -> Iterator[str]:
@@ -64,12 +64,12 @@ def counts_line(graph: Graph) -> str:
     """What the graph holds: `3 backward functions, 2 leaves, 1 output, 5 edges`."""
     groups = len(graph.groups)
     functions = len(graph.nodes) - len(graph.leaf_of) - groups
-    words = [labels.plural(functions, "backward function")]
+    words = [plural(functions, "backward function")]
     if groups:
-        words.append(labels.plural(groups, "group"))
-    words.append(labels.plural(len(graph.leaves), "leaf", "leaves"))
-    words.append(labels.plural(len(graph.roots), "output"))
-    words.append(labels.plural(len(graph.edges), "edge"))
+        words.append(plural(groups, "group"))
+    words.append(plural(len(graph.leaves), "leaf", "leaves"))
+    words.append(plural(len(graph.roots), "output"))
+    words.append(plural(len(graph.edges), "edge"))
     return ", ".join(words)
 
 
@@ -80,28 +80,28 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
         inside = [node for group in graph.groups for node in group.nodes]
         known = graph.original.leaf_of if graph.original is not None else {}
         leaves = sum(node in known for node in inside)
-        words = labels.plural(len(inside) - leaves, "backward function" if known else "node")
+        words = plural(len(inside) - leaves, "backward function" if known else "node")
         if leaves:
-            words += f" and {labels.plural(leaves, 'leaf', 'leaves')}"
-        yield f"folded: {labels.plural(len(graph.groups), 'group')} for {words}"
+            words += f" and {plural(leaves, 'leaf', 'leaves')}"
+        yield f"folded: {plural(len(graph.groups), 'group')} for {words}"
         if graph.original is not None:
             yield more_line(deeper(graph))
     if split:
-        yield f"{labels.plural(split, 'leaf', 'leaves')} drawn once per use, as {labels.plural(copies, 'box', 'boxes')}"
+        yield f"{plural(split, 'leaf', 'leaves')} drawn once per use, as {plural(copies, 'box', 'boxes')}"
     if hidden:
-        yield f"not drawn: {labels.plural(hidden, 'leaf', 'leaves')}"
+        yield f"not drawn: {plural(hidden, 'leaf', 'leaves')}"
     without = sum(column(graph.nodes, "none_inputs"))
     if without:
-        yield f"not drawn: {labels.plural(without, 'input')} without gradient"
+        yield f"not drawn: {plural(without, 'input')} without gradient"
     if is_all_freed(graph):
         yield "freed: backward() has run, the saved tensors are gone"
-    yield from (labels.one_line(note) for note in graph.notes if note.strip())
+    yield from (one_line(note) for note in graph.notes if note.strip())
 
 
 def cut_lines(outputs: int) -> Iterator[str]:
     """What a drawing leaves out of many outputs."""
     if outputs:
-        yield f"drawn as one box: {labels.plural(outputs, 'output')}; --depth all draws each"
+        yield f"drawn as one box: {plural(outputs, 'output')}; --depth all draws each"
 
 
 def more_line(further: Deeper) -> str:
@@ -110,7 +110,7 @@ def more_line(further: Deeper) -> str:
     if further.depth is not None:
         words.append(f"--depth {further.depth} (a level more)")
     if further.path is not None:
-        path = shlex.quote(labels.one_line(further.path))
+        path = shlex.quote(one_line(further.path))
         what = "module" if re.fullmatch(r"[^ ()]+", further.path) else "function"
         words += [f"--expand {path} (that {what}, too)", f"--focus {path} (that {what} alone)"]
     return f"to see more: {', '.join([*words, '--depth all (every op)'])}"
@@ -122,12 +122,12 @@ def saved_lines(graph: Graph) -> Iterator[str]:
         saved = column(graph.original.nodes, "saved")
         count = sum(len(saved[i]) for group in graph.groups for i in group.nodes)
         if count:
-            yield f"not drawn: {labels.plural(count, 'saved tensor')} inside folded boxes"
+            yield f"not drawn: {plural(count, 'saved tensor')} inside folded boxes"
 
 
 def held_line(nbytes: Sequence[int]) -> str:
     """What all boxes hold together: their numbers add up to it."""
-    return f"held for backward: {labels.bytes_text(sum(nbytes))}, each storage once, at the box that saved it first"
+    return f"held for backward: {bytes_text(sum(nbytes))}, each storage once, at the box that saved it first"
 
 
 def backward_lines(norms: GradientNorms, *, numbers: bool, grad: bool) -> Iterator[str]:
@@ -144,7 +144,7 @@ def mark_lines(findings: Marked) -> Iterator[str]:
     """Findings, numbered as at the boxes; those that no box or edge stands for are told apart."""
     for mark in findings.all:
         missing = " (not in this picture)" if mark.number in findings.elsewhere else ""
-        yield labels.one_line(f"{mark.number}. {mark.words}{missing}")
+        yield one_line(f"{mark.number}. {mark.words}{missing}")
 
 
 def is_all_freed(graph: Graph) -> bool:
@@ -175,10 +175,10 @@ def summary(graph: Graph) -> str:
 
 
 def _lines(graph: Graph) -> Iterator[str]:
-    yield f"Graph of {labels.one_line(graph.title)}" if graph.title else "Graph"
+    yield f"Graph of {one_line(graph.title)}" if graph.title else "Graph"
     counts, *notes = footer_lines(graph)
     yield f"  {counts}"
-    yield from _rows("longest path", [labels.plural(depth(graph), "backward function")])
+    yield from _rows("longest path", [plural(depth(graph), "backward function")])
     yield from _rows("outputs", [_root(root) for root in graph.roots])
     yield from _rows("leaves", [_leaf(leaf) for leaf in graph.leaves])
     yield from _rows("ops", _ops(graph))
@@ -188,7 +188,7 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield from _rows("notes", [note.replace("not drawn: ", "") for note in notes])
     yield from _rows("by rank", [held.text for held in rank_bars(graph)])
     if graph.torch:
-        yield from _rows("recorded by", [f"torch {labels.one_line(graph.torch)}"])
+        yield from _rows("recorded by", [f"torch {one_line(graph.torch)}"])
 
 
 def _rows(title: str, items: Sequence[str]) -> Iterator[str]:
@@ -200,33 +200,33 @@ def _rows(title: str, items: Sequence[str]) -> Iterator[str]:
 
 
 def _root(root: Root) -> str:
-    why = "" if root.node is not None else f", no graph: {labels.clip(root.why) or 'reason unknown'}"
-    return f"{labels.root_title(root)} {labels.tensor_line(root.tensor)}{why}"
+    why = "" if root.node is not None else f", no graph: {clip(root.why) or 'reason unknown'}"
+    return f"{labels.root_title(root)} {tensor_line(root.tensor)}{why}"
 
 
 def _leaf(leaf: Leaf) -> str:
     title = labels.leaf_title(leaf)
     kind = "" if leaf.kind in title else f", {leaf.kind}"
-    return f"{title} {labels.tensor_line(leaf.tensor)}{kind}"
+    return f"{title} {tensor_line(leaf.tensor)}{kind}"
 
 
 def _ops(graph: Graph) -> list[str]:
     counts = Counter(labels.op_name(node) for node in graph.nodes if node.id not in graph.leaf_of)
-    return [f"{labels.count_text(count)} {op}" for op, count in counts.most_common()]
+    return [f"{count_text(count)} {op}" for op, count in counts.most_common()]
 
 
 def _saved(graph: Graph) -> list[str]:
     states = Counter(labels.state_text(saved.state) for node in graph.nodes for saved in node.saved)
-    return [f"{labels.plural(count, 'tensor')} {state}" for state, count in states.most_common()]
+    return [f"{plural(count, 'tensor')} {state}" for state, count in states.most_common()]
 
 
 def _flags(graph: Graph) -> list[str]:
     counts = Counter(words for node in graph.nodes for words in labels.flag_words(graph, node).values())
-    return [f"{labels.plural(count, 'node')}: {words}" for words, count in counts.most_common()]
+    return [f"{plural(count, 'node')}: {words}" for words, count in counts.most_common()]
 
 
 def _scopes(graph: Graph) -> list[str]:
     if not graph.scopes:
         return []
     how = f", {graph.attribution}" if graph.attribution else ""
-    return [f"{labels.plural(len(graph.scopes), 'call')} of modules{how}"]
+    return [f"{plural(len(graph.scopes), 'call')} of modules{how}"]

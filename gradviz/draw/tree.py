@@ -21,6 +21,7 @@ from gradviz.graph.origins import with_forward_names
 from gradviz.memory.heat import heat
 from gradviz.report import labels
 from gradviz.stages import Stage
+from gradviz.wording import bytes_text, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -67,7 +68,7 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
     refuse_backward(options)
     graph = _named(graph, options)
     if graph.title:
-        yield f"{labels.one_line(graph.title)}\n"
+        yield f"{one_line(graph.title)}\n"
     if outline_by(graph, options) != "node":
         yield from (f"{line}\n" for line in text_lines(table(graph, options, options.max_rows or 0)))
         yield from (f"{line}\n" for line in ("", *_below(graph)))
@@ -143,7 +144,7 @@ class TerminalTree:
 
         limit = TERMINAL_ROWS if self.options.max_rows is None else self.options.max_rows
         if self.graph.title:
-            yield self._line(options, (labels.one_line(self.graph.title), "bold"))
+            yield self._line(options, (one_line(self.graph.title), "bold"))
         if outline_by(self.graph, self.options) != "node":
             yield from self._outline(options, limit)
             return
@@ -192,7 +193,7 @@ def _held(row: Row, options: Options) -> str:
     """The column of bytes in front of a row, when the options ask for it."""
     if options.color != "memory":
         return ""
-    return f"{labels.bytes_text(row.held) if row.held else '':>{HELD_WIDTH}}  "
+    return f"{bytes_text(row.held) if row.held else '':>{HELD_WIDTH}}  "
 
 
 def _spaced(parts: tuple[Part, ...]) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from gradviz.draw.summary import is_all_freed
 from gradviz.graph import Graph, Node, Root
 from gradviz.memory.heat import heat
 from gradviz.report import labels
+from gradviz.wording import clip, tensor_line
 
 # Turns a graph into a tree for reading in rows: who shows each node, and which input goes straight on. A node with
 # several consumers is shown once, under the consumer that is furthest from the outputs, so that a main stream is not
@@ -221,7 +222,7 @@ class TreeRows:
         node, leaf = self.graph.nodes[step.node], self.graph.leaf_of.get(step.node)
         parts = [self._title(step.node)]
         if leaf is not None:
-            parts.append(("tensor", labels.tensor_line(leaf.tensor)))
+            parts.append(("tensor", tensor_line(leaf.tensor)))
         else:
             parts += self._op_parts(step.node)
         parts += self._use(step)
@@ -256,7 +257,7 @@ class TreeRows:
 
 def _place(graph: Graph, node: Node) -> str:
     """Module path and line of code, as far as they were recorded: `layer1.0, train.py:12`."""
-    path = labels.clip(graph.scopes[node.scope].path) if node.scope is not None else ""
+    path = clip(graph.scopes[node.scope].path) if node.scope is not None else ""
     lines = [labels.source_text(line) for line in (node.script_line, node.source) if line is not None]
     return ", ".join(part for part in (path, *lines) if part)
 

@@ -16,7 +16,8 @@ from gradviz.draw.metrics import ADVANCE, cells, shorten, text_width
 from gradviz.draw.palette import BoxKind
 from gradviz.draw.scene import Box
 from gradviz.layout.model import Rect
-from gradviz.report.labels import names_text, one_line
+from gradviz.report.labels import names_text
+from gradviz.wording import one_line
 
 TITLE_SIZE, NOTE_SIZE = 15.0, 10.5
 TITLE_LINE, NOTE_LINE = 21.0, 16.0

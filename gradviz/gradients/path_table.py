@@ -14,7 +14,7 @@ from rich.text import Text
 
 from gradviz.gradients.rows import title
 from gradviz.report import labels
-from gradviz.wording import number
+from gradviz.wording import clip, count_text, number, one_line, plural
 
 if TYPE_CHECKING:
     from gradviz.gradients.paths import GradientPath, Paths, PathStep
@@ -36,7 +36,7 @@ def paths_table(found: Paths, top: int | None = TOP) -> RenderableType:
     what = "the gradient of {} with respect to {}".format(*_ends(found))
     table.add_row(Text(_total(found), style="bold"), Text(what, style="bold"))
     remarks = [Text(line, style="dim") for line in _remarks(found, len(shown))]
-    notes = [Text(f"note: {labels.one_line(note)}", style="yellow") for note in found.notes]
+    notes = [Text(f"note: {one_line(note)}", style="yellow") for note in found.notes]
     return Group(Text(_head(found), style="bold"), Text(), table, Text(), *remarks, *notes)
 
 
@@ -46,12 +46,12 @@ def _single(found: Paths) -> bool:
 
 def _ends(found: Paths) -> tuple[str, str]:
     root = next(root for root in found.graph.roots if root.node is not None)
-    return labels.one_line(root.name), labels.one_line(title(found.graph, found.target[0]))
+    return one_line(root.name), one_line(title(found.graph, found.target[0]))
 
 
 def _head(found: Paths) -> str:
     root, target = _ends(found)
-    return f"{labels.plural(found.count, 'path')} from {root} to {target}"
+    return f"{plural(found.count, 'path')} from {root} to {target}"
 
 
 def _total(found: Paths) -> str:
@@ -72,7 +72,7 @@ def _norm(tensor: object) -> float:
 
 def _route(graph: Graph, path: GradientPath) -> Text:
     """`y -> a -> w` with what each step does to the gradient."""
-    parts = Text(labels.clip(title(graph, path.nodes[0])))
+    parts = Text(clip(title(graph, path.nodes[0])))
     skipped = len(path.steps) - 2 * _ENDS
     for i, step in enumerate(path.steps):
         if skipped > 1 and _ENDS <= i < len(path.steps) - _ENDS:
@@ -80,7 +80,7 @@ def _route(graph: Graph, path: GradientPath) -> Text:
                 parts.append(f"  … {skipped} more steps …", style="dim")
             continue
         parts.append(f" {_arrow(step)} ", style="cyan")
-        parts.append(labels.clip(title(graph, step.edge.producer)))
+        parts.append(clip(title(graph, step.edge.producer)))
     return parts
 
 
@@ -93,11 +93,11 @@ def _remarks(found: Paths, shown: int) -> Iterator[str]:
         yield f"{labels.more(len(found.paths) - shown)} that were followed"
     if not found.complete:
         yield (
-            f"{labels.count_text(len(found.paths))} of {labels.count_text(found.count)} paths were followed, those with the "
+            f"{count_text(len(found.paths))} of {count_text(found.count)} paths were followed, those with the "
             "largest gradients at each function; others exist, and some of them may contribute more"
         )
     elif len(found.paths) < found.count:
-        yield f"on {labels.plural(found.count - len(found.paths), 'path')} some function gives no gradient"
+        yield f"on {plural(found.count - len(found.paths), 'path')} some function gives no gradient"
     steps = [step for path in found.paths[:shown] for step in path.steps]
     if any(step.factor is not None for step in steps):
         yield "-(2)->: the local derivative, by which the step multiplies the gradient"

@@ -20,7 +20,7 @@ from gradviz.gradients.rows import (
     scale,
 )
 from gradviz.report import labels
-from gradviz.wording import bar, few, number, share
+from gradviz.wording import bar, clip, count_text, few, number, one_line, plural, share
 
 if TYPE_CHECKING:
     from gradviz.gradients.flow import GradientFlow
@@ -49,9 +49,9 @@ def flow_table(flow: GradientFlow, by: By | None = None, top: int | None = TOP) 
 
 
 def _head(flow: GradientFlow, by: By, count: int) -> str:
-    names = few([labels.one_line(labels.root_title(root)) for root in flow.graph.roots], 3)
+    names = few([one_line(labels.root_title(root)) for root in flow.graph.roots], 3)
     one, several, rest = _WORDS[by]
-    return f"gradient of {names}: {labels.plural(count, one, several)} {rest}"
+    return f"gradient of {names}: {plural(count, one, several)} {rest}"
 
 
 def _table(shown: Sequence[FlowRow], by: By, norms: Sequence[float | None]) -> Table:
@@ -69,9 +69,9 @@ def _table(shown: Sequence[FlowRow], by: By, norms: Sequence[float | None]) -> T
     on = scale(norms)
     for row in shown:
         cells = [Text(number(row.number) if row.number is None else str(row.number), style="dim")]
-        cells.append(Text(labels.clip(row.name, 60)))
+        cells.append(Text(clip(row.name, 60)))
         if kinds:
-            cells.append(Text(labels.clip(row.type, 40), style="dim"))
+            cells.append(Text(clip(row.type, 40), style="dim"))
         cells += [*_sizes(row), Text(bar(on.part(row.norm) if on else None), style="cyan")]
         if by == "module":
             cells.append(Text(number(row.parameters)))
@@ -80,7 +80,7 @@ def _table(shown: Sequence[FlowRow], by: By, norms: Sequence[float | None]) -> T
 
 
 def _sizes(row: FlowRow) -> list[Text]:
-    odd = "" if row.nonfinite in (0, None) else labels.count_text(row.nonfinite or 0)
+    odd = "" if row.nonfinite in (0, None) else count_text(row.nonfinite or 0)
     return [
         Text(number(row.norm), style="bold red" if odd else ""),
         Text(number(row.max)),
@@ -99,4 +99,4 @@ def _remarks(every: Sequence[FlowRow], flow: GradientFlow) -> list[Text]:
         found.append(
             Text("-: no gradient comes here" + (", or none was measured" if flow.unmeasured else ""), style="dim")
         )
-    return found + [Text(f"note: {labels.one_line(note)}", style="yellow") for note in flow.notes]
+    return found + [Text(f"note: {one_line(note)}", style="yellow") for note in flow.notes]

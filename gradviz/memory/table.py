@@ -17,6 +17,7 @@ from gradviz.graph import StorageKind
 from gradviz.memory.checkpoint import Advice, Wrap
 from gradviz.memory.saved import By, Row, Saved
 from gradviz.report import labels
+from gradviz.wording import bytes_text, clip, count_text, one_line, plural
 
 TOP = 10
 _NOTHING_RECORDED: dict[By, str] = {
@@ -32,7 +33,7 @@ def saved_table(found: Saved, top: int | None = TOP) -> RenderableType:
     if found.rows:
         parts += [_rows(found, top), Text()]
     parts.append(_totals(found))
-    parts += [Text(f"note: {labels.one_line(note)}", style="yellow") for note in found.notes]
+    parts += [Text(f"note: {one_line(note)}", style="yellow") for note in found.notes]
     return Group(*parts)
 
 
@@ -57,14 +58,14 @@ def _rows(found: Saved, top: int | None) -> Table:
 
 def _numbers(row: Row, weights: bool) -> list[Text]:
     cells = [
-        labels.bytes_text(row.held),
+        bytes_text(row.held),
         _percent(row.share),
         _percent(row.cumulated),
-        labels.bytes_text(row.only_graph),
+        bytes_text(row.only_graph),
     ]
     if weights:
-        cells.append(labels.bytes_text(row.nbytes - row.held) if row.nbytes > row.held else "")
-    return [Text(cell) for cell in (*cells, labels.count_text(row.storages))]
+        cells.append(bytes_text(row.nbytes - row.held) if row.nbytes > row.held else "")
+    return [Text(cell) for cell in (*cells, count_text(row.storages))]
 
 
 def _percent(part: float) -> str:
@@ -74,14 +75,14 @@ def _percent(part: float) -> str:
 def row_name(row: Row, by: By) -> Text:
     """What a row stands for: op, module and class, line and its code."""
     if row.source is not None:
-        code = labels.clip(row.source.text.strip(), 80)
+        code = clip(row.source.text.strip(), 80)
         return Text.assemble(labels.source_text(row.source), (f"  {code}" if code else "", "dim"))
     if not row.name:
         return Text(_NOTHING_RECORDED.get(by, "unknown"), style="dim")
-    name = labels.clip(row.name, 80)
+    name = clip(row.name, 80)
     if row.node is not None:
         return Text.assemble(name, (f"  node {row.node}", "dim"))
-    return Text.assemble(name, (f"  {labels.clip(row.type)}" if row.type and row.type != row.name else "", "dim"))
+    return Text.assemble(name, (f"  {clip(row.type)}" if row.type and row.type != row.name else "", "dim"))
 
 
 # -- totals ----------------------------------------------------------------------------------------------------------
@@ -102,24 +103,24 @@ def _totals(found: Saved) -> Table:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
     for what, nbytes, remark in _lines(found):
-        table.add_row(Text(what), Text("" if nbytes is None else labels.bytes_text(nbytes)), Text(remark, style="dim"))
+        table.add_row(Text(what), Text("" if nbytes is None else bytes_text(nbytes)), Text(remark, style="dim"))
     return table
 
 
 def _lines(found: Saved) -> Iterator[tuple[str, int | None, str]]:
     totals, kinds = found.totals, found.total.kinds
-    saved = f"{labels.plural(totals.slots, 'saved tensor')} in {labels.plural(totals.storages, 'storage')}"
+    saved = f"{plural(totals.slots, 'saved tensor')} in {plural(totals.storages, 'storage')}"
     yield "held for backward", totals.held_for_backward, saved
     for kind, (what, remark) in _KINDS.items():
         if kinds.get(kind):
             yield f"  {what}", kinds[kind], remark
     yield "held only by the graph", totals.held_only_by_graph, "freed when backward() has run or the graph is deleted"
     if totals.modified_slots:
-        yield "modified in place", totals.modified_bytes, labels.plural(totals.modified_slots, "slot")
+        yield "modified in place", totals.modified_bytes, plural(totals.modified_slots, "slot")
     if totals.packed_slots:
-        unknown = f", {labels.count_text(totals.packed_unknown)} of unknown size" if totals.packed_unknown else ""
-        again = f", {labels.count_text(totals.recomputed_slots)} computed again" if totals.recomputed_slots else ""
-        yield "packed by hooks", totals.packed_bytes, labels.plural(totals.packed_slots, "slot") + unknown + again
+        unknown = f", {count_text(totals.packed_unknown)} of unknown size" if totals.packed_unknown else ""
+        again = f", {count_text(totals.recomputed_slots)} computed again" if totals.recomputed_slots else ""
+        yield "packed by hooks", totals.packed_bytes, plural(totals.packed_slots, "slot") + unknown + again
     yield "in the whole graph:", None, ""
     for what, nbytes in (("parameters", totals.parameters), ("buffers", totals.buffers), ("inputs", totals.inputs)):
         if nbytes:
@@ -158,22 +159,22 @@ def _steps(advice: Advice) -> Table:
         freed, ops = sum(step.freed for step in series.steps), sum(step.ops for step in series.steps)
         again = max(step.again for step in series.steps)
         cells = (
-            labels.bytes_text(freed),
-            labels.plural(ops, "op"),
-            labels.bytes_text(last.held),
-            labels.bytes_text(again),
+            bytes_text(freed),
+            plural(ops, "op"),
+            bytes_text(last.held),
+            bytes_text(again),
         )
         table.add_row(*map(Text, cells), _name(series))
     return table
 
 
 def _name(series: Series) -> Text:
-    remarks = [labels.clip(series.steps[0].type)]
+    remarks = [clip(series.steps[0].type)]
     if len(series.steps) > 1:
-        remarks.append(labels.plural(len(series.steps), "module"))
+        remarks.append(plural(len(series.steps), "module"))
     if series.steps[0].calls > 1:
-        remarks.append(labels.plural(series.steps[0].calls, "call"))
-    return Text.assemble(labels.one_line(series.title or "the whole model"), (f"  {', '.join(remarks)}", "dim"))
+        remarks.append(plural(series.steps[0].calls, "call"))
+    return Text.assemble(one_line(series.title or "the whole model"), (f"  {', '.join(remarks)}", "dim"))
 
 
 def joined(steps: tuple[Wrap, ...]) -> Iterator[Series]:
@@ -209,21 +210,21 @@ def _varying(steps: list[Wrap]) -> int | None:
 
 
 def _outcome(advice: Advice) -> Iterator[str]:
-    budget = labels.bytes_text(advice.budget)
+    budget = bytes_text(advice.budget)
     if not advice.steps:
         if advice.fits:
-            yield f"{labels.bytes_text(advice.before)} held for backward fits the budget of {budget}: nothing to wrap."
+            yield f"{bytes_text(advice.before)} held for backward fits the budget of {budget}: nothing to wrap."
         else:
             yield (
-                f"{labels.bytes_text(advice.before)} held for backward does not fit the budget of {budget}, and wrapping "
+                f"{bytes_text(advice.before)} held for backward does not fit the budget of {budget}, and wrapping "
                 "a module frees nothing."
             )
         return
     yield (
-        f"held for backward: {labels.bytes_text(advice.before)} now, {labels.bytes_text(advice.held)} then, "
-        f"at most {labels.bytes_text(advice.peak)} while a wrapped module is computed again"
+        f"held for backward: {bytes_text(advice.before)} now, {bytes_text(advice.held)} then, "
+        f"at most {bytes_text(advice.peak)} while a wrapped module is computed again"
     )
-    again = f"{labels.count_text(advice.again)} of {labels.plural(advice.ops, 'op')}"
+    again = f"{count_text(advice.again)} of {plural(advice.ops, 'op')}"
     yield f"computed again in backward: {again}"
     if advice.fits:
         yield f"the budget of {budget} holds."

@@ -25,8 +25,8 @@ from gradviz.graph import Graph, column
 from gradviz.page.pack import Pack
 from gradviz.page.records import records
 from gradviz.page.view import view
-from gradviz.report.labels import one_line
 from gradviz.stages import Stage
+from gradviz.wording import one_line
 
 # Joins the viewer's JavaScript modules into one script, at write time and with nothing but Python. The modules are
 # plain and use nothing but named imports from each other at their top. So joining is leaving the `import` lines, the

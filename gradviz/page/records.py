@@ -14,6 +14,7 @@ from gradviz.graph.origins import forward_name
 from gradviz.page.backward import BackwardSteps, backward_steps
 from gradviz.page.pack import Pack, Table
 from gradviz.report import labels
+from gradviz.wording import clip, one_line, tensor_line
 
 NONE = -1
 
@@ -69,35 +70,33 @@ class _Writer:
         first = next((output for output in node.outputs if output is not None), None)
         leaf = self._graph.leaf_of.get(node.id)
         first = first if first is not None or leaf is None else leaf.tensor
-        attributes = tuple((labels.one_line(name), _plain(value)) for name, value in node.attributes.items())
+        attributes = tuple((one_line(name), clip(str(value), 300)) for name, value in node.attributes.items())
         return (
-            text(labels.one_line(node.op)),
-            text(labels.one_line(forward_name(node))),
-            self._outputs.number(node.outputs, [labels.tensor_line(output) for output in node.outputs]),
+            text(one_line(node.op)),
+            text(one_line(forward_name(node))),
+            self._outputs.number(node.outputs, [tensor_line(output) for output in node.outputs]),
             NONE if node.sequence is None else node.sequence,
             NONE if node.scope is None else node.scope,
             self._source(node.source),
             self._source(getattr(node, "script_line", None)),
             self._attributes.number(attributes),
             self._flags.number(node.flags, [[flag, labels.FLAG_WORDS[flag]] for flag in node.flags]),
-            self._names.number(node.names, [labels.one_line(name) for name in node.names]),
+            self._names.number(node.names, [one_line(name) for name in node.names]),
             node.none_inputs,
             NONE if node.function is None else text(labels.function_line(node.function)),
-            NONE if first is None else text(labels.one_line(first.dtype)),
-            NONE if first is None else text(labels.one_line(first.device)),
+            NONE if first is None else text(one_line(first.dtype)),
+            NONE if first is None else text(one_line(first.device)),
             len(node.saved),
         )
 
     def _slot(self, saved: SavedTensor) -> tuple[int, ...]:
         text = self._texts.number
-        words = [("view of " if saved.view else "") + saved.kind] if saved.kind else []
-        words += [labels.state_text(saved.state)] if saved.state != "live" else []
-        words += [labels.one_line(saved.note)] if saved.note else []
+        state = labels.state_text(saved.state) if saved.state != "live" else ""
         return (
-            text(labels.one_line(saved.slot)),
-            NONE if saved.tensor is None else text(labels.tensor_line(saved.tensor)),
+            text(one_line(saved.slot)),
+            NONE if saved.tensor is None else text(tensor_line(saved.tensor)),
             NONE if saved.storage is None else saved.storage,
-            text(", ".join(words)),
+            text(", ".join(filter(None, (labels.kind_text(saved), state, one_line(saved.note))))),
             NONE if saved.nbytes is None else saved.nbytes,
             NONE if saved.leaf is None else saved.leaf,
         )
@@ -105,9 +104,9 @@ class _Writer:
     def _source(self, source: SourceLine | None) -> int:
         if source is None:
             return NONE
-        file = labels.one_line(source.file)
+        file = one_line(source.file)
         return self._sources.number(
-            source, [file, source.line, labels.one_line(source.function), labels.one_line(source.text.strip())]
+            source, [file, source.line, one_line(source.function), one_line(source.text.strip())]
         )
 
 
@@ -134,8 +133,8 @@ def _backward(steps: BackwardSteps, pack: Pack) -> None:
 def _leaf(leaf: Leaf) -> list[Any]:
     return [
         leaf.node,
-        [labels.one_line(name) for name in leaf.names],
-        labels.tensor_line(leaf.tensor),
+        [one_line(name) for name in leaf.names],
+        tensor_line(leaf.tensor),
         leaf.kind,
         leaf.has_grad,
         leaf.hooks,
@@ -147,23 +146,18 @@ def _leaf(leaf: Leaf) -> list[Any]:
 
 def _root(root: Root) -> list[Any]:
     node = NONE if root.node is None else root.node
-    tensor = labels.tensor_line(root.tensor)
-    return [node, root.output, labels.one_line(root.name), tensor, labels.one_line(root.why), _base(root.base)]
+    tensor = tensor_line(root.tensor)
+    return [node, root.output, one_line(root.name), tensor, one_line(root.why), _base(root.base)]
 
 
 def _base(base: Base | None) -> list[Any] | None:
     if base is None:
         return None
-    names = ", ".join(labels.one_line(name) for name in base.names)
-    return [NONE if base.node is None else base.node, names, labels.tensor_line(base.tensor)]
+    names = ", ".join(one_line(name) for name in base.names)
+    return [NONE if base.node is None else base.node, names, tensor_line(base.tensor)]
 
 
 def _scope(scope: Scope) -> list[Any]:
-    output = labels.tensor_line(scope.output) if scope.output is not None else ""
+    output = tensor_line(scope.output) if scope.output is not None else ""
     parent = NONE if scope.parent is None else scope.parent
-    return [labels.one_line(scope.path), labels.one_line(scope.type), scope.call, parent, scope.parameters or 0, output]
-
-
-def _plain(value: object) -> str:
-    text = labels.one_line(str(value))
-    return text if len(text) <= 300 else text[:299] + "…"
+    return [one_line(scope.path), one_line(scope.type), scope.call, parent, scope.parameters or 0, output]

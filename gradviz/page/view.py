@@ -18,6 +18,7 @@ from gradviz.page.order import ops_in_order
 from gradviz.page.pack import Pack, Table
 from gradviz.page.sheets import Sheets, make_sheets
 from gradviz.report import labels
+from gradviz.wording import count_text, one_line, plural, tensor_line
 
 TITLE_SIZE, LINE_SIZE = 11.0, 10.0
 CELLS = 40
@@ -75,10 +76,10 @@ class Texts:
             title = names or f"unnamed {leaf.kind}"
             if cell.kind == COPY:
                 title += f" {labels.again(self._copies[cell.record])}"
-            text = _short(title, labels.tensor_line(leaf.tensor))
+            text = _short(title, tensor_line(leaf.tensor))
             return self._known.setdefault(text, text)
         root = self._graph.roots[cell.record]
-        line = labels.tensor_line(root.tensor) if root.node is not None else "no graph"
+        line = tensor_line(root.tensor) if root.node is not None else "no graph"
         return _short(labels.root_title(root), line)
 
     def group(self, at: int) -> Text:
@@ -91,22 +92,22 @@ class Texts:
             title = _relative(labels.group_title(box), self._path(self._walk.parent[at]))
         elif scope is not None:
             record = self._graph.scopes[scope]
-            title = labels.one_line(_relative(record.path, self._path(self._walk.parent[at])))
-            kind = labels.one_line(record.type)
+            title = one_line(_relative(record.path, self._path(self._walk.parent[at])))
+            kind = one_line(record.type)
             if record.call > 1:
-                kind += f" (call {labels.count_text(record.call)})"
+                kind += f" (call {count_text(record.call)})"
             if not title:
                 title, kind = kind or "module", ""
         elif old == 0:
-            title = labels.one_line(self._graph.title) or "graph"
+            title = one_line(self._graph.title) or "graph"
         else:
             title = self._of_segment(at)
         if groups.part[old]:
             title += f" (part {groups.part[old]})"
         sums = self.sums[at]
-        words = [labels.plural(sums.ops, "op")]
+        words = [plural(sums.ops, "op")]
         if sums.parameters:
-            words.append(f"{labels.count_text(sums.parameters)} parameters")
+            words.append(f"{count_text(sums.parameters)} parameters")
         return Text(shorten(title, CELLS + 12), shorten(", ".join(words), CELLS), shorten(kind, 30))
 
     def _of_segment(self, at: int) -> str:
@@ -126,7 +127,7 @@ class Texts:
             return self.cell(self._walk.cells[item]).title
         scope = self._groups.scope[self._walk.groups[~item]]
         call = self._graph.scopes[scope].call if scope is not None else 1
-        return self.group(~item).title + (f" (call {labels.count_text(call)})" if call > 1 else "")
+        return self.group(~item).title + (f" (call {count_text(call)})" if call > 1 else "")
 
     def _path(self, at: int) -> str:
         """Path of the innermost module around what is in a group."""

@@ -11,8 +11,7 @@ from rich.text import Text
 from gradviz.graph import RankShare
 from gradviz.rank import grouped, named, spans
 from gradviz.ranks.rank_diff import RankDiff
-from gradviz.report import labels
-from gradviz.wording import bar, verb
+from gradviz.wording import bar, bytes_text, one_line, plural, verb
 
 _COLUMNS = ("saved", "parameters", "gradients", "optimizer")
 
@@ -20,7 +19,7 @@ _COLUMNS = ("saved", "parameters", "gradients", "optimizer")
 def table(found: RankDiff) -> RenderableType:
     """The whole report."""
     parts: list[RenderableType] = [Text(line, overflow="fold") for line in head(found)]
-    parts += [Text(f"  {mark.number}. {labels.one_line(mark.words)}", overflow="fold") for mark in found.graph.marks]
+    parts += [Text(f"  {mark.number}. {one_line(mark.words)}", overflow="fold") for mark in found.graph.marks]
     if found.missing:
         parts.append(Text(f"no graph of {named(found.missing)}", style="yellow"))
     return Group(*parts, Text(), memory(found.graph.by_rank))
@@ -28,16 +27,16 @@ def table(found: RankDiff) -> RenderableType:
 
 def head(found: RankDiff) -> Iterator[str]:
     """Who is like whom, and how much all share."""
-    yield labels.one_line(found.graph.title or "graph")
+    yield one_line(found.graph.title or "graph")
     for i, own in enumerate(found.stages):
         yield f"stage {i}: {named(own)}"
     noun = verb(found.ranks, "rank", "ranks")
-    line = f"{noun} {grouped(found.groups)}; {labels.plural(len(found.shared), 'node')} shared"
+    line = f"{noun} {grouped(found.groups)}; {plural(len(found.shared), 'node')} shared"
     alone = len(found.having) - len(found.shared)
     if alone:
-        line += f", {labels.plural(alone, 'node')} of some ranks only"
+        line += f", {plural(alone, 'node')} of some ranks only"
     if found.varying:
-        line += f", {labels.plural(len(found.varying), 'node')} with other sizes or state by rank"
+        line += f", {plural(len(found.varying), 'node')} with other sizes or state by rank"
     yield line
 
 
@@ -56,9 +55,9 @@ def memory(shares: Sequence[RankShare]) -> Table:
     made.add_column(no_wrap=True)
     most = max((share.total for share in shares), default=0)
     for share in shares:
-        cells = [spans(share.ranks), *([labels.one_line(share.host)] if hosts else [])]
-        cells += [labels.bytes_text(getattr(share.memory, name)) for name in columns]
+        cells = [spans(share.ranks), *([one_line(share.host)] if hosts else [])]
+        cells += [bytes_text(getattr(share.memory, name)) for name in columns]
         if len(columns) > 1:
-            cells.append(labels.bytes_text(share.total))
+            cells.append(bytes_text(share.total))
         made.add_row(*(Text(cell) for cell in (*cells, bar(share.total / most if most else None))))
     return made

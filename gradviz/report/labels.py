@@ -23,9 +23,7 @@ from gradviz.graph import (
     SourceLine,
     TensorInfo,
 )
-from gradviz.wording import bytes_text, clip, count_text, number, one_line, plural, shape_text, tensor_line
-
-__all__ = ["bytes_text", "clip", "count_text", "one_line", "plural", "shape_text", "tensor_line"]
+from gradviz.wording import bytes_text, clip, count_text, number, one_line, plural, tensor_line
 
 FLAG_WORDS: dict[NodeFlag, str] = {
     "custom": "custom function",
@@ -103,14 +101,9 @@ def outputs_line(outputs: tuple[TensorInfo | None, ...], limit: int = 3) -> str:
     return f"{shown}, {more(len(lines) - limit)}" if len(lines) > limit else shown
 
 
-def saved_line(saved: SavedTensor) -> str:
-    """One saved slot: `weight (3, 4) float32`, and its state unless live."""
-    words = [one_line(saved.slot)]
-    if saved.tensor is not None:
-        words.append(tensor_line(saved.tensor))
-    if saved.state != "live":
-        words.append(state_text(saved.state))
-    return " ".join(words)
+def kind_text(saved: SavedTensor) -> str:
+    """What a saved tensor is: `activation`, `view of parameter`, "" where that is not known."""
+    return ("view of " if saved.view else "") + saved.kind if saved.kind else ""
 
 
 def state_text(state: SavedState) -> str:

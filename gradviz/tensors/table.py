@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gradviz.report import labels
-from gradviz.wording import number
+from gradviz.wording import number, one_line, plural, shape_text
 
 if TYPE_CHECKING:
     from gradviz.tensors.inventory import TensorFacts
@@ -27,7 +27,7 @@ def tensors_table(every: Sequence[TensorFacts], top: int | None = None) -> Rende
     for title, _ in columns:
         table.add_column(title, no_wrap=title != "name", justify="right" if title in ("version", "offset") else "left")
     for one in shown:
-        table.add_row(*(Text(labels.one_line(cell(one))) for _, cell in columns))
+        table.add_row(*(Text(one_line(cell(one))) for _, cell in columns))
     return Group(table, Text(), *[Text(line, style="dim") for line in _remarks(every, shown)])
 
 
@@ -40,7 +40,7 @@ def _yes(value: bool | None) -> str:
 
 
 def _shape(one: TensorFacts) -> str:
-    return labels.shape_text(one.tensor.shape)
+    return shape_text(one.tensor.shape)
 
 
 def _dtype(one: TensorFacts) -> str:
@@ -56,7 +56,7 @@ def _grad(one: TensorFacts) -> str:
         return _NONE if one.is_leaf is not None else UNREAD
     if one.grad.value is not None:
         return number(one.grad.value)
-    what = labels.shape_text(one.grad.tensor.shape)
+    what = shape_text(one.grad.tensor.shape)
     return what if one.grad.norm is None else f"{what} norm {number(one.grad.norm)}"
 
 
@@ -65,7 +65,7 @@ def _view(one: TensorFacts) -> str:
 
 
 def _stride(one: TensorFacts) -> str:
-    return _NONE if one.stride is None else labels.shape_text(one.stride)
+    return _NONE if one.stride is None else shape_text(one.stride)
 
 
 _COLUMNS: tuple[tuple[str, Callable[[TensorFacts], str]], ...] = (
@@ -88,7 +88,7 @@ _OPTIONAL = ("device", "retains grad", "view of", "storage")  # left out where n
 
 
 def _remarks(every: Sequence[TensorFacts], shown: Sequence[TensorFacts]) -> list[str]:
-    found = [labels.plural(len(every), "tensor")]
+    found = [plural(len(every), "tensor")]
     if len(shown) < len(every):
         found.append(labels.more(len(every) - len(shown)))
     if any(one.storage for one in shown):

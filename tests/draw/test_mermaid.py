@@ -69,7 +69,7 @@ def test_every_box_and_link_is_one_line_whatever_the_text(graph: Graph) -> None:
 
 @given(text)
 def test_entities_give_the_text_back(line: str) -> None:
-    from gradviz.report.labels import one_line
+    from gradviz.wording import one_line
 
     for lead in ("", "&"):
         assert re.sub(lead + r"#(\d+);", lambda found: chr(int(found[1])), escape(line, lead)) == one_line(line)

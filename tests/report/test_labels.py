@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradviz import wording
 from gradviz.draw.metrics import shorten
 from gradviz.draw.typesetting import FRAME_NAME, frame_title
 from gradviz.graph import (
@@ -46,7 +47,7 @@ FLOAT = TensorInfo((3, 4), "float32", "cpu")
     ],
 )
 def test_bytes(nbytes: int | None, text: str) -> None:
-    assert labels.bytes_text(nbytes) == text
+    assert wording.bytes_text(nbytes) == text
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_bytes(nbytes: int | None, text: str) -> None:
     [((3, 4), "(3, 4)"), ((3,), "(3,)"), ((), "()"), (None, "(?)"), (("s93", 4), "(s93, 4)"), ((2, "j1"), "(2, j1)")],
 )
 def test_shapes(shape: tuple[int | str, ...] | None, text: str) -> None:
-    assert labels.shape_text(shape) == text
+    assert wording.shape_text(shape) == text
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_shapes(shape: tuple[int | str, ...] | None, text: str) -> None:
     ],
 )
 def test_tensor_lines(tensor: TensorInfo | None, text: str) -> None:
-    assert labels.tensor_line(tensor) == text
+    assert wording.tensor_line(tensor) == text
 
 
 def test_several_outputs_are_counted_not_listed_without_end() -> None:
@@ -79,9 +80,9 @@ def test_several_outputs_are_counted_not_listed_without_end() -> None:
 
 
 def test_counts_and_plurals() -> None:
-    assert labels.plural(1, "leaf", "leaves") == "1 leaf"
-    assert labels.plural(1234567, "leaf", "leaves") == "1,234,567 leaves"
-    assert labels.plural(0, "node") == "0 nodes"
+    assert wording.plural(1, "leaf", "leaves") == "1 leaf"
+    assert wording.plural(1234567, "leaf", "leaves") == "1,234,567 leaves"
+    assert wording.plural(0, "node") == "0 nodes"
     assert (labels.again(12), labels.alike(12), labels.more(40)) == ("×12", "12 alike", "+40 more")
 
 
@@ -118,9 +119,10 @@ def test_every_flag_has_words() -> None:
     assert list(labels.flag_words(Graph(), Node(0, "ExpBackward0", flags=flags))) == list(flags)
 
 
-def test_saved_slots_say_their_state() -> None:
-    assert labels.saved_line(SavedTensor("weight", FLOAT, 0, "parameter", "live")) == "weight (3, 4) float32"
-    assert labels.saved_line(SavedTensor("self", None, None, None, "freed")) == "self freed"
+def test_what_a_saved_tensor_is() -> None:
+    assert labels.kind_text(SavedTensor("weight", FLOAT, 0, "parameter", "live")) == "parameter"
+    assert labels.kind_text(SavedTensor("weight", FLOAT, 0, "parameter", "live", view=True)) == "view of parameter"
+    assert labels.kind_text(SavedTensor("self", None, None, None, "freed")) == ""
 
 
 @pytest.mark.parametrize("file", ["/home/me/train.py", r"C:\me\train.py", "train.py"])
@@ -131,7 +133,7 @@ def test_where_is_short(file: str) -> None:
 
 @given(st.text())
 def test_one_line_is_one_printable_line(text: str) -> None:
-    line = labels.one_line(text)
+    line = wording.one_line(text)
     assert len(line.splitlines()) <= 1
     assert not any(unicodedata.category(c) in ("Cc", "Cs") for c in line)
     line.encode("utf-8")
@@ -139,11 +141,11 @@ def test_one_line_is_one_printable_line(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["<lambda>", "a:b", "x\\", "</script>", '"', "{}|", "👩‍🔬", "שלום"])
 def test_ordinary_text_stays(text: str) -> None:
-    assert labels.one_line(text) == text
+    assert wording.one_line(text) == text
 
 
 def test_marks_that_reorder_text_are_shown_not_obeyed() -> None:
-    assert labels.one_line("a\u202eb\n") == r"a\u202eb\n"
+    assert wording.one_line("a\u202eb\n") == r"a\u202eb\n"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_marks_that_reorder_text_are_shown_not_obeyed() -> None:
     ],
 )
 def test_what_cannot_be_seen_is_shown(text: str, shown: str) -> None:
-    assert labels.one_line(text) == shown
+    assert wording.one_line(text) == shown
 
 
 @given(st.text(st.characters(categories=("Cc", "Cf", "Lu", "So", "Mn"))))
@@ -173,7 +175,7 @@ def test_a_saved_graph_holds_nothing_hidden_and_reads_back(text: str) -> None:
 
 @given(st.text(), st.integers(1, 80))
 def test_clip_keeps_the_limit(text: str, limit: int) -> None:
-    assert len(labels.clip(text, limit)) <= limit
+    assert len(wording.clip(text, limit)) <= limit
 
 
 @pytest.mark.parametrize(
