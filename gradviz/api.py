@@ -96,18 +96,12 @@ def flow(
     Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
     """
     from gradviz.gradients.flow import measure
+    from gradviz.gradients.live import open_graph
 
     variables = callers_variables(sys._getframe(1))
     attribution = recording.attribution(model, variables) if recording is not None else None
-    return measure(
-        outputs,
-        gradient,
-        model=model,
-        params=params,
-        variables=variables,
-        attribution=attribution,
-        run_custom=run_custom,
-    )
+    live = open_graph(outputs, gradient, model=model, params=params, variables=variables, attribution=attribution)
+    return measure(live, run_custom=run_custom)
 
 
 def paths(
@@ -143,9 +137,8 @@ def paths(
 
     Source: https://docs.pytorch.org/tutorials/beginner/understanding_leaf_vs_nonleaf_tutorial.html
     """
+    from gradviz.gradients.live import open_graph
     from gradviz.gradients.paths import find_paths
 
-    variables = callers_variables(sys._getframe(1))
-    return find_paths(
-        output, target, limit=limit, model=model, params=params, variables=variables, run_custom=run_custom
-    )
+    live = open_graph(output, model=model, params=params, variables=callers_variables(sys._getframe(1)))
+    return find_paths(live, target, limit=limit, run_custom=run_custom)

@@ -24,7 +24,7 @@ from gradviz.checks.finding import Findings
 from gradviz.checks.registry import chosen, run
 from gradviz.errors import GradvizError, reason_of
 from gradviz.gradients.flow import measure
-from gradviz.gradients.live import stopped_note
+from gradviz.gradients.live import open_graph, stopped_note
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.recording.record import Recording
@@ -270,7 +270,8 @@ def _with_gradients(
     problem = _packed(graph)
     if not problem:
         try:
-            flow = measure(subject.outputs, model=model, variables=subject.variables, run_custom=run_custom)
+            live = open_graph(subject.outputs, model=model, variables=subject.variables)
+            flow = measure(live, run_custom=run_custom)
         except GradvizError as error:
             problem = str(error)
         except Exception as error:  # out of memory, or an operation that a class of tensors does not have

@@ -35,9 +35,9 @@ def command(source: Source, by: Any, top: int | None, run_custom: bool, as_json:
         if as_json:
             write_json(stream, as_data(flow))
         else:
-            from gradviz.gradients.table import TOP, flow_table
+            from gradviz.gradients.table import FLOW_TOP, flow_table
 
-            write_table(stream, flow_table(flow, by, TOP if top is None else top), flow.graph.title)
+            write_table(stream, flow_table(flow, by, FLOW_TOP if top is None else top), flow.graph.title)
     captured.raise_failure()
 
 

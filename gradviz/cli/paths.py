@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
+from gradviz.cli.target import Source, TargetCommand, opened, run_custom_option, target_argument
 from gradviz.errors import NotATensorError
 from gradviz.report.results import write_json, write_table
 
@@ -45,9 +45,9 @@ def command(source: Source, name: str, top: int | None, limit: int, run_custom: 
         if as_json:
             write_json(stream, as_data(paths, top))
         else:
-            from gradviz.gradients.path_table import TOP, paths_table
+            from gradviz.gradients.table import PATHS_TOP, paths_table
 
-            write_table(stream, paths_table(paths, TOP if top is None else top), paths.graph.title)
+            write_table(stream, paths_table(paths, PATHS_TOP if top is None else top), paths.graph.title)
     captured.raise_failure()
 
 
@@ -56,17 +56,7 @@ def _find(live: Live, name: str, limit: int, place: str, run_custom: bool) -> Pa
     from gradviz.run.find import lookup
 
     target = _tensor(lookup(name, live.variables, place), name, place)
-    attribution = live.recording.attribution(live.variables) if live.recording is not None else None
-    paths = find_paths(
-        live.outputs,
-        target,
-        limit=limit,
-        variables=live.variables,
-        title=live.title,
-        attribution=attribution,
-        run_custom=run_custom,
-    )
-    return paths.with_names(name, live.names)
+    return find_paths(opened(live), target, limit=limit, run_custom=run_custom).with_names(name, live.names)
 
 
 def _tensor(value: object, name: str, place: str) -> torch.Tensor:

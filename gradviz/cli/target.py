@@ -23,6 +23,7 @@ from gradviz.run.target_name import Target, parse_module, parse_target
 if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
     from gradviz.gradients.flow import GradientFlow
+    from gradviz.gradients.replay import LiveGraph
     from gradviz.graph import Graph
     from gradviz.run.target import Captured, Live
 
@@ -40,11 +41,15 @@ def measured(live: Live, run_custom: bool = False) -> GradientFlow:
     """The gradients behind the outputs."""
     from gradviz.gradients.flow import measure
 
+    return measure(opened(live), run_custom=run_custom).with_names(live.names)
+
+
+def opened(live: Live) -> LiveGraph:
+    """The live graph behind the outputs."""
+    from gradviz.gradients.live import open_graph
+
     attribution = live.recording.attribution(live.variables) if live.recording is not None else None
-    flow = measure(
-        live.outputs, variables=live.variables, title=live.title, attribution=attribution, run_custom=run_custom
-    )
-    return flow.with_names(live.names)
+    return open_graph(live.outputs, variables=live.variables, title=live.title, attribution=attribution)
 
 
 def with_backward(live: Live, run_custom: bool = False) -> Graph:

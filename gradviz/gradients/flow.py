@@ -6,32 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from gradviz.gradients.live import (
-    Opened,
-    called_note,
-    inside_note,
-    leaf_name,
-    open_graph,
-    stopped_note,
-)
-from gradviz.gradients.recomputation import once, recomputes
-from gradviz.gradients.refusal import custom_functions
-from gradviz.gradients.replay import Step, behind, replay
+from gradviz.gradients.calling import custom_functions, once, recomputes
+from gradviz.gradients.live import called_note, inside_note, leaf_name, stopped_note
+from gradviz.gradients.replay import LiveGraph, Step, behind, replay
 from gradviz.gradients.size import Size, Sizes
-from gradviz.graph import (
-    BackwardStep,
-    Edge,
-    Graph,
-    Leaf,
-)
+from gradviz.graph import BackwardStep, Edge, Graph, Leaf
 from gradviz.report.results import displayed
 from gradviz.stages import Stage
-from gradviz.variables.scanner import Namespace
-from gradviz.walker.attribution import Attribution
 from gradviz.wording import few, plural
 
 
@@ -83,32 +68,19 @@ class GradientFlow(NamedTuple):
         return f"<GradientFlow: {plural(len(self.edges), 'edge')}, {plural(len(self.leaves), 'leaf', 'leaves')}>"
 
 
-def measure(
-    outputs: object,
-    gradient: Any = None,
-    *,
-    model: torch.nn.Module | None = None,
-    params: Mapping[str, torch.Tensor] | None = None,
-    variables: Sequence[Namespace] = (),
-    title: str = "",
-    attribution: Attribution | None = None,
-    run_custom: bool = False,
-) -> GradientFlow:
+def measure(live: LiveGraph, *, run_custom: bool = False) -> GradientFlow:
     """Run backward without the engine and measure every gradient on the way: see `gradviz.flow`."""
-    opened = open_graph(
-        outputs, gradient, model=model, params=params, variables=variables, title=title, attribution=attribution
-    )
-    custom = custom_functions(opened.live.graph)
-    meter = _Meter(opened.live.graph, (*opened.closed, *(() if run_custom else custom)))
-    with torch.random.fork_rng(devices=_devices(opened)):  # what a checkpoint recomputes may draw random numbers
-        once(opened.live.graph, lambda: meter.run(opened))
-    called = called_note(opened.live.graph, custom) if run_custom else ()
-    return meter.result((*opened.notes, *called), opened)
+    custom = custom_functions(live.graph)
+    meter = _Meter(live, (*live.closed, *(() if run_custom else custom)))
+    with torch.random.fork_rng(devices=_devices(live.graph)):  # what a checkpoint recomputes may draw random numbers
+        once(live.graph, meter.run)
+    called = called_note(live.graph, custom) if run_custom else ()
+    return meter.result((*live.notes, *called))
 
 
-def _devices(opened: Opened) -> list[int]:
+def _devices(graph: Graph) -> list[int]:
     """CUDA devices in the graph."""
-    infos = (info for node in opened.live.graph.nodes for info in node.outputs if info is not None)
+    infos = (info for node in graph.nodes for info in node.outputs if info is not None)
     names = sorted({info.device for info in infos if info.device.startswith("cuda")})
     return [torch.device(name).index or 0 for name in names]
 
@@ -116,24 +88,23 @@ def _devices(opened: Opened) -> list[int]:
 class _Meter:
     """Measures steps as they come, so that no gradient is kept."""
 
-    def __init__(self, graph: Graph, stops: tuple[int, ...]) -> None:
-        self._graph = graph
-        self._stops = stops
-        self._unmeasured = frozenset(behind(graph, stops))
+    def __init__(self, live: LiveGraph, stops: tuple[int, ...]) -> None:
+        self._live, self._graph, self._stops = live, live.graph, stops
+        self._unmeasured = frozenset(behind(live.graph, stops))
         self._sizes = Sizes()
         self._edges: dict[Edge, Size | None] = {}
         self._leaves: list[LeafFlow] = []
         self._order: list[int] = []
         self._incoming: dict[int, Size] = {}
 
-    def run(self, opened: Opened) -> None:
+    def run(self) -> None:
         with Stage("compute", "gradients", self._order.__len__):
-            for step in replay(opened.live, opened.starts, stops=self._stops):
+            for step in replay(self._live, stops=self._stops):
                 self._take(step)
 
     def _take(self, step: Step) -> None:
         self._order.append(step.node)
-        arrived = [self._sizes.of(one) for one in step.incoming if one is not None]
+        arrived = [self._sizes.of(gradient) for gradient in step.incoming if gradient is not None]
         if arrived:
             self._incoming[step.node] = max(arrived, key=lambda size: (size.nonfinite > 0, size.norm))
         for edge in self._graph.inputs(step.node):
@@ -143,28 +114,21 @@ class _Meter:
         if leaf is not None and arrived:
             self._leaves.append(LeafFlow(leaf.names, step.node, *arrived[0]))
 
-    def result(self, notes: Sequence[str], opened: Opened) -> GradientFlow:
-        graph = replace(self._graph, backward=tuple(self._backward()))
+    def result(self, notes: Sequence[str]) -> GradientFlow:
+        closed, graph = self._live.closed, replace(self._graph, backward=tuple(self._backward()))
         edges = tuple(EdgeFlow(edge, self._edges.get(edge)) for edge in graph.edges)
         stopped = tuple(stop for stop in self._stops if stop not in self._unmeasured)
-        missed = [
-            leaf for leaf in graph.leaves if leaf.node not in self._incoming and leaf.node not in self._unmeasured
-        ]
-        every = (
+        known = self._unmeasured.union(self._incoming)
+        missed = [leaf for leaf in graph.leaves if leaf.node not in known]
+        notes = (
             *notes,
-            *stopped_note(graph, stopped, self._unmeasured, opened.closed),
-            *inside_note(opened.live, self._unmeasured),
-            *_notes(graph, self._silent, missed),
+            *stopped_note(graph, stopped, self._unmeasured, closed),
+            *inside_note(self._live, self._unmeasured),
+            *_notes(graph, self._unmeasured.union(self._stops), missed),
             *graph.notes,
         )
         order, leaves = tuple(self._order), tuple(self._leaves)
-        return GradientFlow(
-            graph, edges, leaves, order, self._incoming, every, stopped, self._unmeasured, opened.closed
-        )
-
-    @property
-    def _silent(self) -> frozenset[int]:
-        return self._unmeasured.union(self._stops)
+        return GradientFlow(graph, edges, leaves, order, self._incoming, notes, stopped, self._unmeasured, closed)
 
     def _backward(self) -> Iterator[BackwardStep]:
         for node in self._order:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from gradviz.errors import GradientError
+from gradviz.gradients.calling import refuse_blind_calls
 from gradviz.gradients.program import programs
-from gradviz.gradients.refusal import refuse_blind_calls
-from gradviz.gradients.replay import Live, Start
+from gradviz.gradients.replay import LiveGraph, Start
 from gradviz.graph import (
     Graph,
     Leaf,
@@ -27,18 +27,6 @@ from gradviz.walker.walk import capture
 from gradviz.wording import few, plural
 
 
-class Opened(NamedTuple):
-    """A live graph, where gradients start in it, and what a reader must know of the starts.
-
-    `closed` says of compiled functions that cannot be run operation by operation why, by the id of their node.
-    """
-
-    live: Live
-    starts: tuple[Start, ...]
-    notes: tuple[str, ...]
-    closed: Mapping[int, str]
-
-
 def open_graph(
     outputs: object,
     gradient: Any = None,
@@ -48,7 +36,7 @@ def open_graph(
     variables: Sequence[Namespace] = (),
     title: str = "",
     attribution: Attribution | None = None,
-) -> Opened:
+) -> LiveGraph:
     """Walk `outputs` and keep the nodes alive. `gradient` is for each output; without it, ones.
 
     Raises what `capture` raises, and GradientError when every output is a leaf, or when `gradient` does not fit.
@@ -63,10 +51,10 @@ def open_graph(
         attribution=attribution,
         inspect=walks.append,
     )
-    found = [output for _, output in flatten(outputs)]
+    flat = (output for _, output in flatten(outputs))
     computed = [
         (root, as_tensor(output))
-        for root, output in zip(graph.roots, found)
+        for root, output in zip(graph.roots, flat)
         if root.node is not None and root.node not in graph.leaf_of
     ]
     if not computed:
@@ -87,7 +75,7 @@ def open_graph(
     large = [root.name for root, tensor in computed if tensor.numel() != 1] if gradient is None else []
     (walked,) = walks
     inside = programs(graph, walked.nodes, walked.parts)
-    return Opened(Live(graph, walked.nodes, inside.steps), starts, (*_notes(graph, large),), inside.closed)
+    return LiveGraph(graph, walked.nodes, starts, (*_notes(graph, large),), inside.steps, inside.closed)
 
 
 def _notes(graph: Graph, large: Sequence[str]) -> Iterator[str]:
@@ -113,7 +101,7 @@ def stopped_note(
     if stops:
         leaves = sum(leaf.node in unmeasured for leaf in graph.leaves)
         counts = ((len(unmeasured) - leaves, "function", "functions"), (leaves, "leaf", "leaves"))
-        missing = " and ".join(plural(*one) for one in counts if one[0])
+        missing = " and ".join(plural(*count) for count in counts if count[0])
         behind = f"Not measured behind it: {missing or 'nothing'}."
         custom = [node for node in stops if node not in closed]
         reasons = dict.fromkeys(closed[node] for node in stops if node in closed)
@@ -129,7 +117,7 @@ def stopped_note(
             )
 
 
-def inside_note(live: Live, unmeasured: Collection[int]) -> Iterator[str]:
+def inside_note(live: LiveGraph, unmeasured: Collection[int]) -> Iterator[str]:
     """That numbers inside compiled functions are those of their program, which the compiled code may round otherwise."""
     if any(node not in unmeasured for node in live.steps):
         yield "compiled functions ran operation by operation, uncompiled: what is compiled may round differently"
@@ -143,8 +131,8 @@ def called_note(graph: Graph, custom: Sequence[int]) -> Iterator[str]:
 
 def functions(graph: Graph, nodes: Sequence[int]) -> str:
     """The names of custom Functions, each once."""
-    found = (graph.nodes[i] for i in nodes)
-    names = [node.op if node.function is None else node.function.name.rpartition(".")[2] for node in found]
+    records = (graph.nodes[i] for i in nodes)
+    names = [node.op if node.function is None else node.function.name.rpartition(".")[2] for node in records]
     return few(list(dict.fromkeys(names)))
 
 

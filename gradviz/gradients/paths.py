@@ -13,22 +13,13 @@ from typing import NamedTuple
 import torch
 
 from gradviz.errors import GradientError
-from gradviz.gradients.live import (
-    Opened,
-    called_note,
-    functions,
-    inside_note,
-    open_graph,
-)
-from gradviz.gradients.recomputation import once, recomputes
-from gradviz.gradients.refusal import custom_functions
-from gradviz.gradients.replay import Live, call, replay
+from gradviz.gradients.calling import custom_functions, once, recomputes
+from gradviz.gradients.live import called_note, functions, inside_note
+from gradviz.gradients.replay import LiveGraph, call, replay
 from gradviz.gradients.size import size
 from gradviz.graph import Edge, Graph
 from gradviz.report.results import displayed
 from gradviz.stages import Stage
-from gradviz.variables.scanner import Namespace
-from gradviz.walker.attribution import Attribution
 from gradviz.walker.private import without_subclasses
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.wording import count_text, plural
@@ -95,7 +86,7 @@ class GradientPath(NamedTuple):
     contribution: torch.Tensor
 
 
-@displayed("gradviz.gradients.path_table.paths_table")
+@displayed("gradviz.gradients.table.paths_table")
 class Paths(NamedTuple):
     """All paths from an output to the target.
 
@@ -124,30 +115,18 @@ class Paths(NamedTuple):
         return f"<Paths: {plural(self.count, 'path')}, {count_text(len(self.paths))} followed>"
 
 
-def find_paths(
-    output: torch.Tensor,
-    target: torch.Tensor,
-    *,
-    limit: int = LIMIT,
-    model: torch.nn.Module | None = None,
-    params: Mapping[str, torch.Tensor] | None = None,
-    variables: Sequence[Namespace] = (),
-    title: str = "",
-    attribution: Attribution | None = None,
-    run_custom: bool = False,
-) -> Paths:
-    """Every path from `output` to `target`: see `gradviz.paths`."""
-    opened = open_graph(output, model=model, params=params, variables=variables, title=title, attribution=attribution)
-    if len(opened.starts) > 1:
+def find_paths(live: LiveGraph, target: torch.Tensor, *, limit: int = LIMIT, run_custom: bool = False) -> Paths:
+    """Every path from the one output of `live` to `target`: see `gradviz.paths`."""
+    if len(live.starts) > 1:
         raise GradientError("paths begin at one output, and this holds several: name one of them")
-    graph, (start,) = opened.live.graph, opened.starts
-    at = _place(opened.live, target)
+    graph, (start,) = live.graph, live.starts
+    at = _place(live, target)
     ways = ways_to(graph, at)
     count = ways.get(start.node, 0) + ((start.node, start.output) == at)
     if not count:
         raise GradientError("no path leads from the output to this tensor, so its gradient is None")
     _refuse_recomputation(graph, ways)
-    closed = next((reason for node, reason in opened.closed.items() if node in ways), None)
+    closed = next((reason for node, reason in live.closed.items() if node in ways), None)
     if closed is not None:
         raise GradientError(
             f"{plural(count, 'path')} from the output to this tensor, through a compiled function that cannot be run operation by "
@@ -162,25 +141,25 @@ def find_paths(
     results: list[Paths] = []
 
     def follow() -> None:
-        gradient = _gradient(opened, at, ways)
-        beam = _beam(opened, ways, count, min(limit, _most(gradient)))
-        found: list[GradientPath] = []
-        with Stage("follow", "paths", found.__len__, count if beam is None else None):
-            found.extend(_every(opened, at, ways) if beam is None else _largest(opened, at, ways, beam))
-        found.sort(key=lambda path: -size(path.contribution).norm)
+        gradient = _gradient(live, at, ways)
+        beam = _beam(live, ways, count, min(limit, _most(gradient)))
+        followed: list[GradientPath] = []
+        with Stage("follow", "paths", followed.__len__, count if beam is None else None):
+            followed.extend(_every(live, at, ways) if beam is None else _largest(live, at, ways, beam))
+        followed.sort(key=lambda path: -size(path.contribution).norm)
         notes = (
-            *opened.notes,
+            *live.notes,
             *called_note(graph, custom),
-            *inside_note(opened.live, {*opened.live.steps} - ways.keys()),
+            *inside_note(live, {*live.steps} - ways.keys()),
             *graph.notes,
         )
-        results.append(Paths(graph, count, gradient, tuple(found), beam is None, at, notes))
+        results.append(Paths(graph, count, gradient, tuple(followed), beam is None, at, notes))
 
     once(graph, follow)
     return results[0]
 
 
-def _place(live: Live, tensor: torch.Tensor) -> Place:
+def _place(live: LiveGraph, tensor: torch.Tensor) -> Place:
     """Node and output of the tensor in the graph."""
     with without_subclasses():
         try:
@@ -206,9 +185,9 @@ def _refuse_recomputation(graph: Graph, ways: Mapping[int, int]) -> None:
         )
 
 
-def _gradient(opened: Opened, at: Place, ways: Mapping[int, int]) -> torch.Tensor:
+def _gradient(live: LiveGraph, at: Place, ways: Mapping[int, int]) -> torch.Tensor:
     """The gradient of the target, from one pass over the nodes that lead to it."""
-    for step in replay(opened.live, opened.starts, {*ways, at[0]}):
+    for step in replay(live, {*ways, at[0]}):
         if step.node == at[0] and len(step.incoming) > at[1] and (arrived := step.incoming[at[1]]) is not None:
             return arrived.detach()
     raise GradientError("no gradient reaches this tensor: on every path some function gives none")
@@ -219,26 +198,26 @@ def _most(gradient: torch.Tensor) -> int:
     return max(1, _BYTES // max(1, gradient.numel() * gradient.element_size()))
 
 
-def _beam(opened: Opened, ways: Mapping[int, int], count: int, limit: int) -> int | None:
+def _beam(live: LiveGraph, ways: Mapping[int, int], count: int, limit: int) -> int | None:
     """None when all paths are followed, else how many go on from each node."""
-    calls = beginnings(opened.live.graph, opened.starts[0].node, ways)
+    calls = beginnings(live.graph, live.starts[0].node, ways)
     if count <= limit and calls <= max(_CALLS, 2 * len(ways)):
         return None
     return max(1, min(_BEAM, limit, _CALLS // max(1, len(ways))))
 
 
-class _Trail(NamedTuple):
+class _Link(NamedTuple):
     """A path as far as it was followed, without its gradients."""
 
     node: int
     step: PathStep | None
-    before: _Trail | None
+    before: _Link | None
 
 
 class _Open(NamedTuple):
     """A path followed as far as one output of one node, and the gradient there."""
 
-    trail: _Trail
+    end: _Link
     output: int
     gradient: torch.Tensor
 
@@ -246,7 +225,7 @@ class _Open(NamedTuple):
         """The whole path, output first."""
         nodes: list[int] = []
         steps: list[PathStep] = []
-        at: _Trail | None = self.trail
+        at: _Link | None = self.end
         while at is not None:
             nodes.append(at.node)
             if at.step is not None:
@@ -255,40 +234,40 @@ class _Open(NamedTuple):
         return GradientPath(tuple(reversed(nodes)), tuple(reversed(steps)), self.gradient.detach())
 
 
-def _begin(opened: Opened) -> _Open:
-    (start,) = opened.starts
-    return _Open(_Trail(start.node, None, None), start.output, start.gradient)
+def _begin(live: LiveGraph) -> _Open:
+    (start,) = live.starts
+    return _Open(_Link(start.node, None, None), start.output, start.gradient)
 
 
-def _every(opened: Opened, at: Place, ways: Mapping[int, int]) -> Iterator[GradientPath]:
+def _every(live: LiveGraph, at: Place, ways: Mapping[int, int]) -> Iterator[GradientPath]:
     """All paths, depth first: so only the gradients beside one path are alive at a time."""
-    stack = [_begin(opened)]
+    stack = [_begin(live)]
     while stack:
         path = stack.pop()
-        if (path.trail.node, path.output) == at:
+        if (path.end.node, path.output) == at:
             yield path.closed()
-        if path.trail.node in ways:
-            stack.extend(_onward(opened.live, path, at, ways))
+        if path.end.node in ways:
+            stack.extend(_onward(live, path, at, ways))
 
 
-def _largest(opened: Opened, at: Place, ways: Mapping[int, int], beam: int) -> Iterator[GradientPath]:
+def _largest(live: LiveGraph, at: Place, ways: Mapping[int, int], beam: int) -> Iterator[GradientPath]:
     """Paths node by node from the output; only those with the largest gradients go on from each node."""
-    begin = _begin(opened)
-    arrived = {begin.trail.node: [begin]}
-    for node in opened.live.graph.order:
+    begin = _begin(live)
+    arrived = {begin.end.node: [begin]}
+    for node in live.graph.order:
         here = arrived.pop(node, [])
         if len(here) > beam:
             here = sorted(here, key=lambda path: -size(path.gradient).norm)[:beam]
         yield from (path.closed() for path in here if (node, path.output) == at)
         if node in ways:
             for path in here:
-                for further in _onward(opened.live, path, at, ways):
-                    arrived.setdefault(further.trail.node, []).append(further)
+                for further in _onward(live, path, at, ways):
+                    arrived.setdefault(further.end.node, []).append(further)
 
 
-def _onward(live: Live, path: _Open, at: Place, ways: Mapping[int, int]) -> Iterator[_Open]:
+def _onward(live: LiveGraph, path: _Open, at: Place, ways: Mapping[int, int]) -> Iterator[_Open]:
     """The path, one edge longer, along every edge that leads to the target and that a gradient takes."""
-    node = path.trail.node
+    node = path.end.node
     incoming: list[torch.Tensor | None] = [None] * max(live.outputs(node), path.output + 1)
     incoming[path.output] = path.gradient
     outgoing = call(live, node, incoming)
@@ -296,7 +275,7 @@ def _onward(live: Live, path: _Open, at: Place, ways: Mapping[int, int]) -> Iter
         leaving = outgoing[edge.position]
         if leaving is not None and (edge.producer in ways or (edge.producer, edge.output) == at):
             step = PathStep(edge, size(leaving).norm, _factor(path.gradient, leaving))
-            yield _Open(_Trail(edge.producer, step, path.trail), edge.output, leaving)
+            yield _Open(_Link(edge.producer, step, path.end), edge.output, leaving)
 
 
 def _factor(before: torch.Tensor, after: torch.Tensor) -> float | None:

@@ -16,27 +16,12 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.errors import GradientError, reason_of
+from gradviz.gradients.calling import refuse
 from gradviz.gradients.order import ReadyQueue
-from gradviz.gradients.refusal import refuse
 from gradviz.graph import Graph
 from gradviz.walker.private import LAST, BackwardCFunction, Node
 
 Gradient = torch.Tensor | None
-
-
-class Live(NamedTuple):
-    """A graph together with its live nodes, by id. Keep it only as long as gradients are computed.
-
-    `steps` run the nodes that are part of compiled functions, whose live node runs all of them at once and is not called.
-    """
-
-    graph: Graph
-    nodes: Sequence[Node]
-    steps: Mapping[int, Callable[..., Sequence[Gradient]]] = {}
-
-    def outputs(self, node: int) -> int:
-        """How many gradients come into a node."""
-        return len(self.graph.nodes[node].outputs) if node in self.steps else len(self.nodes[node]._input_metadata)
 
 
 class Start(NamedTuple):
@@ -45,6 +30,25 @@ class Start(NamedTuple):
     node: int
     output: int
     gradient: torch.Tensor
+
+
+class LiveGraph(NamedTuple):
+    """A graph together with its live nodes, by id, where gradients start in it, and what a reader must know of the starts.
+
+    `steps` run the nodes that are part of compiled functions, whose live node runs all of them at once and is not called. `closed`
+    says of those that cannot be run operation by operation why. Keep all this only as long as gradients are computed.
+    """
+
+    graph: Graph
+    nodes: Sequence[Node]
+    starts: tuple[Start, ...]
+    notes: tuple[str, ...]
+    steps: Mapping[int, Callable[..., Sequence[Gradient]]]
+    closed: Mapping[int, str]
+
+    def outputs(self, node: int) -> int:
+        """How many gradients come into a node."""
+        return len(self.graph.nodes[node].outputs) if node in self.steps else len(self.nodes[node]._input_metadata)
 
 
 class Step(NamedTuple):
@@ -59,7 +63,7 @@ class Step(NamedTuple):
 # -- one call ----------------------------------------------------------------------------------------------------------
 
 
-def call(live: Live, node: int, incoming: Sequence[Gradient]) -> tuple[Gradient, ...]:
+def call(live: LiveGraph, node: int, incoming: Sequence[Gradient]) -> tuple[Gradient, ...]:
     """The gradients that one backward function gives for its inputs, by position in `next_functions`, in the shape and dtype of
     those inputs.
 
@@ -115,8 +119,8 @@ def _call_custom(function: Any, incoming: Sequence[Gradient]) -> tuple[Gradient,
 def _with_zeros(function: Node, incoming: Sequence[Gradient]) -> list[torch.Tensor]:
     """A custom Function sees zeros where no gradient came, as the engine gives it unless it says otherwise."""
     return [
-        torch.zeros(tuple(one.shape), dtype=one.dtype, device=one.device) if gradient is None else gradient
-        for one, gradient in zip(function._input_metadata, incoming)
+        torch.zeros(tuple(output.shape), dtype=output.dtype, device=output.device) if gradient is None else gradient
+        for output, gradient in zip(function._input_metadata, incoming)
     ]
 
 
@@ -133,7 +137,7 @@ def _fitted(function: Node, output: int, gradient: torch.Tensor) -> torch.Tensor
     return gradient if gradient.dtype == metadata.dtype else gradient.to(metadata.dtype)
 
 
-def _failed(live: Live, node: int, error: Exception) -> GradientError:
+def _failed(live: LiveGraph, node: int, error: Exception) -> GradientError:
     """What is raised where a class of tensors lacks what the engine does around a call."""
     return GradientError(f"the gradients at {live.graph.nodes[node].op} cannot be computed: {reason_of(error)}")
 
@@ -141,9 +145,7 @@ def _failed(live: Live, node: int, error: Exception) -> GradientError:
 # -- all calls ---------------------------------------------------------------------------------------------------------
 
 
-def replay(
-    live: Live, starts: Sequence[Start], only: Collection[int] | None = None, stops: Collection[int] = ()
-) -> Iterator[Step]:
+def replay(live: LiveGraph, only: Collection[int] | None = None, stops: Collection[int] = ()) -> Iterator[Step]:
     """Call every function that the engine would run, in its order.
 
     With `only`, gradients go no further than these nodes. The functions of `stops` are not called, and neither are those
@@ -153,7 +155,7 @@ def replay(
     reaches, has nothing outgoing. Gradients are let go as soon as they have been used. Raises GradientError before the
     first call when there is a function among them that must not be called, else what `call` raises.
     """
-    graph = live.graph
+    graph, starts = live.graph, live.starts
     inside = _reached(graph, [start.node for start in starts], only)
     unknown = behind(graph, stops)
     silent = unknown.union(stops)
@@ -170,7 +172,7 @@ def replay(
     while ready:
         node = ready.pop()
         incoming = tuple(arrived.pop(node, ()))
-        ends = node in graph.leaf_of or node in silent or all(one is None for one in incoming)
+        ends = node in graph.leaf_of or node in silent or all(gradient is None for gradient in incoming)
         outgoing = () if ends else call(live, node, incoming)
         yield Step(node, incoming, outgoing)
         for edge in graph.inputs(node):
@@ -189,14 +191,14 @@ def _sequence(graph: Graph, node: int) -> int:
 
 
 def _reached(graph: Graph, starts: Sequence[int], only: Collection[int] | None) -> set[int]:
-    found = {node for node in starts if only is None or node in only}
-    stack = list(found)
+    reached = {node for node in starts if only is None or node in only}
+    stack = list(reached)
     while stack:
         for edge in graph.inputs(stack.pop()):
-            if edge.producer not in found and (only is None or edge.producer in only):
-                found.add(edge.producer)
+            if edge.producer not in reached and (only is None or edge.producer in only):
+                reached.add(edge.producer)
                 stack.append(edge.producer)
-    return found
+    return reached
 
 
 def behind(graph: Graph, stops: Collection[int]) -> set[int]:
@@ -215,7 +217,7 @@ def _waiting(graph: Graph, inside: set[int]) -> dict[int, int]:
     return count
 
 
-def _add(live: Live, arrived: dict[int, list[Gradient]], node: int, output: int, gradient: torch.Tensor) -> None:
+def _add(live: LiveGraph, arrived: dict[int, list[Gradient]], node: int, output: int, gradient: torch.Tensor) -> None:
     slots = arrived.setdefault(node, [None] * max(live.outputs(node), output + 1))
     known = slots[output]
     if known is None:

@@ -62,7 +62,7 @@ def _row(
     return FlowRow(number, name, type, size.norm, size.max, size.zeros, size.nonfinite, parameters)
 
 
-def _numbers(flow: GradientFlow) -> dict[int, int]:
+def _places(flow: GradientFlow) -> dict[int, int]:
     return {node: i for i, node in enumerate(flow.order, 1)}
 
 
@@ -75,12 +75,12 @@ def _nodes(flow: GradientFlow) -> list[FlowRow]:
 
 
 def _edges(flow: GradientFlow) -> list[FlowRow]:
-    graph, numbers = flow.graph, _numbers(flow)
-    found = [
-        _row(numbers.get(edge.consumer), f"{title(graph, edge.consumer)} -> {title(graph, edge.producer)}", "", size)
+    graph, place_of = flow.graph, _places(flow)
+    edges = [
+        _row(place_of.get(edge.consumer), f"{title(graph, edge.consumer)} -> {title(graph, edge.producer)}", "", size)
         for edge, size in flow.edges
     ]
-    return sorted(found, key=lambda row: row.number or math.inf)
+    return sorted(edges, key=lambda row: row.number or math.inf)
 
 
 def title(graph: Graph, node: int) -> str:
@@ -94,34 +94,31 @@ def title(graph: Graph, node: int) -> str:
 
 def _leaves(flow: GradientFlow) -> list[FlowRow]:
     """Leaves in the order in which the forward pass used them, those without a gradient too."""
-    graph, numbers = flow.graph, _numbers(flow)
+    graph, place_of = flow.graph, _places(flow)
     sizes = {leaf.node: leaf for leaf in flow.leaves}
     ordered = dict.fromkeys(
         edge.producer for node in forward_order(graph) for edge in graph.inputs(node) if edge.producer in graph.leaf_of
     )
-    found = []
-    for node in ordered:
-        found.append(_row(numbers.get(node), title(graph, node), graph.leaf_of[node].kind, sizes.get(node)))
-    return found
+    return [_row(place_of.get(node), title(graph, node), graph.leaf_of[node].kind, sizes.get(node)) for node in ordered]
 
 
 def _modules(flow: GradientFlow) -> list[FlowRow]:
     """Every module call that ran backward functions of its own, in forward order."""
-    graph, numbers = flow.graph, _numbers(flow)
+    graph, place_of = flow.graph, _places(flow)
     members: dict[int, list[int]] = {}
     for node in forward_order(graph):
         scope = graph.nodes[node].scope
         if scope is not None and graph.nodes[node].sequence is not None:
             members.setdefault(scope, []).append(node)
     size_of = dict(flow.edges)
-    found = []
+    calls = []
     for scope, inside in members.items():
         record = graph.scopes[scope]
         name = (record.path or "(outermost)") + (f" call {record.call}" if record.call > 1 else "")
-        first = min((numbers[node] for node in inside if node in numbers), default=None)
+        first = min((place_of[node] for node in inside if node in place_of), default=None)
         given = [size_of[edge] for node in inside for edge in graph.inputs(node) if edge.producer in graph.leaf_of]
-        found.append(_row(first, name, record.type, _at_output(flow, set(inside)), _together(given)))
-    return found
+        calls.append(_row(first, name, record.type, _at_output(flow, set(inside)), _together(given)))
+    return calls
 
 
 def _at_output(flow: GradientFlow, inside: set[int]) -> Size | None:
@@ -144,7 +141,7 @@ def _together(sizes: Iterable[Size | None]) -> float | None:
 
 # -- bars --------------------------------------------------------------------------------------------------------------
 
-_SMALLEST = 5e-324  # of the positive float64 numbers
+_SMALLEST = 5e-324  # of the positive float64 place_of
 _DECADES = 3.0  # a scale spans at least this much, so that alike gradients look alike
 
 

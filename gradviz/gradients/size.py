@@ -89,8 +89,8 @@ class Sizes:
         known = self._known.get(id(gradient))
         if known is not None and known[0]() is gradient:
             return known[1]
-        found = size(gradient)
-        self._known[id(gradient)] = (weakref.ref(gradient), found)
+        measured = size(gradient)
+        self._known[id(gradient)] = (weakref.ref(gradient), measured)
         if len(self._known) > 10_000:
             self._known = {key: entry for key, entry in self._known.items() if entry[0]() is not None}
-        return found
+        return measured

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from rich.console import Group, RenderableType
@@ -17,6 +18,7 @@ from gradviz.graph import StorageKind
 from gradviz.memory.checkpoint import Advice, Wrap
 from gradviz.memory.saved import By, Row, Saved
 from gradviz.report import labels
+from gradviz.report.results import borderless, note_lines
 from gradviz.wording import bytes_text, clip, count_text, one_line, plural
 
 TOP = 10
@@ -27,36 +29,32 @@ _NOTHING_RECORDED: dict[By, str] = {
 }
 
 
-def saved_table(found: Saved, top: int | None = TOP) -> RenderableType:
+def saved_table(result: Saved, top: int | None = TOP) -> RenderableType:
     """The rows, at most `top` of them (0 or None for all), and the totals."""
     parts: list[RenderableType] = []
-    if found.rows:
-        parts += [_rows(found, top), Text()]
-    parts.append(_totals(found))
-    parts += [Text(f"note: {one_line(note)}", style="yellow") for note in found.notes]
-    return Group(*parts)
+    if result.rows:
+        parts += [_rows(result, top), Text()]
+    return Group(*parts, _totals(result), *note_lines(result.notes))
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _rows(found: Saved, top: int | None) -> Table:
-    shown, others = found.top(top)
-    weights = any(row.nbytes > row.held for row in found.rows)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("held", "share", "sum", "only graph", *(["weights"] if weights else []), "tensors"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column(found.by, overflow="ellipsis", no_wrap=True)
+def _rows(result: Saved, top: int | None) -> Table:
+    shown, others = result.top(top)
+    weights = any(row.nbytes > row.held for row in result.rows)
+    table = borderless(["held", "share", "sum", "only graph", *(["weights"] if weights else []), "tensors"])
+    table.add_column(result.by, overflow="ellipsis", no_wrap=True)
     for row in shown:
-        table.add_row(*_numbers(row, weights), row_name(row, found.by))
+        table.add_row(*_cells(row, weights), row_name(row, result.by))
     if others is not None:
-        table.add_row(*_numbers(others, weights), Text(labels.more(len(found.rows) - len(shown)), style="dim"))
+        table.add_row(*_cells(others, weights), Text(labels.more(len(result.rows) - len(shown)), style="dim"))
     table.add_section()
-    table.add_row(*_numbers(found.total, weights), Text("in all"), style="bold")
+    table.add_row(*_cells(result.total, weights), Text("in all"), style="bold")
     return table
 
 
-def _numbers(row: Row, weights: bool) -> list[Text]:
+def _cells(row: Row, weights: bool) -> list[Text]:
     cells = [
         bytes_text(row.held),
         _percent(row.share),
@@ -97,18 +95,18 @@ _KINDS: dict[StorageKind, tuple[str, str]] = {
 }
 
 
-def _totals(found: Saved) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+def _totals(result: Saved) -> Table:
+    table = borderless(header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
-    for what, nbytes, remark in _lines(found):
+    for what, nbytes, remark in _lines(result):
         table.add_row(Text(what), Text("" if nbytes is None else bytes_text(nbytes)), Text(remark, style="dim"))
     return table
 
 
-def _lines(found: Saved) -> Iterator[tuple[str, int | None, str]]:
-    totals, kinds = found.totals, found.total.kinds
+def _lines(result: Saved) -> Iterator[tuple[str, int | None, str]]:
+    totals, kinds = result.totals, result.total.kinds
     saved = f"{plural(totals.slots, 'saved tensor')} in {plural(totals.storages, 'storage')}"
     yield "held for backward", totals.held_for_backward, saved
     for kind, (what, remark) in _KINDS.items():
@@ -150,9 +148,7 @@ def advice_table(advice: Advice) -> RenderableType:
 
 
 def _steps(advice: Advice) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("frees", "computes again", "held after", "brings back"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table = borderless(["frees", "computes again", "held after", "brings back"])
     table.add_column("wrap in torch.utils.checkpoint", overflow="fold")
     for series in joined(advice.steps):
         last = series.steps[-1]
@@ -201,11 +197,11 @@ def _series(steps: list[Wrap]) -> Series:
 def _varying(steps: list[Wrap]) -> int | None:
     """Which number of the paths counts up or down by one, all else being equal; None where that is not so."""
     alike = {(_NUMBER.sub("#", step.path), step.type, step.ops, step.freed, step.calls) for step in steps}
-    columns = list(zip(*(map(int, _NUMBER.findall(step.path)) for step in steps)))
-    varying = [i for i, column in enumerate(columns) if len(set(column)) > 1]
+    numbered = list(zip(*(map(int, _NUMBER.findall(step.path)) for step in steps)))
+    varying = [i for i, each in enumerate(numbered) if len(set(each)) > 1]
     if len(alike) > 1 or len(varying) != 1:
         return None
-    differences = {after - before for before, after in zip(columns[varying[0]], columns[varying[0]][1:])}
+    differences = {after - before for before, after in pairwise(numbered[varying[0]])}
     return varying[0] if differences in ({1}, {-1}) else None
 
 
@@ -229,7 +225,7 @@ def _outcome(advice: Advice) -> Iterator[str]:
     if advice.fits:
         yield f"the budget of {budget} holds."
     else:
-        yield f"the budget of {budget} does not hold. No plan was found that needs less than this one."
+        yield f"the budget of {budget} does not hold. No plan was result that needs less than this one."
     yield (
         "This is an estimate for non-reentrant checkpoints (use_reentrant=False). Parameters, gradients, the optimizer's "
         "state and temporary memory come on top."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -16,6 +16,8 @@ from gradviz.wording import one_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
 T = TypeVar("T", bound=type)
 
@@ -58,6 +60,23 @@ def plain(what: RenderableType, width: int = WIDE) -> str:
     with console.capture() as capture:
         console.print(what)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def borderless(numbers: Iterable[str] = (), *, header: bool = True) -> Table:
+    """A table without borders. The columns of `numbers` stand at its left, aligned right and never wrapped."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=header, padding=(0, 2, 0, 0))
+    for title in numbers:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
+
+
+def note_lines(notes: Iterable[str]) -> list[Text]:
+    """Notes below a table, one a line."""
+    from rich.text import Text
+
+    return [Text(f"note: {one_line(note)}", style="yellow") for note in notes]
 
 
 def _html(what: RenderableType) -> str:

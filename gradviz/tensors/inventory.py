@@ -6,8 +6,9 @@ Reads live tensors and changes nothing of them: no node is made, no warning is s
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -57,7 +58,7 @@ class TensorFacts(NamedTuple):
     offset: int | None
 
 
-class _Found(NamedTuple):
+class _Named(NamedTuple):
     tensor: torch.Tensor
     names: list[str]
     kind: str
@@ -68,49 +69,45 @@ def inventory(variables: Sequence[Namespace]) -> tuple[TensorFacts, ...]:
 
     A tensor that several variables hold is listed once, with all their names. Names that begin with `_` are left out.
     """
-    found = _collect(variables)
-    with without_subclasses(), Stage("read", "tensors", total=len(found)) as reading:
-        letters = _letters([one.tensor for one in found.values()])
-        return tuple(_facts(one, found, letters) for one in reading.each(found.values()))
+    listed = _collect(variables)
+    with without_subclasses(), Stage("read", "tensors", total=len(listed)) as reading:
+        letters = _letters([named.tensor for named in listed.values()])
+        return tuple(_read(named, listed, letters) for named in reading.each(listed.values()))
 
 
 # -- finding -----------------------------------------------------------------------------------------------------------
 
 
-def _collect(variables: Sequence[Namespace]) -> dict[int, _Found]:
+def _collect(variables: Sequence[Namespace]) -> dict[int, _Named]:
     """By identity, while the variables keep them alive. Several variables all name a tensor; else its best name does."""
-    found: dict[int, _Found] = {}
-    held = [one for one in scan(variables) if not one.private and not _hidden(one, variables)]
-    for one in held:
-        if one.kind == "tensor" and not one.level:
-            kind = "parameter" if issubclass(type(one.value), torch.nn.Parameter) else "tensor"
-            found.setdefault(id(one.value), _Found(one.value, [], kind)).names.append(one.name)
-    plain = set(found)
-    for name, module in outermost(held):
+    listed: dict[int, _Named] = {}
+    values = [named for named in scan(variables) if not named.private and not _hidden(named, variables)]
+    for named in values:
+        if named.kind == "tensor" and not named.level:
+            kind = "parameter" if issubclass(type(named.value), torch.nn.Parameter) else "tensor"
+            listed.setdefault(id(named.value), _Named(named.value, [], kind)).names.append(named.name)
+    plain = set(listed)
+    for name, module in outermost(values):
         for member, tensor, kind in registered(name, module):
             if id(tensor) not in plain:
-                found.setdefault(id(tensor), _Found(tensor, [], kind)).names.append(member)
-    for one in sorted(held, key=lambda one: one.rank):
-        if one.kind == "tensor":
-            found.setdefault(id(one.value), _Found(one.value, [one.name], "tensor"))
-    return found
+                listed.setdefault(id(tensor), _Named(tensor, [], kind)).names.append(member)
+    for named in sorted(values, key=lambda named: named.rank):
+        if named.kind == "tensor":
+            listed.setdefault(id(named.value), _Named(named.value, [named.name], "tensor"))
+    return listed
 
 
-def _hidden(one: NamedValue, variables: Sequence[Namespace]) -> bool:
+def _hidden(named: NamedValue, variables: Sequence[Namespace]) -> bool:
     """Whether an inner variable hides the one that the name begins with."""
-    first = re.split(r"[.\[]", one.name, maxsplit=1)[0]
-    return any(first in space for space in variables[: one.space])
+    first = re.split(r"[.\[]", named.name, maxsplit=1)[0]
+    return any(first in space for space in variables[: named.space])
 
 
 def _letters(tensors: Sequence[torch.Tensor]) -> dict[int, str]:
     """A letter for each storage that two or more of the tensors share, by the storage's identity."""
-    count: dict[int, int] = {}
-    for tensor in tensors:
-        storage = storage_of(tensor)
-        if storage is not None:
-            count[storage[0]] = count.get(storage[0], 0) + 1
-    shared = [storage for storage, number in count.items() if number > 1]
-    return {storage: _letter(i) for i, storage in enumerate(shared)}
+    storages = filter(None, map(storage_of, tensors))
+    count = Counter(storage[0] for storage in storages)
+    return {storage: _letter(i) for i, storage in enumerate(storage for storage, users in count.items() if users > 1)}
 
 
 def _letter(number: int) -> str:
@@ -126,8 +123,8 @@ def _letter(number: int) -> str:
 # -- facts -------------------------------------------------------------------------------------------------------------
 
 
-def _facts(one: _Found, found: dict[int, _Found], letters: dict[int, str]) -> TensorFacts:
-    tensor, base, storage = one.tensor, base_of(one.tensor), storage_of(one.tensor)
+def _read(named: _Named, listed: dict[int, _Named], letters: dict[int, str]) -> TensorFacts:
+    tensor, base, storage = named.tensor, base_of(named.tensor), storage_of(named.tensor)
     quiet = not _is_stale(tensor, base)
     is_leaf = tensor.is_leaf if quiet else None
     retains = tensor.retains_grad if quiet else None
@@ -135,8 +132,8 @@ def _facts(one: _Found, found: dict[int, _Found], letters: dict[int, str]) -> Te
     info = tensor_info(tensor)
     strided = info.layout == "strided"
     return TensorFacts(
-        names=tuple(one.names),
-        kind=one.kind,
+        names=tuple(named.names),
+        kind=named.kind,
         tensor=info,
         is_leaf=is_leaf,
         requires_grad=tensor.requires_grad if quiet else None,
@@ -145,10 +142,10 @@ def _facts(one: _Found, found: dict[int, _Found], letters: dict[int, str]) -> Te
         grad=_grad(tensor) if is_leaf or retains else None,
         version=version_of(tensor),
         view=base is not None,
-        base=tuple(found[id(base)].names) if base is not None and id(base) in found else (),
+        base=tuple(listed[id(base)].names) if base is not None and id(base) in listed else (),
         storage=letters.get(storage[0], "") if storage is not None else "",
         storage_bytes=storage[1] if storage is not None else None,
-        stride=_numbers(tensor.stride()) if strided else None,
+        stride=tuple(map(int, tensor.stride())) if strided else None,
         offset=int(tensor.storage_offset()) if strided else None,
     )
 
@@ -156,10 +153,6 @@ def _facts(one: _Found, found: dict[int, _Found], letters: dict[int, str]) -> Te
 def _is_stale(tensor: torch.Tensor, base: torch.Tensor | None) -> bool:
     """Whether asking for `grad_fn` could make a new node: a view whose base requires grad and was modified in place."""
     return base is not None and base.requires_grad and not tensor.is_inference() and tensor._version > 0
-
-
-def _numbers(sizes: Any) -> tuple[int, ...]:
-    return tuple(int(size) for size in sizes)
 
 
 def _grad(tensor: torch.Tensor) -> Grad | None:

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from gradviz.gradients.live import Opened
+from gradviz.gradients.replay import LiveGraph
 
 _PREFIX = "autograd::engine::evaluate_function: "
 
 
 def gradients(
-    opened: Opened, outputs: Sequence[Tensor], starts: Sequence[Tensor]
+    live: LiveGraph, outputs: Sequence[Tensor], starts: Sequence[Tensor]
 ) -> dict[tuple[int, int], Tensor | None]:
     """By node id and output, from one run of `torch.autograd.grad`."""
-    places = [(i, k) for i, node in enumerate(opened.live.nodes) for k in range(len(node._input_metadata))]
-    edges = [GradientEdge(opened.live.nodes[i], k) for i, k in places]
+    places = [(i, k) for i, node in enumerate(live.nodes) for k in range(len(node._input_metadata))]
+    edges = [GradientEdge(live.nodes[i], k) for i, k in places]
     found = torch.autograd.grad(outputs, edges, starts, retain_graph=True, allow_unused=True)
     return dict(zip(places, found))
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradviz.errors import NotATensorError
 from gradviz.gradients.live import open_graph
-from gradviz.gradients.replay import Start, replay
+from gradviz.gradients.replay import replay
 from gradviz.gradients.size import size
 from gradviz.walker.outputs import flatten
 from tests.gradients.engine import gradients, same
@@ -50,14 +50,15 @@ def test_every_operator_has_the_engines_gradients() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, tensors in samples():
-            opened = open_graph(tensors)
+            live = open_graph(tensors)
             given = [torch.randn_like(tensor) for tensor in tensors]
-            starts = [Start(start.node, start.output, one) for start, one in zip(opened.starts, given)]
+            starts = tuple(start._replace(gradient=seed) for start, seed in zip(live.starts, given))
             try:
-                expected = gradients(opened, tensors, given)
+                expected = gradients(live, tensors, given)
             except RuntimeError:  # the gradient is not defined for this sample
                 continue
-            found = {(step.node, k): one for step in replay(opened.live, starts) for k, one in enumerate(step.incoming)}
+            steps = replay(live._replace(starts=starts))
+            found = {(step.node, k): gradient for step in steps for k, gradient in enumerate(step.incoming)}
             different += [name for place, one in expected.items() if not same(found.get(place), one)]
             assert all(size(one).norm >= 0 or size(one).nonfinite for one in found.values() if one is not None)
             checked += 1

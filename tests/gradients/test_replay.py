@@ -6,32 +6,32 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradviz.gradients.live import Opened, open_graph
-from gradviz.gradients.recomputation import once
-from gradviz.gradients.replay import Step, replay
+from gradviz.gradients.calling import once
+from gradviz.gradients.live import open_graph
+from gradviz.gradients.replay import LiveGraph, Step, replay
 from tests.gradients.cases import CASES
 from tests.gradients.engine import executed, gradients, same
 
 
-def replayed(opened: Opened) -> list[Step]:
+def replayed(live: LiveGraph) -> list[Step]:
     steps: list[Step] = []
-    once(opened.live.graph, lambda: steps.extend(replay(opened.live, opened.starts)))
+    once(live.graph, lambda: steps.extend(replay(live)))
     return steps
 
 
-def starts_of(opened: Opened) -> list[Tensor]:
-    return [start.gradient for start in opened.starts]
+def starts_of(live: LiveGraph) -> list[Tensor]:
+    return [start.gradient for start in live.starts]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_gradient_is_the_engines(name: str) -> None:
     torch.manual_seed(0)
     output = CASES[name]()
-    opened = open_graph(output)
-    expected = gradients(opened, [output], starts_of(opened))
-    found = {(step.node, k): one for step in replayed(opened) for k, one in enumerate(step.incoming)}
+    live = open_graph(output)
+    expected = gradients(live, [output], starts_of(live))
+    found = {(step.node, k): one for step in replayed(live) for k, one in enumerate(step.incoming)}
     different = [place for place, one in expected.items() if not same(found.get(place), one)]
-    assert not different, [(opened.live.graph.nodes[node].op, k) for node, k in different]
+    assert not different, [(live.graph.nodes[node].op, k) for node, k in different]
     assert any(one is not None for one in expected.values())
 
 
@@ -39,9 +39,9 @@ def test_every_gradient_is_the_engines(name: str) -> None:
 def test_the_order_is_the_engines(name: str) -> None:
     torch.manual_seed(0)
     output = CASES[name]()
-    opened = open_graph(output)
-    order = [opened.live.nodes[step.node].name().rpartition("::")[2] for step in replayed(opened)]
-    assert order == executed([output], starts_of(opened))
+    live = open_graph(output)
+    order = [live.nodes[step.node].name().rpartition("::")[2] for step in replayed(live)]
+    assert order == executed([output], starts_of(live))
 
 
 @pytest.mark.parametrize("count", range(1, 40, 3))
@@ -51,20 +51,20 @@ def test_leaves_that_are_ready_together_come_in_the_engines_order(count: int) ->
     seen: list[int] = []
     for i, leaf in enumerate(leaves):
         leaf.register_post_accumulate_grad_hook(lambda _, i=i: seen.append(i))  # type: ignore[misc]
-    opened = open_graph(joined.sum())
+    live = open_graph(joined.sum())
     number = {id(leaf): i for i, leaf in enumerate(leaves)}
-    order = [step.node for step in replayed(opened) if step.node in opened.live.graph.leaf_of]
+    order = [step.node for step in replayed(live) if step.node in live.graph.leaf_of]
     joined.sum().backward()
-    assert [number[id(opened.live.nodes[node].variable)] for node in order] == seen
+    assert [number[id(live.nodes[node].variable)] for node in order] == seen
 
 
 def test_several_outputs() -> None:
     x = torch.randn(3, requires_grad=True)
     middle = x.exp()
     outputs = [middle.sum(), (middle * 2).sum(), middle]
-    opened = open_graph(outputs)
-    expected = gradients(opened, outputs, starts_of(opened))
-    found = {(step.node, k): one for step in replayed(opened) for k, one in enumerate(step.incoming)}
+    live = open_graph(outputs)
+    expected = gradients(live, outputs, starts_of(live))
+    found = {(step.node, k): one for step in replayed(live) for k, one in enumerate(step.incoming)}
     assert all(same(found.get(place), one) for place, one in expected.items())
-    names = [opened.live.nodes[step.node].name().rpartition("::")[2] for step in replayed(opened)]
-    assert names == executed(outputs, starts_of(opened))
+    names = [live.nodes[step.node].name().rpartition("::")[2] for step in replayed(live)]
+    assert names == executed(outputs, starts_of(live))

@@ -1,12 +1,20 @@
-"""Which backward functions must not be called to look at gradients, and why.
+"""What may be called to look at gradients: functions that must not be, and the run of the engine that a replay may need.
 
-Calling one of these would change something of the user's: write a `.grad`, destroy what was saved, or talk to other processes;
-or it would end the process, because the memory that it reads has been given back.
+Calling some backward functions would change something of the user's: write a `.grad`, destroy what was saved, or talk to other
+processes; or it would end the process, because the memory that it reads has been given back.
+
+Checkpoints recompute their forward once per run of the engine and hand each tensor out once; outside the engine they would
+recompute at every read and keep what was not read. And a replay that is started from a hook, while backward runs, needs a run of
+its own: functions look up which gradients the current run wants, and must find that it is all. It is a run over a graph of one
+function, which is ours.
+
+Source: https://docs.pytorch.org/docs/stable/checkpoint.html
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
@@ -17,6 +25,7 @@ from gradviz.walker import private
 from gradviz.walker.private import Node
 from gradviz.walker.values import outgrown, tensor_in
 
+_QUEUES = "_DDPSinkBackward"
 _BY_NAME = {
     "CheckpointFunctionBackward": (
         "torch.utils.checkpoint with use_reentrant=True runs backward inside its own node and writes the .grad of the parameters "
@@ -76,3 +85,42 @@ def _outgrown(record: Record, function: Node) -> str:
                     f"what it saved as {slot.slot} {problem}, as fully_shard does. Look at the model before fully_shard"
                 )
     return ""
+
+
+# -- a run of the engine -------------------------------------------------------------------------------------------------
+
+
+def recomputes(node: Record) -> bool:
+    """Whether a saved tensor of this node is one that a checkpoint will recompute."""
+    return "packed" in node.flags and any(slot.packing == "recompute" for slot in node.saved)
+
+
+def once(graph: Graph, action: Callable[[], None]) -> None:
+    """Run `action`, which calls each backward function at most once, so that every checkpoint recomputes once."""
+    recomputed = any(recomputes(node) for node in graph.nodes)
+    if not recomputed and torch._C._current_graph_task_id() == -1:
+        action()
+        return
+    if recomputed and any(node.op == _QUEUES for node in graph.nodes):
+        raise GradientError(
+            "a checkpoint in a model with DistributedDataParallel cannot be recomputed apart from its own backward. "
+            "Look at the model before DistributedDataParallel."
+        )
+    with torch.inference_mode(False), torch.enable_grad():
+        start = torch.zeros((), requires_grad=True)
+        _Inside.apply(action, start).backward()  # type: ignore[no-untyped-call]  # and not `grad`, which wants one gradient
+
+
+class _Inside(torch.autograd.Function):
+    """Does nothing forward; backward runs an action inside the engine."""
+
+    @staticmethod
+    def forward(ctx: Any, action: Callable[[], None], start: torch.Tensor) -> torch.Tensor:
+        ctx.action = action
+        return start.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        action, ctx.action = ctx.action, None  # the action must not stay alive with this node
+        action()
+        return None, *gradients
