@@ -11,7 +11,7 @@ import torch
 from gradviz.graph import Graph
 from gradviz.inference.scopes import infer_scopes
 from gradviz.recording.ownership import OwnershipAttribution
-from gradviz.source.frames import callers_variables
+from gradviz.source.running import callers_variables
 from gradviz.walker.names import outermost_modules
 from gradviz.walker.walk import capture
 

@@ -32,7 +32,7 @@ from gradviz.run.engine import EngineCall
 from gradviz.run.live import Captured, Live
 from gradviz.run.target import run_target
 from gradviz.run.target_name import Target
-from gradviz.source.lines import UserCode
+from gradviz.source.running import UserCode
 from gradviz.variables.scanner import Namespace, namespaces
 from gradviz.wording import one_line, plural
 

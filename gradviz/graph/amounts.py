@@ -15,9 +15,6 @@ from typing import NamedTuple, TypeVar
 
 from gradviz.graph.model import Graph, Leaf, LeafKind, NodeFlag, Root, StorageKind, TensorInfo, column
 
-# Bytes of a tensor from its shape and dtype alone, for tensors whose storage nobody has asked. Knows nothing of
-# torch.
-
 _BITS = re.compile(r"\d+")
 
 
@@ -103,8 +100,7 @@ def held_bytes(graph: Graph) -> list[int]:
     return held
 
 
-# The first things to know about a graph: how large, how deep, which operations, which leaves, what is special.
-# Plain numbers and records only; wording belongs to whoever prints them. Knows nothing of torch.
+# -- the first things to know ------------------------------------------------------------------------------------------
 
 K = TypeVar("K", bound=str)
 

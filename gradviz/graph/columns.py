@@ -251,14 +251,15 @@ class NodeColumns(Columns[Node]):
         return _new(Node, fields)
 
 
-# Pauses Python's cyclic garbage collector while many records are made. Making millions of small records sets the
-# collector off again and again, and it then reads every one of them; they hold no cycles, so it finds nothing. That
-# took up to half of the time of large graphs.
+# -- the collector -----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def paused() -> Iterator[None]:
     """No collection inside; afterwards the collector is as it was before.
+
+    Making millions of small records sets the collector off again and again, and it then reads every one of them; they hold no
+    cycles, so it finds nothing. That took up to half of the time of large graphs.
 
     >>> with paused():
     ...     gc.isenabled()

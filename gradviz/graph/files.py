@@ -37,8 +37,7 @@ from gradviz.graph.model import Edge, Graph, Leaf, Scope
 from gradviz.stages import Stage
 from gradviz.wording import without_hidden
 
-# How each record of the graph model is written in a graph file: one table for writing and for reading. Defaults come
-# from the records themselves. This module knows no file and no envelope; see `gradviz.graph.files`.
+# -- how each record is written: one table for writing and for reading -------------------------------------------------
 
 TEXT, BOOL, WHOLE = Plain(str, "text"), Plain(bool, "true or false"), Whole()
 NAMES, ATTRIBUTES = Many(TEXT), Attributes()

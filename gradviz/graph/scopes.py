@@ -29,7 +29,7 @@ class Ownership(NamedTuple):
     owners: Mapping[int, tuple[int, ...]]
 
 
-# The tree of module calls behind a graph: depths, ancestors, and which nodes each call contains.
+# -- the tree of calls -------------------------------------------------------------------------------------------------
 
 
 class ScopeTree:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 
 from gradviz.graph.scopes import Registered
-from gradviz.inference.calls import Call
 from gradviz.inference.layers import ELEMENTWISE, VIEWS, composes, makes, silent_inside
-from gradviz.inference.order import Order
+from gradviz.inference.order import Call, Order
 
 # Where the call of an adapter ends: at the sum of what its small matrices made and what its frozen weights made
 # beside them. A frozen weight is no leaf of the graph, so its product looks like anybody's. The sum tells: it takes

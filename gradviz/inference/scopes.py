@@ -1,18 +1,175 @@
 """Guesses the modules of a graph that was not recorded, from who owns the parameters and from the order in which ops ran.
 
-Knows only the graph and what modules there are. What it finds is marked `attribution="inferred"`: nobody saw the calls.
+Knows only the graph and what modules there are. What it finds is marked `attribution="inferred"`: nobody saw the calls. Which
+operations work with parameters, and of which module, is what is certain before anything is inferred.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from gradviz.graph import Graph, Scope
 from gradviz.graph.scopes import Ownership, Registered
-from gradviz.inference.anchors import around, find_anchors
-from gradviz.inference.calls import Call, find_calls
 from gradviz.inference.extents import Extents
-from gradviz.inference.order import Order, inputs_of
+from gradviz.inference.layers import ELEMENTWISE, PARAMETRIZED, VIEWS
+from gradviz.inference.order import Call, Order, find_calls, inputs_of
+
+_RESHAPING = ELEMENTWISE | frozenset(
+    ("Sqrt", "Log", "Softplus", "Softmax", "LinalgVectorNorm", "Norm", "WeightNormInterface", "Cat", "Repeat")
+)
+_LAYERS = frozenset(("Convolution", "ThnnConv2D", "Embedding", "EmbeddingBag"))
+_PRODUCTS = frozenset(("Addmm", "Mm"))
+_NEVER_CALLED = "NonDynamicallyQuantizableLinear"
+
+
+Inputs = Sequence[Sequence[int]]
+"""By node the nodes that it takes its inputs from."""
+
+
+class Anchors(NamedTuple):
+    """By node id: the module whose parameters an operation works with, or None; and the leaves that they are."""
+
+    module: list[int | None]
+    uses: list[tuple[int, ...]]
+
+
+def find_anchors(graph: Graph, ownership: Ownership, inputs: Inputs) -> Anchors:
+    """Operations that consume parameters, directly or through what is computed from parameters alone, as views of them are.
+
+    With parameters of several modules, an operation belongs to the innermost module around all of them. A parameter that several
+    modules hold is taken for the one that fits the operation and its neighbours.
+    """
+    uses, made = _uses(graph, ownership, inputs)
+    module: list[int | None] = [None] * len(graph.nodes)
+    shared: list[int] = []
+    for i, leaves in enumerate(uses):
+        if leaves and all(len(ownership.owners[leaf]) == 1 for leaf in leaves):
+            module[i] = common(ownership.modules, [ownership.owners[leaf][0] for leaf in leaves])
+        elif leaves:
+            shared.append(i)
+    _place_shared(graph, ownership, uses, module, shared)
+    turned = _turned_weights(graph, uses, inputs)
+    for i, at in enumerate(module):
+        if at is not None:
+            module[i] = _caller(ownership.modules, at, graph.nodes[i].op, made[i] and i not in turned)
+    return Anchors(module, uses)
+
+
+def around(modules: Sequence[Registered], module: int | None) -> Iterator[int]:
+    """A module and all that contain it, inner first."""
+    while module is not None:
+        yield module
+        module = modules[module].parent
+
+
+def common(modules: Sequence[Registered], some: Sequence[int]) -> int | None:
+    """The innermost module around all of these."""
+    first, *rest = set(some)
+    outer = [set(around(modules, one)) for one in rest]
+    return next((one for one in around(modules, first) if all(one in chain for chain in outer)), None)
+
+
+def _caller(modules: Sequence[Registered], owner: int, op: str, is_weight: bool) -> int | None:
+    """The module that ran an operation on parameters of `owner`, which another one may have read.
+
+    A list of parametrizations makes weights, and the module around it works with them. An embedding only looks up.
+    """
+    at: int | None = owner
+    while at is not None and (
+        modules[at].base == _NEVER_CALLED
+        or (modules[at].base == PARAMETRIZED and not is_weight)
+        or (modules[at].base == "Embedding" and not is_weight and not op.startswith("Embedding"))
+    ):
+        at = modules[at].parent
+    return at
+
+
+def _turned_weights(graph: Graph, uses: Sequence[tuple[int, ...]], inputs: Inputs) -> set[int]:
+    """Transpositions right before a product of matrices, which a linear layer makes of any weight, parametrized or not."""
+    return {
+        one
+        for i, leaves in enumerate(uses)
+        if leaves and graph.nodes[i].op.partition("Backward")[0] in _PRODUCTS
+        for one in inputs[i]
+        if graph.nodes[one].op.startswith("TBackward")
+    }
+
+
+def _uses(graph: Graph, ownership: Ownership, inputs: Inputs) -> tuple[list[tuple[int, ...]], list[bool]]:
+    """The leaves that each operation works with, and whether what it makes is a parameter again."""
+    origin: list[tuple[int, ...]] = [()] * len(graph.nodes)  # of what is computed from parameters alone
+    uses: list[tuple[int, ...]] = [()] * len(graph.nodes)
+    parametrized = {
+        leaf
+        for leaf, owners in ownership.owners.items()
+        if all(ownership.modules[one].base == PARAMETRIZED for one in owners)
+    }
+    for i in reversed(graph.order):
+        if i in ownership.owners:
+            origin[i] = (i,)
+        used = tuple(dict.fromkeys([leaf for one in inputs[i] for leaf in origin[one]]))
+        if not used:
+            continue
+        alone = all(origin[one] for one in inputs[i])
+        in_list = alone and parametrized.issuperset(used) and not _is_layer(graph, i, inputs[i])
+        if _is_number(graph, i) and not in_list:
+            continue  # a penalty on weights is no layer
+        uses[i] = used
+        if in_list or (alone and _reshapes(graph, i)):
+            origin[i] = used
+    reaches = bytearray(len(graph.nodes))  # whether something else is computed with it
+    for i in graph.order:
+        if uses[i] and not origin[i]:
+            reaches[i] = 1
+        if reaches[i]:
+            for one in inputs[i]:
+                if origin[one]:
+                    reaches[one] = 1
+    return [used if reaches[i] else () for i, used in enumerate(uses)], [bool(made) for made in origin]
+
+
+def _is_layer(graph: Graph, node: int, inputs: Sequence[int]) -> bool:
+    """Whether an operation works with a finished weight: a convolution, a look-up, a product with what was turned for it."""
+    stem = graph.nodes[node].op.partition("Backward")[0]
+    turned = any(graph.nodes[one].op.startswith("TBackward") for one in inputs)
+    return stem in _LAYERS or (stem in _PRODUCTS and turned and graph.nodes[node].none_inputs > 0)
+
+
+def _reshapes(graph: Graph, node: int) -> bool:
+    """Whether an operation makes a parameter of parameters; any other one computes with data, even if no gradient goes there."""
+    stem = graph.nodes[node].op.partition("Backward")[0]
+    return stem in VIEWS or (stem in _RESHAPING and not graph.nodes[node].none_inputs)
+
+
+def _is_number(graph: Graph, node: int) -> bool:
+    outputs = graph.nodes[node].outputs
+    return bool(outputs) and outputs[0] is not None and outputs[0].shape == ()
+
+
+def _place_shared(
+    graph: Graph, ownership: Ownership, uses: list[tuple[int, ...]], module: list[int | None], shared: Sequence[int]
+) -> None:
+    """Decide for operations whose parameters several modules hold: an embedding looks up, the others multiply."""
+    if not shared:
+        return
+    modules, waiting = ownership.modules, set(shared)
+    order = sorted((i for i, leaves in enumerate(uses) if leaves), key=lambda i: graph.nodes[i].sequence or 0)
+    for at, i in enumerate(order):
+        if i not in waiting:
+            continue
+        near = [
+            module[j] for j in (*order[at + 1 : at + 9], *reversed(order[max(0, at - 8) : at])) if module[j] is not None
+        ]
+        looks_up = graph.nodes[i].op.startswith("Embedding")
+        choice = [one for leaf in uses[i] for one in ownership.owners[leaf]]
+        fitting = [one for one in choice if (modules[one].base == "Embedding") == looks_up] or choice
+        beside = set(around(modules, near[0])) if near else set()
+        module[i] = max(fitting, key=lambda one: (len(beside.intersection(around(modules, one))), -one))
+
+
+# -- scopes ------------------------------------------------------------------------------------------------------------
 
 
 def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:

@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
-from gradviz.source.lines import Place
+from gradviz.source.running import Place
 from gradviz.variables.objects import joined
 from gradviz.walker.tensors import elements
 

@@ -24,7 +24,7 @@ from gradviz.recording.event_log import (
     Tree,
 )
 from gradviz.recording.own_calls import OwnCalls
-from gradviz.source.lines import Place, UserCode
+from gradviz.source.running import Place, UserCode
 from gradviz.variables.objects import is_a, tensors_in
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.private import hide_global_hooks, peek_sequence

@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 
 from gradviz.recording.event_log import Call, EventLog, SeenModule, Tree
-from gradviz.source.lines import UserCode
+from gradviz.source.running import UserCode
 from gradviz.variables.scanner import first_argument
 
 

@@ -23,7 +23,7 @@ from gradviz.recording import session as sessions
 from gradviz.recording.event_log import Call, EventLog
 from gradviz.recording.recorded import Recorded, Span
 from gradviz.recording.session import Session
-from gradviz.source.frames import callers_variables
+from gradviz.source.running import callers_variables
 from gradviz.variables.objects import is_a
 from gradviz.variables.scanner import Namespace, namespaces
 from gradviz.walker.names import module_paths

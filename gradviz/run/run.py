@@ -24,7 +24,7 @@ from gradviz.run.live import Captured, Live
 from gradviz.run.program import Program
 from gradviz.run.selection import Chosen, FirstBackward, FirstIf, InARow, Look, RunOn, Selection, call_place, call_words
 from gradviz.run.target_name import Target
-from gradviz.source.frames import variables_at
+from gradviz.source.running import variables_at
 from gradviz.variables.scanner import Namespace, name_of
 
 # Counts the processes that the user's code starts with multiprocessing: what runs in them cannot be seen from here.

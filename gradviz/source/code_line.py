@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from gradviz.graph import SourceLine
-from gradviz.source.in_place import InPlace, pieces_in_place, without_index
-from gradviz.source.statements import flattened, names_in
+from gradviz.source.statements import InPlace, flattened, names_in, pieces_in_place, without_index
 
 
 def assigned(source: SourceLine | None) -> tuple[str, ...]:

@@ -8,8 +8,17 @@ from types import CodeType
 from typing import NamedTuple
 
 from gradviz.graph import SourceLine
-from gradviz.source.in_place import method_calls, pieces_in_place, without_index
-from gradviz.source.statements import Body, bodies, body_at, body_of, own_expressions, text_of
+from gradviz.source.statements import (
+    Body,
+    bodies,
+    body_at,
+    body_of,
+    method_calls,
+    own_expressions,
+    pieces_in_place,
+    text_of,
+    without_index,
+)
 from gradviz.variables.scanner import Namespace
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from gradviz.graph import SourceLine
-from gradviz.packages import package_of, with_text
 from gradviz.source.statements import (
     around,
     assigned,
     body_around,
     expressions_at,
+    line_of,
+    nodes_of,
     own_expressions,
     recording_off,
-    tree_of,
 )
 
 _FOLLOWED = 20  # lines that are followed upwards from one
@@ -22,48 +23,42 @@ _FOLLOWED = 20  # lines that are followed upwards from one
 
 def sets_attribute(file: str, *endings: str) -> SourceLine | None:
     """The first line of a file that assigns to something that ends so, such as "head.weight" for `self.head.weight = ...`."""
-    tree = tree_of(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        for target in getattr(node, "targets", ()):
-            if isinstance(target, ast.Attribute) and f".{ast.unparse(target)}".endswith(
-                tuple(f".{one}" for one in endings)
-            ):
-                return _line(file, target.lineno)
+    dotted = tuple(f".{ending}" for ending in endings)
+    for statement in nodes_of(file, ast.Assign):
+        for target in statement.targets:
+            if isinstance(target, ast.Attribute) and f".{ast.unparse(target)}".endswith(dotted):
+                return line_of(file, target.lineno)
     return None
 
 
 def only_compares(file: str, attribute: str) -> SourceLine | None:
     """The first line of a file that compares an attribute and does nothing with the answer."""
-    tree = tree_of(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        compared = node.value.left if isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare) else None
+    for statement in nodes_of(file, ast.Expr):
+        compared = statement.value.left if isinstance(statement.value, ast.Compare) else None
         if isinstance(compared, ast.Attribute) and compared.attr == attribute:
-            return _line(file, compared.lineno)
+            return line_of(file, compared.lineno)
     return None
 
 
 def registers_buffer(file: str, name: str) -> SourceLine | None:
     """The first line of a file that registers a buffer of this name."""
-    tree = tree_of(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "register_buffer":
-            first = node.args[0] if node.args else None
-            if isinstance(first, ast.Constant) and first.value == name:
-                return _line(file, node.lineno)
+    for call in _calls_of(file, "register_buffer"):
+        first = call.args[0] if call.args else None
+        if isinstance(first, ast.Constant) and first.value == name:
+            return line_of(file, call.lineno)
     return None
 
 
 def calls_method(file: str, method: str) -> Iterator[tuple[str, SourceLine]]:
     """The lines of a file that call a method of this name without arguments, and what they call it on."""
-    tree = tree_of(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == method
-            and not node.args
-        ):
-            yield ast.unparse(node.func.value), _line(file, node.func.end_lineno or node.lineno)
+    for call in _calls_of(file, method):
+        if not call.args:
+            yield ast.unparse(call.func.value), line_of(file, call.func.end_lineno or call.lineno)
+
+
+def _calls_of(file: str, method: str) -> Iterator[Any]:
+    calls = nodes_of(file, ast.Call)
+    return (call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == method)
 
 
 def gives_value(source: SourceLine, name: str) -> SourceLine | None:
@@ -71,42 +66,36 @@ def gives_value(source: SourceLine, name: str) -> SourceLine | None:
 
     In other functions the object in front of the first dot may have another name; their `__init__` is left out.
     """
-    tree, own = tree_of(source.file), body_around(source.file, source.line)
-    inside, found = name.partition(".")[2], None
-    for node in ast.walk(tree) if tree is not None else ():
-        if not isinstance(node, ast.Assign):
-            continue
-        targets = node.targets
-        parts = [part for one in targets for part in (one.elts if isinstance(one, ast.Tuple) else [one])]
+    own = body_around(source.file, source.line)
+    inside, last = name.partition(".")[2], None
+    for node in nodes_of(source.file, ast.Assign):
+        parts = [part for target in node.targets for part in getattr(target, "elts", [target])]
         texts = [ast.unparse(part) for part in parts]
         if name in texts or (inside and any(text.partition(".")[2] == inside for text in texts)):
             body = body_around(source.file, node.lineno)
             here = body is not None and own is not None and body.function == own.function
             if body is not None and (node.lineno > source.line if here else body.function != "__init__"):
-                found = node.lineno
-    return _line(source.file, found) if found is not None else None
+                last = node.lineno
+    return line_of(source.file, last) if last is not None else None
 
 
 def passes(file: str, keyword: str, *values: str) -> list[SourceLine]:
     """The lines of a file that pass a keyword argument with one of these values, as the code spells them."""
-    tree = tree_of(file)
     lines = {
         argument.value.lineno
-        for node in (ast.walk(tree) if tree is not None else ())
-        if isinstance(node, ast.Call)
-        for argument in node.keywords
+        for call in nodes_of(file, ast.Call)
+        for argument in call.keywords
         if argument.arg == keyword and ast.unparse(argument.value) in values
     }
-    return [_line(file, number) for number in sorted(lines)]
+    return [line_of(file, number) for number in sorted(lines)]
 
 
 def calls_with(file: str, first: str, *endings: str) -> SourceLine | None:
     """The first line of a file that calls something whose name ends so with `first`, or an attribute of that name, in front."""
-    tree = tree_of(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        called = isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith(endings)
-        if called and f".{ast.unparse(node.args[0])}".endswith(f".{first}"):  # type: ignore[attr-defined]
-            return _line(file, node.lineno)  # type: ignore[attr-defined]
+    for call in nodes_of(file, ast.Call):
+        argument = f".{ast.unparse(call.args[0])}" if call.args else ""
+        if argument.endswith(f".{first}") and ast.unparse(call.func).endswith(endings):
+            return line_of(file, call.lineno)
     return None
 
 
@@ -145,31 +134,24 @@ def taken_over(source: SourceLine) -> dict[str, SourceLine]:
 def step_begins(source: SourceLine) -> SourceLine | None:
     """The line with which the innermost loop around a line begins."""
     loops = around(source.file, source.line).loops
-    return _line(source.file, loops[-1]) if loops else None
+    return line_of(source.file, loops[-1]) if loops else None
 
 
 def switch_around(file: str, number: int) -> SourceLine | None:
     """The `with torch.no_grad():`, or the like, that a line stands in, within its function."""
-    tree = tree_of(file)
     inside = [
         node.lineno
-        for node in (ast.walk(tree) if tree is not None else ())
-        if isinstance(node, (ast.With, ast.AsyncWith))
-        and node.lineno < number <= (node.end_lineno or 0)
-        and any(recording_off(item.context_expr) for item in node.items)
+        for node in nodes_of(file, ast.With, ast.AsyncWith)
+        if node.lineno < number <= node.end_lineno and any(recording_off(item.context_expr) for item in node.items)
     ]
-    return _line(file, max(inside)) if inside else None
+    return line_of(file, max(inside)) if inside else None
 
 
 def switch_above(file: str, first: int) -> SourceLine | None:
     """The `@torch.no_grad()`, or the like, above a function whose first line, decorators included, is this."""
-    tree = tree_of(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        decorators = getattr(node, "decorator_list", ())
-        if decorators and min(one.lineno for one in decorators) == first:
-            return next((_line(file, one.lineno) for one in decorators if recording_off(one)), None)
+    for node in nodes_of(file, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+        lines = [decorator.lineno for decorator in node.decorator_list]
+        if lines and min(lines) == first:
+            switches = (decorator for decorator in node.decorator_list if recording_off(decorator))
+            return next((line_of(file, switch.lineno) for switch in switches), None)
     return None
-
-
-def _line(file: str, number: int) -> SourceLine:
-    return with_text(SourceLine(file, number, package=package_of(file)))

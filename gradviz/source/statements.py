@@ -1,4 +1,4 @@
-"""Reads the user's source text: which statements a function has, in which order, and what they assign.
+"""Reads the user's source text: which statements a function has, in which order, what they assign and what they change in place.
 
 Only parses; runs nothing and imports nothing. Text that is not there or does not parse gives no statements.
 """
@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 from collections.abc import Iterator, Sequence
 from types import CodeType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradviz.graph import SourceLine
 from gradviz.packages import package_of, with_text
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+_FUNCTIONS = (*_FUNCTION, ast.Lambda, ast.ClassDef)
 _OFF = {"no_grad": "no_grad", "inference_mode": "inference"}
 _parsed: dict[str, tuple[str, ast.Module | None]] = {}
 
@@ -39,7 +41,7 @@ class Body(NamedTuple):
         return self.line(getattr(node, "lineno", 0))
 
     def line(self, number: int) -> SourceLine:
-        return with_text(SourceLine(self.file, number, self.function, package=package_of(self.file)))
+        return line_of(self.file, number, self.function)
 
 
 def body_of(code: CodeType) -> Body | None:
@@ -50,16 +52,13 @@ def body_of(code: CodeType) -> Body | None:
 def body_at(file: str, name: str = "<module>", first_line: int = 0) -> Body | None:
     """The body of the function `name` that begins at `first_line`, or of the module's top level."""
     tree = tree_of(file)
-    if tree is None:
-        return None
-    if name == "<module>":
+    if tree is not None and name == "<module>":
         return _body(file, name, tree.body, "")
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
-            lines = [node.lineno, *(one.lineno for one in node.decorator_list)]
-            if min(lines) <= first_line <= max(lines):
-                off = next(filter(None, map(recording_off, node.decorator_list)), "")
-                return _body(file, name, node.body, off)
+    for node in nodes_of(file, *_FUNCTION):
+        lines = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
+        if node.name == name and min(lines) <= first_line <= max(lines):
+            off = next(filter(None, map(recording_off, node.decorator_list)), "")
+            return _body(file, name, node.body, off)
     return None
 
 
@@ -68,30 +67,21 @@ def bodies(file: str) -> Iterator[Body]:
     tree = tree_of(file)
     if tree is not None:
         yield _body(file, "<module>", tree.body, "")
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                yield _body(file, node.name, node.body, "")
+    for node in nodes_of(file, *_FUNCTION):
+        yield _body(file, node.name, node.body, "")
 
 
 def expressions_at(file: str, line: int) -> Iterator[ast.expr]:
     """The expressions of a file that begin on a line, or that go across it."""
-    tree = tree_of(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.expr) and node.lineno <= line <= (node.end_lineno or node.lineno):
-            yield node
+    return (node for node in nodes_of(file, ast.expr) if _covers(node, line))
 
 
 def body_around(file: str, number: int) -> Body | None:
     """The body of the innermost function around a line, or of the module's top level."""
-    tree = tree_of(file)
-    around = [
-        node
-        for node in (ast.walk(tree) if tree is not None else ())
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.lineno <= number <= (node.end_lineno or 0)
-    ]
-    if not around:
+    functions = [node for node in nodes_of(file, *_FUNCTION) if _covers(node, number)]
+    if not functions:
         return body_at(file)
-    inner = max(around, key=lambda node: node.lineno)
+    inner = max(functions, key=lambda node: node.lineno)
     return _body(file, inner.name, inner.body, "")
 
 
@@ -109,20 +99,34 @@ def around(file: str, line: int) -> Around:
     tests: list[str] = []
     inside: Sequence[ast.AST] = tree.body if tree is not None else ()
     while inside:
-        node = next((one for one in inside if _covers(one, line)), None)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        node = next((part for part in inside if _is_block(part) and _covers(part, line)), None)
+        if isinstance(node, _FUNCTION):
             loops, tests = [], []
         elif isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
             loops.append(node.lineno)
-        elif isinstance(node, ast.If) and any(_covers(one, line) for one in node.body):
+        elif isinstance(node, ast.If) and any(_covers(part, line) for part in node.body):
             tests.append(ast.unparse(node.test))
         inside = list(ast.iter_child_nodes(node)) if node is not None else ()
     return Around(tuple(loops), tuple(tests))
 
 
-def _covers(node: ast.AST, line: int) -> bool:
-    first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
-    return isinstance(node, (ast.stmt, ast.excepthandler)) and first is not None and first <= line <= (last or first)
+def _is_block(node: ast.AST) -> bool:
+    return isinstance(node, (ast.stmt, ast.excepthandler))
+
+
+def _covers(node: Any, line: int) -> bool:
+    return bool(node.lineno <= line <= (node.end_lineno or node.lineno))
+
+
+def line_of(file: str, number: int, function: str = "") -> SourceLine:
+    """A line of a file, with its text."""
+    return with_text(SourceLine(file, number, function, package=package_of(file)))
+
+
+def nodes_of(file: str, *kinds: type[ast.AST]) -> Iterator[Any]:
+    """All nodes of these kinds in a file, from the outermost inwards."""
+    tree = tree_of(file)
+    return (node for node in (ast.walk(tree) if tree is not None else ()) if isinstance(node, kinds))
 
 
 def tree_of(file: str) -> ast.Module | None:
@@ -141,7 +145,7 @@ def tree_of(file: str) -> ast.Module | None:
 
 def _body(file: str, name: str, statements: Sequence[ast.stmt], off: str) -> Body:
     flat = tuple(flattened(statements, off))
-    returns = [one.node.value for one in flat if isinstance(one.node, ast.Return) and one.node.value is not None]
+    returns = [node.value for node, _ in flat if isinstance(node, ast.Return) and node.value is not None]
     return Body(file, name, flat, tuple(returns))
 
 
@@ -208,3 +212,54 @@ def text_of(node: ast.AST, limit: int = 60) -> str:
     """A piece of code as text, cut when it is long."""
     text = ast.unparse(node)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+# -- what changes in place ----------------------------------------------------------------------------------------------
+
+_METHOD = re.compile(r"_?[a-z](\w*[a-z0-9])?_")  # `add_`, as torch names what changes a tensor
+_NAMESPACES = ("torch", "functional", "F", "init")  # whose functions of such a name change their first argument
+
+
+class InPlace(NamedTuple):
+    """A piece of code that changes something in place: a whole statement, a target such as `h[0]`, or a call."""
+
+    node: ast.AST
+    changed: ast.expr
+
+    @property
+    def name(self) -> str:
+        """What holds the tensor that is changed, as the code calls it: "self.h" of `self.h.data[0] += 1`."""
+        return ast.unparse(without_index(self.changed))
+
+
+def pieces_in_place(statement: ast.stmt) -> Iterator[InPlace]:
+    """The pieces of a statement that change something in place, but not of the statements inside it.
+
+    >>> [(one.name, ast.unparse(one.node)) for one in pieces_in_place(ast.parse("h[0] = g.add_(torch.relu_(f))").body[0])]
+    [('h', 'h[0]'), ('g', 'g.add_(torch.relu_(f))'), ('f', 'torch.relu_(f)')]
+    """
+    for target in statement.targets if isinstance(statement, ast.Assign) else ():
+        if isinstance(target, ast.Subscript):
+            yield InPlace(target, target)
+    if isinstance(statement, ast.AugAssign):
+        yield InPlace(statement, statement.target)
+    for call, called in method_calls(statement):
+        if _METHOD.fullmatch(called.attr):
+            function = ast.unparse(called.value).rpartition(".")[2] in _NAMESPACES
+            for changed in call.args[:1] if function else [called.value]:
+                yield InPlace(call, changed)
+
+
+def method_calls(statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.Attribute]]:
+    """The calls of methods, and of functions of modules, that a statement itself makes, each with what it calls."""
+    for expression in own_expressions(statement):
+        for node in ast.walk(expression):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                yield node, node.func
+
+
+def without_index(target: ast.expr) -> ast.expr:
+    """What a part, or the bare numbers, of a tensor are taken of: `h` of `h[0]` and of `h.data`."""
+    while isinstance(target, ast.Subscript) or (isinstance(target, ast.Attribute) and target.attr == "data"):
+        target = target.value
+    return target

@@ -22,8 +22,8 @@ from torch.overrides import TorchFunctionMode
 
 from gradviz.checks.collect.switches import Switches
 from gradviz.packages import package_of
-from gradviz.source.lines import Place
 from gradviz.source.provenance import DetachKind
+from gradviz.source.running import Place
 from gradviz.walker.private import FunctionModes, peek_sequence
 
 MOST = 4

@@ -11,7 +11,7 @@ import torch
 from gradviz.checks.context import Thawed
 from gradviz.graph import SourceLine
 from gradviz.packages import with_text
-from gradviz.source.lines import Place
+from gradviz.source.running import Place
 
 MOST = 100_000
 """Switches that are noted."""
