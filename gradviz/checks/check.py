@@ -29,7 +29,7 @@ from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.recording.record import Recording
 from gradviz.run.engine import EngineCall
-from gradviz.run.live import Captured, Live
+from gradviz.run.live import Captured, LiveOutputs
 from gradviz.run.target import run_target
 from gradviz.run.target_name import Target
 from gradviz.source.running import UserCode
@@ -104,7 +104,7 @@ def check_target(
     ignore: Iterable[str] = (),
     run_custom: bool = False,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
-    process: Callable[[Graph, Live], Graph] | None = None,
+    process: Callable[[Graph, LiveOutputs], Graph] | None = None,
     seen: Callable[[Graph], None] | None = None,
 ) -> Captured[Findings]:
     """The same for a TARGET of the command line. Raises what `run_target` raises.
@@ -132,11 +132,11 @@ def check_target(
     watch = CallWatch(lambda: order.scaled, passed, cuts.paused)
     runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
 
-    def read(live: Live) -> CheckContext:
+    def read(live: LiveOutputs) -> CheckContext:
         with cuts.paused():
             return read_quietly(live)
 
-    def read_quietly(live: Live) -> CheckContext:
+    def read_quietly(live: LiveOutputs) -> CheckContext:
         recording = getattr(live.recording, "recording", live.recording)
         reader.recording = recording if isinstance(recording, Recording) else None
         subject = Subject(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from gradviz.gradients.paths import Paths
-    from gradviz.run.target import Live
+    from gradviz.run.target import LiveOutputs
 
 _ELEMENTS = 1000  # of a tensor that JSON lists
 
@@ -51,7 +51,7 @@ def command(source: Source, name: str, top: int | None, limit: int, run_custom: 
     captured.raise_failure()
 
 
-def _find(live: Live, name: str, limit: int, place: str, run_custom: bool) -> Paths:
+def _find(live: LiveOutputs, name: str, limit: int, place: str, run_custom: bool) -> Paths:
     from gradviz.gradients.paths import find_paths
     from gradviz.run.find import lookup
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.replay import LiveGraph
     from gradviz.graph import Graph
-    from gradviz.run.target import Captured, Live
+    from gradviz.run.target import Captured, LiveOutputs
 
 
 # Measures the gradients of what a script led to, while its tensors are alive, for the commands that show them.
@@ -37,22 +37,21 @@ run_custom_option = click.option(
 )
 
 
-def measured(live: Live, run_custom: bool = False) -> GradientFlow:
+def measured(live: LiveOutputs, run_custom: bool = False) -> GradientFlow:
     """The gradients behind the outputs."""
     from gradviz.gradients.flow import measure
 
     return measure(opened(live), run_custom=run_custom).with_names(live.names)
 
 
-def opened(live: Live) -> LiveGraph:
+def opened(live: LiveOutputs) -> LiveGraph:
     """The live graph behind the outputs."""
     from gradviz.gradients.live import open_graph
 
-    attribution = live.recording.attribution(live.variables) if live.recording is not None else None
-    return open_graph(live.outputs, variables=live.variables, title=live.title, attribution=attribution)
+    return open_graph(live.outputs, variables=live.variables, title=live.title, attribution=live.attribution)
 
 
-def with_backward(live: Live, run_custom: bool = False) -> Graph:
+def with_backward(live: LiveOutputs, run_custom: bool = False) -> Graph:
     """The graph behind the outputs, with its gradients and the order of backward, and what must be known of them."""
     flow = measured(live, run_custom)
     notes = (*live.notes, *(note for note in flow.notes if note not in live.notes))
@@ -158,7 +157,7 @@ class Source:
         with reading():
             return Captured(load(self.target.place), self.target)
 
-    def read(self, read: Callable[[Live], T], *, need_graph: bool = True) -> Captured[T]:
+    def read(self, read: Callable[[LiveOutputs], T], *, need_graph: bool = True) -> Captured[T]:
         """Run the script and `read` what it leads to, while it is alive. Raises TargetError for a saved graph.
 
         `need_graph` is that of `run_target`.

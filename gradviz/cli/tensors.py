@@ -13,7 +13,7 @@ from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
 
 if TYPE_CHECKING:
-    from gradviz.run.target import Live
+    from gradviz.run.target import LiveOutputs
     from gradviz.tensors.inventory import TensorFacts
 
 _TOP = 100
@@ -54,7 +54,7 @@ class Listed(NamedTuple):
     at_call: bool
 
 
-def _read(live: Live, source: Source) -> Listed:
+def _read(live: LiveOutputs, source: Source) -> Listed:
     from gradviz.tensors.inventory import inventory
 
     named = source.target.name

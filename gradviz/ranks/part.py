@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
     from gradviz.graph import Graph
     from gradviz.ranks.rank_diff import RankDiff
-    from gradviz.run.live import Captured, Live
+    from gradviz.run.live import Captured, LiveOutputs
 
 MERGED = {"render": "graph", "tree": "graph", "check": "findings"}
 """Commands that show one graph, or one list of findings, for all ranks; by what the ranks must have left."""
@@ -65,7 +65,7 @@ class Part:
             self.whole = False
             raise Stopped
 
-    def leaving(self, read: Callable[[Live], Graph], live: Live) -> Graph:
+    def leaving(self, read: Callable[[LiveOutputs], Graph], live: LiveOutputs) -> Graph:
         """What `read` gives, left for the others before the script goes on."""
         graph = read(live)
         self.files.pop("graph", None)  # a later call may take the place of an earlier one

@@ -12,18 +12,18 @@ from gradviz.graph import Graph, Process
 from gradviz.rank import rank
 from gradviz.ranks.calls import noted
 from gradviz.ranks.memory import memory_of
-from gradviz.run.live import Live
+from gradviz.run.live import LiveOutputs
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.names import outermost_modules, registered
 from gradviz.walker.private import without_subclasses
 
 
-def in_process(read: Callable[[Live], Graph], live: Live) -> Graph:
+def in_process(read: Callable[[LiveOutputs], Graph], live: LiveOutputs) -> Graph:
     """What `read` gives, with the process that read it."""
     return with_process(read(live), live)
 
 
-def with_process(graph: Graph, live: Live) -> Graph:
+def with_process(graph: Graph, live: LiveOutputs) -> Graph:
     """The graph with the process that this is, one of several."""
     place = rank()
     if place is None:

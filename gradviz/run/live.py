@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gradviz.graph import Graph
 from gradviz.recording.late import LateRecording
@@ -16,12 +16,15 @@ from gradviz.run.failure import Failure
 from gradviz.run.target_name import Target
 from gradviz.variables.scanner import Namespace
 
+if TYPE_CHECKING:
+    from gradviz.walker.attribution import Attribution
+
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
-    """What was found, while it is alive. Keep nothing of it: the script's tensors must die with the script.
+class LiveOutputs:
+    """The outputs that were looked for, while they are alive. Keep nothing of it: the script's tensors must die with the script.
 
     `variables` are the namespaces that know names, innermost first. `names` are names for the outputs where no variable
     holds them all. `recording` knows module calls and source lines; it is None when nothing was recorded. `notes` is what a
@@ -40,6 +43,11 @@ class Live:
     call: int | None = None
     create_graph: bool = False
     ran: bool = False
+
+    @property
+    def attribution(self) -> Attribution | None:
+        """Which module call and line made each node, where that was recorded."""
+        return self.recording.attribution(self.variables) if self.recording is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +68,11 @@ class Captured(Generic[T]):
             self.failure.raise_error(self.target)
 
 
-def read_graph(live: Live) -> Graph:
+def read_graph(live: LiveOutputs) -> Graph:
     """The graph behind the outputs: what `run_target` reads when it is not told otherwise."""
     from gradviz.walker.walk import capture
 
-    attribution = live.recording.attribution(live.variables) if live.recording is not None else None
-    graph = capture(live.outputs, variables=live.variables, title=live.title, attribution=attribution)
+    graph = capture(live.outputs, variables=live.variables, title=live.title, attribution=live.attribution)
     if live.notes:
         graph = replace(graph, notes=(*live.notes, *graph.notes))
     return graph.with_root_names(live.names)

@@ -20,7 +20,7 @@ from gradviz.recording.late import LateRecording
 from gradviz.run.engine import Afterwards, EngineCall, watching_backward
 from gradviz.run.failure import Failure, Stopped, stoppable_main, users_code
 from gradviz.run.find import check_tensors, final_tensors, lookup, outputs_of
-from gradviz.run.live import Captured, Live
+from gradviz.run.live import Captured, LiveOutputs
 from gradviz.run.program import Program
 from gradviz.run.selection import Chosen, FirstBackward, FirstIf, InARow, Look, RunOn, Selection, call_place, call_words
 from gradviz.run.target_name import Target
@@ -63,7 +63,7 @@ class Run(Generic[T]):
         program: Program,
         at: Sequence[int],
         keep_going: bool,
-        read: Callable[[Live], T],
+        read: Callable[[LiveOutputs], T],
         recording: LateRecording | None,
         need_graph: bool = True,
         steps: int | None = None,
@@ -242,7 +242,7 @@ class Run(Generic[T]):
             names = tuple(name_of(output, variables) or f"output[{i}]" for i, output in enumerate(call.outputs))
         chosen = call.outputs if names else call.outputs[0]
         self._take(
-            Live(
+            LiveOutputs(
                 chosen,
                 variables,
                 title,
@@ -268,7 +268,7 @@ class Run(Generic[T]):
         before = f"{self._calls - 1} calls of autograd.grad" if self._calls > 2 else "a call of autograd.grad"
         return (f"{before} came before this backward(), the first at {self._first_place}: --at 1 shows it",)
 
-    def _take(self, live: Live) -> None:
+    def _take(self, live: LiveOutputs) -> None:
         self._reader = threading.get_ident()
         try:
             with self._around():
@@ -297,7 +297,7 @@ class Run(Generic[T]):
             self._read_named([namespace])
             return
         if not self._need_graph:
-            self._take(Live(None, [namespace], self._title, self._recording))
+            self._take(LiveOutputs(None, [namespace], self._title, self._recording))
             return
         with self._around():
             try:
@@ -307,7 +307,7 @@ class Run(Generic[T]):
         title = f"{self._title}: {', '.join(list(found)[:3])}" + (", ..." if len(found) > 3 else "")
         outputs = list(found.values())
         self._take(
-            Live(outputs[0] if len(outputs) == 1 else outputs, [namespace], title, self._recording, tuple(found))
+            LiveOutputs(outputs[0] if len(outputs) == 1 else outputs, [namespace], title, self._recording, tuple(found))
         )
 
     def _read_unfinished(self, failure: Failure | None) -> None:
@@ -323,7 +323,7 @@ class Run(Generic[T]):
         names = tuple(f"{name}, where it failed" if name.startswith("input of") else name for name in last.outputs)
         title = f"{self._title}, until it failed at {at}"
         outputs = list(last.outputs.values())
-        self._take(Live(outputs, [self._program.namespace], title, self._recording, names, notes))
+        self._take(LiveOutputs(outputs, [self._program.namespace], title, self._recording, names, notes))
 
     def _read_named(self, variables: Sequence[Namespace]) -> None:
         """Read the value of the target's name, or what it returns when it is a function: that part is the user's code."""
@@ -340,7 +340,7 @@ class Run(Generic[T]):
             return
         if self._need_graph:
             check_tensors(outputs, label, place)
-        self._take(Live(outputs, [{label: outputs}, *variables], self._title, self._recording))
+        self._take(LiveOutputs(outputs, [{label: outputs}, *variables], self._title, self._recording))
 
     def _too_few_calls(self) -> str:
         times = {0: "no backward()", 1: "backward() once"}.get(self._calls, f"backward() {self._calls} times")

@@ -12,14 +12,14 @@ from typing import Any, TypeVar, overload
 from gradviz.errors import TargetError
 from gradviz.graph import Graph
 from gradviz.recording.late import recording_from_torch_on
-from gradviz.run.live import Captured, Live, read_graph
+from gradviz.run.live import Captured, LiveOutputs, read_graph
 from gradviz.run.program import Program
 from gradviz.run.run import Run
 from gradviz.run.selection import Look
 from gradviz.run.target_name import Target, parse_module, parse_target
 from gradviz.variables.scanner import Namespace
 
-__all__ = ["Captured", "Live", "Target", "parse_module", "parse_target", "read_graph", "run_target"]
+__all__ = ["Captured", "LiveOutputs", "Target", "parse_module", "parse_target", "read_graph", "run_target"]
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ def run_target(
     *,
     at: int | Sequence[int] | None = ...,
     keep_going: bool = ...,
-    read: Callable[[Live], T],
+    read: Callable[[LiveOutputs], T],
     record: bool = ...,
     need_graph: bool = ...,
     steps: int | None = ...,
@@ -61,7 +61,7 @@ def run_target(
     *,
     at: int | Sequence[int] | None = None,
     keep_going: bool = False,
-    read: Callable[[Live], Any] = read_graph,
+    read: Callable[[LiveOutputs], Any] = read_graph,
     record: bool = True,
     need_graph: bool = True,
     steps: int | None = None,

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
+from gradviz.draw.geometry import Curves, Picture
+from gradviz.draw.scene import Scene
+from gradviz.graph import Graph
 from gradviz.graph.files import load
+from gradviz.layout.model import Placement
+from gradviz.run.live import Captured
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import TRAINING, script
 
@@ -77,3 +84,27 @@ def test_a_failing_script_leaves_the_old_file(gradviz: Gradviz, tmp_path: Path) 
     (tmp_path / "net.json").write_text("old")
     gradviz("render", script(tmp_path, "1 / 0\n"), "-o", "net.json", code=3)
     assert (tmp_path / "net.json").read_text() == "old"
+
+
+WAY = (Graph, Captured, Scene, Placement, Curves, Picture)
+"""What is handed on between the script's loss and the file of the picture."""
+
+
+def test_the_way_from_the_loss_to_the_picture_comes_back_to_few_modules(gradviz: Gradviz, tmp_path: Path) -> None:
+    path, returns = script(tmp_path, TRAINING), set()
+
+    def watch(frame: FrameType, event: str, value: object) -> None:
+        made = str(frame.f_globals.get("__name__"))
+        if event == "return" and isinstance(value, WAY) and made.startswith("gradviz.") and made != Graph.__module__:
+            caller = frame.f_back
+            while caller is not None and not (user := str(caller.f_globals.get("__name__"))).startswith("gradviz."):
+                caller = caller.f_back
+            if caller is not None and made != user:
+                returns.add((made, user))
+
+    sys.setprofile(watch)
+    try:
+        gradviz("render", path, "-o", "net.svg", "--layout", "layered")
+    finally:
+        sys.setprofile(None)
+    assert len(returns) <= 14, sorted(returns)

@@ -20,7 +20,7 @@ import torch
 
 from gradviz.cli.target import Source
 from gradviz.graph import Graph
-from gradviz.run.live import Live, read_graph
+from gradviz.run.live import LiveOutputs, read_graph
 from gradviz.run.target_name import parse_target
 from gradviz.walker.walk import capture
 
@@ -59,7 +59,7 @@ def look(script: Path, folder: Path) -> Seen:
     return seen
 
 
-def _read(seen: Seen, live: Live, folder: Path) -> None:
+def _read(seen: Seen, live: LiveOutputs, folder: Path) -> None:
     seen.recorded = read_graph(live)
     seen.attempt("picture", lambda: _draw(seen, folder / "picture.svg"))
     seen.attempt("library", lambda: _use_library(seen, live, folder / "library.svg"))
@@ -69,7 +69,7 @@ def _draw(seen: Seen, path: Path) -> None:
     seen.picture = Path(seen.recorded.save(str(path))).read_text()
 
 
-def _use_library(seen: Seen, live: Live, path: Path) -> None:
+def _use_library(seen: Seen, live: LiveOutputs, path: Path) -> None:
     """`gradviz.walk(loss, model=model).save(path)`, as if it stood on the line of the call."""
     model = _largest_model(seen.recorded, live)
     seen.inferred = _walk_there(live, model)
@@ -79,7 +79,7 @@ def _use_library(seen: Seen, live: Live, path: Path) -> None:
     seen.inferred.save(str(path))
 
 
-def _walk_there(live: Live, model: torch.nn.Module | None) -> Graph:
+def _walk_there(live: LiveOutputs, model: torch.nn.Module | None) -> Graph:
     """Call `walk` among the variables of the line that called backward, where a user would write it."""
     frame = live.frame
     while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
@@ -91,7 +91,7 @@ def _walk_there(live: Live, model: torch.nn.Module | None) -> Graph:
     return graph
 
 
-def _largest_model(graph: Graph, live: Live) -> torch.nn.Module | None:
+def _largest_model(graph: Graph, live: LiveOutputs) -> torch.nn.Module | None:
     """The module that a person would pass as `model=`: the outermost one with most of the graph's parameters.
 
     Found among all objects that the program made, so that it does not depend on what gradviz finds.

@@ -18,7 +18,7 @@ from gradviz.errors import (
     TargetError,
 )
 from gradviz.graph import Graph
-from gradviz.run.target import Captured, Live, run_target
+from gradviz.run.target import Captured, LiveOutputs, run_target
 from tests.cli.scripts import TRAINING, script
 
 
@@ -39,7 +39,7 @@ def test_the_default_reads_the_graph(tmp_path: Path) -> None:
 def test_read_gets_live_tensors_that_die_with_the_script(tmp_path: Path) -> None:
     watched: list[weakref.ref[object]] = []
 
-    def read(live: Live) -> list[str]:
+    def read(live: LiveOutputs) -> list[str]:
         assert isinstance(live.outputs, torch.Tensor) and live.outputs.grad_fn is not None
         assert live.variables[0]["loss"] is live.outputs
         assert live.variables[-1]["__name__"] == "__main__"
@@ -61,7 +61,7 @@ def test_read_is_called_once_and_sees_the_frames_as_they_are(tmp_path: Path) -> 
 
 
 def test_read_may_compute_gradients_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def read(live: Live) -> list[float]:
+    def read(live: LiveOutputs) -> list[float]:
         weight = live.variables[-1]["model"].weight  # type: ignore[attr-defined]
         found = torch.autograd.grad(live.outputs, weight, retain_graph=True)
         assert weight.grad is None
@@ -86,7 +86,7 @@ def test_an_error_of_read_is_not_the_users_to_catch(tmp_path: Path, target: str)
         """,
     )
 
-    def read(live: Live) -> None:
+    def read(live: LiveOutputs) -> None:
         raise NoGraphError("from read")
 
     with pytest.raises(NoGraphError, match="from read"):
@@ -161,7 +161,7 @@ def test_what_cannot_be_run(tmp_path: Path, target: str, at: int | None) -> None
 def test_what_was_read_is_kept_when_a_later_call_cannot_be_read(tmp_path: Path, error: Exception, told: str) -> None:
     calls = iter(range(1, 4))
 
-    def read(live: Live) -> int:
+    def read(live: LiveOutputs) -> int:
         call = next(calls)
         if call == 3:
             raise error
