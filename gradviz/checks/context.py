@@ -154,8 +154,23 @@ class RetainedHistory(NamedTuple):
     joints: tuple[tuple[int, int], ...] = ()
     added: SourceLine | None = None  # the line that puts it into the variable, when that is a container
     newest: int = 0  # the number of the newest node that the variable leads to
+    update: str = ""  # the difference that the line gives the variable, where each call recorded the next one
     steps: int = 0  # whose graphs it holds, where that was seen later in the run
     repeats: bool = False  # a joint whose two ends one line of code made, in this step and in an earlier one
+
+
+class Cycle(NamedTuple):
+    """A reference that leads from a node back to it, so that neither is freed when the step is over.
+
+    A "function" keeps its output as `attribute` of ctx; a "hook" takes a tensor with it as `attribute`, a variable of the function
+    around it. `of` is the name of the custom Function, or of the tensor that the hook is on.
+    """
+
+    kind: Literal["function", "hook"]
+    attribute: str
+    node: int
+    of: str
+    source: SourceLine | None = None  # where the attribute is set, or the hook begins
 
 
 class Unused(NamedTuple):
@@ -337,6 +352,7 @@ class CheckContext:
     changes: tuple[Change, ...] = ()
     copies: tuple[Copy, ...] = ()
     retained: tuple[RetainedHistory, ...] = ()
+    cycles: tuple[Cycle, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()  # of everything that was compiled in this process
     earlier: tuple[Earlier, ...] = ()
     handled: Mapping[int, tuple[Handled, ...]] = field(default_factory=dict)  # by node of the leaf, the last time last

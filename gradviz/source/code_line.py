@@ -56,6 +56,23 @@ def adds_to(source: SourceLine | None, name: str) -> bool | None:
     )
 
 
+def subtracts_from(source: SourceLine | None, name: str) -> str:
+    """The difference that a line gives a variable as its new value, of which the variable is a part; "" when there is none.
+
+    >>> [subtracts_from(SourceLine("a.py", 1, "f", text), "w") for text in ("w = [v - g for v, g in zip(w, h)]", "w = w + 1")]
+    ['v - g', '']
+    """
+    for statement in parsed(source):
+        reads = {
+            part.id for part in ast.walk(statement) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
+        }
+        if name in assigned(source) and name in reads:
+            for part in ast.walk(statement):
+                if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub):
+                    return ast.unparse(part)
+    return ""
+
+
 def changed_in_place(source: SourceLine | None) -> tuple[str, ...]:
     """What a line of code changes in place, as far as its text shows it.
 

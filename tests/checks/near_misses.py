@@ -28,6 +28,27 @@ NEAR: dict[str, str] = {
         loss = model(torch.ones(2, 4)).sum()
         loss.backward()
     """,
+    "reference-cycle": """
+        import torch
+
+        class Exponential(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.given, ctx.size = x, len(x)
+                return x.exp()
+
+            @staticmethod
+            def backward(ctx, gradient):
+                return gradient * ctx.given.exp()
+
+        def step(x):
+            hidden = Exponential.apply(x)
+            size = hidden.detach().abs().mean()
+            hidden.register_hook(lambda gradient: gradient / size)
+            hidden.sum().backward()
+
+        step(torch.ones(3, requires_grad=True) * 2)
+    """,
     "unused-graph": """
         import torch
 

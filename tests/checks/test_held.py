@@ -74,9 +74,49 @@ FAULTS = {
         + f"late = []\nfor epoch in range(6):\n    for x, y in data:{INNER}"
         + "    if epoch > 1:\n        late.append(loss)\n",
     ),
+    "an update with create_graph, step after step": Fault(
+        "growing-graph",
+        "weights = [w - 0.1 * g",
+        "(w - 0.1 * g).detach().requires_grad_()",
+        "[w - 0.1 * g for",
+        "[(w - 0.1 * g).detach().requires_grad_() for",
+        f"{HEAD}weights = [torch.randn(4, 1, requires_grad=True), torch.zeros(1, requires_grad=True)]\nfor x, y in data:\n"
+        "    loss = (x @ weights[0] + weights[1] - y).square().mean()\n"
+        "    gradients = torch.autograd.grad(loss, weights, create_graph=True)\n"
+        "    weights = [w - 0.1 * g for w, g in zip(weights, gradients)]\n",
+    ),
+    "a custom Function keeps what it returns": Fault(
+        "reference-cycle",
+        "ctx.result = x.exp()",
+        "Call ctx.save_for_backward(...) for it",
+        "ctx.result = x.exp()\n        return ctx.result\n    @staticmethod\n    def backward(ctx, gradient):\n"
+        "        return gradient * ctx.result",
+        "result = x.exp()\n        ctx.save_for_backward(result)\n        return result\n    @staticmethod\n"
+        "    def backward(ctx, gradient):\n        return gradient * ctx.saved_tensors[0]",
+        f"{HEAD}class Exp(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        ctx.result = x.exp()\n"
+        "        return ctx.result\n    @staticmethod\n    def backward(ctx, gradient):\n        return gradient * ctx.result\n"
+        f"{TRAIN.replace('out - y', 'Exp.apply(out) - y')}",
+    ),
+    "a hook uses the tensor that it is on": Fault(
+        "reference-cycle",
+        "def scaled(",
+        "Make kept = out.detach() before the hook",
+        "    def scaled(gradient):\n        return gradient / out",
+        "    kept = out.detach()\n    def scaled(gradient):\n        return gradient / kept",
+        f"{HEAD}def step(x):\n    out = model(x)\n    def scaled(gradient):\n        return gradient / out.detach().norm()\n"
+        "    out.register_hook(scaled)\n    optimizer.zero_grad()\n    out.square().sum().backward()\n    optimizer.step()\n"
+        "for x, y in data:\n    step(x)\n",
+    ),
 }
 
 FINE = {
+    "derivatives of derivatives": "x = torch.tensor(0.3, requires_grad=True)\ny = total = torch.sin(x)\nfor n in range(1, 6):\n"
+    "    (y,) = torch.autograd.grad(y, x, create_graph=True)\n    total = total - y / n\n",
+    "an inner loop that is differentiated": "for x, y in data:\n    w = model[3].weight\n    for inner in range(5):\n"
+    "        (g,) = torch.autograd.grad((model[:3](x) @ w.T).square().mean(), w, create_graph=True)\n        w = w - 0.1 * g\n"
+    "    optimizer.zero_grad()\n    (model[:3](x) @ w.T + model[3].bias - y).square().mean().backward()\n    optimizer.step()\n",
+    "a hook of each round": "for x, y in data:\n    out = model(x)\n    out.register_hook(lambda g: g / out.detach().norm())\n"
+    "    optimizer.zero_grad()\n    out.square().sum().backward()\n    optimizer.step()\n",
     "a window over the last states": "from collections import deque\nstates = deque([torch.zeros(8, 4)], maxlen=3)\n"
     "for x, y in data:\n    state = model[0](x)[:, :4] + states[-1].detach()\n    states.append(state)\n"
     "    optimizer.zero_grad()\n    state.square().mean().backward()\n    optimizer.step()\n",

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.checks.collect.cycles import cycles
 from gradviz.checks.collect.detach_places import described
 from gradviz.checks.collect.detach_watch import DetachEvent, DetachWatch
 from gradviz.checks.collect.fate import dropped, forward_of, made_at
@@ -207,6 +208,7 @@ class Collector:
             named_tensors=tuple(_named_tensors(walked, leaf_of, index)),
             homes=_homes(graph, read, models),
             copies=tuple(copies(walked)),
+            cycles=tuple(cycles(walked)),
             breaks=tuple(graph_breaks()),
             entered=tuple(self._entered(walked)),
             numbers=self._described(walked, tuple(self.cuts.numbers.values())) if self.cuts is not None else (),

@@ -17,6 +17,7 @@ from gradviz.checks.context import RetainedHistory
 from gradviz.graph import SourceLine
 from gradviz.packages import is_foundation, with_text
 from gradviz.recording.session import running
+from gradviz.source.code_line import subtracts_from
 from gradviz.source.location import addition_to
 from gradviz.variables.scanner import Namespace, as_written, namespaces
 from gradviz.walker.private import peek_sequence, without_subclasses
@@ -31,6 +32,9 @@ SHARE, FREE = 0.05, 0.2
 STEPS = 3
 """Steps whose graphs a variable holds, from which it is said."""
 
+LONG = 64
+"""Calls with `create_graph` and no other, after which nothing is taken to differentiate all of them."""
+
 _TENSORS = 200  # of one variable that are looked at
 
 
@@ -40,14 +44,18 @@ class HeldWatch:
     def __init__(self, updates: Callable[[], int], quiet: Callable[[], AbstractContextManager[None]]) -> None:
         self._updates, self._quiet = updates, quiet
         self._starts = array("Q")  # the sequence number at the first backward call of each step
+        self._parts = array("Q")  # and at each call with `create_graph`, until one comes that ends a step
         self._updated = -1
         self._found: dict[str, RetainedHistory] = {}
         self._began, self._spent = time.perf_counter(), 0.0
         self._next = FIRST
+        self._ended = False
 
     def backward(self, number: int, frame: FrameType, create_graph: bool) -> None:
         """A call is about to run; one with `create_graph` is a part of a step."""
         updated = self._updates()
+        if create_graph and not self._starts:
+            self._parts.append(peek_sequence())
         if not create_graph and (updated != self._updated or not updated):
             self._starts.append(peek_sequence())
             self._updated = updated
@@ -61,6 +69,7 @@ class HeldWatch:
 
     def ended(self, variables: Sequence[Namespace]) -> None:
         """The script has come to its end."""
+        self._ended = True
         self._look(variables)
 
     def told(self, known: Sequence[RetainedHistory]) -> tuple[RetainedHistory, ...]:
@@ -68,6 +77,8 @@ class HeldWatch:
 
         Nothing where the outputs themselves carry old graphs along: a variable holds these because of that.
         """
+        if not self._starts and not self._ended and len(self._parts) < LONG:
+            return ()  # an unrolled loop may come to its end, and be differentiated
         told = {one.name.rpartition(".")[2] for one in known}
         if "" in told:
             return ()
@@ -75,23 +86,26 @@ class HeldWatch:
 
     def _look(self, variables: Sequence[Namespace]) -> None:
         began = time.perf_counter()
-        if len(self._starts) > STEPS:
+        if len(self._starts or self._parts) > STEPS:
             with self._quiet(), without_subclasses(), suppress(Exception):  # classes of the user's may refuse anything
                 for one in self._held(variables):
-                    self._found.setdefault(one.name, one)
+                    if self._starts or one.update:
+                        self._found.setdefault(one.name, one)
         self._spent += time.perf_counter() - began
 
     def _held(self, variables: Sequence[Namespace]) -> Iterator[RetainedHistory]:
         for name, tensors in {**held_by([beyond(variables)]), **held_by(variables)}.items():
+            starts = self._starts or self._parts
             numbers = [node._sequence_nr() for node in live_nodes(tensors[-_TENSORS:])]
-            old = [number for number in numbers if number < self._starts[-1]]
-            steps = {bisect_right(self._starts, number) for number in old}
+            old = [number for number in numbers if number < starts[-1]]
+            steps = {bisect_right(starts, number) for number in old}
             if len(steps) >= STEPS and not is_window(name, variables):
-                source = _line(max(old))
+                newest = max(old if self._starts else (one for one in numbers if one < peek_sequence()))
+                source = _line(newest)
                 added = addition_to(source.file, name) if source is not None else None
-                yield RetainedHistory(
-                    as_written(name, variables), len(old), source=source, added=added, steps=len(steps)
-                )
+                name = as_written(name, variables)
+                update = subtracts_from(source, name) if not self._starts else ""
+                yield RetainedHistory(name, len(old), None, source, (), added, steps=len(steps), update=update)
 
 
 def _line(number: int) -> SourceLine | None:

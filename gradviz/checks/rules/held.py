@@ -1,4 +1,4 @@
-"""Checks on what holds memory beyond the graph of a step: passes that nothing differentiates."""
+"""Checks on what holds memory beyond the graph of a step: passes that nothing differentiates, and references in a circle."""
 
 from __future__ import annotations
 
@@ -63,3 +63,60 @@ def _fix(one: Unused) -> str:
     if one.loop is not None:
         return f"Put the loop of {line(one.loop)} into a block `with torch.no_grad():`."
     return f"Run {line(one.source)} in a block `with torch.no_grad():`."
+
+
+@check("reference-cycle", "warning", "a graph keeps itself alive, through ctx or a hook")
+def reference_cycle(context: CheckContext) -> Iterator[Diagnosis]:
+    """A custom Function keeps its own output as an attribute of `ctx`, or a hook keeps the tensor that it is on.
+
+    An output leads to the node that made it, and that node is `ctx`, or holds the hook. So the step's graph is not freed when
+    its variables are gone. Python's garbage collector finds a circle through `ctx` sooner or later, after memory has filled up; it
+    cannot see through a hook on a tensor: that memory never comes back.
+
+    How it is found: Attributes of `ctx` are compared with the outputs, and the variables that hooks take from the function around
+    them are looked up in the graph. A hook made in a loop is left alone: there the next round lets go of the tensor.
+
+    What to do: `ctx.save_for_backward(result)` for outputs and inputs. Give a hook a detached tensor.
+
+    When to ignore it: When it happens once, and not in each step.
+
+    ```python
+    import torch
+
+    class Exponential(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.result = x.exp()
+            return ctx.result
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * ctx.result
+
+    x = torch.ones(3, requires_grad=True)
+    loss = Exponential.apply(x).sum()
+    loss.backward()
+    ```
+    """
+    for one in dict.fromkeys(one._replace(node=0) for one in context.cycles):
+        nodes = tuple(each.node for each in context.cycles if each._replace(node=0) == one)
+        attribute, of = one_line(one.attribute), one_line(one.of)
+        if one.kind == "function":
+            summary = f"{of} keeps its own output as ctx.{attribute}, so each graph keeps itself alive"
+            why = f"the output leads to its node, and that node is ctx, which has the output as {attribute}"
+            then = "is freed only when the garbage collector runs"
+            fix = f"Call ctx.save_for_backward(...) for it in place of setting ctx.{attribute}, and read it from ctx.saved_tensors."
+        else:
+            summary = f"a hook on {of} keeps {attribute}, so each graph keeps itself alive"
+            why = f"the graph holds the hook, the hook holds {attribute}, and {attribute} leads to that graph"
+            then = "is never freed: the garbage collector does not see through a hook on a tensor"
+            fix = f"Make kept = {attribute}.detach() before the hook, and use kept in the hook in place of {attribute}."
+        yield Diagnosis(
+            summary,
+            (one.of,),
+            line(one.source),
+            f"{why}. What is behind it {then}",
+            fix,
+            nodes,
+            source=one.source,
+        )

@@ -331,6 +331,8 @@ def _growing(context: CheckContext, one: RetainedHistory, last: RetainedHistory,
 def _held(context: CheckContext, one: RetainedHistory) -> Diagnosis:
     """What began to hold graphs after the calls that are read in full."""
     name, source = one_line(one.name), one.added or one.source
+    if one.update:
+        return _recorded_update(one, name)
     why = f"what it holds leads to {plural(one.nodes, 'node')} of earlier steps, with all that these keep"
     if source is not None:
         why += f". The history is taken along in {code(source)}"
@@ -341,6 +343,21 @@ def _held(context: CheckContext, one: RetainedHistory) -> Diagnosis:
         why,
         _growing_fix(context, name, one, (), ()),
         source=source,
+    )
+
+
+def _recorded_update(one: RetainedHistory, name: str) -> Diagnosis:
+    """An update that is recorded with its gradients, in a run of which every call has `create_graph`."""
+    return Diagnosis(
+        f"{name} keeps the graphs of all earlier updates: {plural(one.steps, 'backward call')} so far",
+        (one.name,),
+        line(one.source),
+        f"{code(one.source)} records the update, create_graph=True records the gradients in it, and no backward call goes through "
+        f"them: {plural(one.nodes, 'node')} of earlier steps are kept",
+        f"Cut the history in each step: ({one_line(one.update)}).detach().requires_grad_(). Leave out create_graph=True where no "
+        "gradient of a gradient is needed.",
+        source=one.source,
+        part=one.update,
     )
 
 
