@@ -184,7 +184,10 @@ def check_target(
     with around():
         every = _with_other_calls([captured.result, *captured.later])
         awake = frozenset(name for key in watch.nonzero for name in reader.leaf_names.get(key, ()))
-        every = [replace(one, nonzero_later=one.nonzero_later | awake) for one in every]
+        used = frozenset(name for key in watch.reached for name in reader.ledger.names_of(key))
+        every = [
+            replace(one, nonzero_later=one.nonzero_later | awake, used_later=one.used_later | used) for one in every
+        ]
         stopped = captured.timed_out or watch.seen_enough if runs_on else len(every) >= (steps or STEPS)
         ledger = reader.ledger.ledger(failure is None and not stopped)
         known = [one for context in every for one in context.retained]

@@ -110,6 +110,11 @@ FAULTS = {
 }
 
 FINE = {
+    "the layer of the fourth loss of a step": "heads = nn.ModuleList(nn.Linear(8, 1) for _ in range(4))\n"
+    "optimizer.add_param_group({'params': heads.parameters()})\nfor x, y in data:\n    h = model[:2](x)\n"
+    "    optimizer.zero_grad()\n    for head in heads:\n        head(h).square().mean().backward(retain_graph=True)\n"
+    "    model[3](h).sum().backward()\n"
+    "    optimizer.step()\n",
     "derivatives of derivatives": "x = torch.tensor(0.3, requires_grad=True)\ny = total = torch.sin(x)\nfor n in range(1, 6):\n"
     "    (y,) = torch.autograd.grad(y, x, create_graph=True)\n    total = total - y / n\n",
     "an inner loop that is differentiated": "for x, y in data:\n    w = model[3].weight\n    for inner in range(5):\n"

@@ -308,6 +308,10 @@ class LedgerKeeper:
             return False  # an average of another network's weights
         return last[1] != version
 
+    def names_of(self, key: int) -> tuple[str, ...]:
+        """The names of the leaf with this identity, () when none was seen."""
+        return self._names.get(key, ())
+
     def made(self, optimizer: torch.optim.Optimizer) -> SourceLine | None:
         """The line that made an optimizer."""
         known = self._optimizers.get(id(optimizer))

@@ -52,6 +52,7 @@ class CallWatch:
         self._left = SUSPECTS
         self._leaves: list[torch.Tensor] = []  # between a call and its end
         self.seen_enough = False
+        self.reached: set[int] = set()  # identities of leaves that calls have led to
         self.nonzero: set[int] = set()  # identities of leaves that calls have left a gradient other than zero
         self.losses: list[tuple[int, float]] = []  # call and loss
 
@@ -71,6 +72,7 @@ class CallWatch:
 
     def _suspicious(self, nodes: list[Node]) -> bool:
         self._leaves = [one for node in nodes if isinstance(one := leaf_of(node), torch.Tensor)]
+        self.reached.update(map(id, self._leaves))
         found = self._left > 0 and not self._scaled() and at_a_pole(nodes)
         self._left -= found
         return found

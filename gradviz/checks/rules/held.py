@@ -83,6 +83,7 @@ def reference_cycle(context: CheckContext) -> Iterator[Diagnosis]:
     ```python
     import torch
 
+
     class Exponential(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -92,6 +93,7 @@ def reference_cycle(context: CheckContext) -> Iterator[Diagnosis]:
         @staticmethod
         def backward(ctx, gradient):
             return gradient * ctx.result
+
 
     x = torch.ones(3, requires_grad=True)
     loss = Exponential.apply(x).sum()
