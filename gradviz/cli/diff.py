@@ -85,11 +85,11 @@ def command(
 
         with progress("comparing the graphs"):
             difference = diff(captured[0].result, captured[1].result)
-        if output is not None:
-            _draw(difference, output)
         from gradviz.compiled.compare import compiled_diff
 
         places = compiled_diff(difference.before, difference.after)
+        if output is not None:
+            _draw(difference, places, output)
         if as_json:
             write_json(stream, {**as_data(difference), **places_as_data(places)})
         elif places is not None:
@@ -131,14 +131,21 @@ def _of_one_run(text: str, at: Sequence[int], given: tuple[str, ...]) -> list[Ca
     return [replace(captured, result=graph_of[call]) for call in at]
 
 
-def _draw(difference: GraphDiff, path: str) -> None:
+def _draw(difference: GraphDiff, places: CompiledDiff | None, path: str) -> None:
+    """Of an eager and a compiled graph the SVG is by module and line; they have no functions in common."""
     from gradviz.draw.options import Options
     from gradviz.draw.output import encode, write
 
     module, _, name = next(place for suffix, place in _DRAWN.items() if path.lower().endswith(suffix)).partition(":")
     render = getattr(import_module(module), name)
     with progress("drawing the difference"):
-        write(path, map(encode, render(difference, Options())))
+        if places is not None and path.lower().endswith(".svg"):
+            from gradviz.draw import places as by_place
+
+            pieces = by_place.render(places, Options())
+        else:
+            pieces = render(difference, Options())
+        write(path, map(encode, pieces))
 
 
 def as_data(difference: GraphDiff) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from gradviz.graph.amounts import forward_order
 from gradviz.report.results import displayed
 from gradviz.wording import plural
 
+_NUMBERS = {"name", "forward_call"}  # of an operation in what is compiled: one more before it changes them
 _ROUNDS = 3  # how far a neighbourhood reaches
 
 
@@ -218,7 +219,7 @@ def _changes(old: Node, new: Node) -> list[Change]:
         ("state", ", ".join(old.flags) or "-", ", ".join(new.flags) or "-"),
         *(
             (name, old.attributes.get(name), new.attributes.get(name))
-            for name in sorted({*old.attributes, *new.attributes})
+            for name in sorted({*old.attributes, *new.attributes} - _NUMBERS)
         ),
     ]
     return changes + [Change(what, str(a), str(b)) for what, a, b in pairs if str(a) != str(b)]

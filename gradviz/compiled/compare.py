@@ -7,14 +7,17 @@ they have in common is the place in the code they come from. Knows nothing of to
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.graph import Graph, Node, SourceLine
 from gradviz.graph.amounts import forward_order, held_bytes, tensor_bytes
 
+_Place = tuple[str, str]  # module and line
 Fate = Literal["same", "fused", "split", "recomputed", "dropped", "added"]
-"""What became of the functions of a place: as many operations; fewer; more; some results are computed again in backward; none is
-left, because backward needs nothing there; there were none before."""
+"""What became of the functions of a place: as many operations; some have none of their own, as what they did is part of another
+one, or was nothing but to hand the gradient on; more; some results are computed again in backward; none is left, because no
+gradient goes there any more; there were none before."""
 
 
 class PlaceRow(NamedTuple):
@@ -25,15 +28,21 @@ class PlaceRow(NamedTuple):
     functions: int  # before: backward functions
     operations: int  # after: operations that a gradient goes through, or that compute what these need
     recomputed: int  # after, and of these: operations that compute a result of the forward again
+    fused: int  # before, and of these: functions without an operation of their own, through which a gradient still goes
     held_before: int
     held_after: int
     fate: Fate
     ops_before: tuple[str, ...] = ()
     ops_after: tuple[str, ...] = ()
+    call: int = 1  # of the module, the first one that is there
 
 
 class CompiledDiff(NamedTuple):
-    """Rows in the order of the forward pass. `regions` is how many compiled functions run the operations of `after`."""
+    """Rows in the order of the forward pass. `regions` is how many compiled functions run the operations of `after`.
+
+    `edges` lead from one row to another, by number: the first takes what the second makes in the forward pass. `output` is the
+    row that makes the output, where it is in one.
+    """
 
     before: Graph
     after: Graph
@@ -41,6 +50,8 @@ class CompiledDiff(NamedTuple):
     regions: int
     held_before: int
     held_after: int
+    edges: tuple[tuple[int, int], ...] = ()
+    output: int | None = None
 
     def fates(self) -> dict[Fate, int]:
         """How many places had which fate."""
@@ -61,11 +72,13 @@ def compiled_diff(before: Graph, after: Graph) -> CompiledDiff | None:
         return None
     old, new = _places(before), _places(after)
     held = held_bytes(before), held_bytes(after)
-    rows = []
+    passed = _passed(before, after)
+    rows: list[PlaceRow] = []
     for place in [*old, *(place for place in new if place not in old)]:
         first, second = old.get(place, []), new.get(place, [])
         source = next((one.source for one in [*first, *second]), None)
         again = sum("recomputed" in one.flags for one in second)
+        fused = _fused(first, second, passed)
         rows.append(
             PlaceRow(
                 place[0],
@@ -73,15 +86,20 @@ def compiled_diff(before: Graph, after: Graph) -> CompiledDiff | None:
                 len(first),
                 len(second),
                 again,
+                fused,
                 sum(held[0][one.id] for one in first),
                 sum(held[1][one.id] for one in second),
-                _fate(len(first), len(second), again),
+                _fate(len(first), len(second), again, fused),
                 tuple([one.op for one in first]),
                 tuple([one.op for one in second]),
+                _call(before, first) if first else _call(after, second),
             )
         )
     entries = sum(_entry(node) for node in after.nodes)
-    return CompiledDiff(before, after, tuple(rows), entries, sum(held[0]), sum(held[1]))
+    edges = _edges(before, after, [*old, *(place for place in new if place not in old)], old, new)
+    roots = {root.node for root in before.roots}
+    output = next((i for i, nodes in enumerate(old.values()) if any(node.id in roots for node in nodes)), None)
+    return CompiledDiff(before, after, tuple(rows), entries, sum(held[0]), sum(held[1]), edges, output)
 
 
 def saved_by_recomputing(graph: Graph) -> int:
@@ -102,9 +120,9 @@ def _entry(node: Node) -> bool:
     return "custom" in node.flags and _compiled(node)
 
 
-def _places(graph: Graph) -> dict[tuple[str, str], list[Node]]:
+def _places(graph: Graph) -> dict[_Place, list[Node]]:
     """The functions of each module and line, in the order of the forward pass. Leaves are of no place, nor are entries."""
-    found: dict[tuple[str, str], list[Node]] = {}
+    found: dict[_Place, list[Node]] = {}
     heads = {scope.path.partition(".")[0] for scope in graph.scopes}
     head = heads.pop() if len(heads) == 1 else ""  # the variable that holds the model: it may be another one
     for i in forward_order(graph):
@@ -122,11 +140,65 @@ def _line(source: SourceLine | None) -> str:
     return (source.text.strip() or f"{source.file}:{source.line}") if source is not None else ""
 
 
-def _fate(before: int, after: int, again: int) -> Fate:
-    if not after:
-        return "dropped"
+def _call(graph: Graph, nodes: Sequence[Node]) -> int:
+    return min((graph.scopes[one.scope].call for one in nodes if one.scope is not None), default=1)
+
+
+def _fate(before: int, after: int, again: int, fused: int) -> Fate:
     if not before:
         return "added"
+    if not after:
+        return "fused" if fused else "dropped"
     if again:
         return "recomputed"
-    return "same" if before == after else "fused" if after < before else "split"
+    return "fused" if fused else "split" if after > before else "same"
+
+
+def _fused(functions: list[Node], operations: list[Node], passed: set[int]) -> int:
+    """How many functions of a place have no operation of their own, although a gradient goes through them.
+
+    The operations that compute the gradient of one call of the forward pass bear its number, and each such call is a function
+    of the graph that is not compiled.
+    """
+    inside = [one for one in operations if _compiled(one)]
+    if operations and not inside:
+        return 0
+    calls = {(one.sequence, one.attributes["forward_call"]) for one in inside if "forward_call" in one.attributes}
+    alone = len(calls) + len(operations) - len(inside)
+    return max(0, sum(one.id in passed for one in functions) - alone)
+
+
+def _passed(before: Graph, after: Graph) -> set[int]:
+    """The nodes of `before` that lead to a leaf which a gradient still reaches in `after`."""
+    reached = {name for leaf in after.leaves if after.consumers(leaf.node) for name in _names(leaf.names)}
+    found = {leaf.node for leaf in before.leaves if not leaf.names or reached.intersection(_names(leaf.names))}
+    for node in reversed(before.order):
+        if any(edge.producer in found for edge in before.inputs(node)):
+            found.add(node)
+    return found
+
+
+def _names(names: Sequence[str]) -> Iterator[str]:
+    """Names of a leaf without the variable that holds the model: it may be another one."""
+    return (name.partition(".")[2] or name for name in names)
+
+
+def _edges(
+    before: Graph,
+    after: Graph,
+    places: Sequence[_Place],
+    old: Mapping[_Place, list[Node]],
+    new: Mapping[_Place, list[Node]],
+) -> tuple[tuple[int, int], ...]:
+    """What leads from place to place before; after, only from and to places that were not there before."""
+    number = {place: i for i, place in enumerate(places)}
+    found: dict[tuple[int, int], None] = {}
+    for graph, of_place, every in ((before, old, True), (after, new, False)):
+        at = {node.id: place for place, nodes in of_place.items() for node in nodes}
+        for edge in graph.edges:
+            consumer, producer = at.get(edge.consumer), at.get(edge.producer)
+            if consumer is None or producer is None or consumer == producer:
+                continue
+            if every or consumer not in old or producer not in old:
+                found[number[consumer], number[producer]] = None
+    return tuple(found)

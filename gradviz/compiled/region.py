@@ -73,6 +73,7 @@ class Operation(NamedTuple):
     meeting: bool = (
         False  # adds up gradients of a tensor that was used several times, which the engine does without a function
     )
+    forward_call: int | None = None  # number of the call in the forward pass whose gradient this computes
 
 
 @dataclass(frozen=True)

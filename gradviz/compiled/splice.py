@@ -255,6 +255,8 @@ def _node(
     operation, kind = region.operations[number], region.kind(number)
     flags: list[NodeFlag] = ["in_compiled"]
     attributes: dict[str, object] = {"name": operation.name}
+    if kind == "gradient" and operation.forward_call is not None and not operation.meeting:
+        attributes["forward_call"] = operation.forward_call
     if kind == "recomputed":
         flags.append("recomputed")
         results = [_known(operation.results[i], sizes) for i in region.kept_alive_by.get(number, ())]

@@ -42,22 +42,27 @@ def _lines(found: CompiledDiff, top: int | None) -> Iterator[str]:
     if len(shown) < len(found.rows):
         yield labels.more(len(found.rows) - len(shown))
     yield ""
-    yield from _sums(found)
+    yield from sums(found)
+
+
+def fate_text(fate: Fate, recomputed: int, fused: int) -> str:
+    """What became of a place: "1 recomputed, 2 fused"."""
+    counted = [(recomputed, "recomputed"), (fused, "fused")]
+    return ", ".join(f"{count_text(n)} {what}" for n, what in counted if n) or _WORDS[fate]
 
 
 def _cells(row: PlaceRow) -> tuple[str, ...]:
     place = [one_line(row.module)] if row.module else []
     if row.source is not None:
         place.append(f"{labels.source_text(row.source)}  {clip(row.source.text.strip(), 60)}".rstrip())
-    word = _WORDS[row.fate]
-    if row.recomputed:
-        word = f"{count_text(row.recomputed)} {word}"
+    word = fate_text(row.fate, row.recomputed, row.fused)
     bytes_of = [bytes_text(one) if one else "" for one in (row.held_before, row.held_after)]
     counts = [count_text(one) if one else "-" for one in (row.functions, row.operations)]
     return (*counts, *bytes_of, word, "  ".join(place) or "no line known")
 
 
-def _sums(found: CompiledDiff) -> Iterator[str]:
+def sums(found: CompiledDiff) -> Iterator[str]:
+    """What the rows come to."""
     functions, operations = sum(row.functions for row in found.rows), sum(row.operations for row in found.rows)
     again = sum(row.recomputed for row in found.rows)
     yield (
@@ -69,4 +74,8 @@ def _sums(found: CompiledDiff) -> Iterator[str]:
         yield f"{plural(again, 'operation')} computed again in backward, instead of saving up to {instead} of results"
     yield f"held for backward: {bytes_text(found.held_before)} before, {bytes_text(found.held_after)} after"
     yield from (f"note: {one_line(note)}" for note in found.after.notes)
-    yield "fused: fewer operations than functions. Which of them share a kernel is not in the graph."
+    fused = sum(row.fused for row in found.rows)
+    if fused:
+        own = "its own" if fused == 1 else "their own"
+        yield f"{plural(fused, 'function')} fused: a gradient goes through, and no operation of {own} is left"
+    yield "which operations share a kernel is not in the graph"

@@ -11,13 +11,14 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import IO, Any
 
 from gradviz.draw.options import Options
 from gradviz.draw.picture import is_on_page
 from gradviz.draw.registry import format_of, get_format
+from gradviz.draw.scene import Scene, scene
 from gradviz.errors import OutputError
 from gradviz.fold.fold import fold
 from gradviz.graph import Graph
@@ -25,14 +26,14 @@ from gradviz.graph.columns import paused
 from gradviz.graph.origins import with_forward_names
 
 
-def folded(graph: Graph, options: Options) -> Graph:
-    """The graph that the options ask for; by default, one whose picture fits the page."""
+def folded(graph: Graph, options: Options, drawing: Callable[[Graph, Options], Scene] = scene) -> Graph:
+    """The graph that the options ask for; by default, one whose picture fits the page: that of `scene`, or of `drawing`."""
     return fold(
         graph,
         depth=options.depth,
         focus=options.focus,
         expand=options.expand,
-        holds=partial(is_on_page, options=options),
+        holds=partial(is_on_page, options=options, drawing=drawing),
     )
 
 

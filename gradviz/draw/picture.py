@@ -47,14 +47,14 @@ def picture(graph: Graph, options: Options) -> Picture:
     return compose(graph, scene(graph, options), options)
 
 
-def is_on_page(graph: Graph, options: Options) -> bool:
+def is_on_page(graph: Graph, options: Options, drawing: Callable[[Graph, Options], Scene] = scene) -> bool:
     """Whether the picture of this graph, drawn as it is, fits the page; True where nothing can place it.
 
     Measures by drawing: no estimate knows how wide a layout will be.
     """
     if len(graph.nodes) > MOST_TO_MEASURE:
         return False
-    drawn = scene(graph, options)
+    drawn = drawing(graph, options)
     if len(drawn.boxes) > MOST_TO_MEASURE:
         return False
     try:

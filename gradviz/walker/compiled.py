@@ -164,7 +164,15 @@ def _of_graph(graph: Any, sizes: int) -> Region:
                 continue
             known[node] = Use(len(given) + len(operations))
             operations.append(_operation(node, [use for use in _uses(node, known) if _is_tensor(inputs, use)]))
-    return Region(tuple(inputs), tuple(operations), gradients, described)
+    return Region(tuple(inputs), tuple(_renumbered(operations)), gradients, described)
+
+
+def _renumbered(operations: Sequence[Operation]) -> Iterator[Operation]:
+    """The same with the calls of the forward pass counted from 1, which are numbers of the process."""
+    numbers = sorted({one.forward_call for one in operations if one.forward_call is not None})
+    place = {number: i for i, number in enumerate(numbers, 1)}
+    for one in operations:
+        yield one._replace(forward_call=place[one.forward_call]) if one.forward_call is not None else one
 
 
 def _is_tensor(inputs: Sequence[Input], use: Use) -> bool:
@@ -192,6 +200,7 @@ def _operation(node: Any, uses: Sequence[Use]) -> Operation:
         forward=meta.get("partitioner_tag") == "is_forward",
         view=_is_view(node.target),
         meeting=bool(meta.get("is_gradient_acc")),
+        forward_call=meta.get("seq_nr"),
     )
 
 

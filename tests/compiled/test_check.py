@@ -28,6 +28,7 @@ loss.backward()
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
+    torch.manual_seed(0)
     yield
     torch._dynamo.reset()
 

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
+    torch.manual_seed(0)
     yield
     torch._dynamo.reset()
 
