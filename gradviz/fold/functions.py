@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 from typing import NamedTuple
 
 from gradviz.graph import (
@@ -49,8 +50,8 @@ def with_functions(graph: Graph) -> Graph:
     >>> from gradviz.graph import Node, Root, SourceLine, TensorInfo
     >>> lines = [SourceLine("ode.py", 3, "func") if i % 2 else SourceLine("ode.py", 9, "main") for i in range(9)]
     >>> nodes = tuple(Node(i, "MulBackward0", (), i, source=line) for i, line in enumerate(lines))
-    >>> found = with_functions(Graph(nodes, roots=(Root(8, 0, "y", TensorInfo((), "float32", "cpu")),)))
-    >>> [(scope.path, scope.call) for scope in found.scopes], found.nodes[3].scope
+    >>> graph = with_functions(Graph(nodes, roots=(Root(8, 0, "y", TensorInfo((), "float32", "cpu")),)))
+    >>> [(scope.path, scope.call) for scope in graph.scopes], graph.nodes[3].scope
     ([('func()', 1), ('func()', 2), ('func()', 3), ('func()', 4)], 1)
     """
     calls = _calls(graph)
@@ -85,19 +86,10 @@ def _is_group(run: _Run, calls: int, is_own: bool) -> bool:
 
 def _runs(graph: Graph) -> Iterator[_Run]:
     sources, scopes, sequences = (column(graph.nodes, name) for name in ("source", "scope", "sequence"))
-    run: _Run | None = None
-    for node in forward_order(graph):
-        source = sources[node]
-        if sequences[node] is None or source is None:
-            continue
-        key = (scopes[node], source.file, _name(source, scopes[node]))
-        if run is None or run[:3] != key:
-            if run is not None:
-                yield run
-            run = _Run(*key, [])
-        run.nodes.append(node)
-    if run is not None:
-        yield run
+    numbered = ((node, sources[node]) for node in forward_order(graph) if sequences[node] is not None)
+    made = ((node, source, scopes[node]) for node, source in numbered if source is not None)
+    for key, run in groupby(made, key=lambda op: (op[2], op[1].file, _name(op[1], op[2]))):
+        yield _Run(*key, [node for node, *_ in run])
 
 
 def _name(source: SourceLine, scope: int | None) -> str:
@@ -110,10 +102,6 @@ def _name(source: SourceLine, scope: int | None) -> str:
 
 def _own(graph: Graph, runs: list[_Run]) -> set[tuple[int | None, str, str]]:
     """The function that made what comes last in each module call, and those that made the outputs."""
-    last = {run.scope: run[:3] for run in runs if run.scope is not None}
-    found = {*last.values()}
-    for root in graph.roots:
-        source = graph.nodes[root.node].source if root.node is not None else None
-        if source is not None:
-            found.add((None, source.file, _name(source, None)))
-    return found
+    own = {run.scope: run[:3] for run in runs if run.scope is not None}.values()
+    sources = (graph.nodes[root.node].source for root in graph.roots if root.node is not None)
+    return {*own, *((None, source.file, _name(source, None)) for source in sources if source is not None)}

@@ -6,8 +6,8 @@ up to the whole graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from gradviz.fold.calls import alike_siblings
 from gradviz.graph import (
@@ -50,7 +50,7 @@ def modules(graph: Graph, *, every: bool = False, ops: bool = False) -> Iterator
     Of three or more alike siblings the first is opened and the others are one row, unless `every` one is wanted. With `ops`,
     modules that were called once list the backward functions of their own too.
     """
-    tree, held, sizes = ScopeTree(graph), held_bytes(graph), _parameter_sizes(graph)
+    tree, sums = ScopeTree(graph), _Sums(graph)
     own: dict[int | None, list[int]] = {}
     for node in forward_order(graph):
         if node not in graph.leaf_of:
@@ -63,30 +63,42 @@ def modules(graph: Graph, *, every: bool = False, ops: bool = False) -> Iterator
     while stack:
         depth, around, item = stack.pop()
         if isinstance(item, int):
-            yield _op_row(graph, item, depth, held, around)
+            yield _op_row(graph, item, depth, sums, around)
             continue
-        yield _module_row(graph, tree, item, depth, held, sizes)._replace(around=around)
+        yield _module_row(tree, item, depth, sums)._replace(around=around)
         if item.alike > 1:
             continue
         inside: list[_Group | int] = list(_groups(graph, tree, [tree.children[scope] for scope in item.scopes], every))
         if ops and len(item.scopes) == 1:
             inside += own.get(item.scopes[0], [])
-            inside.sort(key=lambda one: place[one] if isinstance(one, int) else tree.place[one.scopes[0]])
+            inside.sort(key=lambda item: place[item] if isinstance(item, int) else tree.place[item.scopes[0]])
         path = tree.scopes[item.scopes[0]].path
-        stack.extend((depth + 1, path, one) for one in reversed(inside))
+        stack.extend((depth + 1, path, inner) for inner in reversed(inside))
     outside = own.get(None, [])
     if outside:
-        used = {edge.producer for node in outside for edge in graph.inputs(node)}
-        parameters = sum(sizes.get(leaf, 0) for leaf in used)
-        yield OutlineRow(0, ops=len(outside), parameters=parameters, nbytes=sum(held[node] for node in outside))
+        yield OutlineRow(0, **sums.of(outside))
         if ops:
-            yield from (_op_row(graph, node, 1, held) for node in outside)
+            yield from (_op_row(graph, node, 1, sums) for node in outside)
 
 
-def _op_row(graph: Graph, node: int, depth: int, held: list[int], around: str = "") -> OutlineRow:
+class _Sums:
+    """Adds up what nodes hold and use."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.nbytes = graph, held_bytes(graph)
+        self.elements = {leaf.node: known_elements(leaf.tensor) for leaf in graph.leaves if leaf.kind == "parameter"}
+
+    def of(self, nodes: Sequence[int]) -> dict[str, Any]:
+        """The sums of an OutlineRow."""
+        used = {edge.producer for node in nodes for edge in self.graph.inputs(node)}
+        parameters = sum(self.elements.get(leaf, 0) for leaf in used)
+        return {"ops": len(nodes), "parameters": parameters, "nbytes": sum(self.nbytes[node] for node in nodes)}
+
+
+def _op_row(graph: Graph, node: int, depth: int, sums: _Sums, around: str = "") -> OutlineRow:
     record = graph.nodes[node]
     output = record.outputs[0] if record.outputs else None
-    return OutlineRow(depth, around, record, ops=1, output=output, nbytes=held[node])
+    return OutlineRow(depth, around, record, ops=1, output=output, nbytes=sums.nbytes[node])
 
 
 class _Group(NamedTuple):
@@ -108,11 +120,7 @@ def _groups(graph: Graph, tree: ScopeTree, families: list[list[int]], every: boo
     return sorted(groups, key=lambda group: tree.place[group.scopes[0]])
 
 
-def _module_row(
-    graph: Graph, tree: ScopeTree, group: _Group, depth: int, held: list[int], sizes: dict[int, int]
-) -> OutlineRow:
-    nodes = [node for scope in group.scopes for node in tree.members[scope]]
-    used = {edge.producer for node in nodes for edge in graph.inputs(node)}
+def _module_row(tree: ScopeTree, group: _Group, depth: int, sums: _Sums) -> OutlineRow:
     first, last = tree.scopes[group.scopes[0]], tree.scopes[group.scopes[-1]]
     return OutlineRow(
         depth,
@@ -120,16 +128,14 @@ def _module_row(
         type=first.type,
         calls=len(group.scopes) if group.alike == 1 else 1,
         alike=group.alike,
-        ops=len(nodes),
-        parameters=sum(sizes.get(leaf, 0) for leaf in used),
         output=last.output,
-        nbytes=sum(held[node] for node in nodes),
+        **sums.of([node for scope in group.scopes for node in tree.members[scope]]),
     )
 
 
 def lines(graph: Graph, line_of: Callable[[Node], SourceLine | None] = op_line) -> Iterator[OutlineRow]:
     """Lines of the user's code in the order they first ran, each with the ops it made; ops without a line come last."""
-    held, sizes = held_bytes(graph), _parameter_sizes(graph)
+    sums = _Sums(graph)
     at: dict[tuple[str, int] | None, list[int]] = {}
     for node in forward_order(graph):
         record = graph.nodes[node]
@@ -138,18 +144,11 @@ def lines(graph: Graph, line_of: Callable[[Node], SourceLine | None] = op_line) 
             at.setdefault((source.file, source.line) if source is not None else None, []).append(node)
     for place in sorted(at, key=lambda place: place is None):
         nodes = at[place]
-        used = {edge.producer for node in nodes for edge in graph.inputs(node)}
         outputs = graph.nodes[nodes[-1]].outputs
         yield OutlineRow(
             0,
             line=line_of(graph.nodes[nodes[0]]),
-            ops=len(nodes),
             made=tuple(dict.fromkeys(graph.nodes[node].op for node in nodes)),
-            parameters=sum(sizes.get(leaf, 0) for leaf in used),
             output=outputs[0] if outputs else None,
-            nbytes=sum(held[node] for node in nodes),
+            **sums.of(nodes),
         )
-
-
-def _parameter_sizes(graph: Graph) -> dict[int, int]:
-    return {leaf.node: known_elements(leaf.tensor) for leaf in graph.leaves if leaf.kind == "parameter"}

@@ -116,11 +116,13 @@ class Views:
                 few.append(scope)
         shown = Counter(self._kind(scope) for scope in wanted.also if is_open[scope])
         kinds = sorted(first, key=lambda kind: -self._ops[kind] / (1 + shown[kind]) ** 2)
-        found = [Opening(self._with_only_child(first[kind]), self._ops[kind], self._is_layer(kind)) for kind in kinds]
-        return [*found, Opening(tuple(few), 0)] if few else found
-
-    def _is_layer(self, kind: str) -> bool:
-        return kind not in CONTAINERS and self._kinds[kind] > 1
+        openings = [
+            Opening(
+                self._with_only_child(first[kind]), self._ops[kind], kind not in CONTAINERS and self._kinds[kind] > 1
+            )
+            for kind in kinds
+        ]
+        return [*openings, Opening(tuple(few), 0)] if few else openings
 
     @cached_property
     def _kinds(self) -> Counter[str]:
@@ -130,23 +132,23 @@ class Views:
     @cached_property
     def _ops(self) -> Counter[str]:
         """How many ops there are in all calls of each class; those inside a call of the same class count once."""
-        found: Counter[str] = Counter()
+        ops: Counter[str] = Counter()
         for scope in self.tree.top_down:
             kind, outer = self._kind(scope), self.tree.around(self.tree.scopes[scope].parent)
-            if all(self._kind(one) != kind for one in outer):
-                found[kind] += len(self.tree.members[scope])
-        return found
+            if all(self._kind(around) != kind for around in outer):
+                ops[kind] += len(self.tree.members[scope])
+        return ops
 
     def _kind(self, scope: int) -> str:
         """The class of a module; a function has none and is its own kind."""
         return self.tree.scopes[scope].type or self.tree.scopes[scope].path
 
     def _with_only_child(self, scope: int) -> tuple[int, ...]:
-        found = [scope]
-        for outer in found:  # grows while it is read
+        chain = [scope]
+        for outer in chain:  # grows while it is read
             everything = len(self.tree.members[outer])
-            found.extend(inner for inner in self.tree.children[outer] if len(self.tree.members[inner]) == everything)
-        return tuple(found)
+            chain.extend(inner for inner in self.tree.children[outer] if len(self.tree.members[inner]) == everything)
+        return tuple(chain)
 
     # -- which calls are open ----------------------------------------------------------------------------------------
 
@@ -176,24 +178,24 @@ class Views:
     @cached_property
     def _later(self) -> set[int]:
         """Calls that show nothing new: repeats of a module and alike siblings, except the first of each."""
-        found: set[int] = set()
+        later: set[int] = set()
         for siblings in self._siblings(range(len(self.tree.scopes))).values():
             seen: set[str] = set()
             for scope in siblings:
                 path = self.tree.scopes[scope].path
                 if path in seen:
-                    found.add(scope)
+                    later.add(scope)
                 seen.add(path)
         for parent in [None, *range(len(self.tree.scopes))]:
             for family in self._alike_under(parent):
-                found.update(family[1:])
-        return found
+                later.update(family[1:])
+        return later
 
     def _siblings(self, scopes: Iterable[int]) -> dict[int | None, list[int]]:
-        found: dict[int | None, list[int]] = {}
+        siblings: dict[int | None, list[int]] = {}
         for scope in scopes:
-            found.setdefault(self.tree.scopes[scope].parent, []).append(scope)
-        return found
+            siblings.setdefault(self.tree.scopes[scope].parent, []).append(scope)
+        return siblings
 
     def _alike_under(self, parent: int | None) -> list[list[int]]:
         """Sets of alike calls of different modules, made directly inside `parent`."""
@@ -220,11 +222,11 @@ class Views:
     @cached_property
     def _first_call(self) -> dict[str, int]:
         """The first call of each module that made nodes."""
-        found: dict[str, int] = {}
+        first: dict[str, int] = {}
         for scope in sorted(range(len(self.tree.scopes)), key=self.tree.place.__getitem__):
             if self.tree.members[scope]:
-                found.setdefault(self.tree.scopes[scope].path, scope)
-        return found
+                first.setdefault(self.tree.scopes[scope].path, scope)
+        return first
 
     def _closed(self, is_open: bytearray) -> list[int]:
         """The outermost closed calls that made nodes."""

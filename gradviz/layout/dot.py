@@ -65,9 +65,9 @@ def from_json(drawing: Drawing, answer: bytes) -> Placement:
     too few in a drawing taller than 100,000 px.
     """
     try:
-        found: dict[str, Any] = json.loads(answer)
-        centres, frames = _places(drawing, found.get("objects", ()))
-        routes = _routes(drawing, found.get("edges", ()), centres)
+        drawn: dict[str, Any] = json.loads(answer)
+        centres, frames = _places(drawing, drawn.get("objects", ()))
+        routes = _routes(drawing, drawn.get("edges", ()), centres)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise LayoutError(f"Graphviz dot gave positions that cannot be read: {error!r}") from error
     halves = np.stack([drawing.widths, drawing.heights], axis=1) / 2

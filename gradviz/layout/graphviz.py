@@ -101,8 +101,8 @@ def version() -> str:
     if engine == "bundled":
         return _output(_python(20.0, "version", _wheel_folder()), b"", "dot", 20.0).decode()
     answer = _finish([_program_path("dot"), "-V"], b"", "dot", 20.0)
-    found = re.search(rb"version (\S+)", answer.stderr + answer.stdout)
-    return found[1].decode() if found else "unknown"
+    match = re.search(rb"version (\S+)", answer.stderr + answer.stdout)
+    return match[1].decode() if match else "unknown"
 
 
 def _engines(program: str) -> list[Engine]:
@@ -110,12 +110,12 @@ def _engines(program: str) -> list[Engine]:
     forced = os.environ.get(VARIABLE, "")
     if forced and forced not in CHOICES:
         raise FormatError(f"{VARIABLE}={forced!r} is not known. {did_you_mean(forced, CHOICES, what='values')}")
-    found: list[Engine] = []
+    engines: list[Engine] = []
     if forced in ("", "system") and _program_path(program):
-        found.append("system")
+        engines.append("system")
     if forced in ("", "bundled") and _wheel_folder() and _interpreter():
-        found.append("bundled")
-    return found
+        engines.append("bundled")
+    return engines
 
 
 def _not_found() -> GraphvizNotFound:

@@ -61,14 +61,14 @@ def _cuts(drawing: Drawing, placed: Placement, columns: int) -> Floats:
     low, high = _reach(placed)
     cost = _crossing(gaps, low, high) + FRAME_COST * _crossing(gaps, frames[:, 0], frames[:, 1])
     length = placed.height / columns
-    found: list[int] = []
+    cuts: list[int] = []
     for i in range(1, columns):
         first, last = np.searchsorted(gaps, [(i - WINDOW) * length, (i + WINDOW) * length])
-        first = max(int(first), found[-1] + 1 if found else 0)
+        first = max(int(first), cuts[-1] + 1 if cuts else 0)
         if first < last:
             away = np.abs(gaps[first:last] - i * length)
-            found.append(first + int(np.lexsort((away, cost[first:last]))[0]))
-    return gaps[found]
+            cuts.append(first + int(np.lexsort((away, cost[first:last]))[0]))
+    return gaps[cuts]
 
 
 def _gaps(top: Floats, bottom: Floats) -> Floats:

@@ -22,10 +22,8 @@ class Heat(NamedTuple):
 
     def step(self, node: int) -> int:
         """From 1 (least) to 5 (above half of the largest); 0 for a node that holds nothing."""
-        held = self.nbytes[node]
-        if held <= 0:
-            return 0
-        return next((step for step in range(STEPS, 1, -1) if held > self.above(step)), 1)
+        nbytes = self.nbytes[node]
+        return next((step for step in range(STEPS, 1, -1) if nbytes > self.above(step)), 1) if nbytes > 0 else 0
 
     def above(self, step: int) -> int:
         """The bytes that a step begins above."""
@@ -38,10 +36,11 @@ def heat(graph: Graph) -> Heat:
     >>> from gradviz.graph import Node, SavedTensor, Storage
     >>> slot = SavedTensor("result", None, 0, "activation", "live")
     >>> nodes = (Node(0, "ExpBackward0", saved=(slot,)), Node(1, "AddBackward0"))
-    >>> found = heat(Graph(nodes, storages=(Storage(0, 8, "activation"),)))
-    >>> found.nbytes, found.step(0), found.step(1)
+    >>> heated = heat(Graph(nodes, storages=(Storage(0, 8, "activation"),)))
+    >>> heated.nbytes, heated.step(0), heated.step(1)
     ((8, 0), 5, 0)
     """
-    held = held_bytes(graph.original or graph)
-    nbytes = [sum([held[node] for node in nodes]) for nodes in graph.inside] if graph.original is not None else held
+    nbytes = held_bytes(graph.original or graph)
+    if graph.original is not None:
+        nbytes = [sum([nbytes[node] for node in nodes]) for nodes in graph.inside]
     return Heat(tuple(nbytes), max(nbytes, default=0))

@@ -60,7 +60,9 @@ def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
 
 def _math_attention_on_meta(graph: Graph) -> int:
     """Nodes that keep the weights of attention, when all is on the meta device: a softmax next to batched products."""
-    on_meta = [node for node in graph.nodes if any(one is not None and one.device == "meta" for one in node.outputs)]
+    on_meta = [
+        node for node in graph.nodes if any(output is not None and output.device == "meta" for output in node.outputs)
+    ]
     if not any(node.op.startswith(("Bmm", "Baddbmm", "UnsafeView", "ExpandBackward")) for node in on_meta):
         return 0
     return sum("Softmax" in node.op and not node.op.startswith("LogSoftmax") for node in on_meta)

@@ -140,24 +140,24 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
     >>> from gradviz.graph import Graph, Node, SavedTensor, Storage, TensorInfo
     >>> slot = SavedTensor("result", TensorInfo((2,), "float32", "cpu"), 0, "activation", "live", 8)
     >>> graph = Graph((Node(0, "ExpBackward0", saved=(slot,)),), storages=(Storage(0, 8, "activation"),))
-    >>> found = saved(graph)
-    >>> found.by, found.rows[0].name, found.rows[0].nbytes, found.totals.held_only_by_graph
+    >>> result = saved(graph)
+    >>> result.by, result.rows[0].name, result.rows[0].nbytes, result.totals.held_only_by_graph
     ('op', 'ExpBackward0', 8, 8)
 
     Source: https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors
     """
     graph = graph.original or graph
     chosen = _checked(graph, by)
-    found = holders(graph)
-    totals = _totals(graph, found)
+    first = holders(graph)
+    totals = _totals(graph, first)
     lines = Lines(op_line)
     if chosen == "line":
-        lines = telling_lines(graph.nodes[i] for i in dict.fromkeys(holder.node for holder in found.values()))
+        lines = telling_lines(graph.nodes[i] for i in dict.fromkeys(holder.node for holder in first.values()))
     notes = [
         *memory_notes(graph, totals),
         *([f"{lines.note}; op-line instead of line names those"] if lines.note else []),
     ]
-    return Saved(chosen, _rows(graph, chosen, found, lines), totals, tuple(notes))
+    return Saved(chosen, _rows(graph, chosen, first, lines), totals, tuple(notes))
 
 
 # -- who holds what --------------------------------------------------------------------------------------------------
@@ -172,13 +172,13 @@ class Holder(NamedTuple):
 
 def holders(graph: Graph) -> dict[int, Holder]:
     """Who saved each storage first, by storage id."""
-    found: dict[int, Holder] = {}
+    first: dict[int, Holder] = {}
     for i in forward_order(graph):
         for slot in graph.nodes[i].saved:
             for storage in slot.storages:
                 if storage < len(graph.storages):
-                    found.setdefault(storage, Holder(i, slot))
-    return found
+                    first.setdefault(storage, Holder(i, slot))
+    return first
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
@@ -223,25 +223,28 @@ def _key(graph: Graph, by: By, node: Node, slot: SavedTensor, lines: Lines) -> R
     return row._replace(name=f"{source.file}:{source.line}", source=source)
 
 
-def _rows(graph: Graph, by: By, found: Mapping[int, Holder], lines: Lines) -> tuple[Row, ...]:
+def _rows(graph: Graph, by: By, first: Mapping[int, Holder], lines: Lines) -> tuple[Row, ...]:
     empty: dict[tuple[str, int | None], Row] = {}
-    kinds: dict[tuple[str, int | None], Counter[StorageKind]] = {}
-    nodes: dict[tuple[str, int | None], set[int]] = {}
-    storages: Counter[tuple[str, int | None]] = Counter()
-    for storage, (i, slot) in found.items():
-        row = _key(graph, by, graph.nodes[i], slot, lines)
+    storages: dict[tuple[str, int | None], list[int]] = {}
+    for storage, (node, slot) in first.items():
+        row = _key(graph, by, graph.nodes[node], slot, lines)
         key = row.name, row.node
         empty.setdefault(key, row)
-        record = graph.storages[storage]
-        kinds.setdefault(key, Counter())[record.kind] += record.nbytes or 0
-        nodes.setdefault(key, set()).add(i)
-        storages[key] += 1
+        storages.setdefault(key, []).append(storage)
     rows = [
-        row._replace(kinds=dict(sorted(kinds[key].items())), storages=storages[key], nodes=len(nodes[key]))
+        row._replace(
+            kinds=_sorted(_by_kind(graph.storages[i] for i in storages[key])),
+            storages=len(storages[key]),
+            nodes=len({first[i].node for i in storages[key]}),
+        )
         for key, row in empty.items()
     ]
     rows.sort(key=lambda row: (-row.held, -row.nbytes, _natural(row.name), row.node or 0))
     return tuple(_with_shares(rows))
+
+
+def _sorted(kinds: Counter[StorageKind]) -> dict[StorageKind, int]:
+    return dict(sorted(kinds.items()))
 
 
 def _natural(name: str) -> list[tuple[str, int]]:
@@ -263,7 +266,7 @@ def _joined(rows: tuple[Row, ...]) -> Row:
         kinds.update(row.kinds)
     return Row(
         "",
-        dict(sorted(kinds.items())),
+        _sorted(kinds),
         sum(row.storages for row in rows),
         sum(row.nodes for row in rows),
         sum(row.share for row in rows),
@@ -274,24 +277,24 @@ def _joined(rows: tuple[Row, ...]) -> Row:
 # -- totals ----------------------------------------------------------------------------------------------------------
 
 
-def _totals(graph: Graph, found: Mapping[int, Holder]) -> Totals:
+def _totals(graph: Graph, first: Mapping[int, Holder]) -> Totals:
     slots = [slot for node in graph.nodes for slot in node.saved]
     full = [slot for slot in slots if slot.tensor is not None]
     states = Counter(slot.state for slot in slots)
-    held = _by_kind(graph.storages[storage] for storage in found)
+    kept = _by_kind(graph.storages[storage] for storage in first)
     known = _by_kind(graph.storages)
     return Totals(
         parameters=known["parameter"] + _unread_leaves(graph, "parameter"),
         buffers=known["buffer"] + _unread_leaves(graph, "buffer"),
         inputs=known["input"] + _unread_leaves(graph, "input"),
         gradients=sum(tensor_bytes(leaf.tensor) or 0 for leaf in graph.leaves if not leaf.has_grad),
-        activations=held["activation"],
-        outputs=held["output"],
-        numbers=held["number"],
-        held_for_backward=sum(held.values()),
-        held_only_by_graph=sum(held[kind] for kind in ONLY_GRAPH),
+        activations=kept["activation"],
+        outputs=kept["output"],
+        numbers=kept["number"],
+        held_for_backward=sum(kept.values()),
+        held_only_by_graph=sum(kept[kind] for kind in ONLY_GRAPH),
         slots=len(full),
-        storages=len(found),
+        storages=len(first),
         freed_slots=states["freed"],
         modified_slots=states["modified"],
         modified_bytes=_bytes_in(graph, [slot for slot in full if slot.state == "modified"]),
@@ -307,10 +310,10 @@ def _totals(graph: Graph, found: Mapping[int, Holder]) -> Totals:
 
 
 def _by_kind(storages: Iterable[Storage]) -> Counter[StorageKind]:
-    found: Counter[StorageKind] = Counter()
+    kinds: Counter[StorageKind] = Counter()
     for storage in storages:
-        found[storage.kind] += storage.nbytes or 0
-    return found
+        kinds[storage.kind] += storage.nbytes or 0
+    return kinds
 
 
 def _unread_leaves(graph: Graph, kind: StorageKind) -> int:

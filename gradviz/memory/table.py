@@ -225,7 +225,7 @@ def _outcome(advice: Advice) -> Iterator[str]:
     if advice.fits:
         yield f"the budget of {budget} holds."
     else:
-        yield f"the budget of {budget} does not hold. No plan was result that needs less than this one."
+        yield f"the budget of {budget} does not hold. No plan was found that needs less than this one."
     yield (
         "This is an estimate for non-reentrant checkpoints (use_reentrant=False). Parameters, gradients, the optimizer's "
         "state and temporary memory come on top."

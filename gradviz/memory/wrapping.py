@@ -117,8 +117,8 @@ def _position(op: str, slot: str) -> int | None:
     return position + 1
 
 
-def _alike(one: TensorInfo | None, other: TensorInfo | None) -> bool:
-    return one is not None and other is not None and (one.shape, one.dtype) == (other.shape, other.dtype)
+def _alike(made: TensorInfo | None, saved: TensorInfo | None) -> bool:
+    return made is not None and saved is not None and (made.shape, made.dtype) == (saved.shape, saved.dtype)
 
 
 Unit = int | Tensor
@@ -183,13 +183,13 @@ class ModuleCalls:
 
     def _savers(self) -> dict[int, list[int]]:
         """The nodes that hold each storage, first saver first; parameters and buffers left out."""
-        found: dict[int, list[int]] = {}
+        savers: dict[int, list[int]] = {}
         for node in self.place:
             for slot in self.graph.nodes[node].saved:
                 for storage in slot.storages:
                     if storage < len(self.graph.storages) and self.graph.storages[storage].kind in COUNTED:
-                        found.setdefault(storage, []).append(node)
-        return found
+                        savers.setdefault(storage, []).append(node)
+        return savers
 
     def _call(self, scope: int) -> Call:
         nodes = self.tree.members[scope]
@@ -198,7 +198,7 @@ class ModuleCalls:
         inputs: dict[Unit, None] = {}
         for node in nodes:
             for slot in self.graph.nodes[node].saved:
-                storages.update(dict.fromkeys(one for one in slot.storages if one in self.savers))
+                storages.update(dict.fromkeys(i for i in slot.storages if i in self.savers))
             for edge in self.graph.inputs(node):
                 unit = self._coming_in((edge.producer, edge.output), inside)
                 if unit is not None:
@@ -282,17 +282,17 @@ class Wrapping:
         """The calls that would be wrapped now, and those wrapped already that they would take the place of."""
         around = self._calls.tree.around
         calls = self._calls.by_path[path]
-        new = [call for call in calls if not any(scope in self._wrapped for scope in around(call.scope))]
+        new = [call for call in calls if self._wrapped.keys().isdisjoint(around(call.scope))]
         outermost = {call.scope for call in new}
         new = [call for call in new if sum(scope in outermost for scope in around(call.scope)) == 1]
-        inner = [call for scope, call in self._wrapped.items() if any(one in outermost for one in around(scope))]
+        inner = [call for scope, call in self._wrapped.items() if not outermost.isdisjoint(around(scope))]
         return new, inner
 
     def _related(self, scope: int) -> Iterable[int]:
         """The scope, all around it and all inside it."""
         inside = [scope]
-        for one in inside:  # grows while it is read
-            inside.extend(self._calls.tree.children[one])
+        for outer in inside:  # grows while it is read
+            inside.extend(self._calls.tree.children[outer])
         return (*inside, *self._calls.tree.around(scope))
 
     def _stays(self, unit: Unit, override: Mapping[int, int], uses: Mapping[Unit, int]) -> bool:

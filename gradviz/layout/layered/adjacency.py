@@ -80,15 +80,15 @@ def place_in_group(keys: Ints) -> Ints:
     return place
 
 
-def components(count: int, one: Ints, other: Ints) -> tuple[Ints, int]:
+def components(count: int, first: Ints, second: Ints) -> tuple[Ints, int]:
     """Connected component of each of `count` nodes, numbered by their smallest member, and how many there are."""
     label = np.arange(count)
     while True:
-        a, b = label[one], label[other]
+        a, b = label[first], label[second]
         apart = a != b
         if not apart.any():
             break
-        one, other, a, b = one[apart], other[apart], a[apart], b[apart]
+        first, second, a, b = first[apart], second[apart], a[apart], b[apart]
         np.minimum.at(label, np.maximum(a, b), np.minimum(a, b))
         label = follow(label)
     heads = label == np.arange(count)

@@ -160,10 +160,10 @@ class Order:
 
     def crossings(self) -> Ints:
         """Crossings below every line."""
-        found = np.zeros(self.lines, np.int64)
+        crossings = np.zeros(self.lines, np.int64)
         layers = self.layers
         if not len(layers.above):
-            return found
+            return crossings
         upper = self.place[layers.above] * self.steps + self.above_port
         lower = self.place[layers.below] * self.steps + self.below_port
         order = np.argsort(upper * (layers.size * self.steps) + lower, kind="stable")
@@ -172,13 +172,13 @@ class Order:
         end = np.cumsum(size)
         busy = size > BUSY
         for i in np.flatnonzero(busy).tolist():
-            found[i] = inversions(lower[end[i] - size[i] : end[i]])
-        return found + _pairwise(lower, line, end, ~busy, self.lines)
+            crossings[i] = inversions(lower[end[i] - size[i] : end[i]])
+        return crossings + _pairwise(lower, line, end, ~busy, self.lines)
 
 
 def _pairwise(lower: Ints, line: Ints, end: Ints, chosen: Mask, count: int) -> Ints:
     """Crossings below the chosen lines, comparing every piece with the next, then the next but one, and so on."""
-    found = np.zeros(count, np.int64)
+    crossings = np.zeros(count, np.int64)
     end_of = end[line]
     here = np.flatnonzero(chosen[line])
     step = 0
@@ -186,9 +186,9 @@ def _pairwise(lower: Ints, line: Ints, end: Ints, chosen: Mask, count: int) -> I
         step += 1
         here = here[here + step < end_of[here]]
         if not len(here):
-            return found
+            return crossings
         crossed = here[lower[here] > lower[here + step]]
-        found += counts(line[crossed], count)
+        crossings += counts(line[crossed], count)
 
 
 def inversions(values: Ints) -> int:

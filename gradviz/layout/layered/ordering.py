@@ -7,6 +7,7 @@ first orders too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -53,8 +54,8 @@ def _by_component(layers: Layers, crossings: Ints) -> Ints:
     """Crossings of every component from those below every line."""
     if not layers.components:
         return crossings
-    found: Ints = np.add.reduceat(crossings, layers.first_line[:-1])
-    return found
+    summed: Ints = np.add.reduceat(crossings, layers.first_line[:-1])
+    return summed
 
 
 def reduce_crossings(order: Order) -> Ints:
@@ -86,10 +87,10 @@ def exchange(order: Order, rounds: int) -> None:
         for left in sets:
             left = left[active[left] | active[left + 1]]
             left = left[_gain(order, at[left], at[left + 1]) > 0]
-            one, other = at[left], at[left + 1]
-            at[left], at[left + 1] = other, one
-            place[other], place[one] = left, left + 1
-            _touch(order, touched, left, np.concatenate((one, other)))
+            both = np.stack((at[left], at[left + 1]))
+            at[left + 1], at[left] = both
+            place[both[1]], place[both[0]] = left, left + 1
+            _touch(order, touched, left, both.ravel())
         if not touched.any():
             return
         changed = np.flatnonzero(touched)
@@ -120,10 +121,8 @@ def _side_gain(order: Order, groups: Groups, far: Ints, port: Ints, left: Ints, 
     pairs[pairs > LARGEST_PAIR] = 0
     owner, k = ranges(np.zeros(len(pairs), np.int64), pairs)
     wide = of_right[owner]
-    one = groups.order[start[left[owner]] + k // wide]
-    other = groups.order[start[right[owner]] + k % wide]
-    a = order.place[far[one]] * order.steps + port[one]
-    b = order.place[far[other]] * order.steps + port[other]
+    first, second = groups.order[start[left[owner]] + k // wide], groups.order[start[right[owner]] + k % wide]
+    a, b = (order.place[far[piece]] * order.steps + port[piece] for piece in (first, second))
     sign = (a > b).astype(np.float64) - (a < b)
     return np.bincount(owner, weights=sign, minlength=len(left)).astype(np.float64)
 
@@ -182,56 +181,45 @@ def _sweep_window(order: Order, first: int, end: int, upwards: bool) -> None:
     size = groups.start[points + 1] - groups.start[points]
     _, entry = ranges(groups.start[points], size)
     piece = groups.order[entry]
-    sorter = _LineSorter(points.tolist(), order.place)
-    sorter.far = far[piece].tolist()
-    sorter.port = (((port[piece] + 0.5) / order.steps) - 0.5).tolist()
-    sorter.start = np.append(0, np.cumsum(size)).tolist()
+    sorter = _LineSorter(
+        points.tolist(),
+        order.place,
+        far[piece].tolist(),
+        (((port[piece] + 0.5) / order.steps) - 0.5).tolist(),
+        np.append(0, np.cumsum(size)).tolist(),
+    )
     bounds = (order.line_start[first : end + 1] - base).tolist()
     for i in range(end - first - 1, -1, -1) if upwards else range(end - first):
         sorter.sort_line(bounds[i], bounds[i + 1], base)
 
 
+@dataclass
 class _LineSorter:
     """Sorts the points of one window, line by line. Lists are in the old order of the window."""
 
-    def __init__(self, points: list[int], place: Ints) -> None:
-        self.points = points
-        self.place = place
-        self.moved: dict[int, int] = {}
-        self.far: list[int] = []
-        self.port: list[float] = []
-        self.start: list[int] = []
+    points: list[int]
+    place: Ints
+    far: list[int]
+    port: list[float]
+    start: list[int]
+    moved: dict[int, int] = field(default_factory=dict)
 
     def sort_line(self, first: int, end: int, base: int) -> None:
         """Sort the points first .. end-1. Points without neighbours keep their places."""
-        keyed: list[tuple[float, int]] = []
-        free: set[int] = set()
-        for i in range(first, end):
-            mean = self._mean(i)
-            if mean is None:
-                free.add(i)
-            else:
-                keyed.append((mean, i))
-        keyed.sort()
-        if free:
-            others = iter(keyed)
-            new = [i if i in free else next(others)[1] for i in range(first, end)]
-        else:
-            new = [entry[1] for entry in keyed]
+        mean = {i: self._mean(i) for i in range(first, end) if self.start[i] < self.start[i + 1]}
+        others = iter(sorted(mean, key=mean.__getitem__))
+        new = [next(others) if i in mean else i for i in range(first, end)]
         for place, i in enumerate(new, start=base + first):
             self.moved[self.points[i]] = place
         self.place[[self.points[i] for i in new]] = np.arange(base + first, base + end)
 
-    def _mean(self, i: int) -> float | None:
+    def _mean(self, i: int) -> float:
         """Mean place of the neighbours of the i-th point."""
-        start, end = self.start[i], self.start[i + 1]
-        if start == end:
-            return None
         total = 0.0
-        for k in range(start, end):
+        for k in range(self.start[i], self.start[i + 1]):
             other = self.far[k]
             place = self.moved.get(other)
             if place is None:
                 place = self.moved[other] = int(self.place[other])
             total += place + self.port[k]
-        return total / (end - start)
+        return total / (self.start[i + 1] - self.start[i])
