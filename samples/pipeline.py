@@ -8,6 +8,7 @@ graphs of the stages into one picture: where a stage receives, its graph goes on
 Try:
     torchrun --nproc-per-node 2 samples/pipeline.py
     torchrun --nproc-per-node 2 -m gradviz render samples/pipeline.py -o pipeline.svg
+    torchrun --nproc-per-node 2 -m gradviz render samples/pipeline.py --focus stage1.microbatch0 -o one.svg
     torchrun --nproc-per-node 2 -m gradviz check samples/pipeline.py -- --fault unused
 """
 

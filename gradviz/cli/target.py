@@ -145,7 +145,14 @@ class Source:
                 from gradviz.ranks.reading import in_process
 
                 read = partial(in_process, read)
-            captured = self.read(read if not isinstance(given, Part) else partial(given.leaving, read))
+            whole_step = not backward  # gradients are measured at one call
+            captured = self.read(
+                read if not isinstance(given, Part) else partial(given.leaving, read, whole_step), whole_step=whole_step
+            )
+            if captured.later:
+                from gradviz.ranks.pipeline import joined
+
+                captured = replace(captured, result=joined((captured.result, *captured.later)), later=())
             if isinstance(given, Part):
                 given.graph(captured)
             return captured
@@ -157,10 +164,12 @@ class Source:
         with reading():
             return Captured(load(self.target.place), self.target)
 
-    def read(self, read: Callable[[LiveOutputs], T], *, need_graph: bool = True) -> Captured[T]:
+    def read(
+        self, read: Callable[[LiveOutputs], T], *, need_graph: bool = True, whole_step: bool = False
+    ) -> Captured[T]:
         """Run the script and `read` what it leads to, while it is alive. Raises TargetError for a saved graph.
 
-        `need_graph` is that of `run_target`.
+        `need_graph` and `whole_step` are those of `run_target`.
         """
         from gradviz.run.target import run_target
 
@@ -179,6 +188,7 @@ class Source:
             read=read,
             need_graph=need_graph,
             around=reading,
+            whole_step=whole_step,
         )
 
     def findings(self, **options: Any) -> Captured[Findings]:

@@ -94,6 +94,12 @@ def alive(process: int) -> bool:
     return not os.path.isdir("/proc/self")  # it is not listed there
 
 
+def used(process: int) -> tuple[str, ...] | None:
+    """The processor time that a process has used, in the system's own count; None while it runs, or waits for its turn to."""
+    fields = _status(process)
+    return None if fields[:1] == ["R"] else tuple(fields[11:13])
+
+
 def _status(process: int) -> list[str]:
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from gradviz.ranks.meeting import Meeting
 from gradviz.ranks.outcome import Outcome
 from gradviz.ranks.stopping import may_stop
+from gradviz.run.selection import microbatch_of
 from gradviz.run.target_name import Target
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ class Part:
     command: str
     files: dict[str, str] = field(default_factory=dict)
     left: int = 0  # backward calls to come that this rank reads; 0 when it does not stop at one
+    unread: int | None = None  # microbatches of the step that this rank still reads
+    stops: bool = False
     ready: bool = False  # it has read them
     whole: bool = False  # the script runs to its end
 
@@ -50,26 +54,30 @@ class Part:
 
         A rank that stopped at once would never send the gradient that another one waits for, as in a pipeline.
         """
-        self.left = calls
+        self.left, self.stops = calls, True
 
     def gate(self, fills: bool) -> None:
         """Called before each call of backward or `torch.distributed`. Raises Stopped when the script need not go on."""
         if self.left and fills:
             self.left -= 1
-            if not self.left:
-                self.meeting.write("ready", {})
-                self.ready = True
+        if self.stops and not self.ready and not (self.left if self.unread is None else self.unread):
+            self.meeting.write("ready", {"at": time.monotonic()})
+            self.ready = True
         if self.ready and may_stop(self.meeting):
             from gradviz.run.failure import Stopped
 
             self.whole = False
             raise Stopped
 
-    def leaving(self, read: Callable[[LiveOutputs], Graph], live: LiveOutputs) -> Graph:
-        """What `read` gives, left for the others before the script goes on."""
+    def leaving(self, read: Callable[[LiveOutputs], Graph], whole_step: bool, live: LiveOutputs) -> Graph:
+        """What `read` gives, left for the others before the script goes on. Of a step's microbatches, the first one is."""
         graph = read(live)
-        self.files.pop("graph", None)  # a later call may take the place of an earlier one
-        self.seen(graph)
+        if self.unread is None:
+            self.files.pop("graph", None)  # a later call may take the place of an earlier one
+            self.seen(graph)
+        microbatch = microbatch_of(live.frame) if whole_step else None
+        if microbatch is not None:
+            self.unread = microbatch.count - microbatch.number - 1
         return graph
 
     def seen(self, graph: Graph) -> None:
@@ -81,6 +89,7 @@ class Part:
 
     def graph(self, captured: Captured[Graph]) -> None:
         """The graph of this rank is complete. Raises HandedIn when there is nothing more to do in it."""
+        self.files.pop("graph", None)
         self.seen(captured.result)
         self._end(captured)
 

@@ -1,12 +1,14 @@
-"""Joins the graphs of a pipeline's stages into one: where a stage receives, its graph goes on in that of the stage before.
+"""Joins the graphs of a pipeline into one: those of microbatches, and those of stages, where one receives what another sends.
 
 Plain data; knows nothing of torch.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from gradviz.graph import (
@@ -17,17 +19,48 @@ from gradviz.graph import (
     Mark,
     Node,
     Root,
-    SavedTensor,
     Scope,
     Storage,
 )
-from gradviz.rank import named
+from gradviz.rank import grouped, named
 from gradviz.ranks.merging import shares, summary
 from gradviz.ranks.rank_diff import RankDiff, Varying
+from gradviz.ranks.view import saved_bytes
 from gradviz.wording import bytes_text, plural
 
-_RECEIVED = re.compile(r"args_recv_info\[\d+\]\[(\d+)\]\.buffer$")
-"""The name of a tensor that a stage receives for one microbatch, with its place among them."""
+_RECEIVED = re.compile(r"args_recv_info\[(\d+)\]\[(\d+)\]\.buffer$")
+"""The name of a tensor that a stage receives: for which microbatch, and its place among them."""
+_MICROBATCH = re.compile(r"microbatch(\d+)\.")
+
+
+def joined(microbatches: Sequence[Graph]) -> Graph:
+    """The graphs of one step's microbatches as one, each in a scope of its own: `microbatch0`. Parameters are leaves of all."""
+    union = _Union()
+    first = microbatches[0]
+    process = first.process
+    for place, graph in enumerate(microbatches):
+        name = f"microbatch{place}"
+        moved = union.add(graph, Scope(name, "microbatch", 1, None), shared=True)
+        union.roots += [root._replace(name=f"{name}.{root.name}") for root in moved]
+    if process is not None:
+        held = process.memory._replace(saved=saved_bytes(union.graph(first)))
+        process = process._replace(memory=held)
+    notes = dict.fromkeys(note for graph in microbatches for note in graph.notes)
+    calls = re.sub(
+        r"\bcall (\d+)$", lambda found: f"calls {found[1]}-{int(found[1]) + len(microbatches) - 1}", first.title
+    )
+    return replace(union.graph(first), title=calls, process=process, notes=(_alike(microbatches), *notes))
+
+
+def _alike(microbatches: Sequence[Graph]) -> str:
+    """How many of the microbatches have equal graphs."""
+    numbers: dict[object, list[int]] = {}
+    for number, graph in enumerate(microbatches):
+        rows = [(node.op, node.outputs, [(one.slot, one.nbytes) for one in node.saved]) for node in graph.nodes]
+        numbers.setdefault((repr(rows), tuple(graph.edges)), []).append(number)
+    groups = [tuple(group) for group in numbers.values()]
+    held = "what they hold for backward is added up, though a schedule may hold one after another"
+    return f"{plural(len(microbatches), 'microbatch', 'microbatches')} of one step: {grouped(groups)}; {held}"
 
 
 def stitched(stages: Mapping[int, RankDiff]) -> RankDiff:
@@ -38,8 +71,8 @@ def stitched(stages: Mapping[int, RankDiff]) -> RankDiff:
     return joining.result([part for _, part in sorted(stages.items())])
 
 
-class _Joining:
-    """The joined graph while stages are added to it, the first one first."""
+class _Union:
+    """Graphs side by side as one. Each lies in a scope of its own, and its nodes, scopes and storages are numbered anew."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -48,69 +81,151 @@ class _Joining:
         self.roots: list[Root] = []
         self.scopes: list[Scope] = []
         self.storages: list[Storage] = []
-        self.marks: list[Mark] = []
-        self.varying: list[Varying] = []
-        self.some_edges: list[tuple[Edge, tuple[int, ...]]] = []
-        self._sent: tuple[Root, ...] = ()  # what the stage before gives on
-        self._sequence = 0
-        self._joined = 0
-        self._notes: dict[str, None] = {}
+        self.node_of: list[int] = []  # where the nodes of the graph are that was added last
 
-    def add(self, number: int, part: RankDiff) -> None:
-        """One stage more."""
-        own = summary(part.groups)
-        self._notes |= dict.fromkeys(one for one in part.graph.notes if one not in own)
-        graph, first, scope, storage = part.graph, len(self.nodes), len(self.scopes), len(self.storages)
-        self.scopes.append(Scope(f"stage{number}", named(part.ranks), 1, None))
+    def add(
+        self, graph: Graph, around: Scope, *, shared: bool = False, prefix: str = "", later: int = 0
+    ) -> tuple[Root, ...]:
+        """One graph more; returns its roots, which are added to none.
+
+        `shared` parameters of the same name are one leaf in all graphs. `prefix` is put before the names of leaves, and `later`
+        added to sequence numbers.
+        """
+        scope = len(self.scopes)
+        self.scopes.append(around)
         self.scopes += [
             one._replace(
-                path=f"stage{number}.{one.path}" if one.path else f"stage{number}",
+                path=f"{around.path}.{one.path}" if one.path else around.path,
                 parent=scope if one.parent is None else one.parent + scope + 1,
             )
             for one in graph.scopes
         ]
-        received = {leaf.node: place for leaf in graph.leaves if (place := self._place(leaf)) is not None}
+        known = {leaf.names: leaf for leaf in self.leaves if shared and leaf.names and leaf.kind == "parameter"}
+        same = {leaf.node: known[leaf.names] for leaf in graph.leaves if leaf.names in known}
+        storage_of = {
+            leaf.storage: same[leaf.node].storage
+            for leaf in graph.leaves
+            if leaf.node in same and leaf.storage is not None and same[leaf.node].storage is not None
+        }
+        for storage in graph.storages:
+            if storage.id not in storage_of:
+                storage_of[storage.id] = len(self.storages)
+                self.storages.append(storage._replace(id=len(self.storages)))
+        new = itertools.count(len(self.nodes))
+        self.node_of = node_of = [same[i].node if i in same else next(new) for i in range(len(graph.nodes))]
         for node in graph.nodes:
-            made = node._replace(
-                id=node.id + first,
-                scope=scope if node.scope is None else node.scope + scope + 1,
-                sequence=None if node.sequence is None else node.sequence + self._sequence,
-                saved=tuple(_shifted(one, first, storage) for one in node.saved),
-            )
-            if node.id in received:
-                root = self._sent[received[node.id]]
-                made = made._replace(op="Recv", sequence=self._sequence, names=(_sent(root, number),))
-                assert root.node is not None
-                self.edges.append(Edge(made.id, root.node, root.output, 0))
-                self._joined += 1
-            self.nodes.append(made)
+            if node.id not in same:
+                made = node._replace(
+                    id=node_of[node.id],
+                    scope=scope if node.scope is None else node.scope + scope + 1,
+                    sequence=None if node.sequence is None else node.sequence + later,
+                    saved=tuple(
+                        one._replace(
+                            storage=None if one.storage is None else storage_of[one.storage],
+                            parts=tuple(storage_of[part] or 0 for part in one.parts),
+                            leaf=None if one.leaf is None else node_of[one.leaf],
+                        )
+                        for one in node.saved
+                    ),
+                )
+                self.nodes.append(made)
         self.edges += [
-            one._replace(consumer=one.consumer + first, producer=one.producer + first) for one in graph.edges
+            one._replace(consumer=node_of[one.consumer], producer=node_of[one.producer]) for one in graph.edges
         ]
-        self.leaves += [_leaf(one, number, first, storage) for one in graph.leaves if one.node not in received]
-        self.storages += [one._replace(id=one.id + storage) for one in graph.storages]
+        self.leaves += [
+            leaf._replace(
+                node=node_of[leaf.node],
+                names=tuple(f"{prefix}{name}" for name in leaf.names),
+                storage=None if leaf.storage is None else storage_of[leaf.storage],
+                base=self._base(leaf.base),
+            )
+            for leaf in graph.leaves
+            if leaf.node not in same
+        ]
+        return tuple(
+            root._replace(node=None if root.node is None else node_of[root.node], base=self._base(root.base))
+            for root in graph.roots
+        )
+
+    def _base(self, base: Base | None) -> Base | None:
+        return base._replace(node=self.node_of[base.node]) if base is not None and base.node is not None else base
+
+    def graph(self, first: Graph) -> Graph:
+        """All of them, with what is said of the first one alone."""
+        return Graph(
+            tuple(self.nodes),
+            tuple(sorted(self.edges, key=lambda edge: (edge.consumer, edge.position))),
+            tuple(self.leaves),
+            tuple(self.roots),
+            tuple(self.scopes),
+            tuple(self.storages),
+            title=first.title,
+            torch=first.torch,
+            attribution=first.attribution,
+        )
+
+
+class _Joining:
+    """The joined graph while stages are added to it, the first one first."""
+
+    def __init__(self) -> None:
+        self._union = _Union()
+        self.marks: list[Mark] = []
+        self.varying: list[Varying] = []
+        self.some_edges: list[tuple[Edge, tuple[int, ...]]] = []
+        self._sent: dict[int, list[Root]] = {}  # by microbatch, what the stage before gives on
+        self._sequence = 0
+        self._received = 0
+        self._notes: dict[str, None] = {}
+
+    def add(self, number: int, part: RankDiff) -> None:
+        """One stage more."""
+        union, graph = self._union, part.graph
+        own = summary(part.groups)
+        self._notes |= dict.fromkeys(one for one in graph.notes if one not in own)
+        stage = f"stage{number}"
+        roots = union.add(graph, Scope(stage, named(part.ranks), 1, None), prefix=f"{stage}.", later=self._sequence)
+        node_of = union.node_of
+        received = {leaf.node: root for leaf in graph.leaves if (root := self._source(leaf)) is not None}
+        for node, root in received.items():
+            assert root.node is not None
+            here = node_of[node]
+            union.nodes[here] = union.nodes[here]._replace(
+                op="Recv", sequence=self._sequence, names=(_sent(root, number),)
+            )
+            union.edges.append(Edge(here, root.node, root.output, 0))
+        receiving = {node_of[node] for node in received}
+        union.leaves = [leaf for leaf in union.leaves if leaf.node not in receiving]
+        self._received += len(received)
+
+        def moved(edge: Edge) -> Edge:
+            return edge._replace(consumer=node_of[edge.consumer], producer=node_of[edge.producer])
+
         self.marks += [
             one._replace(
-                nodes=tuple(node + first for node in one.nodes), edges=tuple((node + first, p) for node, p in one.edges)
+                nodes=tuple(node_of[node] for node in one.nodes),
+                edges=tuple((node_of[node], place) for node, place in one.edges),
             )
             for one in graph.marks
         ]
-        self.varying += [one._replace(node=one.node + first) for one in part.varying]
-        self.some_edges += [
-            (one._replace(consumer=one.consumer + first, producer=one.producer + first), ranks)
-            for one, ranks in part.some_edges
-        ]
-        roots = tuple(_root(one, first) for one in graph.roots)
-        self.roots = [one for one in self.roots if not received or one not in self._sent]
-        self.roots += [one._replace(name=f"stage{number}.{one.name}") for one in roots]
-        self._sent = tuple(self.roots[-len(roots) :]) if roots else ()
-        self._sequence = 1 + max((one.sequence for one in self.nodes if one.sequence is not None), default=0)
+        self.varying += [one._replace(node=node_of[one.node]) for one in part.varying]
+        self.some_edges += [(moved(edge), ranks) for edge, ranks in part.some_edges]
+        used = {id(root) for root in received.values()}
+        union.roots = [root for root in union.roots if id(root) not in used]
+        named_roots = [root._replace(name=f"{stage}.{root.name}") for root in roots]
+        union.roots += named_roots
+        self._sent = {}
+        for root, named_root in zip(roots, named_roots):
+            microbatch = _MICROBATCH.match(root.name)
+            self._sent.setdefault(int(microbatch[1]) if microbatch else 0, []).append(named_root)
+        self._sequence = 1 + max((one.sequence for one in union.nodes if one.sequence is not None), default=0)
 
-    def _place(self, leaf: Leaf) -> int | None:
-        """Which output of the stage before a leaf is, None when it is none."""
+    def _source(self, leaf: Leaf) -> Root | None:
+        """The output of the stage before that a leaf is, None when it is none."""
         found = next((match for name in leaf.names if (match := _RECEIVED.search(name))), None)
-        place = int(found[1]) if found is not None else None
-        return place if place is not None and place < len(self._sent) and self._sent[place].node is not None else None
+        sent = self._sent.get(int(found[1]), []) if found is not None else []
+        place = int(found[2]) if found is not None else 0
+        return sent[place] if place < len(sent) and sent[place].node is not None else None
 
     def result(self, parts: list[RankDiff]) -> RankDiff:
         """All stages, joined."""
@@ -119,17 +234,10 @@ class _Joining:
         processes = {rank: one for part in parts for rank, one in part.processes.items()}
         first = parts[0].graph
         where = re.sub(r", ranks? [\d, -]+( of \d+)?.*", "", first.title)
-        note = f"{plural(len(parts), 'pipeline stage')} joined at {plural(self._joined, 'tensor')} that one sends to the next"
-        graph = Graph(
-            tuple(self.nodes),
-            tuple(sorted(self.edges, key=lambda edge: (edge.consumer, edge.position))),
-            tuple(self.leaves),
-            tuple(self.roots),
-            tuple(self.scopes),
-            tuple(self.storages),
+        note = f"{plural(len(parts), 'pipeline stage')} joined at {plural(self._received, 'tensor')} that one sends to the next"
+        graph = replace(
+            self._union.graph(first),
             title=f"{where}, {named(ranks)}: {plural(len(parts), 'pipeline stage')}",
-            torch=first.torch,
-            attribution=first.attribution,
             notes=(note, *self._notes),
             by_rank=shares(saved, processes),
             marks=tuple(mark._replace(number=i) for i, mark in enumerate(self.marks, 1)),
@@ -146,31 +254,6 @@ class _Joining:
             max(part.world for part in parts),
             tuple(part.ranks for part in parts),
         )
-
-
-def _shifted(saved: SavedTensor, first: int, storage: int) -> SavedTensor:
-    return saved._replace(
-        storage=None if saved.storage is None else saved.storage + storage,
-        parts=tuple(part + storage for part in saved.parts),
-        leaf=None if saved.leaf is None else saved.leaf + first,
-    )
-
-
-def _leaf(leaf: Leaf, number: int, first: int, storage: int) -> Leaf:
-    return leaf._replace(
-        node=leaf.node + first,
-        names=tuple(f"stage{number}.{name}" for name in leaf.names),
-        storage=None if leaf.storage is None else leaf.storage + storage,
-        base=_base(leaf.base, first),
-    )
-
-
-def _root(root: Root, first: int) -> Root:
-    return root._replace(node=None if root.node is None else root.node + first, base=_base(root.base, first))
-
-
-def _base(base: Base | None, first: int) -> Base | None:
-    return base._replace(node=base.node + first) if base is not None and base.node is not None else base
 
 
 _SIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4}

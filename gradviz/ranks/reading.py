@@ -13,7 +13,7 @@ from gradviz.rank import rank
 from gradviz.ranks.calls import noted
 from gradviz.ranks.memory import memory_of
 from gradviz.run.live import LiveOutputs
-from gradviz.variables.scanner import Namespace
+from gradviz.run.selection import microbatch_of
 from gradviz.walker.names import outermost_modules, registered
 from gradviz.walker.private import without_subclasses
 
@@ -36,7 +36,7 @@ def with_process(graph: Graph, live: LiveOutputs) -> Graph:
         memory = memory_of(graph, [model for _, model in models], live.variables)
         wrapped = ", ".join(dict.fromkeys(_wrappers([model for _, model in models])))
     process = Process(
-        place.number, place.world, socket.gethostname(), memory, noted(), tuple(names), wrapped, _stage(live.variables)
+        place.number, place.world, socket.gethostname(), memory, noted(), tuple(names), wrapped, _stage(live)
     )
     return replace(graph, process=process)
 
@@ -53,9 +53,12 @@ def _wrappers(models: Sequence[torch.nn.Module]) -> Iterator[str]:
                 yield "FSDP2"
 
 
-def _stage(variables: Sequence[Namespace]) -> int | None:
-    """The stage of a pipeline that a variable holds."""
-    for namespace in variables:
+def _stage(live: LiveOutputs) -> int | None:
+    """The stage of a pipeline that called backward, or that a variable holds."""
+    microbatch = microbatch_of(live.frame)
+    if microbatch is not None:
+        return microbatch.stage
+    for namespace in live.variables:
         for value in list(namespace.values()):
             bases = {base.__name__ for base in type(value).__mro__ if base.__module__.startswith("torch.distributed.")}
             number = getattr(value, "stage_index", None) if "_PipelineStageBase" in bases else None

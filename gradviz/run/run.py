@@ -22,7 +22,19 @@ from gradviz.run.failure import Failure, Stopped, stoppable_main, users_code
 from gradviz.run.find import check_tensors, final_tensors, lookup, outputs_of
 from gradviz.run.live import Captured, LiveOutputs
 from gradviz.run.program import Program
-from gradviz.run.selection import Chosen, FirstBackward, FirstIf, InARow, Look, RunOn, Selection, call_place, call_words
+from gradviz.run.selection import (
+    Chosen,
+    FirstBackward,
+    FirstIf,
+    InARow,
+    Look,
+    RunOn,
+    Selection,
+    WholeStep,
+    call_place,
+    call_words,
+    microbatch_of,
+)
 from gradviz.run.target_name import Target
 from gradviz.source.running import variables_at
 from gradviz.variables.scanner import Namespace, name_of
@@ -72,6 +84,7 @@ class Run(Generic[T]):
         nothing: Callable[[], T] | None = None,
         look: Look | None = None,
         ended: Callable[[Sequence[Namespace]], None] | None = None,
+        whole_step: bool = False,
     ) -> None:
         self._target = target
         place = rank()
@@ -83,7 +96,9 @@ class Run(Generic[T]):
         self._recording = recording
         self._need_graph = need_graph
         self._look = look
-        self._selection = self._select(steps)
+        selection = self._select(steps)
+        self._chosen_by = type(selection)
+        self._selection = WholeStep(selection) if whole_step and selection is not None else selection
         self._afterwards = afterwards
         self._around = around
         self._nothing = nothing
@@ -258,7 +273,7 @@ class Run(Generic[T]):
 
     def _remarks(self, call: EngineCall, place: str) -> tuple[str, ...]:
         """What to know about a call that nobody chose: which were passed over for it, or what it stands in for."""
-        if not isinstance(self._selection, FirstBackward):
+        if self._chosen_by is not FirstBackward or microbatch_of(call.frame) is not None:
             return ()
         if not call.accumulates:
             self._first_place = place

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from types import CodeType, FrameType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gradviz.packages import is_foundation, package_of
 from gradviz.run.engine import EngineCall
@@ -73,6 +73,31 @@ def _is_method(frame: FrameType) -> bool:
     """Whether `tensor.backward()` is what called `torch.autograd.backward`."""
     caller = frame.f_back
     return caller is not None and caller.f_globals.get("__name__") == "torch._tensor"
+
+
+class Microbatch(NamedTuple):
+    """The part of a batch that a stage of `torch.distributed.pipelining` calls backward for, of so many that there are."""
+
+    stage: int
+    number: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs
+
+
+_OF_STAGES = "torch.distributed.pipelining.stage", ("backward_one_chunk", "backward_weight_one_chunk")
+
+
+def microbatch_of(frame: FrameType | None) -> Microbatch | None:
+    """What a backward call is for that a pipeline makes; None for other calls, and where this torch does not tell."""
+    module, functions = _OF_STAGES
+    while frame is not None:
+        if frame.f_code.co_name in functions and frame.f_globals.get("__name__") == module:
+            stage, number = frame.f_locals.get("self"), frame.f_locals.get("bwd_chunk_id")
+            index, count = getattr(stage, "stage_index", None), getattr(stage, "chunks", None)
+            if isinstance(index, int) and isinstance(number, int) and isinstance(count, int):
+                return Microbatch(index, number, count)
+            return None
+        frame = frame.f_back
+    return None
 
 
 PARTS = 4
@@ -135,6 +160,43 @@ class Chosen(Selection):
 
     def took(self, call: EngineCall) -> None:
         self.enough = not self._left
+
+
+class WholeStep(Selection):
+    """What another selection chooses and, where a pipeline calls, the other microbatches of that stage in the same step."""
+
+    def __init__(self, chosen: Selection) -> None:
+        super().__init__()
+        self._chosen = chosen
+        self._stage: int | None = None
+        self._left: set[int] = set()
+
+    def wants(self, number: int, call: EngineCall) -> bool:
+        if self._stage is None:
+            return self._chosen.wants(number, call)
+        found = microbatch_of(call.frame)
+        return found is not None and found.stage == self._stage and found.number in self._left
+
+    def took(self, call: EngineCall) -> None:
+        found = microbatch_of(call.frame)
+        if self._stage is None:
+            self._chosen.took(call)
+            if found is None:
+                self.standing_in, self.enough = self._chosen.standing_in, self._chosen.enough
+                return
+            self._chosen.settle()
+            self._stage, self._left = found.stage, set(range(found.number, found.count))
+        if found is not None:
+            self._left.discard(found.number)
+        self.enough = not self._left
+
+    def settle(self) -> None:
+        super().settle()
+        self._chosen.settle()
+
+    def close(self) -> None:
+        super().close()
+        self._chosen.close()
 
 
 class InARow(Selection):

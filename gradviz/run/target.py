@@ -52,6 +52,7 @@ def run_target(
     nothing: Callable[[], T] | None = ...,
     look: Look | None = ...,
     ended: Callable[[Sequence[Namespace]], None] | None = ...,
+    whole_step: bool = ...,
 ) -> Captured[T]: ...
 
 
@@ -70,6 +71,7 @@ def run_target(
     nothing: Callable[[], Any] | None = None,
     look: Look | None = None,
     ended: Callable[[Sequence[Namespace]], None] | None = None,
+    whole_step: bool = False,
 ) -> Captured[Any]:
     """Run a script or import a module, and `read` what it leads to.
 
@@ -94,6 +96,7 @@ def run_target(
         look: lets the script run on after those steps, and says which later calls to read (`gradviz.run.selection`). A call
             at which the engine raises is read, too.
         ended: called with the variables when the script has come to its end by itself; it must not raise.
+        whole_step: where a pipeline calls backward, read its other microbatches of that step, too, as `Captured.later`.
         around: makes a context that is entered while tensors are read, and left while the user's code runs.
 
     Raises:
@@ -110,7 +113,7 @@ def run_target(
     with ExitStack() as stack:
         stack.enter_context(program.interpreter(arguments))
         recording = stack.enter_context(recording_from_torch_on()) if record else None
-        return Run(
+        run = Run(
             parsed,
             program,
             numbers,
@@ -124,4 +127,6 @@ def run_target(
             nothing,
             look,
             ended,
-        ).captured()
+            whole_step,
+        )
+        return run.captured()

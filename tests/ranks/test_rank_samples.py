@@ -43,10 +43,19 @@ def test_the_stages_of_a_pipeline_are_one_graph(tmp_path: Path) -> None:
     assert (done.code, done.left) == (0, ()), done.stderr
     graph = gradviz.load(str(tmp_path / "net.json"))
     received = [node for node in graph.nodes if node.op == "Recv"]
-    assert [node.names for node in received] == [(f"from stage {i}, 128 B",) for i in range(3)]
-    assert len(graph.roots) == 1 and len(graph.leaves) == 2 * 4
-    below = {graph.roots[0].node}
+    assert [node.names for node in received] == [(f"from stage {i}, 128 B",) for i in range(3) for _ in range(2)]
+    assert [root.name[:19] for root in graph.roots] == ["stage3.microbatch0.", "stage3.microbatch1."]
+    assert len(graph.leaves) == 2 * 4  # parameters are shared by the microbatches
+    assert "2 microbatches of one step: 0-1 alike" in "\n".join(graph.notes)
+    below = {root.node for root in graph.roots}
     for node in graph.order:
         if node in below:
             below.update(edge.producer for edge in graph.inputs(node))
-    assert len(below) == len(graph.nodes)  # the loss leads to every leaf of every stage
+    assert len(below) == len(graph.nodes)  # the losses lead to every leaf of every stage
+    second = graph.fold(focus="stage1.microbatch1")
+
+    def shown(microbatch: str) -> int:
+        inside = [scope.path.startswith(f"stage1.{microbatch}") for scope in graph.scopes]
+        return sum(len(nodes) == 1 and inside[graph.nodes[nodes[0]].scope or 0] for nodes in second.inside)
+
+    assert shown("microbatch1") == 4 > shown("microbatch0")

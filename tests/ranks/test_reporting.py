@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from pathlib import Path
 
 import pytest
@@ -85,9 +88,42 @@ def test_ranks_that_wait_for_one_that_has_ended_are_stuck(two: list[Meeting]) ->
 
 def test_a_rank_goes_on_while_another_waits_and_stops_when_that_is_ready(two: list[Meeting]) -> None:
     note(two[0], {"begin": 1, "op": "recv"})
-    assert not may_stop(two[1])
-    two[0].write("ready", {})
-    assert may_stop(two[1])
+    with subprocess.Popen(["sleep", "60"]) as sleeping:
+        two[0].write("start", {"pid": sleeping.pid})
+        assert not may_stop(two[1])
+        two[0].write("ready", {"at": 1.0})
+        assert may_stop(two[1])
+        sleeping.kill()
+
+
+def test_the_rank_that_was_ready_last_goes_on_for_one_that_waits(tmp_path: Path) -> None:
+    every = [Meeting(str(tmp_path / "meeting"), Rank(rank, 3), rank, (0, 1, 2)) for rank in range(3)]
+    for one in every:
+        one.open()
+    note(every[0], {"begin": 1, "op": "recv"})
+    with subprocess.Popen(["sleep", "60"]) as sleeping:
+        every[0].write("start", {"pid": sleeping.pid})
+        every[1].write("ready", {"at": 2.0})
+        every[2].write("ready", {"at": 1.0})
+        assert not may_stop(every[1])
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(may_stop, every[2])
+            with pytest.raises(TimeoutError):
+                first.result(timeout=1)
+            every[0].write("ready", {"at": 3.0})
+            assert first.result(timeout=5)
+        sleeping.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_rank_that_computes_is_not_taken_to_wait(two: list[Meeting]) -> None:
+    """On a busy machine it takes its time, while it has noted nothing since a call began."""
+    note(two[0], {"begin": 1, "op": "recv"})
+    file = two[0].path("ready")
+    code = f"import time; t = time.monotonic()\nwhile time.monotonic() < t + 1: pass\nopen({file!r}, 'w').write('{{\"at\": 1}}')"
+    with subprocess.Popen([sys.executable, "-S", "-c", code]) as computing:
+        two[0].write("start", {"pid": computing.pid})
+        assert may_stop(two[1])
 
 
 def test_a_note_that_was_cut_off_is_passed_over(two: list[Meeting]) -> None:
