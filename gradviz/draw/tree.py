@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice, zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.finding import marked
 from gradviz.draw.options import Options
 from gradviz.draw.outline import outline_by, table, text_lines
 from gradviz.draw.registry import listed
 from gradviz.draw.summary import bar_lines, footer_lines, held_line, mark_lines, rank_bars
-from gradviz.draw.tree_rows import BRANCH, Part, Row, Style, TreeRows
+from gradviz.draw.tree_rows import BRANCH, Row, Style, TreeRows
 from gradviz.errors import FormatError
 from gradviz.graph.origins import with_forward_names
 from gradviz.memory.heat import heat
@@ -66,25 +66,41 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
     2 backward functions, 0 leaves, 0 outputs, 1 edge
     """
     refuse_backward(options)
-    graph = _named(graph, options)
-    if graph.title:
-        yield f"{one_line(graph.title)}\n"
-    if outline_by(graph, options) != "node":
-        yield from (f"{line}\n" for line in text_lines(table(graph, options, options.max_rows or 0)))
-        yield from (f"{line}\n" for line in ("", *_below(graph)))
-        return
-    with Stage("write", "rows") as writing:
-        for i, row in enumerate(writing.each(limited_rows(graph, options, options.max_rows or 0))):
-            if row.first and i:
-                yield "\n"
-            yield f"{_held(row, options)}{row.guides}{'  '.join(text for _, text in row.parts)}\n"
-    yield "\n"
-    for line in notes(graph, options):
-        yield f"{line}\n"
+    for line in _lines(_named(graph, options), options, options.max_rows or 0):
+        yield "".join((*(text for text, _ in line.pieces), "\n"))
 
 
 def _named(graph: Graph, options: Options) -> Graph:
     return with_forward_names(graph) if options.names == "forward" else graph
+
+
+class _Line(NamedTuple):
+    """One line: texts, each with its style. One that is `cut` ends in an ellipsis where the terminal does; others are wrapped."""
+
+    pieces: tuple[tuple[str, str], ...]
+    cut: bool = False
+
+
+def _lines(graph: Graph, options: Options, limit: int, width: int = 0) -> Iterator[_Line]:
+    """At most `limit` rows (0: all), with the title above and what a reader must know below; in `width` cells (0: any)."""
+    if graph.title:
+        yield _Line(((one_line(graph.title), "bold"),))
+    if outline_by(graph, options) != "node":
+        outline = table(graph, options, limit)
+        styles = ["bold", *("cyan" if opened else "" for opened in outline.opened)]
+        for text, style in zip_longest(text_lines(outline, width), styles, fillvalue="dim"):
+            yield _Line(((text, style),), style != "dim")
+        below = _below(graph)
+    else:
+        with Stage("write", "rows") as writing:
+            for i, row in enumerate(writing.each(limited_rows(graph, options, limit))):
+                if row.first and i:
+                    yield _Line(())
+                parts = ((("  " if k else "") + text, _COLORS[style]) for k, (style, text) in enumerate(row.parts))
+                yield _Line(((_held(row, options) + row.guides, "dim"), *parts), True)
+        below = notes(graph, options)
+    yield _Line(())
+    yield from (_Line(((line, "dim"),)) for line in below)
 
 
 def limited_rows(graph: Graph, options: Options, limit: int) -> Iterator[Row]:
@@ -140,44 +156,22 @@ class TerminalTree:
         self.graph, self.options = graph, options
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.text import Text
-
         limit = TERMINAL_ROWS if self.options.max_rows is None else self.options.max_rows
-        if self.graph.title:
-            yield self._line(options, (one_line(self.graph.title), "bold"))
-        if outline_by(self.graph, self.options) != "node":
-            yield from self._outline(options, limit)
-            return
-        for i, row in enumerate(limited_rows(self.graph, self.options, limit)):
-            if row.first and i:
-                yield Text("")
-            line = self._line(options, (_held(row, self.options) + row.guides, "dim"), *_spaced(row.parts))
-            yield _fitted(line, options)
-        yield Text("")
-        for note in notes(self.graph, self.options):
-            yield self._line(options, (note, "dim"))
-
-    def _outline(self, options: ConsoleOptions, limit: int) -> Iterator[Text]:
-        made = table(self.graph, self.options, limit)
-        styles = ["bold", *("cyan" if opened else "" for opened in made.opened)]
-        for text, style in zip_longest(text_lines(made, options.max_width), styles, fillvalue="dim"):
-            line = self._line(options, (text, style))
-            yield line if style == "dim" else _fitted(line, options)
-        for note in ("", *_below(self.graph)):
-            yield self._line(options, (note, "dim"))
+        for line in _lines(self.graph, self.options, limit, options.max_width):
+            text = _text(line.pieces, options)
+            yield _fitted(text, options) if line.cut else text
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """In a notebook: the same rows as plain text."""
         return {"text/plain": "".join(render_text(self.graph, self.options))}
 
-    def _line(self, options: ConsoleOptions, *pieces: tuple[str, str]) -> Text:
-        from rich.text import Text
 
-        if options.ascii_only:
-            pieces = tuple(
-                (text.translate(_ASCII).encode("ascii", "backslashreplace").decode(), s) for text, s in pieces
-            )
-        return Text.assemble(*pieces)
+def _text(pieces: tuple[tuple[str, str], ...], options: ConsoleOptions) -> Text:
+    from rich.text import Text
+
+    if options.ascii_only:
+        pieces = tuple((text.translate(_ASCII).encode("ascii", "backslashreplace").decode(), s) for text, s in pieces)
+    return Text.assemble(*pieces)
 
 
 def _fitted(line: Text, options: ConsoleOptions) -> Text:
@@ -194,8 +188,3 @@ def _held(row: Row, options: Options) -> str:
     if options.color != "memory":
         return ""
     return f"{bytes_text(row.held) if row.held else '':>{HELD_WIDTH}}  "
-
-
-def _spaced(parts: tuple[Part, ...]) -> Iterator[tuple[str, str]]:
-    for i, (style, text) in enumerate(parts):
-        yield ("  " if i else "") + text, _COLORS[style]
