@@ -40,11 +40,24 @@ _REMEDY = {
     "Std": "the slope of a standard deviation is infinite where all values are equal: add a small number to the variance",
     "Softmax": "leave one element of each row unmasked, mask with torch.finfo(scores.dtype).min instead of float('-inf'), or set "
     "such rows to zero afterwards with torch.nan_to_num",
+    **dict.fromkeys(
+        ("LinalgSlogdet", "LinalgDet", "LinalgInv", "LinalgCholesky", "LinalgSolve"),
+        "keep the matrix from being singular: add a small multiple of the identity, a + 1e-4 * torch.eye(n)",
+    ),
     "Where": "torch.where does not protect the branch it leaves out: make both branches finite",
 }
 
 
-_BIRTHS = (*(op for op in POLES if op != "PowBackward"), "Sqrt", "Rsqrt", "Acos", "Asin")
+_BIRTHS = (
+    *(op for op in POLES if op != "PowBackward"),
+    "LinalgSlogdet",
+    "LinalgDet",
+    "LinalgInv",
+    "Sqrt",
+    "Rsqrt",
+    "Acos",
+    "Asin",
+)
 
 
 def born(graph: Graph, node: int, finite: frozenset[int]) -> int:
@@ -88,6 +101,11 @@ _WHY = {
     "Acos": "its slope is infinite at -1 and 1",
     "Asin": "its slope is infinite at -1 and 1",
     "Softmax": "a row of which every element is masked with infinity has no largest element: 0 / 0",
+    "LinalgSlogdet": "the determinant of a singular matrix is 0, and its logarithm minus infinity",
+    **dict.fromkeys(
+        ("LinalgDet", "LinalgInv", "LinalgCholesky", "LinalgSolve"),
+        "a singular matrix has no inverse, and rounding decides what comes",
+    ),
     "LinalgEigh": "the gradient of eigenvectors divides by the differences of eigenvalues, and two are equal",
     "LinalgSvd": "the gradient of singular vectors divides by the differences of singular values, and two are equal",
 }
@@ -96,9 +114,15 @@ _WHY = {
 def reason(graph: Graph, node: int) -> str:
     """Why this operation gives NaN or Inf; "" where that is not known. A gradient that `where` has stopped is named."""
     why = next((text for start, text in _WHY.items() if graph.nodes[node].op.startswith(start)), "")
-    if any(graph.nodes[edge.consumer].op.startswith("Where") for edge in graph.consumers(node)):
+    if left_out(graph, node):
         why += f"{'; ' if why else ''}torch.where gives the branch that it leaves out a gradient of 0, and 0 times infinity is NaN"
     return why
+
+
+def left_out(graph: Graph, node: int) -> bool:
+    """Whether `torch.where` chooses between the result of an operation and another; that inside of logdet is torch's own."""
+    chosen = any(graph.nodes[edge.consumer].op.startswith("Where") for edge in graph.consumers(node))
+    return chosen and not graph.nodes[node].op.startswith("LinalgSlogdet")
 
 
 def remedy(op: str, half: bool = False) -> str:

@@ -310,6 +310,9 @@ class Mode(NamedTuple):
     norms: tuple[str, ...] = ()  # batch normalization whose parameters are frozen and whose statistics moved
     sharded: bool = False
     switched: SourceLine | None = None  # where the code calls train() or eval(), whichever it is in
+    only_eval: SourceLine | None = (
+        None  # where the code calls eval() of it, when it is in that mode and nobody calls train()
+    )
 
 
 class Ledger(NamedTuple):

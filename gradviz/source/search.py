@@ -11,6 +11,7 @@ from gradviz.source.statements import (
     around,
     assigned,
     body_around,
+    body_at,
     expressions_at,
     line_of,
     nodes_of,
@@ -49,10 +50,10 @@ def registers_buffer(file: str, name: str) -> SourceLine | None:
     return None
 
 
-def calls_method(file: str, method: str) -> Iterator[tuple[str, SourceLine]]:
-    """The lines of a file that call a method of this name without arguments, and what they call it on."""
+def calls_method(file: str, method: str, *, bare: bool = True) -> Iterator[tuple[str, SourceLine]]:
+    """The lines of a file that call a method of this name, and what they call it on. `bare`: only those without arguments."""
     for call in _calls_of(file, method):
-        if not call.args:
+        if not (bare and call.args):
             yield ast.unparse(call.func.value), line_of(file, call.func.end_lineno or call.lineno)
 
 
@@ -99,10 +100,11 @@ def calls_with(file: str, first: str, *endings: str) -> SourceLine | None:
     return None
 
 
-def lines_behind(source: SourceLine) -> list[SourceLine]:
-    """The lines of the same function that give a value to what a line reads, and to what those read in turn."""
+def lines_behind(source: SourceLine, term: str = "") -> list[SourceLine]:
+    """The lines of the same function that give a value to what a line, or a term in it, reads, and to what those read in turn."""
     body = body_around(source.file, source.line)
-    wanted, found = set(_reads(source)), list[SourceLine]()
+    in_term = {part.id for part in ast.walk(ast.parse(term)) if isinstance(part, ast.Name)}
+    wanted, found = in_term or set(_reads(source)), list[SourceLine]()
     for statement in reversed(body.statements if body is not None else ()):
         names, value = assigned(statement.node)
         if value is not None and wanted.intersection(names) and len(found) < _FOLLOWED:
@@ -116,6 +118,12 @@ def _reads(source: SourceLine) -> Iterator[str]:
     for expression in expressions_at(source.file, source.line):
         if isinstance(expression, ast.Name) and isinstance(expression.ctx, ast.Load):
             yield expression.id
+
+
+def returned_by(source: SourceLine) -> SourceLine:
+    """Where the function that begins at a line returns, if at one place only; else that line."""
+    body = body_at(source.file, source.function, source.line)
+    return body.source(body.returns[0]) if body is not None and len(body.returns) == 1 else source
 
 
 def taken_over(source: SourceLine) -> dict[str, SourceLine]:

@@ -10,6 +10,232 @@ from tests.checks.advice import Fault, shows_and_heals
 
 FAULTS = [
     Fault(
+        "no-graph",
+        "p.requires_grad = False",
+        "In script.py:5, leave out what should be trained, such as the last layers.",
+        "model.parameters()",
+        "model[0].parameters()",
+        """
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+        for p in model.parameters():
+            p.requires_grad = False
+        for step in range(3):
+            loss = model(torch.ones(2, 3)).square().mean()
+            loss.backward()
+        """,
+    ),
+    Fault(
+        "freed-graph",
+        "mean = 0.9 * mean + 0.1 * score",
+        "In script.py:13, use score.detach() instead of score: mean is carried on",
+        "0.1 * score",
+        "0.1 * score.detach()",
+        """
+        import torch
+        policy = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+        mean = torch.zeros(())
+        for step in range(3):
+            chances = policy(torch.ones(4, 3)).log_softmax(-1)
+            score = chances.exp().square().sum()
+            loss = -(chances[:, 0] * (1 - mean)).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            mean = 0.9 * mean + 0.1 * score
+        """,
+    ),
+    Fault(
+        "freed-graph",
+        "loss = -(policy(state).log_softmax(-1)[:, 0] * gain).mean()",
+        "In script.py:8, use gain.detach() instead of gain: actor updates nothing behind it",
+        "* gain)",
+        "* gain.detach())",
+        """
+        import torch
+        policy, value = torch.nn.Linear(3, 2), torch.nn.Linear(3, 1)
+        actor, critic = (torch.optim.SGD(one.parameters(), lr=0.1) for one in (policy, value))
+        for step in range(3):
+            state = torch.ones(4, 3)
+            gain = 1 - value(state).squeeze(-1)
+            loss = -(policy(state).log_softmax(-1)[:, 0] * gain).mean()
+            critic.zero_grad()
+            gain.square().mean().backward()
+            critic.step()
+            actor.zero_grad()
+            loss.backward()
+            actor.step()
+        """,
+    ),
+    Fault(
+        "freed-graph",
+        "out, state = self.cell(x, state)",
+        "memory = tuple(one.detach() for one in memory). Put that in front of script.py:13",
+        "    out, memory = net(",
+        "    memory = tuple(one.detach() for one in memory)\n    out, memory = net(",
+        """
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.cell = torch.nn.LSTM(2, 3)
+            def forward(self, x, state):
+                out, state = self.cell(x, state)
+                return out, state
+        net = Net()
+        memory = (torch.zeros(1, 1, 3), torch.zeros(1, 1, 3))
+        for step in range(3):
+            out, memory = net(torch.ones(4, 1, 2), memory)
+            loss = out.sum()
+            loss.backward()
+        """,
+    ),
+    Fault(
+        "never-updated",
+        "goal = target(",
+        "compute its output inside `with torch.no_grad():`",
+        "    goal = target(",
+        "    with torch.no_grad():\n        goal = target(",
+        """
+        import copy
+        import torch
+        online = torch.nn.Linear(3, 3)
+        target = copy.deepcopy(online)
+        optimizer = torch.optim.SGD(online.parameters(), lr=0.1)
+        for step in range(4):
+            goal = target(torch.randn(2, 3))
+            loss = (online(torch.randn(2, 3)) - goal).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            with torch.no_grad():
+                for slow, fast in zip(target.parameters(), online.parameters()):
+                    slow.lerp_(fast, 0.1)
+        """,
+    ),
+    Fault(
+        "gradient-not-reset",
+        "g_loss.backward()",
+        "Call for_g.zero_grad() once in every step: before backward(), or after the update.",
+        "    g_loss.backward()",
+        "    for_g.zero_grad()\n    g_loss.backward()",
+        """
+        import torch
+        G, D = torch.nn.Linear(2, 3), torch.nn.Linear(3, 1)
+        for_g, for_d = (torch.optim.SGD(one.parameters(), lr=0.01) for one in (G, D))
+        for step in range(4):
+            for_d.zero_grad()
+            fake = G(torch.randn(4, 2))
+            d_loss = D(fake.detach()).sigmoid().mean() - D(torch.randn(4, 3)).sigmoid().mean()
+            d_loss.backward()
+            for_d.step()
+            g_loss = -D(fake).sigmoid().mean()
+            g_loss.backward()
+            for_g.step()
+        """,
+    ),
+    Fault(
+        "constant-term",
+        "penalty += p.norm().item()",
+        "In script.py:8, compute the loss from the tensors themselves",
+        "p.norm().item()",
+        "p.norm()",
+        """
+        import torch
+        net = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        for step in range(3):
+            penalty = 0
+            for p in net.parameters():
+                penalty += p.norm().item()
+            loss = net(torch.randn(4, 3)).square().mean() + 0.01 * penalty
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    Fault(
+        "none-grad",
+        "return None",
+        "In script.py:9, let backward() of Step return a gradient in place of None",
+        "return None",
+        "return gradient",
+        """
+        import torch
+        class Step(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return (x > 0).float()
+            @staticmethod
+            def backward(ctx, gradient):
+                return None
+        encoder, decoder = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.1)
+        for step in range(3):
+            loss = decoder(Step.apply(encoder(torch.randn(4, 3)))).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    Fault(
+        "not-frozen",
+        "teacher.eval()",
+        "freeze it, teacher.requires_grad_(False), and give the optimizer the parameters of student alone",
+        "[*student.parameters(), *teacher.parameters()]",
+        "student.parameters()); teacher.requires_grad_(False",
+        """
+        import torch
+        student, teacher = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+        teacher.eval()
+        optimizer = torch.optim.SGD([*student.parameters(), *teacher.parameters()])
+        for step in range(3):
+            x = torch.randn(4, 3)
+            loss = (student(x) - teacher(x)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    Fault(
+        "loss-input",
+        "loss = (net(x) - y).square().mean()",
+        "prediction.squeeze(1) in place of the prediction",
+        "net(x)",
+        "net(x).squeeze(1)",
+        """
+        import torch
+        net = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(net.parameters())
+        for step in range(3):
+            x, y = torch.randn(8, 3), torch.randn(8)
+            loss = (net(x) - y).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    Fault(
+        "nonfinite",
+        "loss = -torch.logdet(z.t() @ z)",
+        "add a small multiple of the identity, a + 1e-4 * torch.eye(n)",
+        "z.t() @ z",
+        "z.t() @ z + 1e-4 * torch.eye(4)",
+        """
+        import torch
+        torch.manual_seed(0)
+        net = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
+        for step in range(3):
+            z = net(torch.ones(1, 4))
+            loss = -torch.logdet(z.t() @ z)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    Fault(
         "freed-graph",
         "self.kept.append(",
         "Empty policy.kept in every step behind script.py:16, so that nothing of the step before is in it: policy.kept.clear()",

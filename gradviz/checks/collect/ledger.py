@@ -27,6 +27,7 @@ from gradviz.checks.collect.likeness import (
     pairs,
     still_tied,
     switched_in,
+    switched_only,
 )
 from gradviz.checks.collect.switches import Switches
 from gradviz.checks.context import (
@@ -292,7 +293,8 @@ class LedgerKeeper:
         kind, training = type(model).__name__, model.training
         wanted = norms if training else sleeping
         switched = switched_in(variables, name, "train" if training else "eval") if wanted else None
-        return Mode(name, kind, training, len(mine), count, tuple(sleeping), tuple(norms), sharded, switched)
+        only_eval = switched_only(variables, name, "eval", "train") if mine and not training and not sleeping else None
+        return Mode(name, kind, training, len(mine), count, tuple(sleeping), tuple(norms), sharded, switched, only_eval)
 
     def _counted(self, norm: _BatchNorm, first: torch.Tensor) -> bool:
         """Whether the running statistics of a layer have moved since the call before. Torch counts its batches in place.

@@ -104,6 +104,15 @@ def switched_in(variables: Sequence[Namespace], model: str, method: str) -> Sour
     return next(iter([*named, *(line for _, line in calls)]), None)
 
 
+def switched_only(variables: Sequence[Namespace], model: str, method: str, other: str) -> SourceLine | None:
+    """Where the code puts a model into a mode by its name, when nothing in the same file can take it back."""
+    for file in files_of(variables):
+        here = [line for called, line in calls_method(file, method) if called == model]
+        if here and not list(calls_method(file, other)):
+            return here[0]
+    return None
+
+
 def files_of(variables: Sequence[Namespace]) -> list[str]:
     """The files that variables belong to."""
     return list(dict.fromkeys(str(space["__file__"]) for space in variables if type(space.get("__file__")) is str))

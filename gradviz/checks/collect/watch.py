@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from types import CodeType, FrameType
 
 import torch
 
 from gradviz.checks.collect.gradients_left import largest_left
 from gradviz.checks.collect.leaf_watch import is_broken, loss_of
 from gradviz.checks.collect.poles import at_a_pole
+from gradviz.packages import is_foundation
 from gradviz.run.engine import EngineCall
 from gradviz.walker.outputs import flatten
 from gradviz.walker.private import Node
@@ -32,6 +35,9 @@ SUSPECTS = 3
 
 KEPT = 1000
 """Losses that are kept."""
+
+TIMES, MOST = 3, 9
+"""How often each of several lines that call backward in turn is read, and how many calls in all: three of one step tell little."""
 
 
 class CallWatch:
@@ -50,6 +56,8 @@ class CallWatch:
         self._began = time.perf_counter()
         self._spent = 0.0
         self._left = SUSPECTS
+        self._lines: Counter[tuple[CodeType, int]] = Counter()  # that called backward, while all calls were read
+        self._in_a_row = True
         self._leaves: list[torch.Tensor] = []  # between a call and its end
         self.seen_enough = False
         self.reached: set[int] = set()  # identities of leaves that calls have led to
@@ -59,6 +67,9 @@ class CallWatch:
     def before(self, number: int, call: EngineCall, reading: bool) -> bool:
         """Whether the call is to be read, for what its tensors show, or because it is read anyway."""
         self._leaves = []
+        reading = reading or self._has_its_turn(call)
+        self._lines[_line(call)] += 1
+        self._in_a_row = self._in_a_row and reading
         self._passed(number, call, reading)
         with self._timed():
             loss = loss_of(call.outputs[0]) if len(call.outputs) == 1 else None
@@ -69,6 +80,18 @@ class CallWatch:
             elif not reading and self._spent <= max(FREE, SHARE * (time.perf_counter() - self._began)):
                 reading = self._suspicious(live_nodes([one for _, one in flatten(list(call.outputs))]))
         return reading or self.seen_enough
+
+    def _has_its_turn(self, call: EngineCall) -> bool:
+        """Whether lines take turns, all calls so far were read, and one of the lines was not yet read often enough."""
+        lines = {*self._lines, _line(call)}
+        fewest = min(self._lines[line] for line in lines)
+        return (
+            self._in_a_row
+            and len(lines) > 1
+            and fewest < TIMES
+            and self._lines.total() < MOST
+            and not call.create_graph
+        )
 
     def _suspicious(self, nodes: list[Node]) -> bool:
         self._leaves = [one for node in nodes if isinstance(one := leaf_of(node), torch.Tensor)]
@@ -98,6 +121,14 @@ class CallWatch:
             pass
         finally:
             self._spent += time.perf_counter() - began
+
+
+def _line(call: EngineCall) -> tuple[CodeType, int]:
+    """The line outside torch that makes a call."""
+    frame: FrameType = call.frame
+    while frame.f_back is not None and is_foundation(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame.f_code, frame.f_lineno
 
 
 def leaf_of(node: Node) -> object:

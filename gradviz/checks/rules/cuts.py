@@ -16,6 +16,8 @@ from gradviz.checks.words import (
     verb,
 )
 from gradviz.graph import Graph, Node, SourceLine
+from gradviz.source.provenance import DetachPoint
+from gradviz.source.search import lines_behind
 from gradviz.wording import one_line, plural
 
 _SUMS = ("AddBackward0", "SubBackward0", "RsubBackward1", "RsubBackward0", "AddBackward1", "SubBackward1")
@@ -78,12 +80,12 @@ def constant_term(context: CheckContext) -> Iterator[Diagnosis]:
     for node in sums:
         record = graph.nodes[node]
         source = record.script_line or record.source
-        cuts = entered.get(node) or tuple(cut for cut in context.numbers if source is not None and cut.source == source)
+        term = _term({edge.position for edge in graph.inputs(node)}, source)
+        cuts = entered.get(node) or _numbers(context, source, "" if subtracts else term)
         if not cuts or not record.none_inputs:
             continue
         if subtracts and all(cut.kind == "detach" for cut in cuts):
             continue  # x + (y - x).detach() and the like: a value without a gradient is wanted
-        term = _term({edge.position for edge in graph.inputs(node)}, source)
         yield Diagnosis(
             f"{one_line(term) or 'a term of the loss'} has no graph: adding it to the loss has no effect on the training",
             (one_line(term),) if term else (),
@@ -94,6 +96,15 @@ def constant_term(context: CheckContext) -> Iterator[Diagnosis]:
             source=cuts[0].source,
             part=expression(cuts[0]),
         )
+
+
+def _numbers(context: CheckContext, source: SourceLine | None, term: str) -> tuple[DetachPoint, ...]:
+    """The Python numbers made in the line of a sum, or in lines that the term which is added was computed in."""
+    if source is None or not context.numbers:
+        return ()
+    here = tuple(cut for cut in context.numbers if cut.source == source)
+    behind = {one.line for one in lines_behind(source, term)} if term and not here else set()
+    return here or tuple(cut for cut in context.numbers if cut.source.file == source.file and cut.source.line in behind)
 
 
 def _sums(graph: Graph, root: int) -> tuple[list[int], bool]:

@@ -33,8 +33,9 @@ def not_frozen(context: CheckContext) -> Iterator[Diagnosis]:
 
     How it is found: an attribute that freezes nothing (`parameter.require_grad = False`, `module.requires_grad = False`: a module
     has only `requires_grad_()`); LoRA weights beside base weights that an optimizer updates, too; a parameter with
-    `requires_grad=False` in which its optimizer still finds an old gradient, and goes on; or a line that freezes some parameters
-    and a later one that sets `requires_grad=True` for all, before the first step.
+    `requires_grad=False` in which its optimizer still finds an old gradient, and goes on; a line that freezes some parameters
+    and a later one that sets `requires_grad=True` for all, before the first step; or a model that `eval()` was called of, which
+    freezes nothing, beside another one that is in training mode.
 
     What to do: set `requires_grad` of the parameters, call `requires_grad_(False)` of the module, and set `.grad` to None.
 
@@ -67,6 +68,7 @@ def not_frozen(context: CheckContext) -> Iterator[Diagnosis]:
         if optimizer.frozen:
             yield _old_gradient(optimizer)
     yield from _base_of_adapters(context, ledger)
+    yield from _only_in_eval(ledger)
 
 
 def _mistyped(one: Mistyped) -> Diagnosis:
@@ -124,6 +126,25 @@ def _old_gradient(one: Stepping) -> Diagnosis:
         f"Empty it when you freeze: parameter.requires_grad_(False); parameter.grad = None. Or give {name} only what is trained.",
         source=one.source,
     )
+
+
+def _only_in_eval(ledger: Ledger) -> Iterator[Diagnosis]:
+    """A model that was put into eval() mode, as a teacher is, and that is trained beside another one."""
+    updated = {one.model for one in ledger.leaves if one.updates}
+    beside = [one.name for one in ledger.models if one.training and one.held and one.name in updated]
+    for one in ledger.models:
+        if one.only_eval is not None and one.name in updated and one.held == one.parameters and beside:
+            name = as_code(one.name)
+            yield Diagnosis(
+                f"{one_line(one.name)} ({one_line(one.type)}) is in eval() mode, and trained all the same",
+                (one.name,),
+                line(one.only_eval),
+                f"{code(one.only_eval)} switches dropout and batch normalization, of which it has none; its parameters still "
+                f"require grad, and an optimizer updates them together with {listed(beside, 3)}",
+                f"If {name} is to stay as it is, freeze it, {name}.requires_grad_(False), and give the optimizer the parameters of "
+                f"{listed(beside, 3)} alone. If it is to be trained, leave out {one_line(one.only_eval.text)}.",
+                source=one.only_eval,
+            )
 
 
 def _base_of_adapters(context: CheckContext, ledger: Ledger) -> Iterator[Diagnosis]:

@@ -94,10 +94,12 @@ _PAIRS = (
 
 @check("loss-input", "warning", "a loss is given something else than it expects")
 def loss_input(context: CheckContext) -> Iterator[Diagnosis]:
-    """A loss gets probabilities where it takes scores, scores where it takes logarithms, or a softmax over a single element.
+    """A loss gets probabilities where it takes scores, scores where it takes logarithms, or a softmax over a single element; or
+    predictions and targets of two shapes.
 
     `CrossEntropyLoss` and `BCEWithLogitsLoss` take scores and apply softmax or sigmoid themselves; `NLLLoss` takes
-    logarithms of probabilities; `BCELoss` takes probabilities. Training still runs with the wrong one, and goes nowhere.
+    logarithms of probabilities; `BCELoss` takes probabilities. Training still runs with the wrong one, and goes nowhere. So it does
+    where predictions of the shape (n, 1) and targets of the shape (n,) are broadcast to (n, n).
 
     How it is found: The graph shows which operation made the input of the loss, behind changes of shape and dtype.
 
@@ -126,6 +128,56 @@ def loss_input(context: CheckContext) -> Iterator[Diagnosis]:
         if op in ("Softmax", "LogSoftmax") and _single(graph, node.id):
             yield _of_one(graph, node.id, op)
             return
+        if op in _DIFFERENCES and _is_spread(graph, node.id):
+            yield _spread(graph, node.id)
+            return
+
+
+_DIFFERENCES = ("Sub", "Rsub", "MseLoss", "SmoothL1Loss", "HuberLoss")
+
+
+def _is_spread(graph: Graph, node: int) -> bool:
+    """Whether a column of predictions is compared with a row of targets, so that each meets each, and all of it is averaged."""
+    edges = graph.inputs(node)
+    if len(edges) != 1 or graph.nodes[node].none_inputs != 1:
+        return False
+    given = edges[0]
+    column = graph.inputs(given.producer)[0] if _kind(graph.nodes[given.producer].op) == "Expand" else given
+    if _kind(graph.nodes[node].op) in ("Sub", "Rsub"):
+        made = _shape(graph, node, 0)
+        user = _user(graph, node)
+        averaged = user is not None and _kind(graph.nodes[user].op) in ("Pow", "Abs") and _ends(graph, user)
+    else:
+        made, averaged = _shape(graph, given.producer, given.output), True
+    before = _shape(graph, column.producer, column.output)
+    return averaged and made is not None and len(made) == 2 and made[0] == made[1] > 1 and before == (made[0], 1)
+
+
+def _ends(graph: Graph, node: int) -> bool:
+    """Whether what follows is a mean or a sum over all of it."""
+    user = _user(graph, node)
+    return user is not None and _kind(graph.nodes[user].op) in ("Mean", "Sum") and _shape(graph, user, 0) == ()
+
+
+def _shape(graph: Graph, node: int, output: int) -> tuple[int, ...] | None:
+    made = graph.nodes[node].outputs
+    known = made[output] if output < len(made) else None
+    return tuple(map(int, known.shape)) if known is not None and known.shape is not None else None
+
+
+def _spread(graph: Graph, node: int) -> Diagnosis:
+    edge = graph.inputs(node)[0]
+    made = _shape(graph, node, 0) or _shape(graph, edge.producer, edge.output) or ()
+    count = next((size for size in made if size), 0) or (_shape(graph, edge.producer, edge.output) or (0,))[0]
+    return Diagnosis(
+        "every prediction is compared with every target",
+        (),
+        place(graph, node),
+        f"{title_and_code(graph, node)} takes predictions of the shape ({count}, 1) and targets of the shape ({count},): "
+        f"broadcasting makes ({count}, {count}) of them, so the loss is least where all predictions are the mean of the targets",
+        "Give both one shape: prediction.squeeze(1) in place of the prediction, or target.unsqueeze(1) in place of the target.",
+        (node,),
+    )
 
 
 def _of_one(graph: Graph, node: int, op: str) -> Diagnosis:

@@ -13,6 +13,7 @@ from gradviz.checks.births import (
     born,
     diverged,
     from_the_update,
+    left_out,
     reason,
     remedy,
     suspect,
@@ -139,7 +140,7 @@ def _cause(context: CheckContext, node: int) -> int:
 def _remedy(graph: Graph, node: int) -> str:
     made = next((one for one in graph.nodes[node].outputs if one is not None), None)
     half = made is not None and made.dtype == "float16"
-    if not half and any(graph.nodes[edge.consumer].op.startswith("Where") for edge in graph.consumers(node)):
+    if not half and left_out(graph, node):
         return remedy("Where")
     return remedy(graph.nodes[node].op, half)
 
@@ -191,11 +192,11 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Iterator[Diagnosis]
         )
         yield Diagnosis(f"the {leaf.kind} {who} has NaN or Inf", leaf.names or names, "", amount, fix, (at,))
         return
+    known = context.values.finite if context.values is not None else frozenset()
+    held, at = at, born(graph, at, known)
     if diverged(context) or (first.made_by is not None and context.losses and not reason(graph, at)):
         yield from_the_update(context, ())
         return
-    known = context.values.finite if context.values is not None else frozenset()
-    held, at = at, born(graph, at, known)
     op = graph.nodes[at].op
     inputs = [edge.producer for edge in graph.inputs(at)]
     finite = [i for i in inputs if i in known]

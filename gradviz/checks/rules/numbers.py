@@ -9,10 +9,11 @@ from typing import NamedTuple
 from gradviz.checks.context import CheckContext, LeafGradient
 from gradviz.checks.main_path import main_path
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import line, listed
+from gradviz.checks.words import code, line, listed, verb
 from gradviz.graph import Graph
 from gradviz.graph.amounts import known_elements
 from gradviz.graph.origins import own_line
+from gradviz.source.search import calls_method
 from gradviz.wording import plural
 
 HUGE = 1e7
@@ -199,6 +200,10 @@ def zero_gradient(context: CheckContext) -> Iterator[Diagnosis]:
             }
         )
     )
+    hooked = all(graph.leaf_of[one.node].hooks for one in zero)
+    if hooked:
+        yield _by_a_hook(context, names, [one.node for one in zero])
+        return
     yield Diagnosis(
         f"the gradient of {listed(names)} is all zero",
         names,
@@ -213,6 +218,23 @@ def zero_gradient(context: CheckContext) -> Iterator[Diagnosis]:
         tuple(one.node for one in zero),
         severity=None if blame else "note",
         follows=("zero-start",),
+    )
+
+
+def _by_a_hook(context: CheckContext, names: tuple[str, ...], nodes: Sequence[int]) -> Diagnosis:
+    """The leaves have hooks, which give what is left in `.grad`."""
+    file = context.backward.file if context.backward is not None else ""
+    source = next((made for _, made in calls_method(file, "register_hook", bare=False)), None) if file else None
+    return Diagnosis(
+        f"the gradient of {listed(names)} is all zero behind {verb(nodes, 'its hook', 'their hooks')}",
+        names,
+        line(source) or listed(names),
+        f"{verb(nodes, 'a hook', 'hooks')} on {verb(nodes, 'it', 'them')} may change the gradient, and what is left is 0 everywhere"
+        + (f"; {code(source)}" if source is not None else ""),
+        "Look at what the hook returns for an ordinary gradient: a mask or a factor in it makes zeros of all elements. A hook that "
+        "only looks returns None.",
+        tuple(nodes),
+        source=source,
     )
 
 

@@ -13,6 +13,7 @@ from gradviz.checks.context import (
 )
 from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.rewrite import as_leaf
+from gradviz.checks.rules.cuts import reached
 from gradviz.checks.verdicts import Verdict, grouped, modules_of
 from gradviz.checks.words import (
     as_code,
@@ -24,10 +25,10 @@ from gradviz.checks.words import (
     verb,
 )
 from gradviz.checks.words import where as place
-from gradviz.graph import Graph, SourceLine
+from gradviz.graph import Function, Graph, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import wrapped
-from gradviz.source.search import gives_value
+from gradviz.source.search import gives_value, returned_by
 from gradviz.wording import one_line, plural
 
 # -- unused-parameter --------------------------------------------------------------------------------------------------
@@ -134,14 +135,38 @@ def none_grad(context: CheckContext) -> Iterator[Diagnosis]:
         return
     filled = {one.model for one in context.parameters if one.has_grad}
     missing = [one for one in context.parameters if one.requires_grad and not one.has_grad and one.model in filled]
-    inside = [one for one in missing if one.node is not None]
+    others = [one for one in context.parameters if one.requires_grad and not one.has_grad and one.model not in filled]
+    seen = context.call is not None and bool(filled)  # looked at right behind backward(), so nothing was reset since
+    inside = [one for one in (*missing, *(others if seen else ())) if one.node is not None and one.compiled is None]
     if inside:
-        why = "they are in the graph, so a backward function on the way gave None for them, or .grad was reset since"
-        fix = "Look at the backward() of the custom Functions on the way, and for zero_grad() after backward()."
-        yield _without_grad(context, inside, why, fix)
+        blamed = _gives_none(context.graph, [one.node for one in inside if one.node is not None])
+        why = "they are in the graph, so a backward function on the way gave None for them"
+        if blamed is None:
+            why += "" if seen else ", or .grad was reset since"
+            fix = "Look at the backward() of the custom Functions on the way, and for zero_grad() after backward()."
+            yield _without_grad(context, inside, why, fix)
+        else:
+            at = returned_by(blamed.definition) if blamed.definition is not None else None
+            name = one_line(blamed.name).removeprefix("__main__.")
+            yield _without_grad(
+                context,
+                inside,
+                f"{why}: every way from the loss leads through the custom Function {name}",
+                f"In {line(at)}, let backward() of {name} return a gradient in place of None for each input that needs one.",
+            )._replace(source=at, where=", ".join(filter(None, (listed(modules_of(context, inside)), line(at)))))
     for verdict, members in grouped(context, [one for one in missing if one.node is None]):
         found = _without_grad(context, members, verdict.why, verdict.fix)
         yield found._replace(severity=None if verdict.alarming else "note", source=verdict.source)
+
+
+def _gives_none(graph: Graph, leaves: Sequence[int]) -> Function | None:
+    """The custom Function nearest to the leaves that all ways from the output to them lead through."""
+    for node in reversed(graph.nodes):
+        custom: Function | None = node.function
+        known = custom is not None and custom.definition is not None
+        if known and set(leaves).isdisjoint(reached(graph, {node.id})[0]):
+            return custom
+    return None
 
 
 def _without_grad(context: CheckContext, members: Sequence[Parameter], why: str, fix: str) -> Diagnosis:

@@ -42,7 +42,11 @@ def gradient_not_reset(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     held = {node for optimizer in context.optimizers for node in _nodes(optimizer)}
+    by_hand = context.reads_grad or not held.intersection(leaf.node for leaf in context.graph.leaves)
     found = [leaf for leaf in context.graph.leaves if _piles_up(context, leaf, leaf.node in held)]
+    found = [
+        leaf for leaf in found if leaf.node in held or by_hand
+    ]  # else it follows another network: see never-updated
     if not found:
         return
     yield Diagnosis(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from gradviz.checks.context import (
     CheckContext,
     Ledger,
+    Mode,
     Stepping,
     Trained,
 )
@@ -67,7 +68,15 @@ def never_updated(context: CheckContext) -> Iterator[Diagnosis]:
         return
     if any(mode.sharded for mode in ledger.models):
         return  # the leaves of the graph are not the tensors that the optimizer holds
-    still = [one for one in ledger.leaves if one.moved is False and not one.holders and one.reached >= ENOUGH]
+    loose = [one for one in ledger.leaves if one.moved is not None and not one.holders and one.reached >= ENOUGH]
+    still = [one for one in loose if not one.moved]
+    if not context.reads_grad:
+        for model in dict.fromkeys(one.model for one in loose if one.parameter and one.moved):
+            members = [one for one in loose if one.parameter and one.moved and one.model == model]
+            if _twins(ledger, model):
+                found = _forgotten(context, ledger, model, members)
+                if found is not None:
+                    yield found
     for model in dict.fromkeys(one.model for one in still if one.parameter):
         members = [one for one in still if one.parameter and one.model == model]
         found = _forgotten(context, ledger, model, members)
@@ -91,8 +100,7 @@ def _forgotten(context: CheckContext, ledger: Ledger, model: str, members: Seque
     """Parameters of one model that no optimizer holds."""
     mode = next((one for one in ledger.models if one.name == model), None)
     trained = {one.model for one in ledger.leaves if one.parameter and one.holders}
-    twins = [one for one in ledger.models if mode is not None and one.type == mode.type and one.name in trained]
-    twins = [one for one in twins if _shapes(ledger, one.name) == _shapes(ledger, model)]
+    twins = _twins(ledger, model)
     whole = mode is None or not mode.held
     if not trained or (whole and not twins and (mode is None or not mode.training)):
         return None
@@ -107,7 +115,7 @@ def _forgotten(context: CheckContext, ledger: Ledger, model: str, members: Seque
     them = verb(members, "it", "them")
     why = (
         f"backward() filled {verb(members, 'its', 'their')} .grad at {plural(min(one.reached for one in members), 'call')}, "
-        f"{verb(members, 'it', 'they')} did not change in between, and {holding} {verb(makers, 'does', 'do')} not hold {them}"
+        f"{_moves(members)}, and {holding} {verb(makers, 'does', 'do')} not hold {them}"
     )
     parts = [one.rpartition(" (")[0] or one for one in modules]
     one_module = as_code(parts[0]) if len(parts) == 1 and "(" not in parts[0] else ""
@@ -133,6 +141,20 @@ def _forgotten(context: CheckContext, ledger: Ledger, model: str, members: Seque
         tuple(one.node for one in members if one.call == context.call),
         source=called or makers[0].source,
     )
+
+
+def _moves(members: Sequence[Trained]) -> str:
+    if any(one.moved for one in members):
+        return f"something else than a gradient changes {verb(members, 'it', 'them')}, such as an average with another model"
+    return f"{verb(members, 'it', 'they')} did not change in between"
+
+
+def _twins(ledger: Ledger, model: str) -> list[Mode]:
+    """The trained models that a model is a copy of, as their class and the shapes of their parameters tell."""
+    mode = next((one for one in ledger.models if one.name == model), None)
+    trained = {one.model for one in ledger.leaves if one.parameter and one.holders}
+    alike = [one for one in ledger.models if mode is not None and one.type == mode.type and one.name in trained]
+    return [one for one in alike if one.name != model and _shapes(ledger, one.name) == _shapes(ledger, model)]
 
 
 def _shapes(ledger: Ledger, model: str) -> list[str]:
