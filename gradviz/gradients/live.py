@@ -18,8 +18,7 @@ from gradviz.graph import (
     column,
 )
 from gradviz.variables.scanner import Namespace
-from gradviz.walker.attribution import Attribution
-from gradviz.walker.description import Walked
+from gradviz.walker.description import Attribution, Walked
 from gradviz.walker.outputs import as_tensor, flatten
 from gradviz.walker.private import without_subclasses
 from gradviz.walker.values import why_unreadable

@@ -79,15 +79,15 @@ def forward_order(graph: Graph) -> list[int]:
 
 def owners(graph: Graph) -> dict[int, int]:
     """The node that each saved storage belongs to, by storage id."""
-    found: dict[int, int] = {}
+    owner_of: dict[int, int] = {}
     saved = column(graph.nodes, "saved")
     for i in forward_order(graph):
         for slot in saved[i]:
             if slot.storage is not None:
-                found.setdefault(slot.storage, i)
+                owner_of.setdefault(slot.storage, i)
             for part in slot.parts:
-                found.setdefault(part, i)
-    return found
+                owner_of.setdefault(part, i)
+    return owner_of
 
 
 def held_bytes(graph: Graph) -> list[int]:

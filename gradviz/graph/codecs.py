@@ -235,13 +235,13 @@ class Attributes:
     def read(self, value: Any, context: Context) -> Any:
         if type(value) is not dict:
             raise Bad(f"is {shown(value)}, not an object")
-        found = {}
+        attributes = {}
         for name, item in value.items():
             try:
-                found[name] = VALUE.read(item, context)
+                attributes[name] = VALUE.read(item, context)
             except Bad as bad:
                 raise bad.inside(f"[{name!r}]") from None
-        return found
+        return attributes
 
 
 # -- composed values ---------------------------------------------------------------------------------------------------
@@ -272,13 +272,13 @@ class Many:
     def read(self, value: Any, context: Context) -> tuple[Any, ...]:
         if type(value) is not list:
             raise Bad(f"is {shown(value)}, not an array")
-        found = []
+        items = []
         try:
             for item in value:
-                found.append(self.inner.read(item, context))
+                items.append(self.inner.read(item, context))
         except Bad as bad:
-            raise bad.inside(f"[{len(found)}]") from None
-        return tuple(found)
+            raise bad.inside(f"[{len(items)}]") from None
+        return tuple(items)
 
 
 class _Field(NamedTuple):
@@ -305,28 +305,28 @@ class Record:
         self.required = [field.name for field in self.fields if field.default is _REQUIRED]
 
     def write(self, value: Any, context: Context) -> Any:
-        found = {}
+        written = {}
         for item, (name, codec, default) in zip(value[self.first :] if self.first else value, self.fields):
             if item is not default and item != default:
-                found[name] = codec.write(item, context)
-        return found
+                written[name] = codec.write(item, context)
+        return written
 
     def read(self, value: Any, context: Context, *given: Any) -> Any:
         if type(value) is not dict:
             raise Bad(f"is {shown(value)}, not an object")
-        found, codecs = {}, self.codecs
+        fields, codecs = {}, self.codecs
         key = ""
         try:
             for key, item in value.items():
                 codec = codecs.get(key)
                 if codec is not None:
-                    found[key] = codec.read(item, context)
+                    fields[key] = codec.read(item, context)
         except Bad as bad:
             raise bad.inside(f".{key}") from None
         for name in self.required:
-            if name not in found:
+            if name not in fields:
                 raise Bad("is missing", f".{name}")
-        return self.make(*given, **found)
+        return self.make(*given, **fields)
 
 
 class Row(Record):
@@ -342,13 +342,13 @@ class Row(Record):
         if type(value) is not list or not len(self.required) <= len(value) <= len(self.fields):
             names = ", ".join(field.name for field in self.fields)
             raise Bad(f"is {shown(value)}, not an array of {names}")
-        found = []
+        fields = []
         try:
             for item, field in zip(value, self.fields):
-                found.append(field.codec.read(item, context))
+                fields.append(field.codec.read(item, context))
         except Bad as bad:
-            raise bad.inside(f"[{len(found)}]") from None
-        return self.make(*found)
+            raise bad.inside(f"[{len(fields)}]") from None
+        return self.make(*fields)
 
 
 VALUE = Value()

@@ -157,7 +157,7 @@ class SavedColumns(Sequence[tuple[SavedTensor, ...]]):
         return _new(SavedTensor, (slot, tensor, storage, *rest))
 
 
-class TypeFacts(NamedTuple):
+class NodeType(NamedTuple):
     """What all nodes of one type share."""
 
     op: str
@@ -183,7 +183,7 @@ class NodeColumns(Columns[Node]):
     )
 
     def __init__(self) -> None:
-        self.type: list[TypeFacts] = []
+        self.type: list[NodeType] = []
         self.outputs: list[tuple[TensorInfo | None, ...]] = []
         self.sequence = array("Q")
         self.scope: list[int | None] = []
@@ -203,7 +203,7 @@ class NodeColumns(Columns[Node]):
         self.attributes = [NO_ATTRIBUTES] * len(self)
         self.saved.first = array("q", bytes(8 * (len(self) + 1)))
 
-    def add(self, type: TypeFacts, outputs: tuple[TensorInfo | None, ...], names: tuple[str, ...]) -> None:
+    def add(self, type: NodeType, outputs: tuple[TensorInfo | None, ...], names: tuple[str, ...]) -> None:
         """One node more, without a number, place, attributes or saved tensors."""
         self.names[len(self)] = names
         self.type.append(type)

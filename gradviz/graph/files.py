@@ -57,19 +57,19 @@ class _SavedRecord(Record):
     """A saved tensor. Files written before `packing` and `parts` were fields say both in the words of its note alone."""
 
     def read(self, value: Any, context: Context, *given: Any) -> Any:
-        found: model.SavedTensor = super().read(value, context, *given)
-        if not found.note:
-            return found
-        if found.state == "packed" and "packing" not in value:
-            if found.tensor is None and "torch.utils.checkpoint." in found.note:
-                return found._replace(packing="recompute")
-            if "save_on_cpu" in found.note:
-                found = found._replace(packing="offload")
-        if found.storage is not None and "parts" not in value:
-            parts = [int(number) for number in _PART.findall(found.note)]
+        saved: model.SavedTensor = super().read(value, context, *given)
+        if not saved.note:
+            return saved
+        if saved.state == "packed" and "packing" not in value:
+            if saved.tensor is None and "torch.utils.checkpoint." in saved.note:
+                return saved._replace(packing="recompute")
+            if "save_on_cpu" in saved.note:
+                saved = saved._replace(packing="offload")
+        if saved.storage is not None and "parts" not in value:
+            parts = [int(number) for number in _PART.findall(saved.note)]
             if len(parts) > 1 and max(parts) < context.lengths["storages"]:
-                found = found._replace(parts=tuple(parts))
-        return found
+                saved = saved._replace(parts=tuple(parts))
+        return saved
 
 
 STORAGE = Record(model.Storage, {"nbytes": Optional(WHOLE), "kind": STORAGE_KIND}, omit="id")
@@ -250,7 +250,7 @@ def dump(graph: Graph) -> Iterator[str]:
     for key, codec in _HEAD.items():
         yield f',\n"{key}":{encode(codec.write(getattr(graph, key), context))}'
     lists = [(key, record, getattr(graph, key) if key != "marks" else _kept(graph)) for key, record in _LISTS]
-    lists = [one for one in lists if one[2] or one[0] not in _MAY_BE_MISSING]
+    lists = [entry for entry in lists if entry[2] or entry[0] not in _MAY_BE_MISSING]
     tables = [(key, record, context.written[key]) for key, record in _TABLES]  # filled by then, so they come last
     for key, record, items in (*lists, *tables):
         if key == _TABLES[0][0] and graph.process is not None:  # may add to the tables, and nodes come first in them
@@ -336,15 +336,15 @@ def _graph(data: dict[str, Any]) -> Graph:
         context.lengths[key] = len(data[key])
     for key, record in _TABLES:
         context.read[key] = _records(key, record, data[key], context)
-    found: dict[str, Any] = {key: tuple(_records(key, record, data[key], context)) for key, record in _LISTS}
+    fields: dict[str, Any] = {key: tuple(_records(key, record, data[key], context)) for key, record in _LISTS}
     for key, codec in _HEAD.items():
-        found[key] = _head(key, codec, data, context)
+        fields[key] = _head(key, codec, data, context)
     if _PROCESS[0] in data:
-        found[_PROCESS[0]] = _head(*_PROCESS, data, context)
-    _check_edges(found["edges"])
-    _check_leaves(found["leaves"])
-    _check_scopes(found["scopes"])
-    graph = Graph(**found)
+        fields[_PROCESS[0]] = _head(*_PROCESS, data, context)
+    _check_edges(fields["edges"])
+    _check_leaves(fields["leaves"])
+    _check_scopes(fields["scopes"])
+    graph = Graph(**fields)
     try:
         _ = graph.order
     except ValueError as error:
@@ -362,15 +362,15 @@ def _head(key: str, codec: Codec, data: dict[str, Any], context: Context) -> Any
 
 
 def _records(key: str, record: Record, items: list[Any], context: Context) -> list[Any]:
-    found: list[Any] = []
+    records: list[Any] = []
     numbered = record.first  # a record without an id of its own gets its place in the list
     try:
-        with Stage("load", key, found.__len__, len(items)):
+        with Stage("load", key, records.__len__, len(items)):
             for i, item in enumerate(items):
-                found.append(record.read(item, context, i) if numbered else record.read(item, context))
+                records.append(record.read(item, context, i) if numbered else record.read(item, context))
     except Bad as bad:
-        raise bad.inside(f"{key}[{len(found)}]") from None
-    return found
+        raise bad.inside(f"{key}[{len(records)}]") from None
+    return records
 
 
 def _check_edges(edges: Iterable[Edge]) -> None:

@@ -357,11 +357,11 @@ class Graph:
     @cached_property
     def roots_of(self) -> Mapping[int, tuple[Root, ...]]:
         """Roots by the id of the node that made them."""
-        found: dict[int, tuple[Root, ...]] = {}
+        roots: dict[int, tuple[Root, ...]] = {}
         for root in self.roots:
             if root.node is not None:
-                found[root.node] = (*found.get(root.node, ()), root)
-        return found
+                roots[root.node] = (*roots.get(root.node, ()), root)
+        return roots
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -395,11 +395,11 @@ class Graph:
         producers = column(self.edges, "producer")
         start = _starts(len(self.nodes), producers)
         free = array("q", start)
-        found = array("q", bytes(8 * len(self.edges)))
+        places = array("q", bytes(8 * len(self.edges)))
         for i, producer in enumerate(producers):
-            found[free[producer]] = i
+            places[free[producer]] = i
             free[producer] += 1
-        return found, start
+        return places, start
 
     def with_root_names(self, names: Sequence[str]) -> Graph:
         """The same with these names for its outputs, in order; unchanged when there are none.

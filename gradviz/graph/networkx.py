@@ -114,7 +114,9 @@ def _of_source(prefix: str, source: SourceLine | None) -> Iterator[tuple[str, Va
 
 def _saved_bytes(graph: Graph, node: Node) -> int | None:
     """Of the storages behind the node's slots, each once; None when one of them is not known."""
-    sizes = [graph.storages[one].nbytes for one in {one for slot in node.saved for one in slot.storages}]
+    sizes = [
+        graph.storages[storage].nbytes for storage in {storage for slot in node.saved for storage in slot.storages}
+    ]
     return sum(size for size in sizes if size is not None) if sizes and None not in sizes else None
 
 

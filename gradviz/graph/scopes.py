@@ -42,11 +42,11 @@ class ScopeTree:
     @cached_property
     def children(self) -> list[list[int]]:
         """Ids of the calls made directly inside each call."""
-        found: list[list[int]] = [[] for _ in self.scopes]
+        children: list[list[int]] = [[] for _ in self.scopes]
         for i, scope in enumerate(self.scopes):
             if scope.parent is not None:
-                found[scope.parent].append(i)
-        return found
+                children[scope.parent].append(i)
+        return children
 
     @cached_property
     def outermost(self) -> list[int]:
@@ -64,23 +64,23 @@ class ScopeTree:
     @cached_property
     def depth(self) -> list[int]:
         """Nesting depth: 1 for an outermost call."""
-        found = [1] * len(self.scopes)
+        depths = [1] * len(self.scopes)
         for i in self.top_down:
             parent = self.scopes[i].parent
             if parent is not None:
-                found[i] = found[parent] + 1
-        return found
+                depths[i] = depths[parent] + 1
+        return depths
 
     @cached_property
     def members(self) -> list[list[int]]:
         """Ids of the nodes inside each call, inner calls included, in forward order; AccumulateGrad nodes left out."""
-        found: list[list[int]] = [[] for _ in self.scopes]
+        nodes: list[list[int]] = [[] for _ in self.scopes]
         scopes, sequences = (column(self._graph.nodes, name) for name in ("scope", "sequence"))
         for node in forward_order(self._graph):
             if sequences[node] is not None:
                 for scope in self.around(scopes[node]):
-                    found[scope].append(node)
-        return found
+                    nodes[scope].append(node)
+        return nodes
 
     @cached_property
     def place(self) -> list[int]:

@@ -51,7 +51,7 @@ def _steps_to_product(order: Order, gap: range, later: range) -> int:
     """How many operations before a call reach back to the frozen product that its sum takes; 0 if it takes none."""
     if not later or not gap:
         return 0
-    beside = [one for one in order.producers[later[-1]] if one in gap]
+    beside = [producer for producer in order.producers[later[-1]] if producer in gap]
     if len(beside) != 1:
         return 0
     position = beside[0]
@@ -128,7 +128,11 @@ class Extents:
             module = self._modules[call.module]
             key: Hashable = id(call)
             if module.base in ("", *_ENDS_WITH):
-                key = module.type, module.base, tuple(self._modules[one].type for one in self._silent[call.module])
+                key = (
+                    module.type,
+                    module.base,
+                    tuple(self._modules[silent].type for silent in self._silent[call.module]),
+                )
             groups.setdefault(key, []).append(call)
         level = {id(call): 0 for call in self._calls}
         for _ in range(_DEEPEST):  # a class may contain itself, so there need not be an end
@@ -143,14 +147,14 @@ class Extents:
         levels: dict[int, list[list[Call]]] = {}
         for group in groups.values():
             levels.setdefault(level[id(group[0])], []).append(group)
-        return [levels[one] for one in sorted(levels)]
+        return [levels[number] for number in sorted(levels)]
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _fill(self, call: Call) -> None:
         """What lies between the parts of a call is its own, or of a module without parameters inside it."""
         free = [i for i in range(call.start, call.end + 1) if not self._taken[i]]
-        inner = sorted(call.inner, key=lambda one: one.start)
+        inner = sorted(call.inner, key=lambda inside: inside.start)
         self._give_composed(call, free)
         between = []
         at = 0
@@ -161,9 +165,9 @@ class Extents:
             if position not in self.made_by:
                 before = inner[at - 1].module if at else call.module
                 between.append((position, before, inner[at].module if at < len(inner) else len(self._modules)))
-        siblings = sorted({one.module for one in inner})
+        siblings = sorted({inside.module for inside in inner})
         for position, before, after in between:  # first where a module stands right between the two
-            if not any(before < one < after for one in siblings):
+            if not any(before < inside < after for inside in siblings):
                 self._give(call, position, before, after, strictly=True)
         for position, before, after in between:
             if position not in self.made_by:
@@ -187,18 +191,18 @@ class Extents:
     def _give(self, call: Call, position: int, before: int, after: int, *, strictly: bool = False) -> None:
         """Say that a module without parameters made this operation, when one of its kind is there, rather one not used yet."""
         used = self._used.setdefault(id(call), dict.fromkeys(self._silent[call.module], 0))
-        fitting = [one for one in used if makes(self._modules[one], self._order.kinds[position])]
+        fitting = [silent for silent in used if makes(self._modules[silent], self._order.kinds[position])]
         if strictly:
-            fitting = [one for one in fitting if before < one < after]
+            fitting = [silent for silent in fitting if before < silent < after]
         if fitting:
-            chosen = min(fitting, key=lambda one: (used[one], not before < one < after, abs(one - before)))
+            chosen = min(fitting, key=lambda silent: (used[silent], not before < silent < after, abs(silent - before)))
             used[chosen] += 1
             self.made_by[position] = call, chosen
 
     def _give_composed(self, call: Call, free: list[int]) -> None:
         """An activation that is written out takes the longest run of elementwise operations."""
         stems = self._order.kinds
-        written_out = [one for one in self._silent[call.module] if composes(self._modules[one])]
+        written_out = [silent for silent in self._silent[call.module] if composes(self._modules[silent])]
         if len(written_out) != 1 or any(makes(self._modules[written_out[0]], stems[position]) for position in free):
             return
         runs: list[list[int]] = [[]]
@@ -242,10 +246,10 @@ class Extents:
             around = around.parent
 
     def _last_inner(self, call: Call) -> int:
-        return max(call.inner, key=lambda one: one.end).module if call.inner else call.module
+        return max(call.inner, key=lambda inner: inner.end).module if call.inner else call.module
 
     def _first_inner(self, call: Call) -> int:
-        return min(call.inner, key=lambda one: one.start).module if call.inner else len(self._modules)
+        return min(call.inner, key=lambda inner: inner.start).module if call.inner else len(self._modules)
 
     def _with_flattening(self, call: Call) -> None:
         """A linear layer makes a matrix of its input, and its output as its input was."""
@@ -265,11 +269,11 @@ class Extents:
         """A sequence of modules computes nothing else than they do."""
         positions = self._after(call) if later else self._before(call)
         border = self._last_inner(call) if later else self._first_inner(call)
-        rest = [one for one in self._silent[call.module] if (one > border) == later]
+        rest = [silent for silent in self._silent[call.module] if (silent > border) == later]
         rest = rest if later else rest[::-1]
         count = 0
         for position in positions:
-            fits = [i for i, one in enumerate(rest) if makes(self._modules[one], self._order.kinds[position])]
+            fits = [i for i, silent in enumerate(rest) if makes(self._modules[silent], self._order.kinds[position])]
             if not fits:
                 break
             rest = rest[fits[0] :]
@@ -331,12 +335,12 @@ class Extents:
         parts: dict[str, list[int]] = {}
         for i, gap in enumerate(gaps):
             parts.setdefault(self._order.stems[gap[most]] if len(gap) > most else "", []).append(i)
-        found = list(parts.values())
-        in_the_midst = len(found) > 1 and "" not in parts
+        kinds = list(parts.values())
+        in_the_midst = len(kinds) > 1 and "" not in parts
         if in_the_midst and all(
-            self._gets_cheaper([group[i] for i in part], [gaps[i] for i in part], most) for part in found
+            self._gets_cheaper([group[i] for i in part], [gaps[i] for i in part], most) for part in kinds
         ):
-            return found
+            return kinds
         return [list(range(len(gaps)))]
 
     def _gets_cheaper(self, group: list[Call], gaps: list[range], most: int) -> bool:
@@ -378,7 +382,7 @@ class Extents:
             costs = [self._order.costs_after(call.start, call.end, most, self._end_around(call)) for call in group]
         else:
             costs = [self._order.costs_before(call.start, call.end, most) for call in group]
-        return [sum(one) for one in zip(*costs)]
+        return [sum(of_all) for of_all in zip(*costs)]
 
     def _end_around(self, call: Call) -> int:
         return call.parent.end if call.parent is not None and call.parent.end > call.end else len(self._order)
@@ -386,25 +390,27 @@ class Extents:
     def _with_known_before(self, group: list[Call]) -> None:
         """Take what modules made just before whose parameters are without gradient, as beside an adapter."""
         for call in group:
-            known = [self._modules[one] for one in self._silent[call.module]]
-            if not any(one.parameters for one in known):
+            known = [self._modules[silent] for silent in self._silent[call.module]]
+            if not any(silent.parameters for silent in known):
                 continue
             positions = self._before(call)
             count = 0
-            while count < len(positions) and any(makes(one, self._order.kinds[positions[count]]) for one in known):
+            while count < len(positions) and any(
+                makes(silent, self._order.kinds[positions[count]]) for silent in known
+            ):
                 count += 1
             self._take(call, positions[:count])
 
     def _with_known(self, call: Call, gap: range, total: list[int], several: bool) -> int:
         """How long a call must be to hold the last operation that a module without parameters inside it made."""
-        found = 0
+        length = 0
         for i, position in enumerate(gap):
-            if any(makes(self._modules[one], self._order.kinds[position]) for one in self._silent[call.module]):
+            if any(makes(self._modules[silent], self._order.kinds[position]) for silent in self._silent[call.module]):
                 if total[i + 1] <= total[0]:
-                    found = i + 1
+                    length = i + 1
             elif not several and self._order.stems[position] != "Add":
                 break
-        return found
+        return length
 
     def _with_loss(self, gap: range, most: int) -> int:
         """How long a call must be to hold a loss of its own: a number made before the next module runs."""
@@ -419,18 +425,18 @@ class Extents:
     def _before_siblings(self, group: list[Call], gap: range) -> int:
         """How many of these operations come before one that the next module of a sequence made."""
         kinds = [self._order.kinds[position] for position in gap]
-        found = len(kinds)
+        before = len(kinds)
         for call in group:
             around = call.parent
             if around is None or self._modules[around.module].base != "Sequential":
                 continue
             following = min(
-                (one.module for one in around.inner if one.module > call.module), default=len(self._modules)
+                (inner.module for inner in around.inner if inner.module > call.module), default=len(self._modules)
             )
-            rest = [one for one in self._silent[around.module] if call.module < one < following]
-            fits = (i for i, kind in enumerate(kinds) if any(makes(self._modules[one], kind) for one in rest))
-            found = min(found, next(fits, found))
-        return found
+            rest = [silent for silent in self._silent[around.module] if call.module < silent < following]
+            fits = (i for i, kind in enumerate(kinds) if any(makes(self._modules[silent], kind) for silent in rest))
+            before = min(before, next(fits, before))
+        return before
 
     def _is_own(self, call: Call, position: int) -> bool:
         return not any(inner.start <= position <= inner.end for inner in call.inner)

@@ -67,7 +67,7 @@ def composes(module: Registered) -> bool:
 
 def silent_inside(modules: Sequence[Registered], has_calls: Sequence[bool]) -> list[list[int]]:
     """By module: those inside it that are without parameters in this graph, by way of others like them, in order."""
-    found: list[list[int]] = [[] for _ in modules]
+    silent: list[list[int]] = [[] for _ in modules]
     leads = [True] * len(modules)  # whether nothing is inside
     for module in modules:
         if module.parent is not None:
@@ -79,5 +79,5 @@ def silent_inside(modules: Sequence[Registered], has_calls: Sequence[bool]) -> l
         while above is not None and not has_calls[above]:
             above = modules[above].parent
         if above is not None:
-            found[above].append(i)
-    return found
+            silent[above].append(i)
+    return silent

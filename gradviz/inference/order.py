@@ -45,9 +45,11 @@ class Order:
         self.shapes = [outputs[node][0].shape if outputs[node] and outputs[node][0] else None for node in self.nodes]
         """Shape of the first output, where known."""
         self._is_first = [
-            not any(one in self.position or one in parameters for one in inputs[node]) for node in self.nodes
+            not any(source in self.position or source in parameters for source in inputs[node]) for node in self.nodes
         ]
-        self.producers = [[self.position[one] for one in inputs[node] if one in self.position] for node in self.nodes]
+        self.producers = [
+            [self.position[source] for source in inputs[node] if source in self.position] for node in self.nodes
+        ]
         self.last_use = list(range(len(self.nodes)))
         """By position the last one that uses it; beyond the end for what the caller holds."""
         for i, producers in enumerate(self.producers):
@@ -60,11 +62,11 @@ class Order:
     @cached_property
     def _uses(self) -> list[list[int]]:
         """By position those that use it, first ones first."""
-        found: list[list[int]] = [[] for _ in self.nodes]
+        uses: list[list[int]] = [[] for _ in self.nodes]
         for i, producers in enumerate(self.producers):
             for producer in producers:
-                found[producer].append(i)
-        return found
+                uses[producer].append(i)
+        return uses
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -183,18 +185,18 @@ def find_calls(
         own.setdefault(module, []).append(_Item(position, position, uses(position), None))
     positions = list(anchored)
     items = own  # what each module consists of; grows by the calls of inner modules
-    found: list[Call] = []
+    calls_of_all: list[Call] = []
     for module in range(len(modules) - 1, -1, -1):
         calls = []
         for run in _runs(sorted(items.pop(module, []), key=lambda item: item.start), positions):
             for part in _turns(modules[module], run, depends):
                 inner = [item.call for item in part if item.call is not None]
                 calls.append(Call(module, part[0].start, part[-1].end, inner))
-        found.extend(calls)
+        calls_of_all.extend(calls)
         parent = modules[module].parent
         if parent is not None:
             items.setdefault(parent, []).extend(_Item(call.start, call.end, module, call) for call in calls)
-    return found
+    return calls_of_all
 
 
 def _runs(items: Sequence[_Item], positions: Sequence[int]) -> list[list[_Item]]:
@@ -217,7 +219,13 @@ def _turns(module: Registered, run: list[_Item], depends: Callable[[Call, Call],
     first = {item.key for item in turns[0]}
     if any({item.key for item in turn} != first for turn in turns):
         return [run]
-    one, other = turns[0][0].call, (turns[1][0].call if len(turns) > 1 else None)
-    if len(first) == 1 and not module.base and one is not None and other is not None and depends(one, other):
+    first_call, second_call = turns[0][0].call, (turns[1][0].call if len(turns) > 1 else None)
+    if (
+        len(first) == 1
+        and not module.base
+        and first_call is not None
+        and second_call is not None
+        and depends(first_call, second_call)
+    ):
         return [run]  # a loop inside one call
     return turns

@@ -67,8 +67,8 @@ def around(modules: Sequence[Registered], module: int | None) -> Iterator[int]:
 def common(modules: Sequence[Registered], some: Sequence[int]) -> int | None:
     """The innermost module around all of these."""
     first, *rest = set(some)
-    outer = [set(around(modules, one)) for one in rest]
-    return next((one for one in around(modules, first) if all(one in chain for chain in outer)), None)
+    outer = [set(around(modules, module)) for module in rest]
+    return next((module for module in around(modules, first) if all(module in chain for chain in outer)), None)
 
 
 def _caller(modules: Sequence[Registered], owner: int, op: str, is_weight: bool) -> int | None:
@@ -89,11 +89,11 @@ def _caller(modules: Sequence[Registered], owner: int, op: str, is_weight: bool)
 def _turned_weights(graph: Graph, uses: Sequence[tuple[int, ...]], inputs: Inputs) -> set[int]:
     """Transpositions right before a product of matrices, which a linear layer makes of any weight, parametrized or not."""
     return {
-        one
+        producer
         for i, leaves in enumerate(uses)
         if leaves and graph.nodes[i].op.partition("Backward")[0] in _PRODUCTS
-        for one in inputs[i]
-        if graph.nodes[one].op.startswith("TBackward")
+        for producer in inputs[i]
+        if graph.nodes[producer].op.startswith("TBackward")
     }
 
 
@@ -104,15 +104,15 @@ def _uses(graph: Graph, ownership: Ownership, inputs: Inputs) -> tuple[list[tupl
     parametrized = {
         leaf
         for leaf, owners in ownership.owners.items()
-        if all(ownership.modules[one].base == PARAMETRIZED for one in owners)
+        if all(ownership.modules[owner].base == PARAMETRIZED for owner in owners)
     }
     for i in reversed(graph.order):
         if i in ownership.owners:
             origin[i] = (i,)
-        used = tuple(dict.fromkeys([leaf for one in inputs[i] for leaf in origin[one]]))
+        used = tuple(dict.fromkeys([leaf for producer in inputs[i] for leaf in origin[producer]]))
         if not used:
             continue
-        alone = all(origin[one] for one in inputs[i])
+        alone = all(origin[producer] for producer in inputs[i])
         in_list = alone and parametrized.issuperset(used) and not _is_layer(graph, i, inputs[i])
         if _is_number(graph, i) and not in_list:
             continue  # a penalty on weights is no layer
@@ -124,16 +124,16 @@ def _uses(graph: Graph, ownership: Ownership, inputs: Inputs) -> tuple[list[tupl
         if uses[i] and not origin[i]:
             reaches[i] = 1
         if reaches[i]:
-            for one in inputs[i]:
-                if origin[one]:
-                    reaches[one] = 1
+            for producer in inputs[i]:
+                if origin[producer]:
+                    reaches[producer] = 1
     return [used if reaches[i] else () for i, used in enumerate(uses)], [bool(made) for made in origin]
 
 
 def _is_layer(graph: Graph, node: int, inputs: Sequence[int]) -> bool:
     """Whether an operation works with a finished weight: a convolution, a look-up, a product with what was turned for it."""
     stem = graph.nodes[node].op.partition("Backward")[0]
-    turned = any(graph.nodes[one].op.startswith("TBackward") for one in inputs)
+    turned = any(graph.nodes[producer].op.startswith("TBackward") for producer in inputs)
     return stem in _LAYERS or (stem in _PRODUCTS and turned and graph.nodes[node].none_inputs > 0)
 
 
@@ -163,10 +163,10 @@ def _place_shared(
             module[j] for j in (*order[at + 1 : at + 9], *reversed(order[max(0, at - 8) : at])) if module[j] is not None
         ]
         looks_up = graph.nodes[i].op.startswith("Embedding")
-        choice = [one for leaf in uses[i] for one in ownership.owners[leaf]]
-        fitting = [one for one in choice if (modules[one].base == "Embedding") == looks_up] or choice
+        choice = [owner for leaf in uses[i] for owner in ownership.owners[leaf]]
+        fitting = [owner for owner in choice if (modules[owner].base == "Embedding") == looks_up] or choice
         beside = set(around(modules, near[0])) if near else set()
-        module[i] = max(fitting, key=lambda one: (len(beside.intersection(around(modules, one))), -one))
+        module[i] = max(fitting, key=lambda owner: (len(beside.intersection(around(modules, owner))), -owner))
 
 
 # -- scopes ------------------------------------------------------------------------------------------------------------
@@ -198,8 +198,8 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     modules = ownership.modules
     anchored = {i: at for i, node in enumerate(order.nodes) if (at := anchors.module[node]) is not None}
 
-    def depends(one: Call, other: Call) -> bool:
-        return order.leads_to(range(one.start, one.end + 1), other.start, other.end)
+    def depends(outer: Call, other: Call) -> bool:
+        return order.leads_to(range(outer.start, outer.end + 1), other.start, other.end)
 
     def uses(position: int) -> tuple[str, tuple[int, ...]]:
         return order.stems[position], anchors.uses[order.nodes[position]]
@@ -215,7 +215,7 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
             place[order.nodes[position]] = number[call]
     first = {call.module: number[call] for call in sorted(calls, key=lambda call: -call.start)}
     for leaf, owners in ownership.owners.items():
-        called = [one for owner in owners for one in around(modules, owner) if one in first]
+        called = [outer for owner in owners for outer in around(modules, owner) if outer in first]
         place[leaf] = first[called[0]] if called else None
     nodes = tuple(
         node if node.scope == scope else node._replace(scope=scope) for node, scope in zip(graph.nodes, place)
@@ -225,18 +225,18 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
 
 def _silent_calls(modules: tuple[Registered, ...], extents: Extents) -> list[Call]:
     """Calls of modules without parameters: positions side by side that the same module made in the same call."""
-    found: list[Call] = []
+    calls: list[Call] = []
     last: tuple[Call, int] | None = None
     for position in sorted(extents.made_by):
         around, module = extents.made_by[position]
-        if last == (around, module) and found and found[-1].end == position - 1:
-            found[-1].end = position
+        if last == (around, module) and calls and calls[-1].end == position - 1:
+            calls[-1].end = position
         else:
             call = Call(module, position, position, [])
             call.parent = around
-            found.append(call)
+            calls.append(call)
         last = around, module
-    return found
+    return calls
 
 
 def _scopes(modules: tuple[Registered, ...], calls: list[Call]) -> tuple[tuple[Scope, ...], dict[Call, int]]:

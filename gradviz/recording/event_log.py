@@ -62,8 +62,8 @@ class IntervalMap(Generic[T]):
 
     def at(self, number: int) -> T | None:
         """What was current when `number` was given out, or None when that was before the first note that is kept."""
-        found = bisect_right(self.numbers, number) - 1
-        return self.values[found] if found >= 0 else None
+        i = bisect_right(self.numbers, number) - 1
+        return self.values[i] if i >= 0 else None
 
     def _drop(self, count: int) -> None:
         self.dropped = self.numbers[count]
@@ -158,14 +158,14 @@ class Tree:
         if not self.pending:
             return
         root = self.seen.ref()
-        found = {} if root is None else {id(module): path for path, module in root.named_modules()}
+        path_of = {} if root is None else {id(module): path for path, module in root.named_modules()}
         if root is not None:
             self._own("", root)
         for call in self.pending:  # outer calls come before inner ones, so the parent has its path
             module = call.module.ref()
             if call.module not in self.paths:
-                self.paths[call.module] = self._path(call, found.get(id(module)) if module is not None else None)
-                if module is not None and id(module) not in found:
+                self.paths[call.module] = self._path(call, path_of.get(id(module)) if module is not None else None)
+                if module is not None and id(module) not in path_of:
                     self._own(self.paths[call.module], module)
             if module is not None:
                 self.parameters[call.module] = elements(module.parameters())

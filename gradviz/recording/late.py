@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gradviz.recording.record import LastOutputs, Recording
     from gradviz.variables.scanner import Namespace
-    from gradviz.walker.attribution import Attribution
+    from gradviz.walker.description import Attribution
 
 
 class _Watcher:
@@ -33,10 +33,10 @@ class _Watcher:
             return None
         sys.meta_path.remove(self)  # its work is done, unless nobody finds the module
         for finder in list(sys.meta_path):
-            found = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
-            if found is not None:
-                self._watch(found.loader)
-                return found
+            spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
+            if spec is not None:
+                self._watch(spec.loader)
+                return spec
         sys.meta_path.insert(0, self)
         return None
 

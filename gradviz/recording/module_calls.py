@@ -42,7 +42,7 @@ def bare_checkpoint(frame: FrameType | None, outer: int) -> FrameType | None:
         if frame.f_code is _FORWARD:
             inputs: Any = local_variables(frame).get("args", ())
             with torch._C.DisableTorchFunction():
-                bare = not any(is_a(one, torch.Tensor) and one.requires_grad for one in inputs)
+                bare = not any(is_a(value, torch.Tensor) and value.requires_grad for value in inputs)
             return frame if bare else None
         frame = frame.f_back
     return None
@@ -80,8 +80,8 @@ class ModuleCalls:
 
     def seen(self, module: torch.nn.Module) -> SeenModule | None:
         """What is known of a module, None when it was not called."""
-        found = self._seen.get(id(module))
-        return found if found is not None and found.ref() is module else None
+        known = self._seen.get(id(module))
+        return known if known is not None and known.ref() is module else None
 
     def trees(self) -> list[Tree]:
         """Every outermost module so far, settled."""
@@ -147,8 +147,8 @@ class ModuleCalls:
         outer = call.parent
         if outer is not None and not outer.module.recording:
             return outer.module.checkpoint
-        found = bare_checkpoint(frame, outer.frame if outer is not None else 0)
-        place = self._user.place(found.f_back, outer) if found is not None else None
+        bare = bare_checkpoint(frame, outer.frame if outer is not None else 0)
+        place = self._user.place(bare.f_back, outer) if bare is not None else None
         return place.source if place is not None else None
 
     def _leave(self, module: torch.nn.Module, arguments: Any, *result: Any) -> None:
@@ -159,10 +159,10 @@ class ModuleCalls:
         if stack and stack[-1].module.ref() is module:
             call = stack.pop()
         else:
-            found = _closed(stack, module)
-            if found is None:
+            closed = _closed(stack, module)
+            if closed is None:
                 return
-            call = found
+            call = closed
         number = peek_sequence()
         event_log.calls.add(number, stack[-1] if stack else None)
         if call.parent is None and number > call.began and module.__dict__.get("training") is False:

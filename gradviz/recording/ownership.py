@@ -14,7 +14,7 @@ import torch
 
 from gradviz.graph.scopes import Ownership, Registered
 from gradviz.variables.objects import children, is_compiled, members, parameters, unwrapped
-from gradviz.walker.attribution import Found, Places
+from gradviz.walker.description import BareGraph, Places
 from gradviz.walker.tensors import elements
 
 _HOLDERS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
@@ -36,22 +36,22 @@ class OwnershipAttribution:
         for path, module in modules:
             self._add(path, module)
 
-    def places(self, found: Found) -> Places:
-        owners = {node: tuple(self._owners.get(id(variable), ())) for node, variable in found.variables.items()}
+    def places(self, bare: BareGraph) -> Places:
+        owners = {node: tuple(self._owners.get(id(variable), ())) for node, variable in bare.variables.items()}
         self.ownership = Ownership(tuple(self._registered), {node: of for node, of in owners.items() if of})
-        return Places((), repeat(None, len(found.sequences)), repeat(None), repeat(None))
+        return Places((), repeat(None, len(bare.sequences)), repeat(None), repeat(None))
 
     def _add(self, path: str, root: torch.nn.Module) -> None:
-        found = _under(path, root, self._seen)
+        below = _under(path, root, self._seen)
         number: dict[int | None, int] = {}
-        for i in _outer_first(found):
-            one = found[i]
-            if one.called:
+        for i in _outer_first(below):
+            entry = below[i]
+            if entry.called:
                 number[i] = len(self._registered)
-                self._registered.append(_registered(one.path, one.module, number.get(one.around)))
-            elif one.around in number:
-                number[i] = number[one.around]
-            for _, parameter in members(one.module, "_parameters"):
+                self._registered.append(_registered(entry.path, entry.module, number.get(entry.around)))
+            elif entry.around in number:
+                number[i] = number[entry.around]
+            for _, parameter in members(entry.module, "_parameters"):
                 if i in number:
                     self._owners.setdefault(id(parameter), []).append(number[i])
 
@@ -72,7 +72,7 @@ def _under(path: str, root: torch.nn.Module, seen: set[torch.nn.Module]) -> list
     A sequence calls what it holds. So a module that is an attribute of another one, and in a sequence inside that one, too, is
     called by the sequence.
     """
-    found: list[_Under] = []
+    below: list[_Under] = []
     place: dict[torch.nn.Module, int] = {}
     stack: list[tuple[str, torch.nn.Module, int | None]] = [(path, root, None)]
     while stack:
@@ -81,31 +81,31 @@ def _under(path: str, root: torch.nn.Module, seen: set[torch.nn.Module]) -> list
         if is_compiled(module):
             stack.extend((at, child, around) for at, child in children(path, module))
             continue
-        if module in place and around is not None and _is_sequence(found[around].module):
-            inside = [*_chain(found, around)]
-            if place[module] not in inside and found[place[module]].around in inside:
-                found[place[module]].around = around
+        if module in place and around is not None and _is_sequence(below[around].module):
+            inside = [*_chain(below, around)]
+            if place[module] not in inside and below[place[module]].around in inside:
+                below[place[module]].around = around
         if module in seen:
             continue
         seen.add(module)
-        place[module] = len(found)
-        found.append(_Under(path, module, around))
+        place[module] = len(below)
+        below.append(_Under(path, module, around))
         stack.extend((at, child, place[module]) for at, child in reversed(children(path, module)))
-    return found
+    return below
 
 
-def _chain(found: Sequence[_Under], at: int | None) -> Iterator[int]:
+def _chain(below: Sequence[_Under], at: int | None) -> Iterator[int]:
     """A module and those around it, inner first."""
     while at is not None:
         yield at
-        at = found[at].around
+        at = below[at].around
 
 
-def _outer_first(found: Sequence[_Under]) -> Iterator[int]:
+def _outer_first(below: Sequence[_Under]) -> Iterator[int]:
     """Each module before those inside it, which follow at once."""
     inside: dict[int | None, list[int]] = {}
-    for i, one in enumerate(found):
-        inside.setdefault(one.around, []).append(i)
+    for i, entry in enumerate(below):
+        inside.setdefault(entry.around, []).append(i)
     stack = inside.get(None, [])[::-1]
     while stack:
         i = stack.pop()
@@ -119,13 +119,13 @@ def _is_sequence(module: torch.nn.Module) -> bool:
 
 def _registered(path: str, module: torch.nn.Module, parent: int | None) -> Registered:
     kind = type(module)
-    runs = next((one for one in kind.__mro__ if "forward" in vars(one)), torch.nn.Module)
+    runs = next((cls for cls in kind.__mro__ if "forward" in vars(cls)), torch.nn.Module)
     is_torchs = runs.__module__.startswith(_TORCHS) and runs is not torch.nn.Module
     base = runs.__name__ if is_torchs else ""
     if kind.__name__ == "NonDynamicallyQuantizableLinear":  # attention multiplies by its weight and never calls it
         base = kind.__name__
     frozen = any(
-        issubclass(type(one), torch.Tensor) and not one.requires_grad for _, one in members(module, "_parameters")
+        issubclass(type(held), torch.Tensor) and not held.requires_grad for _, held in members(module, "_parameters")
     )
     return Registered(path, kind.__name__, base, parent, elements(parameters(module)), _takes_labels(runs), frozen)
 
@@ -133,7 +133,7 @@ def _registered(path: str, module: torch.nn.Module, parent: int | None) -> Regis
 def _never_called(kind: type) -> bool:
     """Whether a module only holds others. A list of parametrizations is a list, too, but it has a forward."""
     return issubclass(kind, _HOLDERS) and not any(
-        "forward" in vars(one) for one in kind.__mro__[:-1] if one is not torch.nn.Module
+        "forward" in vars(cls) for cls in kind.__mro__[:-1] if cls is not torch.nn.Module
     )
 
 

@@ -56,15 +56,15 @@ class _Unfinished:
     def last_outputs(self, session: Session, module_paths: Mapping[int, str]) -> LastOutputs:
         """The candidates that are alive and have a graph, each tensor once. The caller's module paths are by identity."""
         session.calls.trees()  # settles the paths
-        found: dict[str, torch.Tensor] = {}
+        outputs: dict[str, torch.Tensor] = {}
         for what, reference, call in self.candidates:
             tensor = reference()
-            if tensor is None or any(tensor is known for known in found.values()) or not _has_graph(tensor):
+            if tensor is None or any(tensor is known for known in outputs.values()) or not _has_graph(tensor):
                 continue
             name = f"{what} {_path(call, module_paths)}" if call is not None else what
-            found.setdefault(name if name not in found else f"{name} ({len(found)})", tensor)
+            outputs.setdefault(name if name not in outputs else f"{name} ({len(outputs)})", tensor)
         module = _path(self.call, module_paths) if self.call is not None else None
-        return LastOutputs(found, module, self.source, self.error)
+        return LastOutputs(outputs, module, self.source, self.error)
 
 
 def _unfinished(session: Session, error: BaseException) -> _Unfinished:
@@ -91,12 +91,12 @@ def _unfinished(session: Session, error: BaseException) -> _Unfinished:
 
 def _frames(error: BaseException) -> set[int]:
     """Identities of the frames that the exception passed through."""
-    found: set[int] = set()
+    frames: set[int] = set()
     trace = error.__traceback__
     while trace is not None:
-        found.add(id(trace.tb_frame))
+        frames.add(id(trace.tb_frame))
         trace = trace.tb_next
-    return found
+    return frames
 
 
 def _failing_code(session: Session, error: BaseException) -> tuple[SourceLine | None, list[tuple[str, torch.Tensor]]]:
@@ -128,21 +128,21 @@ def _completed(event_log: EventLog, failed: Call | None) -> list[tuple[str, weak
 
 def _around(call: Call | None) -> list[Call]:
     """The calls around a call, the nearest first."""
-    found: list[Call] = []
+    calls: list[Call] = []
     while call is not None and call.parent is not None:
         call = call.parent
-        found.append(call)
-    return found
+        calls.append(call)
+    return calls
 
 
 def _own_call(error: BaseException) -> Call | None:
     """The innermost call that the exception left of those that run no hook; their frames carry them."""
-    trace, found = error.__traceback__, None
+    trace, call = error.__traceback__, None
     while trace is not None:
         mark = trace.tb_frame.f_trace
-        found = mark if type(mark) is Call else found
+        call = mark if type(mark) is Call else call
         trace = trace.tb_next
-    return found
+    return call
 
 
 def _path(call: Call, module_paths: Mapping[int, str]) -> str:
@@ -263,12 +263,12 @@ class Recording:
         ('net.1', ['input of net.1'])
         """
         session = self._running()
-        found = self._failure if error is None else _unfinished(session, error)
-        if found is None:
+        failure = self._failure if error is None else _unfinished(session, error)
+        if failure is None:
             raise GradvizError("no exception ended this recording, so nothing is unfinished: use graph(outputs)")
         if variables is None:
             variables = namespaces(sys._getframe(1))
-        return found.last_outputs(session, module_paths(None, variables))
+        return failure.last_outputs(session, module_paths(None, variables))
 
     def attribution(self, model: torch.nn.Module | None = None, variables: Sequence[Namespace] = ()) -> Recorded:
         """What `capture` needs to place nodes. The namespaces name the outermost modules."""

@@ -16,7 +16,7 @@ from gradviz.graph import Scope, SourceLine, TensorInfo
 from gradviz.packages import with_text
 from gradviz.recording.event_log import Call, EventLog, SeenModule, Tree
 from gradviz.variables.objects import joined, parameters
-from gradviz.walker.attribution import Found, Places
+from gradviz.walker.description import BareGraph, Places
 from gradviz.walker.names import distinct
 from gradviz.walker.private import LAST
 from gradviz.walker.tensors import device_name, dtype_name, elements, shape_of
@@ -41,14 +41,14 @@ class Recorded:
         self._trees = trees
         self._paths = module_paths
 
-    def places(self, found: Found) -> Places:
+    def places(self, bare: BareGraph) -> Places:
         calls: list[Call | None] = []
         sources: list[SourceLine | None] = []
         script_lines: list[SourceLine | None] = []
         texts = _Texts()
-        doubtful = _doubtful(found, len(self._spans) > 1)
+        doubtful = _doubtful(bare, len(self._spans) > 1)
         unsure = unseen = forgotten = lost = 0
-        for node, number in enumerate(found.sequences):
+        for node, number in enumerate(bare.sequences):
             span = None
             if number != LAST:
                 candidates = [span for span in self._spans if span.start <= number < span.end]
@@ -71,18 +71,18 @@ class Recorded:
         kept = _kept(calls)
         scope_of: list[int | None] = [kept[call] if call is not None else None for call in calls]
         first_calls = _first_calls(kept)
-        for node, variable in found.variables.items():
+        for node, variable in bare.variables.items():
             scope_of[node] = self._owner(variable, first_calls)
         prefixes = self._prefixes(kept)
         scopes = self._scopes(kept, prefixes)
-        self._add_checkpointed(found.checkpoints, scopes, scope_of, prefixes)
+        self._add_checkpointed(bare.checkpoints, scopes, scope_of, prefixes)
         return Places(
             tuple(scopes),
             scope_of,
             sources,
             script_lines,
             _notes(unseen, unsure, forgotten, lost, len(self._spans)),
-            {node: name for node, variable in found.variables.items() if (name := self._name(variable, prefixes))},
+            {node: name for node, variable in bare.variables.items() if (name := self._name(variable, prefixes))},
         )
 
     # -- scopes --------------------------------------------------------------------------------------------------------
@@ -181,10 +181,10 @@ class Recorded:
 
 def _first_calls(kept: Mapping[Call, int]) -> dict[Tree, dict[str, int]]:
     """The first call of each module, by the path that it has in its tree."""
-    found: dict[Tree, dict[str, int]] = {}
+    first: dict[Tree, dict[str, int]] = {}
     for call, scope in kept.items():
-        found.setdefault(call.tree, {}).setdefault(call.tree.paths.get(call.module, ""), scope)
-    return found
+        first.setdefault(call.tree, {}).setdefault(call.tree.paths.get(call.module, ""), scope)
+    return first
 
 
 def _nearest(path: str, first: Mapping[str, int]) -> int | None:
@@ -217,14 +217,14 @@ class _Texts(dict["SourceLine | None", "SourceLine | None"]):
     """Lines with their text, read once."""
 
     def __missing__(self, line: SourceLine | None) -> SourceLine | None:
-        self[line] = found = with_text(line) if line is not None else None
-        return found
+        self[line] = told = with_text(line) if line is not None else None
+        return told
 
 
 # -- doubt -------------------------------------------------------------------------------------------------------------
 
 
-def _doubtful(found: Found, several_threads: bool) -> set[int]:
+def _doubtful(bare: BareGraph, several_threads: bool) -> set[int]:
     """Nodes whose number another thread may have given out, which the recording did not see running Python.
 
     On an accelerator, a backward with `create_graph=True` makes nodes in the engine's own thread, which counts from 0. They
@@ -233,14 +233,14 @@ def _doubtful(found: Found, several_threads: bool) -> set[int]:
     """
     nodes_of: dict[int, int] = {}
     doubtful: set[int] = set()
-    for node, number in enumerate(found.sequences):
+    for node, number in enumerate(bare.sequences):
         if number != LAST:
             first = nodes_of.setdefault(number, node)
             if first != node:
                 doubtful.update((first, node))
     if doubtful or several_threads or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        for edge in found.edges:
-            if found.sequences[edge.consumer] < found.sequences[edge.producer] < LAST:
+        for edge in bare.edges:
+            if bare.sequences[edge.consumer] < bare.sequences[edge.producer] < LAST:
                 doubtful.add(edge.consumer)
     return doubtful
 

@@ -137,7 +137,9 @@ def _with_accumulators(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if _thread._count():  # threads beside the main one
             frame = sys._getframe(1)
             with suppress(Exception), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-                leaves = [one for one in arguments if is_a(one, torch.Tensor) and one.requires_grad and one.is_leaf]
+                leaves = [
+                    value for value in arguments if is_a(value, torch.Tensor) and value.requires_grad and value.is_leaf
+                ]
                 if leaves and frame.f_trace is None:
                     frame.f_trace = _Accumulators([leaf.view_as(leaf) for leaf in leaves])
         return original(arguments)

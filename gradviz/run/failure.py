@@ -117,14 +117,14 @@ def _caused_by_stop(error: BaseException) -> bool:
 
 def _chain(error: BaseException) -> list[BaseException]:
     """The exception with all that it came from, and the members of exception groups."""
-    found: list[BaseException] = []
+    links: list[BaseException] = []
     waiting: list[BaseException | None] = [error]
     while waiting:
         link = waiting.pop()
-        if link is not None and not any(link is known for known in found):
-            found.append(link)
+        if link is not None and not any(link is known for known in links):
+            links.append(link)
             waiting += [link.__cause__, link.__context__, *getattr(link, "exceptions", ())]
-    return found
+    return links
 
 
 def _without_our_frames(error: BaseException) -> None:

@@ -74,14 +74,14 @@ def final_tensors(namespace: Namespace, place: str, *, also: str = "") -> dict[s
 
     Raises NoGraphError that lists the tensors seen and why each has no graph. `also` is said first in that message.
     """
-    held = [one for one in scan([namespace]) if one.kind == "tensor"]
+    held = [named for named in scan([namespace]) if named.kind == "tensor"]
     seen = _distinct(held)
     if not seen:
         raise NoGraphError(f"{place} {also}has no global variable that holds a tensor.\n{_advice(place)}")
-    found = _not_depended_on(_distinct(one for one in held if not one.level)) or _not_depended_on(seen)
-    if not found:
+    outputs = _not_depended_on(_distinct(named for named in held if not named.level)) or _not_depended_on(seen)
+    if not outputs:
         raise NoGraphError(_no_graph(seen, place, also))
-    return found
+    return outputs
 
 
 def _not_depended_on(tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,9 +109,9 @@ def _worth_naming(name: str, value: object, space: Namespace) -> bool:
 
 def _step(value: object, part: str) -> object:
     """An attribute, a key or an element; of a wrapper of data parallel also what the module in it has."""
-    found = _own(value, part)
-    inside = unwrapped(value) if found is _ABSENT else value
-    return found if inside is value else _own(inside, part)
+    own = _own(value, part)
+    inside = unwrapped(value) if own is _ABSENT else value
+    return own if inside is value else _own(inside, part)
 
 
 def _own(value: object, part: str) -> object:
@@ -146,9 +146,9 @@ def _needed_arguments(function: Any) -> list[str]:
 def _distinct(held: Iterable[NamedValue]) -> dict[str, Any]:
     """Each tensor once, under its first name."""
     first: dict[int, NamedValue] = {}
-    for one in held:
-        first.setdefault(id(one.value), one)
-    return {one.name: one.value for one in first.values()}
+    for named in held:
+        first.setdefault(id(named.value), named)
+    return {named.name: named.value for named in first.values()}
 
 
 def _no_graph(seen: Mapping[str, Any], place: str, also: str) -> str:

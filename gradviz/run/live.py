@@ -17,7 +17,7 @@ from gradviz.run.target_name import Target
 from gradviz.variables.scanner import Namespace
 
 if TYPE_CHECKING:
-    from gradviz.walker.attribution import Attribution
+    from gradviz.walker.description import Attribution
 
 T = TypeVar("T")
 

@@ -47,8 +47,8 @@ _COUNTER = re.compile(r"count\((\d+)")
 def started() -> int:
     """How many this process has started so far, those included that have ended and been forgotten."""
     counter = getattr(sys.modules.get("multiprocessing.process"), "_process_counter", None)
-    found = _COUNTER.match(repr(counter))  # taking a value from it would change the names of processes to come
-    return int(found[1]) - 1 if found is not None else 0
+    counted = _COUNTER.match(repr(counter))  # taking a value from it would change the names of processes to come
+    return int(counted[1]) - 1 if counted is not None else 0
 
 
 def hint(count: int) -> str:
@@ -287,11 +287,11 @@ class Run(Generic[T]):
         self._reader = threading.get_ident()
         try:
             with self._around():
-                found = self._read(live)
+                result = self._read(live)
             if self._selection is not None and self._selection.standing_in:
                 self._results.clear()
                 self._error = None
-            self._results.append(found)
+            self._results.append(result)
         finally:
             self._reader = None
 
@@ -316,13 +316,15 @@ class Run(Generic[T]):
             return
         with self._around():
             try:
-                found = final_tensors(namespace, self._target.short, also="called no backward() and ")
+                tensors = final_tensors(namespace, self._target.short, also="called no backward() and ")
             except NoGraphError as error:
                 raise NoGraphError(f"{error}{hint(started() - self._children)}") from error
-        title = f"{self._title}: {', '.join(list(found)[:3])}" + (", ..." if len(found) > 3 else "")
-        outputs = list(found.values())
+        title = f"{self._title}: {', '.join(list(tensors)[:3])}" + (", ..." if len(tensors) > 3 else "")
+        outputs = list(tensors.values())
         self._take(
-            LiveOutputs(outputs[0] if len(outputs) == 1 else outputs, [namespace], title, self._recording, tuple(found))
+            LiveOutputs(
+                outputs[0] if len(outputs) == 1 else outputs, [namespace], title, self._recording, tuple(tensors)
+            )
         )
 
     def _read_unfinished(self, failure: Failure | None) -> None:

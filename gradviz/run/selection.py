@@ -58,15 +58,17 @@ def _calling(frame: FrameType, outermost: CodeType) -> FrameType | None:
 
 def _called_on(frame: FrameType | None) -> str:
     """What the line says `backward` is called on, if it is said once and without a call."""
-    found = _CALLED_ON.findall(linecache.getline(frame.f_code.co_filename, frame.f_lineno)) if frame is not None else []
-    return found[0] if len(found) == 1 else ""
+    called = (
+        _CALLED_ON.findall(linecache.getline(frame.f_code.co_filename, frame.f_lineno)) if frame is not None else []
+    )
+    return called[0] if len(called) == 1 else ""
 
 
 def _names(outputs: Sequence[Any], variables: Sequence[Namespace]) -> list[str]:
-    found = [name_of(output, variables) for output in outputs[:_NAMED]]
-    if not all(found):
+    names = [name_of(output, variables) for output in outputs[:_NAMED]]
+    if not all(names):
         return []
-    return [*found, "..."] if len(outputs) > _NAMED else found
+    return [*names, "..."] if len(outputs) > _NAMED else names
 
 
 def _is_method(frame: FrameType) -> bool:

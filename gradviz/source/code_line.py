@@ -15,11 +15,11 @@ def assigned(source: SourceLine | None) -> tuple[str, ...]:
     >>> assigned(SourceLine("a.py", 1, "f", "out, (h, self.c) = cell(x, state)"))
     ('out', 'h', 'self.c')
     """
-    found: list[str] = []
+    names: list[str] = []
     for statement in parsed(source):
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        found += [name for target in targets if target is not None for name in names_in(target)]
-    return tuple(found)
+        names += [name for target in targets if target is not None for name in names_in(target)]
+    return tuple(names)
 
 
 def wrapped(source: SourceLine | None, function: str) -> str:
@@ -82,7 +82,7 @@ def changed_in_place(source: SourceLine | None) -> tuple[str, ...]:
     ('h',)
     """
     return tuple(
-        dict.fromkeys(name for _, one in in_place_pieces(source) for name in names_in(without_index(one.changed)))
+        dict.fromkeys(name for _, piece in in_place_pieces(source) for name in names_in(without_index(piece.changed)))
     )
 
 
@@ -92,7 +92,7 @@ def in_place_part(source: SourceLine | None) -> str:
     >>> [in_place_part(SourceLine("a.py", 1, "f", text)) for text in ("h += 1", "h[0] = f(h)", "y = self.h.add_(1) * 2")]
     ['h += 1', 'h[0]', 'self.h.add_(1)']
     """
-    return next((ast.unparse(one.node) for _, one in in_place_pieces(source)), "")
+    return next((ast.unparse(piece.node) for _, piece in in_place_pieces(source)), "")
 
 
 def with_copies(source: SourceLine | None) -> str:
@@ -105,7 +105,7 @@ def with_copies(source: SourceLine | None) -> str:
     """
     for statement in parsed(source):
         targets = statement.targets if isinstance(statement, ast.Assign) else []
-        bases = {ast.unparse(without_index(one)) for one in targets if isinstance(one, ast.Subscript)}
+        bases = {ast.unparse(without_index(target)) for target in targets if isinstance(target, ast.Subscript)}
         copies = _Copies(bases)
         if bases and isinstance(statement, ast.Assign):
             statement.value = copies.visit(statement.value)
@@ -123,7 +123,7 @@ def in_place(source: SourceLine | None, name: str) -> str:
     'w.copy_(w.clamp(0, 1))'
     """
     for statement in parsed(source):
-        if isinstance(statement, ast.Assign) and [ast.unparse(one) for one in statement.targets] == [name]:
+        if isinstance(statement, ast.Assign) and [ast.unparse(target) for target in statement.targets] == [name]:
             value = statement.value
             if isinstance(value, ast.BinOp) and ast.unparse(value.left) == name:
                 sign = {ast.Add: "+=", ast.Sub: "-="}.get(type(value.op))

@@ -55,9 +55,9 @@ def changes(location: CodeLocation) -> Iterator[Change]:
     """The statements that change a tensor in place, or take a step, as far as their text shows it."""
     source = location.body.source
     for statement in location.body.statements:
-        for one in pieces_in_place(statement.node):
-            whole = statement.node if isinstance(one.node, ast.Subscript) else one.node
-            yield Change(source(one.node), (one.name,), text_of(whole))
+        for piece in pieces_in_place(statement.node):
+            whole = statement.node if isinstance(piece.node, ast.Subscript) else piece.node
+            yield Change(source(piece.node), (piece.name,), text_of(whole))
         for call, called in method_calls(statement.node):
             if called.attr == "step":
                 yield Change(source(call), (ast.unparse(called.value),), text_of(call))
@@ -68,14 +68,14 @@ _ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "upd
 
 def additions(location: CodeLocation) -> dict[str, SourceLine]:
     """Where the code puts something into a container, by the container's name: `losses.append(loss)`, `losses[step] = loss`."""
-    found: dict[str, SourceLine] = {}
+    lines: dict[str, SourceLine] = {}
     for statement in location.body.statements:
         node = statement.node
         into = [target.value for target in getattr(node, "targets", ()) if isinstance(target, ast.Subscript)]
         into += [called.value for _, called in method_calls(node) if called.attr in _ADDING]
         for container in into:
-            found.setdefault(ast.unparse(without_index(container)), location.body.source(node))
-    return found
+            lines.setdefault(ast.unparse(without_index(container)), location.body.source(node))
+    return lines
 
 
 def addition_to(file: str, name: str) -> SourceLine | None:
@@ -90,10 +90,10 @@ def addition_to(file: str, name: str) -> SourceLine | None:
 
 def grad_reads(location: CodeLocation) -> dict[str, SourceLine]:
     """Where the code reads `.grad` of a variable, by the variable's name."""
-    found: dict[str, SourceLine] = {}
+    lines: dict[str, SourceLine] = {}
     for statement in location.body.statements:
         for expression in own_expressions(statement.node):
             for node in ast.walk(expression):
                 if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load):
-                    found.setdefault(ast.unparse(node.value), location.body.source(node))
-    return found
+                    lines.setdefault(ast.unparse(node.value), location.body.source(node))
+    return lines

@@ -154,9 +154,9 @@ class _Tracer:
 
     def _assignment(self, name: str, before: int | None) -> Statement | None:
         """The last assignment to a name above a line; in a loop it may stand below."""
-        found = [one for one in self._spot.body.statements if name in assigned(one.node)[0]]
-        above = [one for one in found if before is None or one.node.lineno < before]
-        return above[-1] if above else found[-1] if found else None
+        assignments = [statement for statement in self._spot.body.statements if name in assigned(statement.node)[0]]
+        above = [statement for statement in assignments if before is None or statement.node.lineno < before]
+        return above[-1] if above else assignments[-1] if assignments else None
 
     def _expression(self, expression: ast.expr, statement: Statement, *, live: bool) -> None:
         names = 0
@@ -233,7 +233,7 @@ def _flow(body: Body) -> Iterator[tuple[Statement | None, ast.expr]]:
         elif not wanted.intersection(targets):
             continue
         if value is not None:
-            wanted.update(one.id for one in ast.walk(value) if isinstance(one, ast.Name))
+            wanted.update(part.id for part in ast.walk(value) if isinstance(part, ast.Name))
             yield statement, value
 
 
@@ -297,7 +297,7 @@ def _cut(node: ast.expr) -> tuple[DetachKind | str, ast.expr | None]:
         if method == "from_numpy":
             return "numpy", first
         return _METHODS.get(method, ""), first
-    if method in ("to", "type") and any(_is_integer(one) for one in node.args):
+    if method in ("to", "type") and any(_is_integer(argument) for argument in node.args):
         return "integer", owner
     return _METHODS.get(method, ""), owner
 
@@ -326,8 +326,8 @@ def _attribute(value: Any, part: str) -> Any:
     for table in (own, own.get("_modules"), own.get("_parameters"), own.get("_buffers")):
         if isinstance(table, dict) and part in table:
             return table[part]
-    found = next((vars(kind)[part] for kind in type(value).__mro__ if part in vars(kind)), None)
-    return found if isinstance(found, FunctionType) else None
+    defined = next((vars(kind)[part] for kind in type(value).__mro__ if part in vars(kind)), None)
+    return defined if isinstance(defined, FunctionType) else None
 
 
 def _has_graph(value: Any) -> bool:

@@ -113,10 +113,10 @@ class UserCode:
             script = outer.script_line if outer.source.package else outer.source
         if script is None:
             return inner
-        found = self._joined.get((id(inner), id(script)))
-        if found is None:
-            found = self._joined[id(inner), id(script)] = Place(inner.source, script)
-        return found
+        joined = self._joined.get((id(inner), id(script)))
+        if joined is None:
+            joined = self._joined[id(inner), id(script)] = Place(inner.source, script)
+        return joined
 
 
 def _nothing(frame: FrameType) -> None:
@@ -158,7 +158,7 @@ def callers_variables(frame: FrameType) -> list[Namespace]:
     A helper such as `report(loss)` is told the names that its caller has. Installed libraries in between are left out, such as
     a test runner or a trainer.
     """
-    found: list[Namespace] = list(namespaces(frame))
+    variables: list[Namespace] = list(namespaces(frame))
     known = {id(frame.f_globals)}
     outer, left = frame.f_back, _CALLERS
     while outer is not None and left:
@@ -167,12 +167,12 @@ def callers_variables(frame: FrameType) -> list[Namespace]:
         if not package_of(file) and not is_foundation(file):
             inner, *rest = namespaces(outer)
             if rest:
-                found.append(inner)
+                variables.append(inner)
             if id(outer.f_globals) not in known:
                 known.add(id(outer.f_globals))
-                found.append(rest[0] if rest else inner)
+                variables.append(rest[0] if rest else inner)
         outer = outer.f_back
-    return found
+    return variables
 
 
 def _models(variables: Namespace) -> Namespace:

@@ -104,14 +104,14 @@ def lines_behind(source: SourceLine, term: str = "") -> list[SourceLine]:
     """The lines of the same function that give a value to what a line, or a term in it, reads, and to what those read in turn."""
     body = body_around(source.file, source.line)
     in_term = {part.id for part in ast.walk(ast.parse(term)) if isinstance(part, ast.Name)}
-    wanted, found = in_term or set(_reads(source)), list[SourceLine]()
+    wanted, lines = in_term or set(_reads(source)), list[SourceLine]()
     for statement in reversed(body.statements if body is not None else ()):
         names, value = assigned(statement.node)
-        if value is not None and wanted.intersection(names) and len(found) < _FOLLOWED:
+        if value is not None and wanted.intersection(names) and len(lines) < _FOLLOWED:
             assert body is not None
-            found.append(body.source(statement.node))
+            lines.append(body.source(statement.node))
             wanted.update(part.id for part in ast.walk(value) if isinstance(part, ast.Name))
-    return found
+    return lines
 
 
 def _reads(source: SourceLine) -> Iterator[str]:
@@ -129,14 +129,14 @@ def returned_by(source: SourceLine) -> SourceLine:
 def taken_over(source: SourceLine) -> dict[str, SourceLine]:
     """What statements around a line both read and give a value, as `out, state = cell(x, state)` does with `state`."""
     body = body_around(source.file, source.line)
-    found: dict[str, SourceLine] = {}
+    lines: dict[str, SourceLine] = {}
     for statement in body.statements if body is not None else ():
         parts = (part for expression in own_expressions(statement.node) for part in ast.walk(expression))
         read = {ast.unparse(part) for part in parts if isinstance(getattr(part, "ctx", None), ast.Load)}
         for name in assigned(statement.node)[0]:
             if name in read and body is not None:
-                found.setdefault(name, body.source(statement.node))
-    return found
+                lines.setdefault(name, body.source(statement.node))
+    return lines
 
 
 def step_begins(source: SourceLine) -> SourceLine | None:

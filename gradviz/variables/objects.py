@@ -19,22 +19,22 @@ _own = type.__dict__["__dict__"].__get__  # what a class defines, past a metacla
 
 def own_attributes(value: Any) -> dict[str, Any]:
     """What an object's `__dict__` and slots hold, without running code of its class: a copy."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for kind in reversed(_mro(type(value))):
         defined = _own(kind)
         if "__slots__" in defined:
             for name, slot in list(defined.items()):
                 if type(slot) is MemberDescriptorType and not name.startswith("__"):
                     try:
-                        found[name] = slot.__get__(value)
+                        attributes[name] = slot.__get__(value)
                     except AttributeError:  # not set
                         continue
     reader = class_attribute(type(value), "__dict__")
     if type(reader) is GetSetDescriptorType:  # a class may put a property there
         own = reader.__get__(value)
         if type(own) is dict:
-            found.update((name, item) for name, item in list(own.items()) if type(name) is str)
-    return found
+            attributes.update((name, item) for name, item in list(own.items()) if type(name) is str)
+    return attributes
 
 
 _WRAPPER = "DistributedDataParallel"
@@ -115,10 +115,10 @@ def children(path: str, module: torch.nn.Module) -> list[tuple[str, torch.nn.Mod
 
     What `torch.compile(module)` wraps has the wrapper's own path: code may leave the attribute between them out, too.
     """
-    found = members(module, "_modules")
+    modules = members(module, "_modules")
     if is_compiled(module):
-        return [(path, child) for _, child in found]
-    return [(joined(path, name), child) for name, child in found]
+        return [(path, child) for _, child in modules]
+    return [(joined(path, name), child) for name, child in modules]
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
@@ -149,8 +149,10 @@ def members(module: torch.nn.Module, table: Table) -> list[tuple[str, Any]]:
 
 def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
     """The parameters of a module and of those inside it, each once."""
-    found = {id(one): one for _, inside in submodules(module) for _, one in members(inside, "_parameters")}
-    return list(found.values())
+    by_identity = {
+        id(parameter): parameter for _, inside in submodules(module) for _, parameter in members(inside, "_parameters")
+    }
+    return list(by_identity.values())
 
 
 def joined(outer: str, inner: str) -> str:

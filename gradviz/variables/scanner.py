@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import torch
 
 Namespace = Mapping[str, object]
-Kind = Literal["tensor", "module", "optimizer"]
+Kind = Literal["tensor", "module", "optimizer", "container", "object", ""]
+"""The last three are on the way only: nobody is given one."""
 
 _DEEPEST = 5  # steps from a variable: `trainer.agents[0].policy` is three
 _MOST = 100_000  # values that are looked into or named
@@ -80,15 +81,6 @@ def scan(namespaces: Sequence[Namespace], model: torch.nn.Module | None = None) 
     return _Scanner().scan(namespaces, model)
 
 
-class _Waiting(NamedTuple):
-    name: str
-    value: Any
-    what: str
-    level: int
-    space: int
-    private: bool
-
-
 class _Scanner:
     """One scan. Level by level, public names before private ones."""
 
@@ -96,8 +88,8 @@ class _Scanner:
         self._types = _Types()
         self._found: list[NamedValue] = []
         self._entered: dict[int, Any] = {}  # keeps alive what was entered, so that an id means one thing
-        self._levels: list[list[_Waiting]] = [[] for _ in range(_DEEPEST + 1)]
-        self._later: list[_Waiting] | None = []  # private names, until public ones lead no further
+        self._levels: list[list[NamedValue]] = [[] for _ in range(_DEEPEST + 1)]
+        self._later: list[NamedValue] | None = []  # private names, until public ones lead no further
         self._left = _MOST
 
     def scan(self, namespaces: Sequence[Namespace], model: Any) -> list[NamedValue]:
@@ -110,32 +102,32 @@ class _Scanner:
                     self._wait(name, value, level, space, name.startswith("_"))
         self._run()
         later, self._later = self._later or [], None
-        for one in later:
-            self._levels[one.level].append(one)
+        for value in later:
+            self._levels[value.level].append(value)
         self._run()
         return self._found
 
     def _run(self) -> None:
         for level in self._levels:
-            for one in level:
-                if one.what in ("tensor", "module", "optimizer"):
-                    self._found.append(NamedValue(one.name, one.value, one.what, one.level, one.space, one.private))  # type: ignore[arg-type]
-                if one.what not in ("tensor", "optimizer") and id(one.value) not in self._entered:
-                    self._entered[id(one.value)] = one.value
-                    self._enter(one)
+            for value in level:
+                if value.kind not in ("container", "object"):
+                    self._found.append(value)
+                if value.kind not in ("tensor", "optimizer") and id(value.value) not in self._entered:
+                    self._entered[id(value.value)] = value.value
+                    self._enter(value)
             level.clear()
 
     def _wait(self, name: str, value: Any, level: int, space: int, private: bool) -> None:
-        what = self._types.what(type(value))
-        if not what or level > _DEEPEST or not self._left:
+        kind = self._types.kind(type(value))
+        if not kind or level > _DEEPEST or not self._left:
             return
         self._left -= 1
         into = self._later if private and self._later is not None else self._levels[level]
-        into.append(_Waiting(name, value, what, level, space, private))
+        into.append(NamedValue(name, value, kind, level, space, private))
 
-    def _enter(self, one: _Waiting) -> None:
-        if one.what == "module":
-            inside = [(joined(one.name, path), module) for path, module in submodules(one.value)]
+    def _enter(self, holder: NamedValue) -> None:
+        if holder.kind == "module":
+            inside = [(joined(holder.name, path), module) for path, module in submodules(holder.value)]
             self._entered.update((id(module), module) for _, module in inside)
             steps: Iterable[tuple[str, Any, bool]] = (
                 (joined(path, part), value, False)
@@ -143,16 +135,16 @@ class _Scanner:
                 for part, value in own_attributes(module).items()
                 if not part.startswith("_")  # torch's own tables
             )
-        elif one.what == "object":
+        elif holder.kind == "object":
             steps = (
-                (f"{one.name}.{part}", value, part.startswith("_"))
-                for part, value in own_attributes(one.value).items()
+                (f"{holder.name}.{part}", value, part.startswith("_"))
+                for part, value in own_attributes(holder.value).items()
                 if not part.startswith("__")
             )
         else:
-            steps = ((one.name + step, value, False) for step, value in self._entries(one.value))
+            steps = ((holder.name + step, value, False) for step, value in self._entries(holder.value))
         for name, value, private in list(steps):
-            self._wait(name, value, one.level + 1, one.space, one.private or private)
+            self._wait(name, value, holder.level + 1, holder.space, holder.private or private)
 
     def _entries(self, value: Any) -> Iterator[tuple[str, Any]]:
         """The entries of a container that are worth a look, with the step to each as Python writes it."""
@@ -163,7 +155,7 @@ class _Scanner:
         else:
             items = list(_ITERATE[_base(kind)](value))
         kinds = list(map(type, items))
-        if not any(map(self._types.what, dict(zip(map(id, kinds), kinds)).values())):
+        if not any(map(self._types.kind, dict(zip(map(id, kinds), kinds)).values())):
             return  # a list of a million numbers is nothing unusual
         if issubclass(kind, dict):
             dotted = class_attribute(kind, "__dataclass_fields__") is not None  # a model output
@@ -182,24 +174,26 @@ class _Types:
     def __init__(self) -> None:
         import torch
 
-        self._torch: tuple[tuple[type, str], ...] = (
+        self._torch: tuple[tuple[type, Kind], ...] = (
             (torch.Tensor, "tensor"),
             (torch.nn.Module, "module"),
             (torch.optim.Optimizer, "optimizer"),
         )
-        self._known: dict[int, tuple[type, str]] = {}
+        self._known: dict[int, tuple[type, Kind]] = {}
 
-    def what(self, kind: type) -> str:
-        known = self._known.get(id(kind))
+    def kind(self, type: type) -> Kind:
+        known = self._known.get(id(type))
         if known is None:
-            known = self._known[id(kind)] = (kind, self._find(kind))
+            known = self._known[id(type)] = (type, self._find(type))
         return known[1]
 
-    def _find(self, kind: type) -> str:
-        found = next((what for base, what in self._torch if issubclass(kind, base)), "")
-        if found or issubclass(kind, _OPAQUE):
-            return found
-        return "container" if issubclass(kind, (dict, *_ITERATE)) else "object"
+    def _find(self, type: type) -> Kind:
+        for base, kind in self._torch:
+            if issubclass(type, base):
+                return kind
+        if issubclass(type, _OPAQUE):
+            return ""
+        return "container" if issubclass(type, (dict, *_ITERATE)) else "object"
 
 
 def _base(kind: type) -> type:

@@ -1,28 +1,62 @@
-"""Reads the facts of nodes that were visited into records, while all of them are alive."""
+"""Reads nodes that were visited into records, while all of them are alive, and asks an attribution where each came from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
-from typing import Any, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 
 from gradviz.compiled.splice import Part
-from gradviz.graph import Base, Graph, Leaf, Root, TensorInfo
-from gradviz.graph.columns import Columns, NodeColumns, TypeFacts
+from gradviz.graph import Base, Edge, Graph, Leaf, Root, Scope, SourceLine, TensorInfo
+from gradviz.graph.columns import Columns, NodeColumns, NodeType
 from gradviz.stages import Stage
 from gradviz.walker import private
-from gradviz.walker.attribution import Attribution, Found, Places
+from gradviz.walker.attributes import TypeTable, modules_behind, placements
 from gradviz.walker.names import Names
-from gradviz.walker.node_types import TypeTable, modules_behind
-from gradviz.walker.outputs import FoundRoot, quiet_grad_fn
-from gradviz.walker.placements import placements
+from gradviz.walker.outputs import LiveRoot, quiet_grad_fn
 from gradviz.walker.private import LAST, Node
 from gradviz.walker.saved import SavedReader
-from gradviz.walker.storages import Storages
-from gradviz.walker.tensors import base_of, device_name, dtype_name, shape_of, storage_of, tensor_info
+from gradviz.walker.tensors import Storages, base_of, device_name, dtype_name, shape_of, storage_of, tensor_info
 from gradviz.walker.traversal import Traversal
+
+
+class BareGraph(NamedTuple):
+    """What a walk found: sequence numbers by node id, edges, and the tensor behind each AccumulateGrad by node id.
+
+    `checkpoints` are the modules that a reentrant checkpoint may have run, by the id of its node.
+    """
+
+    sequences: Sequence[int]
+    edges: Sequence[Edge]
+    variables: Mapping[int, torch.Tensor]
+    checkpoints: Mapping[int, Sequence[torch.nn.Module]] = MappingProxyType({})
+
+
+class Places(NamedTuple):
+    """Scopes, and for every node the id of its scope, its source line and the script's own line, where known.
+
+    `names` are those of leaves by node id, for the leaves that no variable of the caller leads to.
+    """
+
+    scopes: tuple[Scope, ...]
+    scope_of: Iterable[int | None]
+    source_of: Iterable[SourceLine | None]
+    script_line_of: Iterable[SourceLine | None]
+    notes: tuple[str, ...] = ()
+    names: Mapping[int, str] = MappingProxyType({})
+
+
+class Attribution(Protocol):
+    """Knows where nodes were made."""
+
+    @property
+    def kind(self) -> Literal["", "recorded", "inferred"]: ...
+
+    def places(self, found: BareGraph) -> Places: ...
+
 
 CHECKPOINT = "CheckpointFunctionBackward"
 ACCUMULATE = "AccumulateGrad"
@@ -56,13 +90,13 @@ class Describer:
 
     def __init__(
         self,
-        found: Traversal,
-        roots: Sequence[FoundRoot],
+        traversal: Traversal,
+        roots: Sequence[LiveRoot],
         names: Names,
         saved: bool,
         attribution: Attribution | None,
     ) -> None:
-        self._found = found
+        self._found = traversal
         self._roots = roots
         self._used: set[tuple[int, int]] | None = None  # (node, output) pairs that something uses; made when needed
         self._names = names
@@ -72,7 +106,7 @@ class Describer:
         self._attribution = attribution.kind if attribution is not None else ""
         self._places = Places((), repeat(None), repeat(None), repeat(None))
         if attribution is not None:
-            known = Found(found.sequences, found.edges, self._variables, self._checkpoints())
+            known = BareGraph(traversal.sequences, traversal.edges, self._variables, self._checkpoints())
             self._places = attribution.places(known)
 
     def graph(self, bases: Sequence[torch.Tensor | None], title: str) -> Graph:
@@ -125,46 +159,50 @@ class Describer:
 
     def _find_variables(self) -> dict[int, torch.Tensor]:
         """The tensor behind each AccumulateGrad, by node id."""
-        found = {}
+        variables = {}
         for i, sequence in enumerate(self._found.sequences):
             if sequence == LAST:  # other kinds of leaf, such as a received gradient, have the number too
                 variable = getattr(self._found.nodes[i], "variable", None)
                 if variable is not None:
-                    found[i] = variable
-        return found
+                    variables[i] = variable
+        return variables
 
     def _nodes(self) -> NodeColumns:
         """The facts of every node, a column at a time."""
-        found, made = self._found, NodeColumns()
+        traversal, made = self._found, NodeColumns()
         made.type = self._types()
-        with Stage("read", "nodes", made.outputs.__len__, len(found.nodes)):
+        with Stage("read", "nodes", made.outputs.__len__, len(traversal.nodes)):
             self._add_outputs(made)
-        made.sequence = found.sequences
+        made.sequence = traversal.sequences
         made.scope = self._column(self._places.scope_of)
         made.source = self._column(self._places.source_of)
         made.script_line = self._column(self._places.script_line_of)
-        made.none_inputs = found.none_inputs
+        made.none_inputs = traversal.none_inputs
         if self._reader is not None:
-            with Stage("saved", "nodes", made.saved.first.__len__, len(found.nodes)):
-                self._reader.read(found.nodes, made)
+            with Stage("saved", "nodes", made.saved.first.__len__, len(traversal.nodes)):
+                self._reader.read(traversal.nodes, made)
         else:
             made.read_nothing()
         self._add_what_is_known_by_name(made)
-        edges = zip(found.edges.consumer, found.edges.producer)
-        for i, more in placements(found.nodes, made.column("op"), edges, self._variables, self._names.shards).items():
+        edges = zip(traversal.edges.consumer, traversal.edges.producer)
+        for i, more in placements(
+            traversal.nodes, made.column("op"), edges, self._variables, self._names.shards
+        ).items():
             made.attributes[i] = {**made.attributes[i], **more}
         return made
 
     def _column(self, values: Iterable[_T]) -> list[_T]:
         return list(islice(values, len(self._found.nodes)))
 
-    def _types(self) -> list[TypeFacts]:
+    def _types(self) -> list[NodeType]:
         """The facts of each node's type. Where the type does not tell the op, the node is asked."""
         types, nodes = TypeTable(), self._found.nodes
-        found = [types[type] for type in map(type, nodes)]
+        node_types = [types[type] for type in map(type, nodes)]
         if not all(facts.op for facts in types.values()):
-            found = [facts if facts.op else facts._replace(op=node.name()) for facts, node in zip(found, nodes)]
-        return found
+            node_types = [
+                facts if facts.op else facts._replace(op=node.name()) for facts, node in zip(node_types, nodes)
+            ]
+        return node_types
 
     def _add_outputs(self, into: NodeColumns) -> None:
         """Shape, dtype and device of the outputs of each node's forward. Equal ones are one object."""
@@ -178,16 +216,16 @@ class Describer:
             metadata = node._input_metadata
             try:
                 if len(metadata) == 1:
-                    (one,) = metadata
-                    key: Any = (*one.shape, one.dtype, one.device)
+                    (output,) = metadata
+                    key: Any = (*output.shape, output.dtype, output.device)
                 else:
-                    key = tuple([(*one.shape, one.dtype, one.device) for one in metadata])
+                    key = tuple([(*output.shape, output.dtype, output.device) for output in metadata])
                 infos = find(key)
             except (RuntimeError, TypeError):  # a strided nested tensor has no shape; symbolic sizes have no hash
-                add(tuple([_metadata_info(one) for one in metadata]))
+                add(tuple([_metadata_info(output) for output in metadata]))
                 continue
             if infos is None:
-                infos = known[key] = tuple([_metadata_info(one) for one in metadata])
+                infos = known[key] = tuple([_metadata_info(output) for output in metadata])
             add(infos)
         if any(facts.function is not None for facts in set(types)):
             for i, facts in enumerate(types):
@@ -241,7 +279,7 @@ class Describer:
         at = self._found.position_of.get(node) if node is not None else self._leaf_ids.get(id(base))
         return Base(tensor_info(base), at, base.output_nr if node is not None else 0, self._names.leaf(base))
 
-    def _root(self, root: FoundRoot, base: torch.Tensor | None, nodes: NodeColumns, leaves: list[Leaf]) -> Root:
+    def _root(self, root: LiveRoot, base: torch.Tensor | None, nodes: NodeColumns, leaves: list[Leaf]) -> Root:
         tensor = root.tensor
         info = tensor_info(tensor) if tensor is not None else _result_info(root)
         if root.node is not None:
@@ -259,7 +297,7 @@ class Describer:
             return known
         node = self._leaf_ids[id(tensor)] = len(nodes)
         self._variables[node] = tensor
-        nodes.add(TypeFacts(ACCUMULATE, ("hooks",) if _hooks(tensor) else (), None), (info,), self._names.leaf(tensor))
+        nodes.add(NodeType(ACCUMULATE, ("hooks",) if _hooks(tensor) else (), None), (info,), self._names.leaf(tensor))
         leaves.append(self._leaf(node, tensor))
         return node
 
@@ -274,7 +312,7 @@ def _hooks(tensor: torch.Tensor) -> int:
     return len(tensor._backward_hooks or ()) + len(getattr(tensor, "_post_accumulate_grad_hooks", None) or ())
 
 
-def _result_info(root: FoundRoot) -> TensorInfo:
+def _result_info(root: LiveRoot) -> TensorInfo:
     """What is known of a result whose tensor was not given."""
     made = getattr(root.node, "_input_metadata", ())
     return _metadata_info(made[root.output]) if root.output < len(made) else TensorInfo(None, "unknown", "unknown")

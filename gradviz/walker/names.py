@@ -91,9 +91,9 @@ class Names:
         held = scan(variables, model)
         known = [("", model)] if model is not None else []
         yield (item for name, module in outermost(held, known)[len(known) :] for item in self._of_module(name, module))
-        named = [one for one in held if one.kind == "tensor"]
-        for _, equals in groupby(sorted(named, key=lambda one: one.rank), key=lambda one: one.rank):
-            yield ((one.name, one.value) for one in equals)
+        named = [item for item in held if item.kind == "tensor"]
+        for _, equals in groupby(sorted(named, key=lambda item: item.rank), key=lambda item: item.rank):
+            yield ((item.name, item.value) for item in equals)
 
     def _of_module(self, prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         for name, tensor, kind in registered(prefix, root):
@@ -102,7 +102,7 @@ class Names:
         for name, shard, whole in gathered(prefix, root):
             self._parameters.update((id(whole), id(shard)))
             self.shards[id(whole)] = shard
-            yield from ((name, one) for one in (whole, shard) if one is not None)
+            yield from ((name, tensor) for tensor in (whole, shard) if tensor is not None)
 
     def _add(self, name: str, tensor: torch.Tensor, rank: int) -> None:
         known = self._tensors.get(id(tensor))
@@ -178,10 +178,10 @@ def gathered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Te
     if "torch.distributed.fsdp" not in sys.modules:
         return
     path_of = {id(module): path for path, module in every_path(root)}
-    for one in fsdp_parameters(root):
-        path = path_of.get(id(one.owner))
+    for parameter in fsdp_parameters(root):
+        path = path_of.get(id(parameter.owner))
         if path is not None:
-            yield joined(prefix, joined(path, one.attribute)), one.shard, one.whole
+            yield joined(prefix, joined(path, parameter.attribute)), parameter.shard, parameter.whole
 
 
 _Named = list[tuple[str, torch.nn.Module]]
@@ -192,13 +192,13 @@ def outermost(held: Sequence[NamedValue], known: Sequence[tuple[str, torch.nn.Mo
 
     `known` ones come first. A variable comes before what only an object deep inside others holds, then the larger module.
     """
-    modules = [(one, list(submodules(one.value))) for one in held if one.kind == "module"]
+    modules = [(named, list(submodules(named.value))) for named in held if named.kind == "module"]
     modules.sort(key=lambda item: (item[0].private, item[0].level > 1, -_size(item[1]), item[0].rank))
     kept = list(known)
     inside = {id(module) for _, outer in known for _, module in submodules(outer)}
-    for one, parts in modules:
-        if id(unwrapped(one.value)) not in inside and _wrapped(one.value) not in inside:
-            kept.append((_called(one, (name for name, _ in kept)), one.value))
+    for named, parts in modules:
+        if id(unwrapped(named.value)) not in inside and _wrapped(named.value) not in inside:
+            kept.append((_called(named, (name for name, _ in kept)), named.value))
             inside.update(id(module) for _, module in parts)
     return kept
 
@@ -213,14 +213,14 @@ def _wrapped(module: torch.nn.Module) -> int | None:
     return next((id(inside) for _, inside in children("", module)), None) if is_compiled(module) else None
 
 
-def _called(one: NamedValue, taken: Iterable[str]) -> str:
+def _called(named: NamedValue, taken: Iterable[str]) -> str:
     """What a module is called. In its own method it is `self`, and so is every other one in its own: the class tells more."""
-    return distinct(type(one.value).__name__, set(taken)) if one.name in ITSELF else one.name
+    return distinct(type(named.value).__name__, set(taken)) if named.name in ITSELF else named.name
 
 
 def distinct(name: str, taken: Container[str]) -> str:
     """`name`, or with a number behind it where it is taken."""
-    return next(one for one in chain([name], (f"{name}_{i}" for i in count(2))) if one not in taken)
+    return next(candidate for candidate in chain([name], (f"{name}_{i}" for i in count(2))) if candidate not in taken)
 
 
 def outermost_modules(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> _Named:
@@ -230,13 +230,13 @@ def outermost_modules(model: torch.nn.Module | None, variables: Sequence[Namespa
 
 def module_paths(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, str]:
     """The caller's path for every module it knows, by identity: below `model` as the model names it, else by variable."""
-    found: dict[int, str] = {}
+    path_of: dict[int, str] = {}
     held = scan(variables, model)
     for name, outer in outermost(held, [("", model)] if model is not None else []):
         for path, module in submodules(outer):
-            found.setdefault(id(module), joined(name, path))
-    for one in held:
-        wrapped = _wrapped(one.value) if one.kind == "module" else None
-        if wrapped in found:
-            found.setdefault(id(one.value), found[wrapped])
-    return found
+            path_of.setdefault(id(module), joined(name, path))
+    for named in held:
+        wrapped = _wrapped(named.value) if named.kind == "module" else None
+        if wrapped in path_of:
+            path_of.setdefault(id(named.value), path_of[wrapped])
+    return path_of

@@ -40,7 +40,7 @@ def flatten(outputs: object) -> list[tuple[str, Output]]:
     A `grad_fn` or a GradientEdge counts as a tensor; that of a leaf becomes the leaf. What is reached twice is listed twice; a
     container that holds itself is entered once. Raises NotATensorError when there is no tensor in it.
     """
-    found: list[tuple[str, Output]] = []
+    tensors: list[tuple[str, Output]] = []
     inside: set[int] = set()  # the containers around the current value
     stack: list[tuple[_Path | object, object]] = [(None, outputs)]
     while stack:
@@ -48,18 +48,18 @@ def flatten(outputs: object) -> list[tuple[str, Output]]:
         if path is _LEAVE:
             inside.discard(id(value))
         elif isinstance(value, torch.Tensor):
-            found.append((_written(path), value))
+            tensors.append((_written(path), value))
         elif is_node(value) or isinstance(value, GradientEdge):
-            found.append((_written(path), _result(value)))
+            tensors.append((_written(path), _result(value)))
         elif value is not None and id(value) not in inside:
             children = [((path, key), child) for key, child in _children(value)]
             if children:
                 inside.add(id(value))
                 stack.append((_LEAVE, value))
                 stack.extend(reversed(children))
-    if not found:
+    if not tensors:
         raise NotATensorError(_not_a_tensor(outputs))
-    return found
+    return tensors
 
 
 def is_node(value: object) -> bool:
@@ -123,15 +123,10 @@ def _not_a_tensor(outputs: object) -> str:
     return f"there is no tensor in this {kind}: pass a tensor, or any nesting of dict, list, tuple or dataclass with tensors"
 
 
-def describe(value: Any) -> str:
-    """What a value is, for messages: "Tensor (3, 4)" or its type's name."""
-    return f"Tensor {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+# -- where a walk begins -----------------------------------------------------------------------------------------------
 
 
-# The outputs a walk begins at: which node made each, what it is called, and why it has no graph where it has none.
-
-
-class FoundRoot(NamedTuple):
+class LiveRoot(NamedTuple):
     """An output and the node that made it, while both are alive. `tensor` is None where only the node was given."""
 
     name: str
@@ -146,19 +141,19 @@ class FoundRoot(NamedTuple):
         return base_of(self.tensor) if self.tensor is not None else None
 
 
-def find_root(name: str, output: Output) -> FoundRoot:
+def find_root(name: str, output: Output) -> LiveRoot:
     """The node that made an output, or why there is none."""
     if not isinstance(output, torch.Tensor):
-        return FoundRoot(name, None, output.node, output.output_nr)
+        return LiveRoot(name, None, output.node, output.output_nr)
     try:
         node = grad_fn_of(output, asked_for=True)
     except RuntimeError as error:  # torch refuses: a view whose base was modified in a way it does not allow
-        return FoundRoot(
+        return LiveRoot(
             name, output, None, 0, f"has a grad_fn that torch refuses to give: {str(error).splitlines()[0]}"
         )
     if node is None:
-        return FoundRoot(name, output, None, 0, why_no_graph(output))
-    return FoundRoot(name, output, node, output.output_nr)
+        return LiveRoot(name, output, None, 0, why_no_graph(output))
+    return LiveRoot(name, output, node, output.output_nr)
 
 
 def root_name(variable: str, path: str, output: Output, names: Names) -> str:
@@ -175,7 +170,7 @@ def root_name(variable: str, path: str, output: Output, names: Names) -> str:
     return known[0] if known and not path else "output" + path
 
 
-def no_graph(roots: Sequence[FoundRoot]) -> str:
+def no_graph(roots: Sequence[LiveRoot]) -> str:
     """What to tell the user when none of the outputs has a graph."""
     if len(roots) == 1:
         return f"{roots[0].name} has no graph to show: it {roots[0].why}"
@@ -183,7 +178,7 @@ def no_graph(roots: Sequence[FoundRoot]) -> str:
     return "\n".join([f"none of the {len(roots)} outputs has a graph to show:", *lines])
 
 
-def starts(roots: Sequence[FoundRoot], bases: Sequence[torch.Tensor | None]) -> list[Node]:
+def starts(roots: Sequence[LiveRoot], bases: Sequence[torch.Tensor | None]) -> list[Node]:
     """Where a walk begins: the nodes of the roots, then those of the tensors that roots are views of."""
     nodes = [root.node for root in roots if root.node is not None]
     return nodes + [node for base in bases if base is not None and (node := quiet_grad_fn(base)) is not None]

@@ -80,12 +80,12 @@ BackwardCFunction = torch.autograd.function.BackwardCFunction
 
 def missing() -> tuple[str, ...]:
     """What this version of torch does not let Python see, in words for `Graph.notes`."""
-    found = []
+    notes = []
     if not HAS_METADATA:
-        found.append(f"torch {torch.__version__} does not tell the shapes of the tensors that a node made")
+        notes.append(f"torch {torch.__version__} does not tell the shapes of the tensors that a node made")
     if not HAS_RAW_DATA:
-        found.append(f"torch {torch.__version__} cannot show saved tensors without running hooks, so they are left out")
-    return tuple(found)
+        notes.append(f"torch {torch.__version__} cannot show saved tensors without running hooks, so they are left out")
+    return tuple(notes)
 
 
 def without_subclasses() -> Any:
@@ -196,19 +196,19 @@ def fsdp_parameters(model: torch.nn.Module) -> Iterator[FsdpParameter]:
             groups = getattr(state, "_fsdp_param_groups", None)  # torch 2.13; one group before
             if groups is None:
                 groups = [state._fsdp_param_group]
-            held = [one for group in groups if group is not None for one in group.fsdp_params]
-            found = [
+            parameters = [parameter for group in groups if group is not None for parameter in group.fsdp_params]
+            told = [
                 FsdpParameter(
-                    one._module_info.module,
-                    one._module_info.param_name,
-                    one.sharded_param,
-                    getattr(one, "_unsharded_param", None),
+                    parameter._module_info.module,
+                    parameter._module_info.param_name,
+                    parameter.sharded_param,
+                    getattr(parameter, "_unsharded_param", None),
                 )
-                for one in held
+                for parameter in parameters
             ]
         except AttributeError:
             continue
-        yield from found
+        yield from told
 
 
 class FunctionModes:
@@ -320,9 +320,9 @@ def break_reasons() -> list[tuple[str, Any]]:
     """
     kept = getattr(sys.modules.get("torch._dynamo.utils"), "graph_break_reasons", None) or ()
     return [
-        (str(one.reason), one.user_stack)
-        for one in kept
-        if getattr(one, "graph_break", False) and hasattr(one, "user_stack")
+        (str(reason.reason), reason.user_stack)
+        for reason in kept
+        if getattr(reason, "graph_break", False) and hasattr(reason, "user_stack")
     ]
 
 

@@ -4,25 +4,107 @@ Only `_raw_saved_*` and its `.data` and `.unpack_hook` are read. A slot is unpac
 run because the slot has none: to tell an empty slot from a freed one, and to ask torch whether a tensor with a version
 above 0 was modified since it was saved. `saved_tensors` is never touched: a read may destroy what it returns.
 
-`SavedReader.read` runs over a million nodes: ordinary slots go through one function, and what nodes of one type share is worked
-out once.
+`SavedReader.read` runs over a million nodes: ordinary slots go through one function, and what nodes of one type, or tensors of
+one shape, dtype and device share is worked out once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.graph import NodeFlag, SavedState, SavedTensor
+from gradviz.graph import NodeFlag, Packing, SavedState, SavedTensor, StorageKind, TensorInfo
 from gradviz.graph.columns import NodeColumns, SavedColumns
-from gradviz.walker import packed, slots
+from gradviz.walker import private, slots
 from gradviz.walker.attributes import Attributes
 from gradviz.walker.private import Node
-from gradviz.walker.saved_facts import SavedFacts
-from gradviz.walker.storages import Storages
-from gradviz.walker.tensors import version_of
+from gradviz.walker.tensors import Storages, element_bytes, is_plain, parts_of, tensor_info, version_of
+
+
+class Shared(NamedTuple):
+    """What tensors of one shape, dtype, device and layout share."""
+
+    info: TensorInfo
+    nbytes: int | None
+    smaller: torch.Tensor | None  # what `private.is_wrapped_number` compares with; None where none can be such a number
+    forms: dict[tuple[str, StorageKind, bool], SavedTensor]  # by slot, kind of storage, whether it is a view
+
+    def form(self, slot: str, kind: StorageKind, view: bool) -> SavedTensor:
+        """What the live, unmodified slots that hold such tensors share, all but the storage."""
+        made = SavedTensor(slot, self.info, None, kind, "live", self.nbytes, view, version=0)
+        self.forms[slot, kind, view] = made
+        return made
+
+
+class SavedRecords:
+    """Makes records for one walk. `shared` has what is known by shape, dtype and device of ordinary tensors."""
+
+    def __init__(self, storages: Storages) -> None:
+        self._storages = storages
+        self.shared: dict[Any, Shared] = {}
+
+    def record(
+        self,
+        slot: str,
+        tensor: torch.Tensor,
+        state: SavedState,
+        version: int | None = None,
+        note: str = "",
+        leaf: int | None = None,
+        packing: Packing = "",
+    ) -> SavedTensor:
+        """One slot that holds `tensor`."""
+        info, nbytes, smaller, _ = self._shared(tensor)
+        number: int | None = None
+        parts: tuple[int, ...] = ()
+        if is_plain(tensor):
+            try:
+                memory = tensor.untyped_storage()
+                identity = memory._cdata
+                number = self._storages.number_of.get(identity)
+                if number is None:
+                    number = self._storages.add(identity, memory.nbytes(), tensor, smaller)
+            except (RuntimeError, NotImplementedError):
+                note = note or f"torch does not tell the memory of a tensor with layout {info.layout}"
+        else:
+            number, parts, note = self._odd(tensor, note)
+        kind = self._storages.columns.kind[number] if number is not None else None
+        fields = (slot, info, number, kind, state, nbytes, tensor._is_view(), leaf, version, note, packing, parts)
+        return tuple.__new__(SavedTensor, fields)
+
+    def _shared(self, tensor: torch.Tensor) -> Shared:
+        if not is_plain(tensor):
+            return _shared(tensor)
+        try:
+            key = (tensor.shape, tensor.dtype, tensor.device)
+            known = self.shared.get(key)
+        except (RuntimeError, TypeError):  # nested, or with symbolic sizes
+            return _shared(tensor)
+        if known is None:
+            known = self.shared[key] = _shared(tensor)
+        return known
+
+    def _odd(self, tensor: torch.Tensor, note: str) -> tuple[int | None, tuple[int, ...], str]:
+        """A tensor that is made of others: the storage that holds the values, all its storages, and the note with them."""
+        named = self._storages.numbers_of_parts(tensor)
+        if not named:
+            number = self._storages.number(tensor) if not parts_of(tensor) else None
+            if number is None:
+                note = note or f"torch does not tell the memory of this {type(tensor).__name__}"
+            return number, (), note
+        told = ", ".join(f"{name} in storage {number}" for name, number in named)
+        numbers = tuple([number for _, number in named]) if len(named) > 1 else ()
+        return named[-1][1], numbers, f"{note}; {told}" if note else told
+
+
+def _shared(tensor: torch.Tensor) -> Shared:
+    info = tensor_info(tensor)
+    may_be_number = info.shape == () and info.device == "cpu"
+    smaller = private.smaller(tensor.dtype) if may_be_number else None
+    return Shared(info, element_bytes(info, tensor.dtype.itemsize), smaller, {})
+
 
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 _Add = Callable[[SavedTensor], None]
@@ -38,7 +120,7 @@ class SavedReader:
     def __init__(self, leaves: Mapping[int, int], storages: Storages) -> None:
         self._leaves = leaves
         self.storages = storages
-        self._facts = SavedFacts(storages)
+        self._facts = SavedRecords(storages)
         self._attributes = Attributes()
         self._plans: dict[type, slots.Plan] = {}
         self._checkpoints: dict[int, Any] = {}  # frames whose inputs have been told, held so that no id comes twice
@@ -130,9 +212,9 @@ class SavedReader:
         if raw.unpack_hook is not None:
             self._read_packed(name, raw, add)
             return False
-        found = self._slot(name, raw.data, node, None)
-        add(found)
-        return found.state == "live"
+        record = self._slot(name, raw.data, node, None)
+        add(record)
+        return record.state == "live"
 
     def _read_list(self, name: str, raw: Sequence[Any], add: _Add) -> bool:
         """The elements of a list-valued slot; an element that holds nothing is left out. True when all are live."""
@@ -143,9 +225,9 @@ class SavedReader:
                 self._read_packed(slot, element, add)
                 live = False
             elif (tensor := element.data) is not None:
-                found = self._slot(slot, tensor, None, element)
-                add(found)
-                live = live and found.state == "live"
+                record = self._slot(slot, tensor, None, element)
+                add(record)
+                live = live and record.state == "live"
         return live
 
     def _read_freed(self, node: Node, empty: tuple[str, ...], add: _Add) -> tuple[tuple[str, ...], bool]:
@@ -158,12 +240,12 @@ class SavedReader:
     def _read_packed(self, slot: str, raw: Any, add: _Add) -> None:
         """A slot that a hook packed, and with the first of a checkpoint's slots the inputs that it keeps to compute again."""
         content, hook = raw.data, raw.unpack_hook
-        note, packing, tensor = packed.note(content, hook), packed.packing(hook), packed.tensor_in(content)
+        note, packing, tensor = slots.packing_note(content, hook), slots.packing(hook), slots.packed_tensor(content)
         if tensor is None:
             add(SavedTensor(slot, None, None, None, "packed", note=note, packing=packing))
         else:
             add(self._facts.record(slot, tensor, "packed", version_of(tensor), note, self._leaf(tensor), packing))
-        kept = packed.kept_by(hook)
+        kept = slots.kept_by(hook)
         if kept is None or id(kept.frame) in self._checkpoints:
             return
         self._checkpoints[id(kept.frame)] = kept.frame
@@ -204,4 +286,4 @@ _FLAG_OF: dict[SavedState, NodeFlag] = {"freed": "freed", "modified": "modified"
 
 
 def _flags(saved: list[SavedTensor]) -> tuple[NodeFlag, ...]:
-    return tuple(sorted({_FLAG_OF[one.state] for one in saved if one.state in _FLAG_OF}))
+    return tuple(sorted({_FLAG_OF[slot.state] for slot in saved if slot.state in _FLAG_OF}))

@@ -71,8 +71,8 @@ def outgrown(tensor: torch.Tensor) -> str:
     """The same, only for a tensor, or a part of one, that does not fit into its storage any more."""
     with without_subclasses():
         parts = [part for _, part in parts_of(tensor)]
-        for one in parts or [tensor]:
-            needed, there = _extent(one)
+        for block in parts or [tensor]:
+            needed, there = _extent(block)
             if there < needed:
                 return f"needs {needed:,} bytes of a storage that was resized to {there:,}"
     return ""

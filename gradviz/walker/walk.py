@@ -7,7 +7,6 @@ Nothing of the user's graph outlives the walk, and what the walk touched stays s
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -15,13 +14,13 @@ import torch
 from gradviz.compiled.splice import Part, splice
 from gradviz.errors import NoGraphError
 from gradviz.graph import Graph
+from gradviz.graph.columns import paused
 from gradviz.variables.scanner import Namespace, name_of
 from gradviz.walker import private, traversal
-from gradviz.walker.attribution import Attribution
 from gradviz.walker.compiled import compiled_regions, named_modules
-from gradviz.walker.description import Describer, Walked
+from gradviz.walker.description import Attribution, Describer, Walked
 from gradviz.walker.names import Names
-from gradviz.walker.outputs import FoundRoot, Output, find_root, flatten, no_graph, root_name, starts
+from gradviz.walker.outputs import LiveRoot, Output, find_root, flatten, no_graph, root_name, starts
 from gradviz.walker.private import Node
 from gradviz.walker.traversal import traverse
 
@@ -48,24 +47,18 @@ def capture(
     """
     tensors = flatten(outputs)
     names = Names(model, params, variables)
-    collecting = gc.isenabled()
-    gc.disable()  # a million new records would set off collection after collection
-    try:
-        with private.without_subclasses():
-            variable = name_of(outputs, variables)
-            roots = [find_root(root_name(variable, path, tensor, names), tensor) for path, tensor in tensors]
-            if need_graph and all(root.node is None for root in roots):
-                raise NoGraphError(no_graph(roots))
-            return _describe(
-                roots, names, title, saved, attribution, inspect, (model, variables) if open_compiled else None
-            )
-    finally:
-        if collecting:
-            gc.enable()
+    with paused(), private.without_subclasses():
+        variable = name_of(outputs, variables)
+        roots = [find_root(root_name(variable, path, tensor, names), tensor) for path, tensor in tensors]
+        if need_graph and all(root.node is None for root in roots):
+            raise NoGraphError(no_graph(roots))
+        return _describe(
+            roots, names, title, saved, attribution, inspect, (model, variables) if open_compiled else None
+        )
 
 
 def _describe(
-    roots: Sequence[FoundRoot],
+    roots: Sequence[LiveRoot],
     names: Names,
     title: str,
     saved: bool,
@@ -74,21 +67,23 @@ def _describe(
     opening: tuple[torch.nn.Module | None, Sequence[Namespace]] | None,
 ) -> Graph:
     bases = [root.base for root in roots]
-    found = traverse(starts(roots, bases))
+    traversed = traverse(starts(roots, bases))
     if traversal.needed():
         for node in names.results:  # asked for its name only, but it has a wrapper now too
-            if node not in found.position_of:
+            if node not in traversed.position_of:
                 traversal.keep(node, [child for child, _ in node.next_functions if child is not None])
-    describer = Describer(found, roots, names, saved, attribution)
+    describer = Describer(traversed, roots, names, saved, attribution)
     graph = describer.graph(bases, title)
-    regions = compiled_regions(found.nodes) if opening is not None else {}
+    regions = compiled_regions(traversed.nodes) if opening is not None else {}
     parts: Mapping[int, Part] = {}
     if opening is not None and regions:
         graph, parts = splice(graph, regions, named_modules(*opening))
     if inspect is not None:
-        within = [found.nodes[part.region] for _, part in sorted(parts.items())]  # a leaf that is an output has none
-        nodes = [*found.nodes, *within]
-        inspect(Walked(graph, nodes, found.position_of, describer.variables, names, describer.storage_id, parts))
+        within = [
+            traversed.nodes[part.region] for _, part in sorted(parts.items())
+        ]  # a leaf that is an output has none
+        nodes = [*traversed.nodes, *within]
+        inspect(Walked(graph, nodes, traversed.position_of, describer.variables, names, describer.storage_id, parts))
     return graph
 
 
