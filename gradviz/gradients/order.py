@@ -122,9 +122,9 @@ def gradient_norms(graph: Graph) -> GradientNorms:
             "not a graph saved without them; in Python, draw gradviz.flow(loss).graph."
         )
     places = {step.node: place for place, step in enumerate(whole.backward, 1)}
-    found = tuple(_arrival([places[i] for i in inside if i in places], whole.backward) for inside in graph.inside)
+    boxes = tuple(_arrival([places[i] for i in inside if i in places], whole.backward) for inside in graph.inside)
     norms = [step.norm for step in whole.backward if step.norm is not None and math.isfinite(step.norm)]
-    return GradientNorms(found, max(norms, default=0.0))
+    return GradientNorms(boxes, max(norms, default=0.0))
 
 
 def _arrival(places: Sequence[int], steps: Sequence[BackwardStep]) -> BoxNorms | None:

@@ -32,14 +32,10 @@ Place = tuple[int, int]
 
 def ways_to(graph: Graph, target: Place) -> dict[int, int]:
     """How many paths lead from each node to the target, going through the node; nodes without any are left out."""
-    node, output = target
     ways: dict[int, int] = {}
     for consumer in reversed(graph.order):
-        number = 0
-        for edge in graph.inputs(consumer):
-            if edge.producer == node and edge.output == output:
-                number += 1
-            number += ways.get(edge.producer, 0)
+        edges = graph.inputs(consumer)
+        number = sum(((edge.producer, edge.output) == target) + ways.get(edge.producer, 0) for edge in edges)
         if number:
             ways[consumer] = number
     return ways
@@ -125,7 +121,11 @@ def find_paths(live: LiveGraph, target: torch.Tensor, *, limit: int = LIMIT, run
     count = ways.get(start.node, 0) + ((start.node, start.output) == at)
     if not count:
         raise GradientError("no path leads from the output to this tensor, so its gradient is None")
-    _refuse_recomputation(graph, ways)
+    if any(recomputes(graph.nodes[node]) for node in ways):
+        raise GradientError(
+            "a path leads through torch.utils.checkpoint, which would recompute its forward for every path. "
+            "Look at the model without checkpoints, or at the gradients with flow."
+        )
     closed = next((reason for node, reason in live.closed.items() if node in ways), None)
     if closed is not None:
         raise GradientError(
@@ -142,17 +142,14 @@ def find_paths(live: LiveGraph, target: torch.Tensor, *, limit: int = LIMIT, run
 
     def follow() -> None:
         gradient = _gradient(live, at, ways)
-        beam = _beam(live, ways, count, min(limit, _most(gradient)))
+        in_memory = max(1, _BYTES // max(1, gradient.numel() * gradient.element_size()))  # contributions of this size
+        beam = _beam(live, ways, count, min(limit, in_memory))
         followed: list[GradientPath] = []
         with Stage("follow", "paths", followed.__len__, count if beam is None else None):
             followed.extend(_every(live, at, ways) if beam is None else _largest(live, at, ways, beam))
         followed.sort(key=lambda path: -size(path.contribution).norm)
-        notes = (
-            *live.notes,
-            *called_note(graph, custom),
-            *inside_note(live, {*live.steps} - ways.keys()),
-            *graph.notes,
-        )
+        inside = inside_note(live, live.steps.keys() - ways.keys())
+        notes = (*live.notes, *called_note(graph, custom), *inside, *graph.notes)
         results.append(Paths(graph, count, gradient, tuple(followed), beam is None, at, notes))
 
     once(graph, follow)
@@ -177,25 +174,12 @@ def _place(live: LiveGraph, tensor: torch.Tensor) -> Place:
     raise GradientError(f"no path leads from the output to this tensor: {why}")
 
 
-def _refuse_recomputation(graph: Graph, ways: Mapping[int, int]) -> None:
-    if any(recomputes(graph.nodes[node]) for node in ways):
-        raise GradientError(
-            "a path leads through torch.utils.checkpoint, which would recompute its forward for every path. "
-            "Look at the model without checkpoints, or at the gradients with flow."
-        )
-
-
 def _gradient(live: LiveGraph, at: Place, ways: Mapping[int, int]) -> torch.Tensor:
     """The gradient of the target, from one pass over the nodes that lead to it."""
     for step in replay(live, {*ways, at[0]}):
         if step.node == at[0] and len(step.incoming) > at[1] and (arrived := step.incoming[at[1]]) is not None:
             return arrived.detach()
     raise GradientError("no gradient reaches this tensor: on every path some function gives none")
-
-
-def _most(gradient: torch.Tensor) -> int:
-    """How many contributions of this size fit into memory."""
-    return max(1, _BYTES // max(1, gradient.numel() * gradient.element_size()))
 
 
 def _beam(live: LiveGraph, ways: Mapping[int, int], count: int, limit: int) -> int | None:
@@ -223,15 +207,14 @@ class _Open(NamedTuple):
 
     def closed(self) -> GradientPath:
         """The whole path, output first."""
-        nodes: list[int] = []
-        steps: list[PathStep] = []
+        links: list[_Link] = []
         at: _Link | None = self.end
         while at is not None:
-            nodes.append(at.node)
-            if at.step is not None:
-                steps.append(at.step)
+            links.append(at)
             at = at.before
-        return GradientPath(tuple(reversed(nodes)), tuple(reversed(steps)), self.gradient.detach())
+        links.reverse()
+        steps = tuple(link.step for link in links if link.step is not None)
+        return GradientPath(tuple(link.node for link in links), steps, self.gradient.detach())
 
 
 def _begin(live: LiveGraph) -> _Open:

@@ -141,7 +141,7 @@ def _together(sizes: Iterable[Size | None]) -> float | None:
 
 # -- bars --------------------------------------------------------------------------------------------------------------
 
-_SMALLEST = 5e-324  # of the positive float64 place_of
+_SMALLEST = 5e-324  # of the positive float64 numbers
 _DECADES = 3.0  # a scale spans at least this much, so that alike gradients look alike
 
 

@@ -111,6 +111,12 @@ def test_nothing_to_do_when_it_fits() -> None:
     assert "nothing to wrap" in plain(advice_table(advice))
 
 
+def test_a_budget_that_no_plan_meets_is_told() -> None:
+    graph = stack((0, (("result", 0),)), (1, (("x", 1),)), (1, (("y", 2),)), (1, (("z", 3),)))
+    text = plain(advice_table(checkpoint_advice(graph, 10)))
+    assert "the budget of 10 B does not hold. No plan was found that needs less than this one." in text
+
+
 @pytest.mark.parametrize("budget", [0, -1])
 def test_a_budget_is_above_zero(budget: int) -> None:
     with pytest.raises(FormatError, match="above 0"):

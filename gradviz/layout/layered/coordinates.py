@@ -54,16 +54,9 @@ def pieces_by_place(order: Order) -> Pieces:
 def tier_of_pieces(order: Order) -> Ints:
     """How early each piece may become straight: longest way, long ways, bend chains, short ways, lone pieces."""
     layers = order.layers
-    tier = np.full(len(layers.above), TIERS, np.int64)
-    for value, chosen in (
-        (4, lone_pieces(layers)),
-        (3, layers.kind == SHORT),
-        (2, inner_pieces(layers)),
-        (1, layers.kind == LONG),
-        (0, layers.kind == MAIN),
-    ):
-        tier[chosen] = value
-    return tier
+    main, long, short = (layers.kind == kind for kind in (MAIN, LONG, SHORT))
+    tiers = (main, long, inner_pieces(layers), short, lone_pieces(layers))
+    return np.select(tiers, range(TIERS), default=TIERS)
 
 
 def choose_alignments(places: int, pieces: Pieces, tier: Ints, allowed: Mask) -> Ints:
@@ -74,12 +67,11 @@ def choose_alignments(places: int, pieces: Pieces, tier: Ints, allowed: Mask) ->
         piece = np.flatnonzero(allowed & (tier == value))
         if not len(piece):
             continue
-        wanted, wanted_piece = np.full(places, -1, np.int64), np.full(places, -1, np.int64)
-        wanted[pieces.below[piece]] = pieces.above[piece]
-        wanted_piece[pieces.below[piece]] = piece
+        piece_to = np.full(places, -1, np.int64)
+        piece_to[pieces.below[piece]] = piece
+        wanted = np.where(piece_to < 0, -1, pieces.above[piece_to])
         taken = _accept(partner, wanted)
-        partner[taken] = wanted[taken]
-        chosen[taken] = wanted_piece[taken]
+        partner[taken], chosen[taken] = wanted[taken], piece_to[taken]
     return chosen
 
 
@@ -189,19 +181,16 @@ def first_coordinates(order: Order, pieces: Pieces, room: Spacing) -> tuple[Floa
 def _coordinates(
     component: Ints, components: int, pieces: Pieces, room: Spacing, vertical: Ints
 ) -> tuple[Floats, Floats]:
-    """x of every place with the given vertical pieces, and the width of every component."""
+    """x of every place with the given vertical pieces, and the width of every component.
+
+    x is the mean of two packings of each component, after moving the wider one to the near edge of the narrower.
+    """
     blocks = make_blocks(len(component), pieces, vertical[vertical >= 0])
     limits = block_constraints(blocks, room)
     mirrored = Constraints(limits.right, limits.left, limits.distance)
     left = pack(blocks.total, limits)[blocks.block] + blocks.shift
     right = blocks.shift - pack(blocks.total, mirrored)[blocks.block]
-    return _balance(left, right, component, components)
-
-
-def _balance(left: Floats, right: Floats, component: Ints, components: int) -> tuple[Floats, Floats]:
-    """The mean of two packings of each component, after moving the wider one to the near edge of the narrower."""
-    left_min, left_max = extremes(left, component, components)
-    right_min, right_max = extremes(right, component, components)
+    (left_min, left_max), (right_min, right_max) = (extremes(x, component, components) for x in (left, right))
     narrow_left = left_max - left_min <= right_max - right_min
     move_right = np.where(narrow_left, left_min - right_min, 0.0)
     move_left = np.where(narrow_left, 0.0, right_max - left_max)
@@ -289,9 +278,7 @@ def straighten(x: Floats, pieces: Pieces, chain: Ints, room: Spacing) -> Floats:
     bent[root[np.abs(line - line[root]) > STRAIGHT]] = True
     members = np.flatnonzero(bent[root])
     members = members[np.argsort(root[members], kind="stable")]
-    if not len(members):
-        return x
-    return _Straightener(x, shift, room).run(members, root[members])
+    return _Straightener(x, shift, room).run(members, root[members]) if len(members) else x
 
 
 class _Straightener:
