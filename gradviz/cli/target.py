@@ -145,11 +145,11 @@ class Source:
                 from gradviz.ranks.reading import in_process
 
                 read = partial(in_process, read)
-            whole_step = not backward  # gradients are measured at one call
+            whole_step = not backward and not isinstance(self.at, Sequence)  # gradients are measured at one call
             captured = self.read(
                 read if not isinstance(given, Part) else partial(given.leaving, read, whole_step), whole_step=whole_step
             )
-            if captured.later:
+            if whole_step and captured.later:
                 from gradviz.ranks.pipeline import joined
 
                 captured = replace(captured, result=joined((captured.result, *captured.later)), later=())
