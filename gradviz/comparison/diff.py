@@ -79,8 +79,8 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
     """
     matched = {**_match_ops(before, after), **_match_leaves(before, after)}
     met = set(matched.values())
-    kept = {(matched[e.consumer], matched[e.producer], e.output, e.position): e for e in _inner(before, matched)}
-    there = {edge[:4] for edge in after.edges}
+    images = [(matched.get(e.consumer), matched.get(e.producer), e.output, e.position) for e in before.edges]
+    kept, there = set(images), {edge[:4] for edge in after.edges}
     return GraphDiff(
         before,
         after,
@@ -89,17 +89,9 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
         tuple(node for node in forward_order(before) if node not in matched),
         tuple(_changed(before, after, matched)),
         tuple(edge for edge in after.edges if edge[:4] not in kept),
-        tuple(
-            edge
-            for edge in before.edges
-            if (matched.get(edge.consumer), matched.get(edge.producer), edge.output, edge.position) not in there
-        ),
+        tuple(edge for edge, image in zip(before.edges, images) if image not in there),
         tuple(_outputs(before, after, matched)),
     )
-
-
-def _inner(graph: Graph, matched: Mapping[int, int]) -> list[Edge]:
-    return [edge for edge in graph.edges if edge.consumer in matched and edge.producer in matched]
 
 
 # -- matching ----------------------------------------------------------------------------------------------------------
@@ -108,13 +100,9 @@ def _inner(graph: Graph, matched: Mapping[int, int]) -> list[Edge]:
 def _match_ops(before: Graph, after: Graph) -> dict[int, int]:
     old, new = ([i for i in forward_order(graph) if i not in graph.leaf_of] for graph in (before, after))
     number_of: dict[Hashable, int] = {}  # of neighbourhoods, so that equal ones of both graphs are one number
-    lines = _has_lines(before) and _has_lines(after)
+    lines = all(any(node.source is not None for node in graph.nodes) for graph in (before, after))
     old_keys, new_keys = _keys(before, old, number_of, lines), _keys(after, new, number_of, lines)
     return {old[i]: new[j] for i, j in align(old_keys, new_keys)}
-
-
-def _has_lines(graph: Graph) -> bool:
-    return any(node.source is not None for node in graph.nodes)
 
 
 def _keys(graph: Graph, order: Sequence[int], number_of: dict[Hashable, int], lines: bool) -> list[list[Hashable]]:
@@ -164,28 +152,22 @@ def _match_leaves(before: Graph, after: Graph) -> dict[int, int]:
     matched: dict[int, int] = {}
     for leaf in before.leaves:
         node = next((by_name[name] for name in leaf.names if name in by_name), None)
-        if node is not None and node not in matched.values():
-            matched[leaf.node] = node
-    old, new = (_unnamed(graph) for graph in (before, after))
-    for i, j in align(
-        *([_shapes(graph, nodes), _kinds(graph, nodes)] for graph, nodes in ((before, old), (after, new)))
-    ):
-        matched[old[i]] = new[j]
-    return matched
+        if node is not None:
+            matched.setdefault(node, leaf.node)  # the first leaf with one of its names
+    old, new = _unnamed(before), _unnamed(after)
+    pairs = align(_leaf_keys(before, old), _leaf_keys(after, new))
+    return {**{leaf: node for node, leaf in matched.items()}, **{old[i]: new[j] for i, j in pairs}}
 
 
 def _unnamed(graph: Graph) -> list[int]:
     used = dict.fromkeys(edge.producer for node in forward_order(graph) for edge in graph.inputs(node))
-    nodes = [*used, *(leaf.node for leaf in graph.leaves if leaf.node not in used)]
+    nodes = dict.fromkeys((*used, *(leaf.node for leaf in graph.leaves)))
     return [node for node in nodes if node in graph.leaf_of and not graph.leaf_of[node].names]
 
 
-def _shapes(graph: Graph, nodes: Sequence[int]) -> list[Hashable]:
-    return [(graph.leaf_of[node].kind, graph.leaf_of[node].tensor) for node in nodes]
-
-
-def _kinds(graph: Graph, nodes: Sequence[int]) -> list[Hashable]:
-    return [graph.leaf_of[node].kind for node in nodes]
+def _leaf_keys(graph: Graph, nodes: Sequence[int]) -> list[list[Hashable]]:
+    leaves = [graph.leaf_of[node] for node in nodes]
+    return [[(leaf.kind, leaf.tensor) for leaf in leaves], [leaf.kind for leaf in leaves]]
 
 
 # -- changes -----------------------------------------------------------------------------------------------------------
@@ -202,27 +184,20 @@ def _changed(before: Graph, after: Graph, matched: Mapping[int, int]) -> list[No
 
 
 def _changes(old: Node, new: Node) -> list[Change]:
-    changes = []
+    pairs: list[tuple[str, object, object]] = []
     for i, (before, after) in enumerate(zip(old.outputs, new.outputs)):
         where = f" of output {i}" if len(old.outputs) > 1 else ""
         if before is not None and after is not None:
-            changes += [
-                Change(field + where, str(a), str(b))
-                for field, a, b in zip(before._fields, before, after)
-                if a != b and str(a) != str(b)
-            ]
-    bytes_old, bytes_new = _saved_bytes(old), _saved_bytes(new)
-    pairs: list[tuple[str, object, object]] = [
+            pairs += [(field + where, was, now) for field, was, now in zip(before._fields, before, after)]
+    pairs += [
         ("outputs", len(old.outputs), len(new.outputs)),
-        ("saved bytes", bytes_old, bytes_new),
+        ("saved bytes", _saved_bytes(old), _saved_bytes(new)),
         ("saved tensors", len(old.saved), len(new.saved)),
         ("state", ", ".join(old.flags) or "-", ", ".join(new.flags) or "-"),
-        *(
-            (name, old.attributes.get(name), new.attributes.get(name))
-            for name in sorted({*old.attributes, *new.attributes} - _NUMBERS)
-        ),
     ]
-    return changes + [Change(what, str(a), str(b)) for what, a, b in pairs if str(a) != str(b)]
+    names = sorted({*old.attributes, *new.attributes} - _NUMBERS)
+    pairs += [(name, old.attributes.get(name), new.attributes.get(name)) for name in names]
+    return [Change(what, str(was), str(now)) for what, was, now in pairs if str(was) != str(now)]
 
 
 def _saved_bytes(node: Node) -> int:
