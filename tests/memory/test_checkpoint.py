@@ -112,7 +112,7 @@ def test_nothing_to_do_when_it_fits() -> None:
 
 
 def test_a_budget_that_no_plan_meets_is_told() -> None:
-    graph = stack((0, (("result", 0),)), (1, (("x", 1),)), (1, (("y", 2),)), (1, (("z", 3),)))
+    graph = stack((0, (("result", 0),)), (3, (("x", 1), ("y", 2))), (2, (("p", 3), ("q", 4))))
     text = plain(advice_table(checkpoint_advice(graph, 10)))
     assert "the budget of 10 B does not hold. No plan was found that needs less than this one." in text
 
