@@ -40,25 +40,27 @@ _ROW = "row"
 _BACKWARD = re.compile(r"Backward\d*$")
 
 
-def render(found: CompiledDiff, options: Options) -> Iterator[str]:
+def render(difference: CompiledDiff, options: Options) -> Iterator[str]:
     """The picture as an SVG file, in pieces."""
 
     def drawing(graph: Graph, options: Options) -> Scene:
-        return _colored(scene(graph, options), graph, found)
+        return _colored(scene(graph, options), graph, difference)
 
-    graph = folded(places(found), options, drawing)
+    graph = folded(places(difference), options, drawing)
 
     return write(compose(graph, drawing(graph, options), options), options.theme)
 
 
-def places(found: CompiledDiff) -> Graph:
+def places(difference: CompiledDiff) -> Graph:
     """One graph whose nodes are the rows, by number, in the modules that they lie in. Leaves are left out.
 
     What leads from a later line back to an earlier one, as in a loop, is left out, too.
     """
     scopes: dict[tuple[str, int], int] = {}
     records: list[Scope] = []
-    types = {_below(scope.path): scope.type for graph in (found.before, found.after) for scope in graph.scopes}
+    types = {
+        _below(scope.path): scope.type for graph in (difference.before, difference.after) for scope in graph.scopes
+    }
 
     def scope(path: str, call: int = 1) -> int | None:
         if path and (path, call) not in scopes:
@@ -69,16 +71,20 @@ def places(found: CompiledDiff) -> Graph:
 
     nodes = [
         Node(i, _title(row), (), i, scope(row.module, row.call), row.source, {_ROW: i})
-        for i, row in enumerate(found.rows)
+        for i, row in enumerate(difference.rows)
     ]
     position: dict[int, int] = {}
     edges = []
-    for consumer, producer in sorted(found.edges):
+    for consumer, producer in sorted(difference.edges):
         if consumer > producer:
             edges.append(Edge(consumer, producer, 0, position.setdefault(consumer, 0)))
             position[consumer] += 1
-    roots = [Root(found.output, 0, one.name, one.tensor) for one in found.after.roots[:1] if found.output is not None]
-    title = f"{found.before.title or 'graph'}, before and after compiling"
+    roots = [
+        Root(difference.output, 0, root.name, root.tensor)
+        for root in difference.after.roots[:1]
+        if difference.output is not None
+    ]
+    title = f"{difference.before.title or 'graph'}, before and after compiling"
     return Graph(tuple(nodes), tuple(edges), roots=tuple(roots), scopes=tuple(records), title=title)
 
 
@@ -93,12 +99,12 @@ def _title(row: PlaceRow) -> str:
     return ", ".join(f"{op} ×{every.count(op)}" if every.count(op) > 1 else op for op in dict.fromkeys(every))
 
 
-def _colored(drawn: Scene, graph: Graph, found: CompiledDiff) -> Scene:
+def _colored(drawn: Scene, graph: Graph, difference: CompiledDiff) -> Scene:
     boxes: list[Box] = []
     fates: set[Fate] = set()
     several = 0
     for box in drawn.boxes:
-        rows = _rows(graph, box, found)
+        rows = _rows(graph, box, difference)
         if rows:
             fate = _fate(rows)
             fates.add(fate)
@@ -107,7 +113,7 @@ def _colored(drawn: Scene, graph: Graph, found: CompiledDiff) -> Scene:
         boxes.append(box)
     legend = [Legend(_KIND[fate], text) for fate, text in _MEANING.items() if fate in fates]
     legend += [entry for entry in drawn.legend if entry.kind == "output"]
-    footer = [*sums(found), "parameters and inputs are not drawn"]
+    footer = [*sums(difference), "parameters and inputs are not drawn"]
     if several:
         footer.append(
             f"{plural(several, 'box', 'boxes')} for several lines: {verb(several, 'it sums', 'each sums')} up what is in it"
@@ -115,14 +121,14 @@ def _colored(drawn: Scene, graph: Graph, found: CompiledDiff) -> Scene:
     return drawn._replace(boxes=tuple(boxes), legend=tuple(legend), footer=tuple(footer))
 
 
-def _rows(graph: Graph, box: Box, found: CompiledDiff) -> list[PlaceRow]:
+def _rows(graph: Graph, box: Box, difference: CompiledDiff) -> list[PlaceRow]:
     """The rows that a box stands for; none for an output."""
     if box.node is None or box.kind == "output":
         return []
     node = graph.nodes[box.node]
     if node.group is not None:
-        return [found.rows[i] for i in node.group.nodes if i < len(found.rows)]
-    return [found.rows[int(node.attributes[_ROW])]]
+        return [difference.rows[i] for i in node.group.nodes if i < len(difference.rows)]
+    return [difference.rows[int(node.attributes[_ROW])]]
 
 
 def _fate(rows: Sequence[PlaceRow]) -> Fate:
