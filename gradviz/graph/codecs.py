@@ -10,11 +10,8 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
-BIG = (
-    2**63
-)  # whole numbers from here on are written in hexadecimal: many readers have 64 bits, and Python limits digits
-
-
+BIG = 2**63
+"""Whole numbers from here on are written in hexadecimal: many readers have 64 bits, and Python limits digits."""
 HUGE = 2**256  # no count, size or line number is as large; sums and texts of larger ones fail
 DEPTH = 100  # no attribute of a node is nested as deep
 
@@ -60,9 +57,8 @@ def shown(value: Any) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
-_SHORT = (
-    reprlib.Repr()
-)  # neither the whole of a long text, nor what is nested deep or a number with too many digits for `repr`
+# neither the whole of a long text, nor what is nested deep or a number with too many digits for `repr`
+_SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
 
@@ -296,11 +292,8 @@ class Record:
     def __init__(self, make: Callable[..., Any], codecs: Mapping[str, Codec], *, omit: str = "") -> None:
         defaults = make._field_defaults  # type: ignore[attr-defined]
         names: tuple[str, ...] = make._fields  # type: ignore[attr-defined]
-        assert set(codecs) == {name for name in names if name != omit}, f"{make} has fields {names}"
         self.make, self.codecs = make, dict(codecs)
-        self.first = (
-            names.index(omit) + 1 if omit else 0
-        )  # an omitted field is the first; its place in the list says it
+        self.first = names.index(omit) + 1 if omit else 0  # an omitted one comes first; its place in the list says it
         self.fields = [_Field(name, codecs[name], defaults.get(name, _REQUIRED)) for name in names[self.first :]]
         self.required = [field.name for field in self.fields if field.default is _REQUIRED]
 

@@ -1,7 +1,7 @@
 """Graph files: writes a Graph as JSON and reads it back, equal in every field.
 
 The format is described in docs/json-format.md. Writing is streamed, one record a line. This module owns the envelope and
-what holds between records; `gradviz.graph.files` knows the records. Nothing here imports torch.
+what holds between records; how a record is written follows from its types. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from gradviz import graph as model
 from gradviz.errors import GraphFileError
@@ -39,18 +40,47 @@ from gradviz.wording import without_hidden
 
 # -- how each record is written: one table for writing and for reading -------------------------------------------------
 
-TEXT, BOOL, WHOLE = Plain(str, "text"), Plain(bool, "true or false"), Whole()
-NAMES, ATTRIBUTES = Many(TEXT), Attributes()
-NODE_ID, SCOPE_ID, STORAGE_ID = Reference("nodes"), Reference("scopes"), Reference("storages")
-TENSOR, SOURCE = Shared("tensors"), Shared("sources")
-STORAGE_KIND = Word(get_args(model.StorageKind))
-
-TENSOR_ROW = Row(model.TensorInfo, {"shape": Optional(Many(Size())), "dtype": TEXT, "device": TEXT, "layout": TEXT})
-SOURCE_ROW = Row(model.SourceLine, {"file": TEXT, "line": WHOLE, "function": TEXT, "text": TEXT, "package": TEXT})
-EDGE = Row(model.Edge, {"consumer": NODE_ID, "producer": NODE_ID, "output": WHOLE, "position": WHOLE, "count": WHOLE})
-BACKWARD = Row(model.BackwardStep, {"node": NODE_ID, "norm": Optional(Number()), "measured": BOOL})
-USES = Row(model.Uses, {"node": NODE_ID, "output": WHOLE, "count": WHOLE})
+TEXT, WHOLE, ATTRIBUTES = Plain(str, "text"), Whole(), Attributes()
+_BY_TYPE: dict[Any, Codec] = {
+    str: TEXT,
+    bool: Plain(bool, "true or false"),
+    float: Number(),
+    int | str: Size(),
+    Mapping[str, Any]: ATTRIBUTES,
+    model.TensorInfo: Shared("tensors"),
+    model.SourceLine: Shared("sources"),
+}
+_INDICES: dict[str, Codec] = {
+    **dict.fromkeys(("node", "consumer", "producer", "leaf"), Reference("nodes")),
+    **dict.fromkeys(("scope", "parent"), Reference("scopes")),
+    **dict.fromkeys(("storage", "parts"), Reference("storages")),
+}
+"""Fields whose whole numbers are indices into a list of the graph."""
 _PART = re.compile(r"\bin storage (\d+)")
+
+
+def _codec(type: Any, whole: Codec) -> Codec:
+    """How values of a type are written, with `whole` for the whole numbers among them."""
+    if type is int or type in _BY_TYPE:
+        return whole if type is int else _BY_TYPE[type]
+    inner = get_args(type)
+    if get_origin(type) is Literal:
+        return Word(inner)
+    if get_origin(type) is tuple:
+        return Many(_codec(inner[0], whole))
+    (value,) = (part for part in inner if part is not NoneType)
+    return Optional(_codec(value, whole))
+
+
+def _record(make: Any, kind: type[Record] = Record, *, omit: str = "", **indices: Codec) -> Record:
+    """How a record is written: every field as its type in the graph model says."""
+    codecs = {
+        name: _codec(type, (_INDICES | indices).get(name, WHOLE))
+        for name, type in get_type_hints(make).items()
+        if name != omit
+    }
+    _BY_TYPE.setdefault(make, record := kind(make, codecs, omit=omit))
+    return record
 
 
 class _SavedRecord(Record):
@@ -72,133 +102,18 @@ class _SavedRecord(Record):
         return saved
 
 
-STORAGE = Record(model.Storage, {"nbytes": Optional(WHOLE), "kind": STORAGE_KIND}, omit="id")
-SCOPE = Record(
-    model.Scope,
-    {
-        "path": TEXT,
-        "type": TEXT,
-        "call": WHOLE,
-        "parent": Optional(SCOPE_ID),
-        "parameters": Optional(WHOLE),
-        "output": Optional(TENSOR),
-    },
-)
-SAVED = _SavedRecord(
-    model.SavedTensor,
-    {
-        "slot": TEXT,
-        "tensor": Optional(TENSOR),
-        "storage": Optional(STORAGE_ID),
-        "kind": Optional(STORAGE_KIND),
-        "state": Word(get_args(model.SavedState)),
-        "nbytes": Optional(WHOLE),
-        "view": BOOL,
-        "leaf": Optional(NODE_ID),
-        "version": Optional(WHOLE),
-        "note": TEXT,
-        "packing": Word(get_args(model.Packing)),
-        "parts": Many(STORAGE_ID),
-    },
-)
-GROUP = Record(
-    model.Group,
-    {
-        "kind": Word(get_args(model.GroupKind)),
-        "title": TEXT,
-        "nodes": Many(WHOLE),  # ids of the graph that was folded, which is not in the file
-        "count": WHOLE,
-        "ops": WHOLE,
-        "parameters": WHOLE,
-        "nbytes": Optional(WHOLE),
-        "same_as": Optional(WHOLE),
-        "shared": Many(USES),
-    },
-)
-NODE = Record(
-    model.Node,
-    {
-        "op": TEXT,
-        "outputs": Many(Optional(TENSOR)),
-        "sequence": Optional(WHOLE),
-        "scope": Optional(SCOPE_ID),
-        "source": Optional(SOURCE),
-        "attributes": ATTRIBUTES,
-        "saved": Many(SAVED),
-        "flags": Many(Word(get_args(model.NodeFlag))),
-        "names": NAMES,
-        "none_inputs": WHOLE,
-        "function": Optional(Record(model.Function, {"name": TEXT, "definition": Optional(SOURCE)})),
-        "group": Optional(GROUP),
-        "script_line": Optional(SOURCE),
-    },
-    omit="id",
-)
-BASE = Record(model.Base, {"tensor": TENSOR, "node": Optional(NODE_ID), "output": WHOLE, "names": NAMES})
-LEAF = Record(
-    model.Leaf,
-    {
-        "node": NODE_ID,
-        "names": NAMES,
-        "tensor": TENSOR,
-        "kind": Word(get_args(model.LeafKind)),
-        "has_grad": BOOL,
-        "hooks": WHOLE,
-        "storage": Optional(STORAGE_ID),
-        "base": Optional(BASE),
-    },
-)
-ROOT = Record(
-    model.Root,
-    {
-        "node": Optional(NODE_ID),
-        "output": WHOLE,
-        "name": TEXT,
-        "tensor": TENSOR,
-        "base": Optional(BASE),
-        "why": TEXT,
-    },
-)
-CALL = Record(
-    model.Call,
-    {
-        "op": TEXT,
-        "source": Optional(SOURCE),
-        "tensor": Optional(TENSOR),
-        "group": Many(WHOLE),
-        "peer": Optional(WHOLE),
-        "ended": BOOL,
-        "tag": WHOLE,
-    },
-)
-RANK_MEMORY = Record(
-    model.RankMemory, {name: Optional(WHOLE) for name in ("saved", "parameters", "gradients", "optimizer")}
-)
-PROCESS = Record(
-    model.Process,
-    {
-        "rank": WHOLE,
-        "world": WHOLE,
-        "host": TEXT,
-        "memory": RANK_MEMORY,
-        "calls": Many(CALL),
-        "parameters": NAMES,
-        "wrapped": TEXT,
-        "stage": Optional(WHOLE),
-    },
-)
-RANK_SHARE = Record(model.RankShare, {"ranks": Many(WHOLE), "memory": RANK_MEMORY, "host": TEXT})
-MARK = Record(
-    model.Mark,
-    {
-        "number": WHOLE,
-        "id": TEXT,
-        "words": TEXT,
-        "nodes": Many(NODE_ID),
-        "edges": Many(Many(WHOLE)),
-        "outputs": NAMES,
-        "kind": Word(get_args(model.MarkKind)),
-    },
+TENSOR_ROW, SOURCE_ROW = _record(model.TensorInfo, Row), _record(model.SourceLine, Row)
+EDGE, BACKWARD = _record(model.Edge, Row), _record(model.BackwardStep, Row)
+STORAGE, SCOPE = _record(model.Storage, omit="id"), _record(model.Scope)
+_record(model.Uses, Row)  # each before those that hold it
+for _make in (model.Function, model.Call, model.RankMemory):
+    _record(_make)
+GROUP, BASE, SAVED = _record(model.Group), _record(model.Base), _record(model.SavedTensor, _SavedRecord)
+NODE, LEAF, ROOT = _record(model.Node, omit="id"), _record(model.Leaf), _record(model.Root)
+PROCESS, RANK_SHARE, MARK = (
+    _record(model.Process),
+    _record(model.RankShare),
+    _record(model.Mark, nodes=_INDICES["node"]),
 )
 
 
@@ -224,7 +139,7 @@ _HEAD: dict[str, Codec] = {
     "title": TEXT,
     "torch": TEXT,
     "attribution": Word(("", "recorded", "inferred")),
-    "notes": NAMES,
+    "notes": Many(TEXT),
 }
 
 

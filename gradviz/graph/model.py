@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Shape = tuple["int | str", ...]
+Shape = tuple[int | str, ...]
 """Sizes of a tensor. A symbolic or ragged size is text, such as `"s93"` or `"j1"`."""
 
 NodeFlag = Literal[
