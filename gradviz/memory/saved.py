@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -18,12 +18,11 @@ from gradviz.graph import (
     Node,
     SavedTensor,
     SourceLine,
-    Storage,
     StorageKind,
 )
-from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
+from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order
 from gradviz.graph.origins import Lines, op_line, telling_lines
-from gradviz.memory.notes import memory_notes
+from gradviz.memory.totals import Totals, by_kind, memory_notes, totals_of
 from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, plural, tensor_line
 
@@ -63,37 +62,6 @@ class Row(NamedTuple):
     def only_graph(self) -> int:
         """What would be freed if the graph were deleted."""
         return sum(self.kinds.get(kind, 0) for kind in ONLY_GRAPH)
-
-
-class Totals(NamedTuple):
-    """The whole graph in bytes, each storage once, and in numbers of slots.
-
-    The first block is memory that exists with or without the graph, as far as the graph knows of it. The second sums up
-    what was saved: `held_for_backward` is all of it, `held_only_by_graph` what would be freed with the graph.
-    """
-
-    parameters: int
-    buffers: int
-    inputs: int
-    gradients: int  # of the `.grad`s that backward() will make for leaves that have none
-
-    activations: int
-    outputs: int  # activations that the caller holds, too
-    numbers: int  # Python numbers that autograd wrapped into tensors
-    held_for_backward: int
-    held_only_by_graph: int
-
-    slots: int  # that hold a tensor
-    storages: int  # that those slots hold
-    freed_slots: int
-    modified_slots: int
-    modified_bytes: int
-    packed_slots: int
-    packed_bytes: int  # of the packed objects that are tensors
-    packed_unknown: int  # packed objects that are no tensor: nobody can tell their size
-    recomputed_slots: int  # packed by a checkpoint: nothing is held for them until backward computes them again
-    without_storage: int  # tensors that have no storage that can be asked
-    empty_storage: int  # tensors with elements in a storage of 0 bytes
 
 
 @displayed("gradviz.memory.table.saved_table")
@@ -149,7 +117,7 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
     graph = graph.original or graph
     chosen = _checked(graph, by)
     first = holders(graph)
-    totals = _totals(graph, first)
+    totals = totals_of(graph, first.keys())
     lines = Lines(op_line)
     if chosen == "line":
         lines = telling_lines(graph.nodes[i] for i in dict.fromkeys(holder.node for holder in first.values()))
@@ -233,7 +201,7 @@ def _rows(graph: Graph, by: By, first: Mapping[int, Holder], lines: Lines) -> tu
         storages.setdefault(key, []).append(storage)
     rows = [
         row._replace(
-            kinds=_sorted(_by_kind(graph.storages[i] for i in storages[key])),
+            kinds=_sorted(by_kind(graph.storages[i] for i in storages[key])),
             storages=len(storages[key]),
             nodes=len({first[i].node for i in storages[key]}),
         )
@@ -272,58 +240,3 @@ def _joined(rows: tuple[Row, ...]) -> Row:
         sum(row.share for row in rows),
         rows[-1].cumulated if rows else 0.0,
     )
-
-
-# -- totals ----------------------------------------------------------------------------------------------------------
-
-
-def _totals(graph: Graph, first: Mapping[int, Holder]) -> Totals:
-    slots = [slot for node in graph.nodes for slot in node.saved]
-    full = [slot for slot in slots if slot.tensor is not None]
-    states = Counter(slot.state for slot in slots)
-    kept = _by_kind(graph.storages[storage] for storage in first)
-    known = _by_kind(graph.storages)
-    return Totals(
-        parameters=known["parameter"] + _unread_leaves(graph, "parameter"),
-        buffers=known["buffer"] + _unread_leaves(graph, "buffer"),
-        inputs=known["input"] + _unread_leaves(graph, "input"),
-        gradients=sum(tensor_bytes(leaf.tensor) or 0 for leaf in graph.leaves if not leaf.has_grad),
-        activations=kept["activation"],
-        outputs=kept["output"],
-        numbers=kept["number"],
-        held_for_backward=sum(kept.values()),
-        held_only_by_graph=sum(kept[kind] for kind in ONLY_GRAPH),
-        slots=len(full),
-        storages=len(first),
-        freed_slots=states["freed"],
-        modified_slots=states["modified"],
-        modified_bytes=_bytes_in(graph, [slot for slot in full if slot.state == "modified"]),
-        packed_slots=states["packed"],
-        packed_bytes=_bytes_in(graph, [slot for slot in full if slot.state == "packed"]),
-        packed_unknown=sum(
-            slot.state == "packed" and slot.tensor is None and slot.packing != "recompute" for slot in slots
-        ),
-        recomputed_slots=sum(slot.packing == "recompute" for slot in slots),
-        without_storage=sum(_nbytes(graph, slot) is None for slot in full),
-        empty_storage=sum(_nbytes(graph, slot) == 0 and bool(slot.nbytes) for slot in full),
-    )
-
-
-def _by_kind(storages: Iterable[Storage]) -> Counter[StorageKind]:
-    kinds: Counter[StorageKind] = Counter()
-    for storage in storages:
-        kinds[storage.kind] += storage.nbytes or 0
-    return kinds
-
-
-def _unread_leaves(graph: Graph, kind: StorageKind) -> int:
-    """Bytes of the leaves whose storage was not read, by their shapes: those of a graph walked with `saved=False`."""
-    return sum(tensor_bytes(leaf.tensor) or 0 for leaf in graph.leaves if leaf.kind == kind and leaf.storage is None)
-
-
-def _bytes_in(graph: Graph, slots: list[SavedTensor]) -> int:
-    return sum(graph.storages[i].nbytes or 0 for i in {storage for slot in slots for storage in slot.storages})
-
-
-def _nbytes(graph: Graph, slot: SavedTensor) -> int | None:
-    return graph.storages[slot.storage].nbytes if slot.storage is not None else None

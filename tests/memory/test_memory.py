@@ -21,8 +21,8 @@ from gradviz.graph import (
 )
 from gradviz.graph.amounts import overview
 from gradviz.memory.heat import heat
-from gradviz.memory.notes import memory_notes
 from gradviz.memory.saved import By, Saved, saved
+from gradviz.memory.totals import memory_notes
 from gradviz.ranks.view import saved_bytes
 from tests.fold.saving import chain_of, random_saving, slot
 
