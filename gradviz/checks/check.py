@@ -5,6 +5,7 @@ The one place that puts reading, gradients and checks together; the command line
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -128,6 +129,8 @@ def check_target(
         held.ended(variables)
 
     cuts = reader.cuts = DetachWatch(UserCode().place)
+    if target.kind == "script":
+        cuts.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
     evaluations, held = EvaluationWatch(cuts.paused), HeldWatch(lambda: order.updates, cuts.paused)
     watch = CallWatch(lambda: order.scaled, passed, cuts.paused)
     runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
@@ -192,7 +195,12 @@ def check_target(
         ledger = reader.ledger.ledger(failure is None and not stopped)
         known = [one for context in every for one in context.retained]
         every[-1] = replace(
-            every[-1], ledger=ledger, events=order.told(), evaluations=evaluations.told(), held=held.told(known)
+            every[-1],
+            ledger=ledger,
+            events=order.told(),
+            evaluations=evaluations.told(),
+            held=held.told(known),
+            lost=cuts.dropped(),
         )
         if failure is not None:
             every[-1] = replace(every[-1], raised=raised(failure.error))

@@ -173,6 +173,16 @@ class Cycle(NamedTuple):
     source: SourceLine | None = None  # where the attribute is set, or the hook begins
 
 
+class ResultDropped(NamedTuple):
+    """A line whose result nobody gets: `text` is its code, `of` what it was computed from, `mended` the line as it should be."""
+
+    of: str
+    source: SourceLine
+    text: str
+    mended: str = ""  # "" when that is unclear
+    method: bool = False  # it is a method that is not called
+
+
 class Unused(NamedTuple):
     """Calls of a model in eval() mode, in a row from one line, that recorded a graph which no backward call reached."""
 
@@ -377,5 +387,6 @@ class CheckContext:
     zero_at_first: frozenset[str] = frozenset()  # leaves with a gradient of zeros at the first call
     losses: tuple[tuple[int, float], ...] = ()  # the calls and losses before, as far as they were read
     held: tuple[RetainedHistory, ...] = ()  # beside `retained`, of the whole run; known to its last context only
+    lost: tuple[ResultDropped, ...] = ()  # of the whole run; known to its last context only
     evaluations: tuple[Unused, ...] = ()  # of the whole run; known to its last context only
     events: tuple[Event, ...] = ()  # in which order backward, zero_grad, step, ... came; known to the last context only

@@ -35,6 +35,7 @@ FAMILIES = (
     "history",
     "steps",
     "order",
+    "lost",
     "loss_inputs",
     "nonfinite",
     "numbers",

@@ -28,6 +28,36 @@ NEAR: dict[str, str] = {
         loss = model(torch.ones(2, 4)).sum()
         loss.backward()
     """,
+    "no-effect": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        model.to("cpu")
+        w = torch.ones(3, requires_grad=True)
+        x = w * 2
+        x.relu_()
+        torch.clamp(x.detach(), 0, 1, out=torch.empty(3))
+        x.register_hook(print)
+        try:
+            x.to("meta")
+        except RuntimeError:
+            pass
+        loss = model(x).sum()
+        loss.backward()
+        w.grad.abs()
+    """,
+    "not-called": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step = optimizer.step
+        for i in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 3)).sum().backward()
+            step()
+        model.eval
+    """,
     "reference-cycle": """
         import torch
 

@@ -21,9 +21,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from gradviz.checks.collect.switches import Switches
-from gradviz.packages import package_of
+from gradviz.checks.context import ResultDropped
+from gradviz.packages import is_foundation, package_of
+from gradviz.source.alone import Alone, alone
 from gradviz.source.provenance import DetachKind
 from gradviz.source.running import Place
+from gradviz.source.statements import line_of
 from gradviz.walker.private import FunctionModes, peek_sequence
 
 MOST = 4
@@ -43,6 +46,8 @@ _SHAPE_ONLY = frozenset(
 _NUMBERS = frozenset(("item", "tolist", "__float__", "__int__", "__index__"))
 _COPIES = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
 _DRAWS = frozenset(("bernoulli", "normal", "poisson", "multinomial", "binomial"))
+_THROUGH = frozenset(("torch.overrides", "torch._tensor", "torch.nn.functional"))
+"""Modules of torch that a function passes on its way from the line that called it."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _TENSOR = torch.tensor
 _REQUIRES_GRAD = torch.Tensor.requires_grad_
@@ -87,6 +92,9 @@ class DetachWatch:
         self._off = 0
         self.switches = Switches()
         self._off_at: Place | None = None  # the line that has switched recording off for good
+        self._files: dict[str, dict[int, Alone]] = {}  # of the user's, with the lines that compute something for nobody
+        self._dropping = False  # whether any file has such lines
+        self._dropped: set[tuple[str, int]] = set()  # those that ran, and made a tensor
         self.numbers: dict[int, DetachEvent] = {}  # of this step, one for each place
         self.entered: dict[
             int, tuple[DetachEvent, ...]
@@ -152,6 +160,10 @@ class DetachWatch:
         if self._off or not self._left or (_functorch is not None and _functorch.peek_interpreter_stack() is not None):
             return
         kind = type(result)
+        if frame.f_code.co_filename not in self._files:
+            self.reads(frame.f_code.co_filename)
+        if self._dropping and kind in _PLAIN:
+            self._drop(function, frame)
         if function is _REQUIRES_GRAD or (result is None and function.__name__ == "__set__"):
             self._switched(function, arguments, frame)
         if kind in _PLAIN:
@@ -182,6 +194,29 @@ class DetachWatch:
         else:
             return
         self._cut(function, arguments, options, results, frame)
+
+    def reads(self, file: str) -> None:
+        """Code of this file is running."""
+        lines = alone(file) if not is_foundation(file) and not package_of(file) else {}
+        self._files[file] = lines
+        self._dropping = self._dropping or bool(lines)
+
+    def _drop(self, function: Any, frame: FrameType) -> None:
+        around: FrameType | None = frame
+        while around is not None and around.f_globals.get("__name__") in _THROUGH:
+            around = around.f_back
+        one = self._files.get(around.f_code.co_filename, {}).get(around.f_lineno or 0) if around is not None else None
+        if around is not None and one is not None and function.__name__ in one.functions:
+            self._dropped.add((around.f_code.co_filename, one.line))
+
+    def dropped(self) -> tuple[ResultDropped, ...]:
+        """The lines that ran, as far as this is seen, and whose result nobody got."""
+        return tuple(
+            ResultDropped(one.of, line_of(file, one.line), one.text, one.mended, not one.functions)
+            for file, lines in self._files.items()
+            for one in dict.fromkeys(lines.values())
+            if not one.functions or (file, one.line) in self._dropped
+        )
 
     def _switched_off(self, arguments: tuple[Any, ...], frame: FrameType) -> None:
         """Recording is switched: by a block, or by a call that nothing takes back."""

@@ -58,6 +58,7 @@ def gradient_not_reset(context: CheckContext) -> Iterator[Diagnosis]:
         _reset_fix(context, found),
         tuple(leaf.node for leaf in found),
         source=context.backward,
+        follows=("not-called",),
     )
 
 

@@ -258,7 +258,7 @@ def idle_optimizer(context: CheckContext) -> Iterator[Diagnosis]:
                 + (": what backward() had filled in was reset each time" if one.emptied >= ENOUGH else ""),
                 f"Call {one.name or 'optimizer'}.step() after backward().",
                 context.backward,
-            )
+            )._replace(follows=("not-called",))
         elif one.steps >= ENOUGH and not one.tensors:
             yield _idle(
                 one,
