@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import Field
-from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gradviz.draw.options import Options, option_fields
+from gradviz.draw.options import option_fields
 from gradviz.errors import FormatError
 
 if TYPE_CHECKING:
@@ -23,10 +22,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 class FieldType(_ParamType):
     """The value of one field: converted to the field's type, then checked by the field's own check."""
 
-    def __init__(self, item: Field[Any], accepted: Sequence[type]) -> None:
-        self._item = item
-        self._accepted = accepted
-        self.name = "number" if str not in accepted else "text" if int not in accepted else "number or word"
+    def __init__(self, item: Field[Any]) -> None:
+        self._item, self._kinds = item, item.metadata["kinds"]
+        self.name = "number" if str not in self._kinds else "text" if int not in self._kinds else "number or word"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -36,7 +34,7 @@ class FieldType(_ParamType):
 
     def _number(self, value: Any) -> Any:
         for number in (int, float):
-            if isinstance(value, str) and number in self._accepted:
+            if isinstance(value, str) and number in self._kinds:
                 try:
                     return number(value)
                 except ValueError:
@@ -48,42 +46,20 @@ def render_options(*names: str) -> Callable[[F], F]:
     """Adds the named options of `Options` to a command, or all of them. They arrive as keyword arguments, by field name."""
 
     def add(function: F) -> F:
-        hints = get_type_hints(Options)
         for item in reversed(option_fields()):
             if not names or item.name in names:
-                function = _option(item, hints[item.name])(function)
+                function = _option(item)(function)
         return function
 
     return add
 
 
-def _option(item: Field[Any], hint: Any) -> Callable[[F], F]:
+def _option(item: Field[Any]) -> Callable[[F], F]:
     flag = "--" + item.name.replace("_", "-")
-    help = item.metadata["help"]
-    if hint is bool:
-        return click.option(f"{flag}/--no-{flag[2:]}", item.name, default=item.default, help=help)
-    if get_origin(hint) is tuple:  # the checks of such a field are about all its values: `Options` makes them
-        return click.option(flag, item.name, multiple=True, metavar="TEXT", default=item.default, help=help)
-    accepted = _accepted(hint)
-    kind: _ParamType = (
-        click.Choice(item.metadata["choices"])
-        if item.metadata["choices"] and set(accepted) <= {str}
-        else FieldType(item, accepted)
-    )
-    shown = item.default is not None
-    return click.option(flag, item.name, type=kind, default=item.default, show_default=shown, help=help)
-
-
-def _accepted(hint: Any) -> list[type]:
-    """The plain types that a field takes: `int | None` gives int, a Literal the types of its values."""
-    plain: list[type] = []
-    waiting = [hint]
-    while waiting:
-        part = waiting.pop()
-        if get_origin(part) in (Union, types.UnionType):
-            waiting.extend(get_args(part))
-        elif isinstance(part, type):
-            plain.append(part)
-        else:
-            plain.extend(type(value) for value in get_args(part))
-    return [kind for kind in dict.fromkeys(plain) if kind is not type(None)]
+    help, choices, default = item.metadata["help"], item.metadata["choices"], item.default
+    if item.metadata["kinds"] == (bool,):
+        return click.option(f"{flag}/--no-{flag[2:]}", item.name, default=default, help=help)
+    if item.metadata["kinds"] == (tuple,):  # the checks of such a field are about all its values: `Options` makes them
+        return click.option(flag, item.name, multiple=True, metavar="TEXT", default=default, help=help)
+    kind: _ParamType = click.Choice(choices) if choices else FieldType(item)
+    return click.option(flag, item.name, type=kind, default=default, show_default=default is not None, help=help)
