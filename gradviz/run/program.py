@@ -11,17 +11,17 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from gradviz.errors import TargetError
 from gradviz.run.target_name import Target
 
-# Finds the module that `python -m NAME` runs, and its code. Knows nothing of torch or graphs.
+T = TypeVar("T")
 
 
 def main_module(name: str) -> tuple[ModuleSpec, CodeType]:
@@ -101,29 +101,21 @@ class Program:
     def run(self) -> None:
         """Run the code to its end. Raises what it raises. Call it inside `interpreter()`."""
         if self._main is None:
-            self._import(self._target.place)
-        elif self._target.kind == "main":
-            self._run_module(self._main)
+            self._looked_up(_import)
+            return
+        if self._target.kind == "main":
+            spec, code = self._looked_up(main_module)
+            vars(self._main).update(attributes_of(spec))
+            sys.argv[0] = str(spec.origin)
         else:
             code = compile(self._source, vars(self._main)["__file__"], "exec", dont_inherit=True)
-            exec(code, vars(self._main))
+        exec(code, vars(self._main))
 
-    def _run_module(self, main: ModuleType) -> None:
+    def _looked_up(self, look_up: Callable[[str], T]) -> T:
         try:
-            spec, code = main_module(self._target.place)
+            return look_up(self._target.place)
         except TargetError as error:
             self.problem = error
-            raise
-        vars(main).update(attributes_of(spec))
-        sys.argv[0] = str(spec.origin)
-        exec(code, vars(main))
-
-    def _import(self, name: str) -> None:
-        try:
-            __import__(name)  # and not importlib, whose frames would stand in the user's traceback
-        except ModuleNotFoundError as error:
-            if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-                self.problem = TargetError(f"there is no module {error.name!r} in {os.getcwd()!r} nor on Python's path")
             raise
 
     @contextmanager

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from gradviz.errors import GradvizError, NoGraphError, TargetError
@@ -66,43 +67,31 @@ def hint(count: int) -> str:
 T = TypeVar("T")
 
 
+@dataclass
 class Run(Generic[T]):
-    """One run of one target."""
+    """One run of one target. `run_target` says what the fields mean."""
 
-    def __init__(
-        self,
-        target: Target,
-        program: Program,
-        at: Sequence[int],
-        keep_going: bool,
-        read: Callable[[LiveOutputs], T],
-        recording: LateRecording | None,
-        need_graph: bool = True,
-        steps: int | None = None,
-        afterwards: Callable[[T, bool | None], T] | None = None,
-        around: Callable[[], AbstractContextManager[object]] = nullcontext,
-        nothing: Callable[[], T] | None = None,
-        look: Look | None = None,
-        ended: Callable[[Sequence[Namespace]], None] | None = None,
-        whole_step: bool = False,
-    ) -> None:
-        self._target = target
+    target: Target
+    program: Program
+    at: Sequence[int]
+    keep_going: bool
+    read: Callable[[LiveOutputs], T]
+    recording: LateRecording | None
+    need_graph: bool
+    steps: int | None
+    afterwards: Callable[[T, bool | None], T] | None
+    around: Callable[[], AbstractContextManager[object]]
+    nothing: Callable[[], T] | None
+    look: Look | None
+    ended: Callable[[Sequence[Namespace]], None] | None
+    whole_step: bool
+
+    def __post_init__(self) -> None:
         place = rank()
-        self._title = f"{target.title}, {place}" if place is not None else target.title
-        self._program = program
-        self._at = at
-        self._keep_going = keep_going
-        self._read = read
-        self._recording = recording
-        self._need_graph = need_graph
-        self._look = look
-        selection = self._select(steps)
+        self._title = f"{self.target.title}, {place}" if place is not None else self.target.title
+        selection = self._select(self.steps)
         self._chosen_by = type(selection)
-        self._selection = WholeStep(selection) if whole_step and selection is not None else selection
-        self._afterwards = afterwards
-        self._around = around
-        self._nothing = nothing
-        self._ended = ended
+        self._selection = WholeStep(selection) if self.whole_step and selection is not None else selection
         self._children = started()
         self._calls = 0
         self._first_place = ""  # of the call that a backward() is preferred to
@@ -117,45 +106,43 @@ class Run(Generic[T]):
     def _select(self, steps: int | None) -> Selection | None:
         """Which calls to read; None when they are not looked at, because a name is read when the script has ended."""
         if steps is not None:
-            first = self._at[0] if self._at else 1
-            return (
-                InARow(first, steps) if self._look is None else RunOn(first, steps, self._look, self._out_of_patience)
-            )
-        if self._at:
-            return Chosen(self._at)
-        if self._target.name:
+            first = self.at[0] if self.at else 1
+            return InARow(first, steps) if self.look is None else RunOn(first, steps, self.look, self._out_of_patience)
+        if self.at:
+            return Chosen(self.at)
+        if self.target.name:
             return None
-        return FirstBackward(self._out_of_patience) if self._need_graph else FirstIf(self._no_global_tensors)
+        return FirstBackward(self._out_of_patience) if self.need_graph else FirstIf(self._no_global_tensors)
 
     def captured(self) -> Captured[T]:
         watching = watching_backward(self._on_backward) if self._selection is not None else nullcontext()
         with users_code() as outcome, stoppable_main() as self._stop_main, watching:
             try:
-                self._program.run()
-                if self._ended is not None:
-                    self._ended([self._program.namespace])
+                self.program.run()
+                if self.ended is not None:
+                    self.ended([self.program.namespace])
             finally:
                 if self._selection is not None:
                     self._selection.close()
-        if self._program.problem is not None:
-            raise self._program.problem
+        if self.program.problem is not None:
+            raise self.program.problem
         self._failure = self._failure or outcome.failure
         if not self._results and self._error is None and self._failure is not None:
             self._guarded(lambda: self._read_unfinished(self._failure))
         if not self._results and self._error is None and self._failure is None:
             self._guarded(self._read_at_end)
         unread = not self._results and self._error is None and self._failure is not None
-        if self._nothing is not None and unread and self._failure is not None and self._failure.exit_code is None:
-            return Captured(self._nothing(), self._target, self._failure)
+        if self.nothing is not None and unread and self._failure is not None and self._failure.exit_code is None:
+            return Captured(self.nothing(), self.target, self._failure)
         if self._error is not None and not (self._results and self._unread()):
             raise self._error
-        if len(self._results) < (len(set(self._at)) or 1):
+        if len(self._results) < (len(set(self.at)) or 1):
             if self._failure is None:
                 raise NoGraphError(self._too_few_calls())
-            self._failure.raise_error(self._target, f" before {self._awaited()}")
+            self._failure.raise_error(self.target, f" before {self._awaited()}")
         timed_out = isinstance(self._selection, RunOn) and self._selection.timed_out
         later = tuple(self._results[1:])
-        return Captured(self._results[0], self._target, self._failure, later, self._unread(), self._calls, timed_out)
+        return Captured(self._results[0], self.target, self._failure, later, self._unread(), self._calls, timed_out)
 
     @property
     def _done(self) -> bool:
@@ -173,9 +160,9 @@ class Run(Generic[T]):
         return f"backward call {self._calls} could not be read: {kind}{error}"
 
     def _awaited(self) -> str:
-        if not self._at and self._target.name:
-            return f"{self._target.name} could be read"
-        return "it called backward()" if max(self._at, default=1) == 1 else f"its backward() call {self._at[-1]}"
+        if not self.at and self.target.name:
+            return f"{self.target.name} could be read"
+        return "it called backward()" if max(self.at, default=1) == 1 else f"its backward() call {self.at[-1]}"
 
     def _guarded(self, action: Callable[[], None]) -> None:
         """Keep what `read` or the search raises: it happens inside the user's code, which must not catch it."""
@@ -197,7 +184,7 @@ class Run(Generic[T]):
             if not self._done and self._selection.wants(self._calls, call):
                 self._guarded(lambda: self._read_at_backward(call))
                 self._selection.took(call)
-            if self._afterwards is not None and len(self._results) > before:
+            if self.afterwards is not None and len(self._results) > before:
                 return self._after_the_engine
             self._stop_when_done()
             if isinstance(self._selection, RunOn) and not self._done:
@@ -223,8 +210,8 @@ class Run(Generic[T]):
                 self._stop_when_done()
 
     def _put_afterwards(self, filled: bool | None) -> None:
-        assert self._afterwards is not None
-        self._results[-1] = self._afterwards(self._results[-1], filled)
+        assert self.afterwards is not None
+        self._results[-1] = self.afterwards(self._results[-1], filled)
 
     def _out_of_patience(self) -> None:
         """No call came for a while. An optimizer says so, or a thread of its own."""
@@ -235,7 +222,7 @@ class Run(Generic[T]):
                 self._stop_when_done()
 
     def _stop_when_done(self) -> None:
-        if isinstance(self._error, KeyboardInterrupt) or (self._done and not self._keep_going):
+        if isinstance(self._error, KeyboardInterrupt) or (self._done and not self.keep_going):
             if self._selection is not None:
                 self._selection.settle()
             self._stop()
@@ -243,11 +230,11 @@ class Run(Generic[T]):
     def _no_global_tensors(self) -> bool:
         from gradviz.tensors.inventory import inventory
 
-        return not inventory([self._program.namespace])
+        return not inventory([self.program.namespace])
 
     def _read_at_backward(self, call: EngineCall, ran: bool = False) -> None:
-        variables = variables_at(call.frame, self._program.namespace, Program.run.__code__)
-        if self._target.name:
+        variables = variables_at(call.frame, self.program.namespace, Program.run.__code__)
+        if self.target.name:
             self._read_named(variables)
             return
         place = call_place(call.frame, Program.run.__code__)
@@ -261,7 +248,7 @@ class Run(Generic[T]):
                 chosen,
                 variables,
                 title,
-                self._recording,
+                self.recording,
                 names,
                 self._remarks(call, place),
                 call.frame,
@@ -286,8 +273,8 @@ class Run(Generic[T]):
     def _take(self, live: LiveOutputs) -> None:
         self._reader = threading.get_ident()
         try:
-            with self._around():
-                result = self._read(live)
+            with self.around():
+                result = self.read(live)
             if self._selection is not None and self._selection.standing_in:
                 self._results.clear()
                 self._error = None
@@ -305,34 +292,34 @@ class Run(Generic[T]):
     # -- when the script has ended -------------------------------------------------------------------------------------
 
     def _read_at_end(self) -> None:
-        namespace = self._program.namespace
-        if self._at:
+        namespace = self.program.namespace
+        if self.at:
             raise NoGraphError(self._too_few_calls())
-        if self._target.name:
+        if self.target.name:
             self._read_named([namespace])
             return
-        if not self._need_graph:
-            self._take(LiveOutputs(None, [namespace], self._title, self._recording))
+        if not self.need_graph:
+            self._take(LiveOutputs(None, [namespace], self._title, self.recording))
             return
-        with self._around():
+        with self.around():
             try:
-                tensors = final_tensors(namespace, self._target.short, also="called no backward() and ")
+                tensors = final_tensors(namespace, self.target.short, also="called no backward() and ")
             except NoGraphError as error:
                 raise NoGraphError(f"{error}{hint(started() - self._children)}") from error
         title = f"{self._title}: {', '.join(list(tensors)[:3])}" + (", ..." if len(tensors) > 3 else "")
         outputs = list(tensors.values())
         self._take(
             LiveOutputs(
-                outputs[0] if len(outputs) == 1 else outputs, [namespace], title, self._recording, tuple(tensors)
+                outputs[0] if len(outputs) == 1 else outputs, [namespace], title, self.recording, tuple(tensors)
             )
         )
 
     def _read_unfinished(self, failure: Failure | None) -> None:
         """Read what had been computed when the script failed, if a forward pass was under way."""
         last = None
-        if self._recording is not None and failure is not None:
-            last = self._recording.last_outputs(failure.error, [self._program.namespace])
-        if last is None or not last.outputs or last.source is None or not self._need_graph:
+        if self.recording is not None and failure is not None:
+            last = self.recording.last_outputs(failure.error, [self.program.namespace])
+        if last is None or not last.outputs or last.source is None or not self.need_graph:
             return
         at = f"{os.path.basename(last.source.file)}:{last.source.line}"
         inside = f" in {last.module}" if last.module else ""
@@ -340,11 +327,11 @@ class Run(Generic[T]):
         names = tuple(f"{name}, where it failed" if name.startswith("input of") else name for name in last.outputs)
         title = f"{self._title}, until it failed at {at}"
         outputs = list(last.outputs.values())
-        self._take(LiveOutputs(outputs, [self._program.namespace], title, self._recording, names, notes))
+        self._take(LiveOutputs(outputs, [self.program.namespace], title, self.recording, names, notes))
 
     def _read_named(self, variables: Sequence[Namespace]) -> None:
         """Read the value of the target's name, or what it returns when it is a function: that part is the user's code."""
-        name, place = self._target.name, self._target.short
+        name, place = self.target.name, self.target.short
         label, outputs = name, None
         with users_code() as outcome:
             value = lookup(name, variables, place)
@@ -355,13 +342,13 @@ class Run(Generic[T]):
                 raise outcome.failure.error
             self._failure = outcome.failure
             return
-        if self._need_graph:
+        if self.need_graph:
             check_tensors(outputs, label, place)
-        self._take(LiveOutputs(outputs, [{label: outputs}, *variables], self._title, self._recording))
+        self._take(LiveOutputs(outputs, [{label: outputs}, *variables], self._title, self.recording))
 
     def _too_few_calls(self) -> str:
         times = {0: "no backward()", 1: "backward() once"}.get(self._calls, f"backward() {self._calls} times")
-        return f"{self._target.short} called {times}, so there is no call {self._at[-1]} to look at"
+        return f"{self.target.short} called {times}, so there is no call {self.at[-1]} to look at"
 
 
 def _remember_regions() -> None:

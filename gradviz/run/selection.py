@@ -125,12 +125,18 @@ class Look(Protocol):
 
 
 class Selection:
-    """Wants no call. `standing_in` says that what was read gives way to a later call, if one comes."""
+    """Wants no call. `standing_in` says that what was read gives way to a later call, if one comes.
+
+    `out_of_patience` is called from a thread of its own where `_wait_for_more` was called and nothing has settled it in time.
+    """
 
     standing_in = False
 
-    def __init__(self) -> None:
+    def __init__(self, out_of_patience: Callable[[], None] = lambda: None) -> None:
         self.enough = False
+        self._out_of_patience = out_of_patience
+        self._began = time.monotonic()
+        self._over = threading.Event()
 
     def wants(self, number: int, call: EngineCall) -> bool:
         """Whether to read call `number`, counted from 1. Not asked once it was `enough`."""
@@ -142,10 +148,19 @@ class Selection:
     def settle(self) -> None:
         """Nothing more will be read."""
         self.enough = True
+        self._over.set()
 
     def close(self) -> None:
         """The script has ended: undo whatever was hooked up."""
         self.settle()
+
+    def _wait_for_more(self) -> None:
+        least, most = SECONDS
+        _thread.start_new_thread(self._wait, (min(max(least, time.monotonic() - self._began), most),))
+
+    def _wait(self, seconds: float) -> None:
+        if not self._over.wait(seconds):
+            self._out_of_patience()
 
 
 class Chosen(Selection):
@@ -176,20 +191,20 @@ class WholeStep(Selection):
     def wants(self, number: int, call: EngineCall) -> bool:
         if self._stage is None:
             return self._chosen.wants(number, call)
-        found = microbatch_of(call.frame)
-        return found is not None and found.stage == self._stage and found.number in self._left
+        microbatch = microbatch_of(call.frame)
+        return microbatch is not None and microbatch.stage == self._stage and microbatch.number in self._left
 
     def took(self, call: EngineCall) -> None:
-        found = microbatch_of(call.frame)
+        microbatch = microbatch_of(call.frame)
         if self._stage is None:
             self._chosen.took(call)
-            if found is None:
+            if microbatch is None:
                 self.standing_in, self.enough = self._chosen.standing_in, self._chosen.enough
                 return
             self._chosen.settle()
-            self._stage, self._left = found.stage, set(range(found.number, found.count))
-        if found is not None:
-            self._left.discard(found.number)
+            self._stage, self._left = microbatch.stage, set(range(microbatch.number, microbatch.count))
+        if microbatch is not None:
+            self._left.discard(microbatch.number)
         self.enough = not self._left
 
     def settle(self) -> None:
@@ -204,8 +219,8 @@ class WholeStep(Selection):
 class InARow(Selection):
     """So many steps, from call `first` on."""
 
-    def __init__(self, first: int, steps: int) -> None:
-        super().__init__()
+    def __init__(self, first: int, steps: int, out_of_patience: Callable[[], None] = lambda: None) -> None:
+        super().__init__(out_of_patience)
         self._first = first
         self._steps = steps
         self._calls = 1 if steps == 1 else steps * PARTS
@@ -226,13 +241,9 @@ class RunOn(InARow):
     """
 
     def __init__(self, first: int, steps: int, look: Look, out_of_patience: Callable[[], None]) -> None:
-        super().__init__(first, steps)
+        super().__init__(first, steps, out_of_patience)
         self._look = look
-        self._watching = False
-        self._out_of_patience = out_of_patience
-        self._began = time.monotonic()
-        self._over = threading.Event()
-        self.timed_out = False
+        self._watching = self.timed_out = False
 
     def wants(self, number: int, call: EngineCall) -> bool:
         reading = not self._watching and super().wants(number, call)
@@ -242,8 +253,7 @@ class RunOn(InARow):
         super().took(call)
         if self.enough and not self._watching:
             self._watching = True
-            least, most = SECONDS
-            _thread.start_new_thread(self._wait, (min(max(least, time.monotonic() - self._began), most),))
+            self._wait_for_more()
         self.enough = self._look.seen_enough or self.timed_out
 
     def ended(self, call: EngineCall, filled: bool | None) -> bool:
@@ -252,15 +262,10 @@ class RunOn(InARow):
         self.enough = self.enough or self._look.seen_enough
         return wanted
 
-    def settle(self) -> None:
-        super().settle()
-        self._over.set()
-
     def _wait(self, seconds: float) -> None:
         if not self._over.wait(seconds):
             self.enough = self.timed_out = True
-            if not self._over.wait(seconds):
-                self._out_of_patience()
+            super()._wait(seconds)
 
 
 class FirstIf(Selection):
@@ -285,10 +290,7 @@ class FirstBackward(Selection):
     """
 
     def __init__(self, out_of_patience: Callable[[], None]) -> None:
-        super().__init__()
-        self._began = time.monotonic()
-        self._out_of_patience = out_of_patience
-        self._over = threading.Event()
+        super().__init__(out_of_patience)
         self._unhook: Callable[[], None] = lambda: None
 
     def wants(self, number: int, call: EngineCall) -> bool:
@@ -303,20 +305,11 @@ class FirstBackward(Selection):
         elif not self.standing_in:
             self.standing_in = True
             self._unhook = _after_optimizer_step(self._out_of_patience)
-            least, most = SECONDS
-            _thread.start_new_thread(self._wait, (min(max(least, time.monotonic() - self._began), most),))
-
-    def settle(self) -> None:
-        super().settle()
-        self._over.set()
+            self._wait_for_more()
 
     def close(self) -> None:
         super().close()
         self._unhook()  # not before, for torch may be going through the hooks
-
-    def _wait(self, seconds: float) -> None:
-        if not self._over.wait(seconds):
-            self._out_of_patience()
 
 
 def _after_optimizer_step(action: Callable[[], None]) -> Callable[[], None]:
