@@ -19,7 +19,8 @@ from gradviz.errors import (
     LayoutTimeout,
     did_you_mean,
 )
-from gradviz.layout import dot
+from gradviz.layout import dot, layered
+from gradviz.layout.layered.ranks import heights, neighbours
 from gradviz.layout.model import Cycle, Drawing, Ints, Placement
 
 Engine = Literal["auto", "dot", "layered"]
@@ -99,8 +100,6 @@ def size_for_dot(drawing: Drawing) -> float:
 
 
 def _layered(drawing: Drawing, reason: str = "") -> Placement:
-    from gradviz.layout import layered
-
     try:
         placed = layered.place(drawing)
     except Cycle:
@@ -115,21 +114,9 @@ def _layered(drawing: Drawing, reason: str = "") -> Placement:
 
 def _passages(drawing: Drawing) -> int:
     """Rows that edges pass without ending there, when every box stands as low as it can: just above what it leads to."""
-    above: list[list[int]] = [[] for _ in range(drawing.size)]
-    waiting = [0] * drawing.size
-    pairs = [(upper, lower) for upper, lower in drawing.edges.tolist() if upper != lower]
-    for upper, lower in pairs:
-        above[lower].append(upper)
-        waiting[upper] += 1
-    row = [0] * drawing.size
-    settled = [box for box in range(drawing.size) if not waiting[box]]
-    for box in settled:  # grows while it is walked
-        for upper in above[box]:
-            row[upper] = max(row[upper], row[box] + 1)
-            waiting[upper] -= 1
-            if not waiting[upper]:
-                settled.append(upper)
-    return sum(max(0, row[upper] - row[lower] - 1) for upper, lower in pairs)
+    upper, lower = drawing.edges[drawing.edges[:, 0] != drawing.edges[:, 1]].T
+    row = np.array(heights(neighbours(drawing.size, upper, lower))[0])
+    return int(np.maximum(row[upper] - row[lower] - 1, 0).sum())
 
 
 # -- edges that form a cycle: an engine is given as few as must run upwards the other way round, and what it drew is turned back --

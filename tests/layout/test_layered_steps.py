@@ -44,7 +44,7 @@ def test_components_are_what_can_reach_each_other(edges: list[tuple[int, int]]) 
 @given(pairs)
 def test_ranks_go_down_along_every_edge(edges: list[tuple[int, int]]) -> None:
     above, below = _ends([(min(e), max(e)) for e in edges if e[0] != e[1]])
-    ranking = rank_nodes(15, above, below, neighbours(15, above, below))
+    ranking = rank_nodes(neighbours(15, above, below))
     assert (ranking.rank[above] < ranking.rank[below]).all()
     place = np.argsort(ranking.upwards)
     assert (place[below] < place[above]).all()
@@ -112,7 +112,7 @@ def test_only_edges_between_frames_on_a_cycle_go_up(edges: list[tuple[int, int]]
     graph = {(a, b) for a, b, u in zip(one.tolist(), other.tolist(), up.tolist()) if not u}
     graph |= {(b, a) for a, b, u in zip(one.tolist(), other.tolist(), up.tolist()) if u}
     ends = np.array(sorted(graph), np.int64).reshape(-1, 2)
-    rank_nodes(13, ends[:, 0], ends[:, 1], neighbours(13, ends[:, 0], ends[:, 1]))  # raises on a cycle
+    rank_nodes(neighbours(13, ends[:, 0], ends[:, 1]))  # raises on a cycle
     assert not up[(one < 10)].any()  # inside one frame boxes form no cycle
 
 
@@ -143,7 +143,7 @@ def test_long_edges_of_one_box_share_a_trunk() -> None:
 @given(pairs)
 def test_pieces_lead_from_the_beginning_of_each_edge_to_its_end(edges: list[tuple[int, int]]) -> None:
     above, below = _ends(sorted({(min(e), max(e)) for e in edges if e[0] != e[1]}))
-    row = rank_nodes(15, above, below, neighbours(15, above, below)).rank
+    row = rank_nodes(neighbours(15, above, below)).rank
     sheet = _sheet(15, above, below)
     layers = cut_into_layers(sheet, row, np.zeros(15, np.int64), 1, np.full(len(above), NONE))
     pieces = set(zip(layers.above.tolist(), layers.below.tolist()))

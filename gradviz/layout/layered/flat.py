@@ -36,7 +36,7 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
 def _layers(sheet: Sheet, near: Neighbours) -> Layers:
     n, above, below = sheet.size, sheet.above, sheet.below
     component, count = components(n, above, below)
-    ranking = rank_nodes(n, above, below, near)
+    ranking = rank_nodes(near)
     row = rows_by_component(ranking.rank, component, count, sheet.pin)
     kind = straight_edges(n, above, below, near, ranking.upwards, component, sheet.pin == TOP)
     return cut_into_layers(sheet, row, component, count, kind)

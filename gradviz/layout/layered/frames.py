@@ -23,7 +23,7 @@ TITLE_ROOM = 6.0  # px between a title and the first edge beside it
 def place_with_frames(drawing: Drawing) -> Placement:
     """Place boxes and the frames around them. Edges must be distinct. Raises Cycle when they form one."""
     n, above, below = drawing.size, drawing.edges[:, 0], drawing.edges[:, 1]
-    rank = rank_nodes(n, above, below, neighbours(n, above, below)).rank
+    rank = rank_nodes(neighbours(n, above, below)).rank
     hierarchy = build_hierarchy(frame_tree(drawing.frame_of, drawing.frames), drawing.edges, rank)
     placer = _Placer(hierarchy, drawing)
     deepest = int(hierarchy.tree.depth.max())

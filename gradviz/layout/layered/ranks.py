@@ -10,6 +10,7 @@ Rows count downwards from 0. Knows nothing of sizes, of coordinates or of the or
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -46,23 +47,24 @@ def neighbours(size: int, above: Ints, below: Ints) -> Neighbours:
     )
 
 
-def rank_nodes(size: int, above: Ints, below: Ints, near: Neighbours) -> Ranking:
+def rank_nodes(near: Neighbours) -> Ranking:
     """Rank by the distance to the end; raises Cycle when the edges form one."""
-    height, upwards = _heights(size, counts(above, size).tolist(), near)
-    if len(upwards) < size:
+    height, upwards = heights(near)
+    if len(upwards) < len(height):
         raise Cycle("the edges form a cycle, so the boxes cannot be placed in rows")
     deepest = max(height, default=0)
     rank = [deepest - h for h in height]
-    ends = [node for node in range(size) if near.below_start[node] == near.below_start[node + 1]]
+    ends = [node for node in range(len(height)) if near.below_start[node] == near.below_start[node + 1]]
     if len(ends) > 1:
         _pull_up(rank, upwards, _above_all(_main_ends(upwards, ends, near), near), near)
     return Ranking(np.array(rank, np.int64), upwards)
 
 
-def _heights(size: int, waiting: list[int], near: Neighbours) -> tuple[list[int], list[int]]:
+def heights(near: Neighbours) -> tuple[list[int], list[int]]:
     """Longest way down from every node, and the order in which that was settled. Nodes on cycles are never settled."""
     above, start = near.above, near.above_start
-    height = [0] * size
+    waiting = [end - begin for begin, end in pairwise(near.below_start)]
+    height = [0] * len(waiting)
     ready = [node for node, count in enumerate(waiting) if not count]
     settled: list[int] = []
     while ready:
