@@ -24,14 +24,17 @@ class Block(nn.Module):
         return x + kept + cut
 
 
-def region_node(output: torch.Tensor) -> Any:
-    """The compiled function's node behind an output."""
+def region_nodes(output: torch.Tensor) -> list[Any]:
+    """The nodes of all compiled functions behind an output, the nearest first."""
     waiting: list[Any] = [output.grad_fn]
     for node in waiting:
-        if type(node).__name__ == "CompiledFunctionBackward":
-            return node
-        waiting.extend(child for child, _ in node.next_functions if child is not None)
-    raise AssertionError("nothing was compiled")
+        waiting.extend(child for child, _ in node.next_functions if child is not None and child not in waiting)
+    return [node for node in waiting if type(node).__name__ == "CompiledFunctionBackward"]
+
+
+def region_node(output: torch.Tensor) -> Any:
+    """The nearest one."""
+    return region_nodes(output)[0]
 
 
 def backward_calls(output: torch.Tensor) -> Iterator[Any]:
@@ -41,8 +44,9 @@ def backward_calls(output: torch.Tensor) -> Iterator[Any]:
 
 
 def held(output: torch.Tensor) -> dict[int, int]:
-    """Bytes of the storages that a region's node holds, by identity."""
-    node = region_node(output)
-    tensors = [one.data for one in node._raw_saved_tensors] + list(node._tensors_no_vc_check or ())
+    """Bytes of the storages that the nodes of all regions hold, by identity."""
+    tensors = []
+    for node in region_nodes(output):
+        tensors += [*(one.data for one in node._raw_saved_tensors), *(node._tensors_no_vc_check or ())]
     storages = [tensor.untyped_storage() for tensor in tensors]
     return {storage._cdata: storage.nbytes() for storage in storages}
