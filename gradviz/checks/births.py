@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnosis
 from gradviz.checks.words import line, listed
-from gradviz.graph import Graph
+from gradviz.graph import Graph, Node
 from gradviz.walker.values import Value
 from gradviz.wording import plural
 
@@ -60,12 +60,27 @@ _BIRTHS = (
 )
 
 
+_UNLIKE = {"truediv": "Div", "div_": "Div", "norm": "LinalgVectorNorm", "linalg_norm": "LinalgVectorNorm"}
+
+
+def function(record: Node) -> str:
+    """The backward function that a node is; for a part of a compiled function, that of the call in eager code.
+
+    >>> function(Node(0, "aten.div", attributes={"gradient of": "log_softmax"}))
+    'LogSoftmaxBackward0'
+    """
+    called = str(record.attributes.get("gradient of", ""))
+    if not called:
+        return record.op
+    return f"{_UNLIKE.get(called) or ''.join(part.capitalize() for part in called.split('_'))}Backward0"
+
+
 def born(graph: Graph, node: int, finite: frozenset[int]) -> int:
     """The operation with a pole behind this one, through results that nobody holds any more; else the node itself."""
     waiting, seen = [node], {node}
     while waiting:
         at = waiting.pop(0)
-        if graph.nodes[at].op.startswith(_BIRTHS):
+        if function(graph.nodes[at]).startswith(_BIRTHS):
             return at
         behind = [edge.producer for edge in graph.inputs(at) if edge.producer not in finite]
         waiting += [one for one in dict.fromkeys(behind) if one not in seen and one not in graph.leaf_of]
@@ -80,11 +95,11 @@ _STEEP = ("Sqrt", "LinalgVectorNorm", "Norm", "Std", "Acos", "Asin", "Pow", "Div
 def suspect(graph: Graph) -> int | None:
     """The operation that is likeliest to have given a gradient that is not finite: a softmax of masked scores, or a steep one."""
     for node in graph.nodes:
-        if node.op.startswith("Softmax") and any(
-            graph.nodes[edge.producer].op.startswith("MaskedFill") for edge in graph.inputs(node.id)
+        if function(node).startswith("Softmax") and any(
+            function(graph.nodes[edge.producer]).startswith("MaskedFill") for edge in graph.inputs(node.id)
         ):
             return node.id
-    return next((node.id for start in _STEEP for node in graph.nodes if node.op.startswith(start)), None)
+    return next((node.id for start in _STEEP for node in graph.nodes if function(node).startswith(start)), None)
 
 
 _WHY = {
@@ -113,7 +128,7 @@ _WHY = {
 
 def reason(graph: Graph, node: int) -> str:
     """Why this operation gives NaN or Inf; "" where that is not known. A gradient that `where` has stopped is named."""
-    why = next((text for start, text in _WHY.items() if graph.nodes[node].op.startswith(start)), "")
+    why = next((text for start, text in _WHY.items() if function(graph.nodes[node]).startswith(start)), "")
     if left_out(graph, node):
         why += f"{'; ' if why else ''}torch.where gives the branch that it leaves out a gradient of 0, and 0 times infinity is NaN"
     return why
@@ -121,8 +136,8 @@ def reason(graph: Graph, node: int) -> str:
 
 def left_out(graph: Graph, node: int) -> bool:
     """Whether `torch.where` chooses between the result of an operation and another; that inside of logdet is torch's own."""
-    chosen = any(graph.nodes[edge.consumer].op.startswith("Where") for edge in graph.consumers(node))
-    return chosen and not graph.nodes[node].op.startswith("LinalgSlogdet")
+    chosen = any(function(graph.nodes[edge.consumer]).startswith("Where") for edge in graph.consumers(node))
+    return chosen and not function(graph.nodes[node]).startswith("LinalgSlogdet")
 
 
 def remedy(op: str, half: bool = False) -> str:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from gradviz.graph import Graph, SavedTensor, SourceLine
+from gradviz.graph import Graph, Node, SavedTensor, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.wording import clip, few, one_line
 from gradviz.wording import verb as verb
@@ -50,10 +50,15 @@ def where(graph: Graph, node: int) -> str:
     return ", ".join(part for part in (module, line(record.script_line), line(record.source)) if part)
 
 
+def op(record: Node) -> str:
+    """A node in a word: its op, or for a part of a compiled function what the code called: "log"."""
+    return str(record.attributes.get("gradient of") or record.op)
+
+
 def title(graph: Graph, node: int) -> str:
     """A node in a sentence: its op, and where it was made."""
     record = graph.nodes[node]
-    return f"{record.op} ({line(own_line(record)) or f'node {node}'})"
+    return f"{op(record)} ({line(own_line(record)) or f'node {node}'})"
 
 
 def title_and_code(graph: Graph, node: int) -> str:
@@ -62,7 +67,7 @@ def title_and_code(graph: Graph, node: int) -> str:
     source = own_line(record)
     if source is None or not source.text:
         return title(graph, node)
-    return f"{record.op} ({line(source)}: `{clip(source.text, CODE)}`)"
+    return f"{op(record)} ({line(source)}: `{clip(source.text, CODE)}`)"
 
 
 def listed(names: Iterable[str], shown: int = SHOWN) -> str:

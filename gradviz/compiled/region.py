@@ -58,6 +58,7 @@ class Input(NamedTuple):
     tensor: TensorInfo | None = None
     symbol: str = ""  # of a size: "s93"
     place: Place = Place()
+    forward_call: int | None = None  # number of the call in the forward pass that made it
 
 
 class Operation(NamedTuple):
@@ -74,6 +75,7 @@ class Operation(NamedTuple):
         False  # adds up gradients of a tensor that was used several times, which the engine does without a function
     )
     forward_call: int | None = None  # number of the call in the forward pass whose gradient this computes
+    called: str = ""  # what that call was: "log"
 
 
 @dataclass(frozen=True)

@@ -257,6 +257,8 @@ def _node(
     attributes: dict[str, object] = {"name": operation.name}
     if kind == "gradient" and operation.forward_call is not None and not operation.meeting:
         attributes["forward_call"] = operation.forward_call
+        if operation.called:
+            attributes["gradient of"] = operation.called
     if kind == "recomputed":
         flags.append("recomputed")
         results = [_known(operation.results[i], sizes) for i in region.kept_alive_by.get(number, ())]

@@ -164,15 +164,17 @@ def _of_graph(graph: Any, sizes: int) -> Region:
                 continue
             known[node] = Use(len(given) + len(operations))
             operations.append(_operation(node, [use for use in _uses(node, known) if _is_tensor(inputs, use)]))
-    return Region(tuple(inputs), tuple(_renumbered(operations)), gradients, described)
-
-
-def _renumbered(operations: Sequence[Operation]) -> Iterator[Operation]:
-    """The same with the calls of the forward pass counted from 1, which are numbers of the process."""
-    numbers = sorted({one.forward_call for one in operations if one.forward_call is not None})
-    place = {number: i for i, number in enumerate(numbers, 1)}
-    for one in operations:
-        yield one._replace(forward_call=place[one.forward_call]) if one.forward_call is not None else one
+    # torch counts calls through the whole process
+    numbers = {*(one.forward_call for one in inputs), *(one.forward_call for one in operations)}
+    place: dict[int | None, int] = {
+        number: i for i, number in enumerate(sorted(one for one in numbers if one is not None), 1)
+    }
+    return Region(
+        tuple([one._replace(forward_call=place.get(one.forward_call)) for one in inputs]),
+        tuple([one._replace(forward_call=place.get(one.forward_call)) for one in operations]),
+        gradients,
+        described,
+    )
 
 
 def _is_tensor(inputs: Sequence[Input], use: Use) -> bool:
@@ -186,7 +188,8 @@ def _input(node: Any, number: int, sizes: int) -> Input:
     tensor = tensor_info(value) if isinstance(value, torch.Tensor) else None
     if kind == "saved" and value is not None and tensor is None:
         kind = "other"
-    return Input(node.name, kind, tensor, str(value) if kind == "size" and value is not None else "", _place(node.meta))
+    symbol = str(value) if kind == "size" and value is not None else ""
+    return Input(node.name, kind, tensor, symbol, _place(node.meta), node.meta.get("seq_nr"))
 
 
 def _operation(node: Any, uses: Sequence[Use]) -> Operation:
@@ -201,7 +204,15 @@ def _operation(node: Any, uses: Sequence[Use]) -> Operation:
         view=_is_view(node.target),
         meeting=bool(meta.get("is_gradient_acc")),
         forward_call=meta.get("seq_nr"),
+        called=_called(meta),
     )
+
+
+def _called(meta: Mapping[str, Any]) -> str:
+    """The function or module of the forward pass that an operation comes from."""
+    stack = meta.get("fwd_source_fn_stack") or meta.get("source_fn_stack") or ()
+    target = stack[-1][1] if stack else ""
+    return target if isinstance(target, str) else str(getattr(target, "__name__", ""))
 
 
 def _results(value: Any) -> tuple[TensorInfo | None, ...]:

@@ -11,7 +11,7 @@ import torch
 
 from gradviz.graph import SavedTensor
 from gradviz.walker import private
-from gradviz.walker.compiled import saved_input
+from gradviz.walker.compiled import region_behind, saved_input
 from gradviz.walker.description import Walked
 from gradviz.walker.outputs import flatten
 from gradviz.walker.private import without_subclasses
@@ -121,6 +121,7 @@ class _Reader:
         self.bad: list[Value] = []
         self.finite: set[int] = set()
         self.read = self.unread = 0
+        self._calls: dict[int, dict[int | None, int]] = {}  # of each region
         self.largest = 0.0  # of what comes from outside
 
     def slot(self, node: int, saved: SavedTensor) -> None:
@@ -150,6 +151,8 @@ class _Reader:
         """The node that made a saved tensor: what it says itself, its leaf, or the saving node for its own result."""
         if saved.leaf is not None:
             return saved.leaf
+        if node in self._walked.parts:
+            return self._inside(node, saved.slot)
         try:
             function = grad_fn_of(tensor)
         except RuntimeError:
@@ -157,6 +160,21 @@ class _Reader:
         if function is not None:
             return self._walked.position_of.get(function)
         return node if saved.slot in ("result", "output", "out", "values") else None
+
+    def _inside(self, node: int, name: str) -> int | None:
+        """The operation that computes the gradient of what made a saved tensor of a compiled function, the first in backward."""
+        at = self._walked.parts[node].region
+        region = region_behind(type(self._walked.nodes[at]))
+        if region is None:
+            return None
+        if at not in self._calls:
+            parts = ((i, part.operation) for i, part in self._walked.parts.items() if part.region == at)
+            found = self._calls[at] = {}
+            for i, operation in parts:
+                if operation is not None and region.kind(operation) == "gradient":
+                    found.setdefault(region.operations[operation].forward_call, i)
+        made = next((one.forward_call for one in region.inputs if one.name == name), None)
+        return self._calls[at].get(made) if made is not None else None
 
 
 def nonfinite(tensor: torch.Tensor) -> int | None:

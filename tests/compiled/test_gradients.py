@@ -13,6 +13,7 @@ from torch import nn
 import gradviz
 from gradviz.errors import GradientError
 from gradviz.walker import private
+from gradviz.walker.values import tensor_in
 from tests.compiled.models import Block, region_node
 
 
@@ -121,13 +122,36 @@ def test_after_backward_there_is_nothing_to_compute_from() -> None:
         gradviz.flow(y)
 
 
-def test_check_finds_where_backward_makes_nan_inside() -> None:
-    def root(x: Any) -> Any:
-        y = x * 1
-        return (y - y.detach()).pow(2).sum(1).sqrt().sum()
+def root(x: Any) -> Any:
+    y = x * 1
+    return (y - y.detach()).pow(2).sum(1).sqrt().sum()
 
-    x = torch.randn(2, 3, requires_grad=True)
-    (found,) = [
-        one for one in gradviz.check(torch.compile(root, backend="aot_eager")(x), values=True) if one.id == "nonfinite"
-    ]
-    assert found.code is not None and "sqrt" in found.code.text and found.names == ("x",)
+
+def logarithm(x: Any) -> Any:
+    h = x.relu()
+    return (torch.log(h) * x).sin().sum()
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [(root, "backward makes NaN or Inf in sqrt"), (logarithm, "log makes NaN or Inf in the forward pass")],
+)
+def test_check_finds_where_nan_begins_inside(function: Callable[..., Any], what: str) -> None:
+    x = torch.tensor([[-1.0, 1.0, 2.0]], requires_grad=True)
+    loss = torch.compile(function, backend="aot_eager")(x)
+    (found,) = [one for one in gradviz.check(loss, values=True) if one.id == "nonfinite"]
+    assert found.summary.startswith(what) and found.code is not None
+    assert what.split()[-1 if function is root else 0] in found.code.text
+    assert "slope of a square root" in found.why or "logarithm of 0" in found.why
+
+
+def test_a_slot_inside_is_read_by_its_name() -> None:
+    net, x = Block(), torch.randn(3, 8)
+    loss = torch.compile(net, backend="aot_eager")(x).sum()
+    node = region_node(loss)
+    names = [one.name for one in node._forward_cls._lazy_backward_info.bw_module.graph.nodes if one.op == "placeholder"]
+    held = [one.data for one in node._raw_saved_tensors] + list(node._tensors_no_vc_check or ())
+    for name, tensor in zip(names, held):
+        found = tensor_in(node, name)
+        assert found is not None and found.data_ptr() == tensor.data_ptr()
+    assert tensor_in(node, "tangents_1") is None and tensor_in(node, "nothing") is None

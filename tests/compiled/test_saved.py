@@ -25,7 +25,9 @@ from tests.compiled.models import Block, held
 def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
     torch.manual_seed(0)
+    limit = sys.getrecursionlimit()
     yield
+    sys.setrecursionlimit(limit)  # inductor raises it
     torch._dynamo.reset()
 
 

@@ -13,6 +13,7 @@ from gradviz.checks.births import (
     born,
     diverged,
     from_the_update,
+    function,
     left_out,
     reason,
     remedy,
@@ -20,7 +21,7 @@ from gradviz.checks.births import (
 )
 from gradviz.checks.context import CheckContext, Gradients
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import line, listed, title_and_code
+from gradviz.checks.words import line, listed, op, title_and_code
 from gradviz.checks.words import where as place
 from gradviz.graph import Graph, Leaf
 from gradviz.graph.amounts import forward_order
@@ -115,10 +116,10 @@ def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
         )
     others = len(gradients.nonfinite) - 1
     more = f"; {plural(others, 'more node')} of backward begin to give NaN or Inf" if others > 0 else ""
-    op, why = graph.nodes[first].op, reason(graph, first)
+    what, why = op(graph.nodes[first]), reason(graph, first)
     certain = bool(gradients.nonfinite)
     return Diagnosis(
-        f"backward {'makes' if certain else 'has made'} NaN or Inf{'' if certain else ', most likely'} in {op}{whom}",
+        f"backward {'makes' if certain else 'has made'} NaN or Inf{'' if certain else ', most likely'} in {what}{whom}",
         names,
         place(graph, first),
         f"{title_and_code(graph, first)} {'gets' if certain else 'can get'} a finite gradient and {'gives' if certain else 'give'} "
@@ -142,7 +143,7 @@ def _remedy(graph: Graph, node: int) -> str:
     half = made is not None and made.dtype == "float16"
     if not half and left_out(graph, node):
         return remedy("Where")
-    return remedy(graph.nodes[node].op, half)
+    return remedy(function(graph.nodes[node]), half)
 
 
 def _bad(context: CheckContext) -> Sequence[Value]:
@@ -160,7 +161,7 @@ def _reached(context: CheckContext) -> bool:
 
 
 def _at_a_pole(graph: Graph, value: Value) -> bool:
-    return value.made_by is not None and graph.nodes[value.made_by].op.startswith(POLES)
+    return value.made_by is not None and function(graph.nodes[value.made_by]).startswith(POLES)
 
 
 def _forward(context: CheckContext, bad: Sequence[Value]) -> Iterator[Diagnosis]:
@@ -197,7 +198,6 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Iterator[Diagnosis]
     if diverged(context) or (first.made_by is not None and context.losses and not reason(graph, at)):
         yield from_the_update(context, ())
         return
-    op = graph.nodes[at].op
     inputs = [edge.producer for edge in graph.inputs(at)]
     finite = [i for i in inputs if i in known]
     made = first.made_by is not None
@@ -214,7 +214,7 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Iterator[Diagnosis]
     cause = reason(graph, at)
     why += f". {cause[:1].upper()}{cause[1:]}" if cause else ""
     yield Diagnosis(
-        f"{op} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
+        f"{op(graph.nodes[at])} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
         graph.nodes[at].names or names,
         place(graph, at),
         why,
@@ -230,6 +230,6 @@ def _inputs_first(graph: Graph) -> list[int]:
 
 def _called(graph: Graph, node: int) -> str:
     leaf = graph.leaf_of.get(node)
-    return (
-        listed(leaf.names[:1]) if leaf is not None else one_line(" = ".join(graph.nodes[node].names))
-    ) or graph.nodes[node].op
+    return (listed(leaf.names[:1]) if leaf is not None else one_line(" = ".join(graph.nodes[node].names))) or op(
+        graph.nodes[node]
+    )
