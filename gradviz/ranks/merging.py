@@ -24,7 +24,9 @@ from gradviz.graph import (
 from gradviz.rank import grouped, named
 from gradviz.ranks.marking import marks
 from gradviz.ranks.rank_diff import RankDiff, Varying
-from gradviz.ranks.view import Ends, View, in_words
+from gradviz.ranks.view import Ends, Facts, LeafView, View, Ways, in_words
+
+WaysOf = Callable[[int, Hashable], Ways]
 
 
 class Merging:
@@ -55,12 +57,62 @@ class Merging:
         """One rank more. Raises GraphFileError when it is there already."""
         self._enter(rank, view.saved, view.process)
         self._classes.append([rank])
-        number = len(self._classes) - 1
-        merged: Mapping[int, int] = self._begin(view) if number == 0 else self._match(number, view)
-        bit = 1 << number
-        for consumer, producer, output, position in view.edges:
-            ends = merged[consumer], merged[producer], output, position
-            self._edges[ends] = self._edges.get(ends, 0) | bit
+        self._add(view)
+
+    def _add(self, view: View) -> None:
+        bit = 1 << len(self._classes) - 1
+        ways, having = view.ways, view.having
+
+        def ways_of(node: int, facts: Hashable) -> Ways:
+            return ((facts, bit),) if ways is None else ways(node)
+
+        merged: Mapping[int, int] = self._begin(view) if bit == 1 else self._match(ways_of, view)
+        for edge in view.edges:
+            ends = merged[edge[0]], merged[edge[1]], edge[2], edge[3]
+            self._edges[ends] = self._edges.get(ends, 0) | (bit if having is None else having(edge))
+
+    def absorb(self, other: Merging) -> None:
+        """All that was added to another merging. Raises GraphFileError for a rank that is in both."""
+        if not self._classes:
+            self.__dict__.update(other.__dict__)
+        if self._first is other._first:
+            return
+        for rank, saved in other._saved.items():
+            self._enter(rank, saved, other._processes.get(rank))
+        shift = len(self._classes)
+        self._classes += other._classes
+        first = other._first
+        assert first is not None
+        count = len(first.nodes)
+        leaf_of = first.leaf_of
+
+        def ways(node: int) -> Ways:
+            others = other._other.get(node, {})
+            rest = other._having[node]
+            for bits in others.values():
+                rest &= ~bits
+            found = [(other._facts[node], rest), *others.items()]
+            return [(facts, bits << shift) for facts, bits in found if bits]
+
+        taken = [leaf for _, leaf in other._taken]
+        leaves = [*first.leaves, *(leaf for leaf in taken if leaf is not None)]
+        self._add(
+            View(
+                None,
+                0,
+                lambda: first,
+                lambda i: first.nodes[i] if i < count else other._taken[i - count][0],
+                lambda i: leaf_of.get(i) if i < count else taken[i - count],
+                other._scopes,
+                other._order,
+                dict(enumerate(other._place)),
+                {node: facts for node, facts in enumerate(other._facts) if isinstance(facts, Facts)},
+                [LeafView(leaf.node, leaf.names, other._facts[leaf.node]) for leaf in leaves],
+                list(other._edges),
+                ways,
+                lambda ends: other._edges[ends] << shift,
+            )
+        )
 
     def add_equal(self, rank: int, like: int, process: Process | None) -> None:
         """One rank more, whose graph is known to equal that of rank `like`."""
@@ -76,9 +128,9 @@ class Merging:
 
     # -- matching ------------------------------------------------------------------------------------------------------
 
-    def _match(self, number: int, view: View) -> dict[int, int]:
-        merged = self._ops(number, view)
-        self._leaves(number, view, merged)
+    def _match(self, ways_of: WaysOf, view: View) -> dict[int, int]:
+        merged = self._ops(ways_of, view)
+        self._leaves(ways_of, view, merged)
         return merged
 
     def _begin(self, view: View) -> dict[int, int]:
@@ -95,7 +147,7 @@ class Merging:
             self._name_leaf(leaf.node, leaf.names, leaf.facts)
         return {node: node for node in range(count)}
 
-    def _ops(self, number: int, view: View) -> dict[int, int]:
+    def _ops(self, ways_of: WaysOf, view: View) -> dict[int, int]:
         """The merged node of every op of a view. What is new takes its place among the others."""
         before, after = self._order, view.ops
         pairs = _pairs([self._place[node] for node in before], [view.place[node] for node in after])
@@ -105,17 +157,17 @@ class Merging:
         for to_i, to_j in [*pairs, (len(before), len(after))]:
             order += before[i:to_i]
             for node in after[j:to_j]:
-                merged[node] = self._new(number, view, node, view.place[node], view.facts[node])
+                merged[node] = self._new(ways_of(node, view.facts[node]), view, node, view.place[node])
                 order.append(merged[node])
             i, j = to_i + 1, to_j + 1
             if to_i < len(before):
                 order.append(before[to_i])
                 merged[after[to_j]] = before[to_i]
-                self._met(number, before[to_i], view.facts[after[to_j]])
+                self._met(before[to_i], ways_of(after[to_j], view.facts[after[to_j]]))
         self._order = order
         return merged
 
-    def _leaves(self, number: int, view: View, merged: dict[int, int]) -> None:
+    def _leaves(self, ways_of: WaysOf, view: View, merged: dict[int, int]) -> None:
         used: dict[Hashable, int] = {}
         taken: set[int] = set()
         for leaf in view.leaves:
@@ -125,10 +177,10 @@ class Merging:
                 place = used[leaf.facts] = used.get(leaf.facts, -1) + 1
                 known = alike[place] if place < len(alike) else None
             if known is None or known in taken:
-                known = self._new(number, view, leaf.node, None, leaf.facts)
+                known = self._new(ways_of(leaf.node, leaf.facts), view, leaf.node, None)
                 self._name_leaf(known, leaf.names, leaf.facts)
             else:
-                self._met(number, known, leaf.facts)
+                self._met(known, ways_of(leaf.node, leaf.facts))
             taken.add(known)
             merged[leaf.node] = known
 
@@ -139,14 +191,15 @@ class Merging:
         if not names:
             self._leaf_unnamed.setdefault(facts, []).append(node)
 
-    def _new(self, number: int, view: View, node: int, place: Hashable, facts: Hashable) -> int:
+    def _new(self, ways: Ways, view: View, node: int, place: Hashable) -> int:
         new, record, leaf = len(self._having), view.node(node), view.leaf(node)
         scope = None if record.scope is None else self._scope(view.scopes, record.scope)
         leaf = leaf._replace(node=new, storage=None, base=None) if leaf is not None else None
         self._taken.append((record._replace(id=new, scope=scope, saved=()), leaf))
-        self._having.append(1 << number)
+        self._having.append(0)
         self._place.append(place)
-        self._facts.append(facts)
+        self._facts.append(ways[0][0])
+        self._met(new, ways)
         return new
 
     def _scope(self, theirs: Sequence[Scope], scope: int) -> int:
@@ -163,11 +216,12 @@ class Merging:
         assert parent is not None
         return parent
 
-    def _met(self, number: int, node: int, facts: Hashable) -> None:
-        self._having[node] |= 1 << number
-        if facts != self._facts[node]:
-            ways = self._other.setdefault(node, {})
-            ways[facts] = ways.get(facts, 0) | 1 << number
+    def _met(self, node: int, ways: Ways) -> None:
+        for facts, bits in ways:
+            self._having[node] |= bits
+            if facts != self._facts[node]:
+                others = self._other.setdefault(node, {})
+                others[facts] = others.get(facts, 0) | bits
 
     # -- the result ----------------------------------------------------------------------------------------------------
 

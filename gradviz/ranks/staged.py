@@ -42,6 +42,11 @@ class Staged:
         stage = process.stage if process is not None else None
         return self._mergings.setdefault(stage, Merging())
 
+    def absorb(self, other: Staged) -> None:
+        """All that was added to the other."""
+        for stage, merging in other._mergings.items():
+            self._mergings.setdefault(stage, Merging()).absorb(merging)
+
     def result(self) -> RankDiff:
         """All ranks as one. Raises GraphFileError when none was added."""
         stages = {stage: one for stage, one in self._mergings.items() if stage is not None}

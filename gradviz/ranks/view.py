@@ -28,6 +28,10 @@ Ends = tuple[int, int, int, int]
 """Consumer, producer, output of the producer, position."""
 
 
+Ways = Sequence[tuple[Hashable, int]]
+"""Facts of one node, each with the set of ranks that have them: a number with a bit for each."""
+
+
 class LeafView(NamedTuple):
     """A leaf of one rank. `facts` are its kind and tensor."""
 
@@ -63,6 +67,10 @@ class View:
     facts: Mapping[int, Facts] = field(default_factory=dict, repr=False)
     leaves: Sequence[LeafView] = ()
     edges: Sequence[Ends] = field(default=(), repr=False)
+    ways: Callable[[int], Ways] | None = (
+        None  # where it is of several ranks: for each node, who has it with which facts
+    )
+    having: Callable[[Ends], int] | None = None  # likewise, who has an edge
 
 
 def of_graph(graph: Graph, alike: dict[Hashable, Any] | None = None) -> View:

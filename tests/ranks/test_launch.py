@@ -99,13 +99,18 @@ SHARDED = """
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 dist.init_process_group("gloo")
-mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
 net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
-parallelize_module(net, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
-loss = net(torch.ones(3, 8)).pow(2).mean()
+parallelize_module(net, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+fully_shard(net[2], mesh=mesh["dp"])
+w = distribute_tensor(torch.ones(4, 4, requires_grad=True), mesh, [Shard(0), Replicate()])
+moved = (w.redistribute(mesh, [Replicate(), Replicate()]) * 2).sum().full_tensor()
+loss = net(torch.ones(3, 8)).pow(2).mean() + moved
 loss.backward()
 dist.destroy_process_group()
 """
@@ -117,3 +122,5 @@ def test_tensor_parallel_shows_placements_and_the_collective_between(tmp_path: P
     assert "net.0.weight  (16, 8) float32  S(0) on tp=2" in done.stdout
     assert "from P(sum) on tp=2 to R  all_reduce 48 B" in done.stdout
     assert done.stdout.count("all_reduce") == 1
+    assert "net.2.weight  (4, 16) float32  S(0), S(1) on dp=1, tp=2  all_gather 128 B" in done.stdout  # a half of it
+    assert "from S(0), R on dp=1, tp=2 to placements that autograd does not keep" in done.stdout
