@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ class Table:
         return [self.number(value) for value in values]
 
 
+NOTHING = -1
 LARGEST = 2**53 - 1
 """The browser's numbers are exact up to here; larger ones, which no real graph has, are cut to it."""
 
@@ -60,11 +61,9 @@ class Pack:
         self._columns: list[tuple[str, int, bytes, bool]] = []
         self._texts: dict[str, Any] = {}
 
-    def add(self, name: str, numbers: Sequence[int] | npt.NDArray[Any]) -> None:
-        """A column of whole numbers."""
-        values = np.asarray(
-            numbers if isinstance(numbers, np.ndarray) else [min(max(n, -LARGEST), LARGEST) for n in numbers], np.int64
-        )
+    def add(self, name: str, numbers: Iterable[int | None]) -> None:
+        """A column of whole numbers; None is written as -1."""
+        values = np.asarray([NOTHING if n is None else min(max(n, -LARGEST), LARGEST) for n in numbers], np.int64)
         wide = bool(len(values)) and int(np.abs(values).max()) >= 2**31
         self._columns.append((name, len(values), varints(zigzag(np.diff(values, prepend=0))), wide))
 

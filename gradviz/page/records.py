@@ -12,11 +12,9 @@ from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, Scope, Sou
 from gradviz.graph.amounts import held_bytes, known_elements
 from gradviz.graph.origins import forward_name
 from gradviz.page.backward import BackwardSteps, backward_steps
-from gradviz.page.pack import Pack, Table
+from gradviz.page.pack import NOTHING, Pack, Table
 from gradviz.report import labels
 from gradviz.wording import clip, one_line, tensor_line
-
-NONE = -1
 
 
 def records(graph: Graph) -> Pack:
@@ -37,77 +35,76 @@ def records(graph: Graph) -> Pack:
 class _Writer:
     def __init__(self, graph: Graph, pack: Pack) -> None:
         self._graph, self._pack = graph, pack
-        self._texts, self._outputs, self._names, self._flags = Table(), Table(), Table(), Table()
-        self._sources, self._attributes = Table(), Table()
+        self._texts, self._outputs, self._names, self._flags, self._sources, self._attributes = (
+            Table() for _ in range(6)
+        )
 
     def write(self) -> None:
-        columns: dict[str, list[int]] = {name: [] for name in _NODE_COLUMNS}
-        slots: dict[str, list[int]] = {name: [] for name in _SLOT_COLUMNS}
-        add = [columns[name].append for name in _NODE_COLUMNS]
-        for node in self._graph.nodes:
-            for append, value in zip(add, self._node(node)):
-                append(value)
+        graph, pack = self._graph, self._pack
+        nodes: list[list[int | None]] = [[] for _ in _NODE_COLUMNS]
+        slots: list[list[int | None]] = [[] for _ in _SLOT_COLUMNS]
+        for node in graph.nodes:
+            for values, value in zip(nodes, self._node(node)):
+                values.append(value)
             for saved in node.saved:
-                for name, value in zip(_SLOT_COLUMNS, self._slot(saved)):
-                    slots[name].append(value)
-        for name, values in (columns | slots).items():
-            self._pack.add(name, values)
-        self._pack.add("held", held_bytes(self._graph))
-        self._pack.add("storageBytes", [NONE if n is None else n for n in column(self._graph.storages, "nbytes")])
+                for values, value in zip(slots, self._slot(saved)):
+                    values.append(value)
+        for name, values in zip((*_NODE_COLUMNS, *_SLOT_COLUMNS), (*nodes, *slots)):
+            pack.add(name, values)
+        pack.add("held", held_bytes(graph))
+        pack.add("storageBytes", column(graph.storages, "nbytes"))
         kinds = Table()
-        self._pack.add("storageKind", kinds.numbers(column(self._graph.storages, "kind")))
-        self._pack.put("storageKinds", kinds.rows)
-        for name, table in (("texts", self._texts), ("outputs", self._outputs), ("names", self._names)):
-            self._pack.put(name, table.rows)
-        for name, table in (("flags", self._flags), ("sources", self._sources), ("attributes", self._attributes)):
-            self._pack.put(name, table.rows)
+        pack.add("storageKind", kinds.numbers(column(graph.storages, "kind")))
+        pack.put("storageKinds", kinds.rows)
+        tables = (self._texts, self._outputs, self._names, self._flags, self._sources, self._attributes)
+        for name, table in zip(("texts", "outputs", "names", "flags", "sources", "attributes"), tables):
+            pack.put(name, table.rows)
         for name in ("producer", "output"):
-            self._pack.add(name, list(column(self._graph.edges, name)))
-        self._pack.add("inputs", [len(self._graph.input_places(i)) for i in range(len(self._graph.nodes))])
+            pack.add(name, column(graph.edges, name))
+        pack.add("inputs", [len(graph.input_places(i)) for i in range(len(graph.nodes))])
 
-    def _node(self, node: Node) -> tuple[int, ...]:
-        text = self._texts.number
+    def _text(self, text: str | None) -> int | None:
+        return None if text is None else self._texts.number(one_line(text))
+
+    def _node(self, node: Node) -> tuple[int | None, ...]:
         first = next((output for output in node.outputs if output is not None), None)
         leaf = self._graph.leaf_of.get(node.id)
         first = first if first is not None or leaf is None else leaf.tensor
         attributes = tuple((one_line(name), clip(str(value), 300)) for name, value in node.attributes.items())
         return (
-            text(one_line(node.op)),
-            text(one_line(forward_name(node))),
+            self._text(node.op),
+            self._text(forward_name(node)),
             self._outputs.number(node.outputs, [tensor_line(output) for output in node.outputs]),
-            NONE if node.sequence is None else node.sequence,
-            NONE if node.scope is None else node.scope,
+            node.sequence,
+            node.scope,
             self._source(node.source),
-            self._source(getattr(node, "script_line", None)),
+            self._source(node.script_line),
             self._attributes.number(attributes),
             self._flags.number(node.flags, [[flag, labels.FLAG_WORDS[flag]] for flag in node.flags]),
             self._names.number(node.names, [one_line(name) for name in node.names]),
             node.none_inputs,
-            NONE if node.function is None else text(labels.function_line(node.function)),
-            NONE if first is None else text(one_line(first.dtype)),
-            NONE if first is None else text(one_line(first.device)),
+            self._text(labels.function_line(node.function) if node.function is not None else None),
+            self._text(first.dtype if first is not None else None),
+            self._text(first.device if first is not None else None),
             len(node.saved),
         )
 
-    def _slot(self, saved: SavedTensor) -> tuple[int, ...]:
-        text = self._texts.number
+    def _slot(self, saved: SavedTensor) -> tuple[int | None, ...]:
         state = labels.state_text(saved.state) if saved.state != "live" else ""
         return (
-            text(one_line(saved.slot)),
-            NONE if saved.tensor is None else text(tensor_line(saved.tensor)),
-            NONE if saved.storage is None else saved.storage,
-            text(", ".join(filter(None, (labels.kind_text(saved), state, one_line(saved.note))))),
-            NONE if saved.nbytes is None else saved.nbytes,
-            NONE if saved.leaf is None else saved.leaf,
+            self._text(saved.slot),
+            self._text(tensor_line(saved.tensor) if saved.tensor is not None else None),
+            saved.storage,
+            self._text(", ".join(filter(None, (labels.kind_text(saved), state, saved.note)))),
+            saved.nbytes,
+            saved.leaf,
         )
 
-    def _source(self, source: SourceLine | None) -> int:
+    def _source(self, source: SourceLine | None) -> int | None:
         if source is None:
-            return NONE
-        file = one_line(source.file)
-        return self._sources.number(
-            source, [file, source.line, one_line(source.function), one_line(source.text.strip())]
-        )
+            return None
+        file, function, text = map(one_line, (source.file, source.function, source.text.strip()))
+        return self._sources.number(source, [file, source.line, function, text])
 
 
 _NODE_COLUMNS = (
@@ -138,26 +135,28 @@ def _leaf(leaf: Leaf) -> list[Any]:
         leaf.kind,
         leaf.has_grad,
         leaf.hooks,
-        NONE if leaf.storage is None else leaf.storage,
+        _known(leaf.storage),
         known_elements(leaf.tensor),
         _base(leaf.base),
     ]
 
 
 def _root(root: Root) -> list[Any]:
-    node = NONE if root.node is None else root.node
     tensor = tensor_line(root.tensor)
-    return [node, root.output, one_line(root.name), tensor, one_line(root.why), _base(root.base)]
+    return [_known(root.node), root.output, one_line(root.name), tensor, one_line(root.why), _base(root.base)]
 
 
 def _base(base: Base | None) -> list[Any] | None:
     if base is None:
         return None
     names = ", ".join(one_line(name) for name in base.names)
-    return [NONE if base.node is None else base.node, names, tensor_line(base.tensor)]
+    return [_known(base.node), names, tensor_line(base.tensor)]
 
 
 def _scope(scope: Scope) -> list[Any]:
     output = tensor_line(scope.output) if scope.output is not None else ""
-    parent = NONE if scope.parent is None else scope.parent
-    return [one_line(scope.path), one_line(scope.type), scope.call, parent, scope.parameters or 0, output]
+    return [one_line(scope.path), one_line(scope.type), scope.call, _known(scope.parent), scope.parameters or 0, output]
+
+
+def _known(number: int | None) -> int:
+    return NOTHING if number is None else number

@@ -197,7 +197,7 @@ def view(graph: Graph, shown: Graph) -> Pack:
 def _tree(pack: Pack, groups: Groups, made: Walk, is_open: list[bool]) -> None:
     pack.add("record", [cell.record for cell in made.cells])
     pack.add("kind", [cell.kind for cell in made.cells])
-    pack.add("scope", [-1 if (scope := groups.scope[old]) is None else scope for old in made.groups])
+    pack.add("scope", [groups.scope[old] for old in made.groups])
     kinds = ("page", "module", "joined", "segment")
     pack.add("groupKind", [kinds.index(groups.kind[old]) for old in made.groups])
     pack.add("open", [int(is_open[old]) for old in made.groups])
