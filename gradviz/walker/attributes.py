@@ -188,7 +188,10 @@ def placements(
             with suppress(AttributeError, TypeError):
                 attributes[i] = {PLACEMENTS: _words(spec)}
                 if shard is not None:
-                    attributes[i] |= {COLLECTIVE: "all_gather", BYTES: variable.numel() * variable.itemsize}
+                    gathered = getattr(
+                        variable, "_local_tensor", variable
+                    )  # other dimensions of the mesh may cut it still
+                    attributes[i] |= {COLLECTIVE: "all_gather", BYTES: gathered.numel() * gathered.itemsize}
     moves = {i for i, op in enumerate(ops) if op == _MOVES}
     if not moves:
         return attributes
@@ -198,7 +201,8 @@ def placements(
             before = nodes[i].current_spec
             after = _spec(nodes[target[i]]) if i in target else None
             moved = after is not None and _placed(after) != _placed(before)
-            attributes[i] = {PLACEMENTS: f"from {_words(before)} to {_placed(after)}" if moved else _words(before)}
+            to = _placed(after) if after is not None else "placements that autograd does not keep"
+            attributes[i] = {PLACEMENTS: f"from {_words(before)} to {to}" if moved or after is None else _words(before)}
             if moved:
                 attributes[i] |= _move(before, after)
     return attributes
