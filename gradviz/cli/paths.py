@@ -73,7 +73,7 @@ def _tensor(value: object, name: str, place: str) -> torch.Tensor:
 
 def as_data(paths: Paths, top: int | None = None) -> dict[str, Any]:
     """Everything the command knows, for `--json`. Large tensors are given by their norm only."""
-    from gradviz.gradients.rows import title
+    from gradviz.gradients.flow_rows import title
 
     graph = paths.graph
     shown = paths.paths[:top] if top else paths.paths

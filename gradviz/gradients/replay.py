@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.errors import GradientError, reason_of
+from gradviz.gradients.backward_order import ReadyQueue
 from gradviz.gradients.calling import refuse
-from gradviz.gradients.order import ReadyQueue
 from gradviz.graph import Graph
 from gradviz.walker.private import LAST, BackwardCFunction, Node
 

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gradviz.gradients.rows import By, FlowRow, best_by, rows, scale, title
+from gradviz.gradients.flow_rows import By, FlowRow, best_by, rows, scale, title
 from gradviz.report import labels
 from gradviz.report.results import borderless, note_lines
 from gradviz.wording import bar, clip, count_text, few, number, one_line, plural, share

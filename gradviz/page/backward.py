@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gradviz.gradients.order import ReadyQueue
+from gradviz.gradients.backward_order import ReadyQueue
 from gradviz.graph import Graph, TensorInfo, column
 from gradviz.graph.amounts import ONLY_GRAPH, tensor_bytes
 from gradviz.graph.columns import UNNUMBERED

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.graph import Graph, column
-from gradviz.layout.layered.flat import place_sheet
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet, SheetPlacement
+from gradviz.layout.layered.sheets import place_sheet
 from gradviz.layout.model import Floats, Ints
 from gradviz.page.cells import Homes, Walk
 from gradviz.page.groups import Groups

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import gradviz
 from gradviz.errors import FormatError, GradientError, NoGraphError
-from gradviz.gradients.rows import rows, scale
+from gradviz.gradients.flow_rows import rows, scale
 from gradviz.gradients.size import Size, size
 from tests.gradients.cases import CASES
 

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradviz.layout.layered.adjacency import components, follow_adding, place_in_group
 from gradviz.layout.layered.coordinates import Constraints, pack
 from gradviz.layout.layered.crossings import Order, inversions
+from gradviz.layout.layered.grouping import components, follow_adding, place_in_group
 from gradviz.layout.layered.hierarchy import FrameTree, against_the_stream
 from gradviz.layout.layered.layers import Sheet, cut_into_layers, plain_sheet
 from gradviz.layout.layered.ordering import exchange

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import distinct
-from gradviz.layout.layered.flat import PHASES, place_sheet
 from gradviz.layout.layered.frames import place_with_frames
+from gradviz.layout.layered.grouping import distinct
 from gradviz.layout.layered.layers import plain_sheet
 from gradviz.layout.layered.leaf_grids import Grids, leaf_routes, make_grids
 from gradviz.layout.layered.routes import Routes, joined
+from gradviz.layout.layered.sheets import PHASES, place_sheet
 from gradviz.layout.model import Drawing, Floats, Ints, Placement
 from gradviz.stages import Stage, phase
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import Mask, counts, extremes, first_of_runs, follow_adding, group
 from gradviz.layout.layered.crossings import Order
+from gradviz.layout.layered.grouping import Mask, counts, extremes, first_of_runs, follow_adding, group
 from gradviz.layout.layered.layers import inner_pieces, lone_pieces, separation
 from gradviz.layout.layered.ranks import LONG, MAIN, SHORT
 from gradviz.layout.model import Floats, Ints

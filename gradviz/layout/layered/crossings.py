@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import (
+from gradviz.layout.layered.grouping import (
     Groups,
     Mask,
     counts,

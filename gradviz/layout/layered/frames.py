@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import starts_of
-from gradviz.layout.layered.flat import PHASES, place_sheet
+from gradviz.layout.layered.grouping import starts_of
 from gradviz.layout.layered.hierarchy import Hierarchy, build_hierarchy, frame_tree
 from gradviz.layout.layered.layers import TOP, Sheet, SheetPlacement
 from gradviz.layout.layered.ranks import neighbours, rank_nodes
 from gradviz.layout.layered.routes import Routes, joined, reversed_routes
+from gradviz.layout.layered.sheets import PHASES, place_sheet
 from gradviz.layout.model import Drawing, Floats, Ints, Placement, Rect
 from gradviz.stages import phase
 

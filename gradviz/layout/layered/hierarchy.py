@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import (
+from gradviz.layout.layered.grouping import (
     Mask,
     counts,
     distinct,

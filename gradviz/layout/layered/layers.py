@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import Mask, counts, ranges, starts_of
+from gradviz.layout.layered.grouping import Mask, counts, ranges, starts_of
 from gradviz.layout.layered.ranks import NONE
 from gradviz.layout.model import Drawing, Floats, Ints
 

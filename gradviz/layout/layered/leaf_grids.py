@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import Mask, counts, distinct, extremes, place_in_group, starts_of
+from gradviz.layout.layered.grouping import Mask, counts, distinct, extremes, place_in_group, starts_of
 from gradviz.layout.layered.routes import Routes
 from gradviz.layout.model import Drawing, Floats, Ints
 

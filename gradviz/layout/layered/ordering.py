@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import (
+from gradviz.layout.layered.crossings import FirstOrder, Order
+from gradviz.layout.layered.grouping import (
     Groups,
     Mask,
     counts,
     ranges,
 )
-from gradviz.layout.layered.crossings import FirstOrder, Order
 from gradviz.layout.layered.layers import Layers
 from gradviz.layout.model import Floats, Ints
 

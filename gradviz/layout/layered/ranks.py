@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import Mask, counts, group
+from gradviz.layout.layered.grouping import Mask, counts, group
 from gradviz.layout.model import Cycle, Ints
 
 

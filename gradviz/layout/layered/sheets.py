@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradviz.layout.layered.adjacency import components, extremes, group
 from gradviz.layout.layered.coordinates import first_coordinates, pieces_by_place, polish, spacing
 from gradviz.layout.layered.crossings import depth_order, given_order, level_order
+from gradviz.layout.layered.grouping import components, extremes, group
 from gradviz.layout.layered.layers import TOP, Layers, Sheet, SheetPlacement, chain_pieces, cut_into_layers
 from gradviz.layout.layered.ordering import best_order
 from gradviz.layout.layered.ranks import Neighbours, neighbours, rank_nodes, rows_by_component, straight_edges
