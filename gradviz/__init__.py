@@ -14,9 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradviz.api import flow as flow
-    from gradviz.api import paths as paths
-    from gradviz.api import walk as walk
+    from gradviz.api import flow as flow, paths as paths, walk as walk
     from gradviz.checks.check import check as check
     from gradviz.comparison.diff import diff as diff
     from gradviz.errors import GradvizError as GradvizError
@@ -26,8 +24,7 @@ if TYPE_CHECKING:
     from gradviz.memory.saved import saved as saved
     from gradviz.notebook import show as show
     from gradviz.ranks.staged import merge as merge
-    from gradviz.recording.record import Recording as Recording
-    from gradviz.recording.record import record as record
+    from gradviz.recording.record import Recording as Recording, record as record
     from gradviz.torchviz import make_dot as make_dot
 
 __version__ = "0.1.0"

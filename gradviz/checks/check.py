@@ -140,8 +140,7 @@ def check_target(
             return read_quietly(live)
 
     def read_quietly(live: LiveOutputs) -> CheckContext:
-        recording = getattr(live.recording, "recording", live.recording)
-        reader.recording = recording if isinstance(recording, Recording) else None
+        reader.recording = live.recording
         subject = Subject(
             live.outputs,
             live.variables,

@@ -16,8 +16,7 @@ from gradviz.graph import Edge, Graph, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import assigned, read
 from gradviz.source.search import taken_over
-from gradviz.source.statements import around, body_around
-from gradviz.source.statements import assigned as given
+from gradviz.source.statements import around, assigned as given, body_around
 
 
 class OldTensors(NamedTuple):

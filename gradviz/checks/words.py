@@ -8,8 +8,7 @@ from collections.abc import Iterable
 
 from gradviz.graph import Graph, Node, SavedTensor, SourceLine
 from gradviz.graph.origins import own_line
-from gradviz.wording import clip, few, one_line
-from gradviz.wording import verb as verb
+from gradviz.wording import clip, few, one_line, verb as verb
 
 SHOWN = 3
 """Names that a sentence lists before it counts the others."""

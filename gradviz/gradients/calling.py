@@ -19,8 +19,7 @@ from typing import Any
 import torch
 
 from gradviz.errors import GradientError
-from gradviz.graph import Graph
-from gradviz.graph import Node as Record
+from gradviz.graph import Graph, Node as Record
 from gradviz.walker import private
 from gradviz.walker.private import Node
 from gradviz.walker.values import outgrown, tensor_in

@@ -1,32 +1,34 @@
 """The record of a graph: plain immutable records, their columns, and graph files. Knows no torch."""
 
-from gradviz.graph.model import NO_ATTRIBUTES as NO_ATTRIBUTES
-from gradviz.graph.model import BackwardStep as BackwardStep
-from gradviz.graph.model import Base as Base
-from gradviz.graph.model import Call as Call
-from gradviz.graph.model import Edge as Edge
-from gradviz.graph.model import Function as Function
-from gradviz.graph.model import Graph as Graph
-from gradviz.graph.model import Group as Group
-from gradviz.graph.model import GroupKind as GroupKind
-from gradviz.graph.model import Leaf as Leaf
-from gradviz.graph.model import LeafKind as LeafKind
-from gradviz.graph.model import Mark as Mark
-from gradviz.graph.model import MarkKind as MarkKind
-from gradviz.graph.model import Node as Node
-from gradviz.graph.model import NodeFlag as NodeFlag
-from gradviz.graph.model import Packing as Packing
-from gradviz.graph.model import Process as Process
-from gradviz.graph.model import RankMemory as RankMemory
-from gradviz.graph.model import RankShare as RankShare
-from gradviz.graph.model import Root as Root
-from gradviz.graph.model import SavedState as SavedState
-from gradviz.graph.model import SavedTensor as SavedTensor
-from gradviz.graph.model import Scope as Scope
-from gradviz.graph.model import Shape as Shape
-from gradviz.graph.model import SourceLine as SourceLine
-from gradviz.graph.model import Storage as Storage
-from gradviz.graph.model import StorageKind as StorageKind
-from gradviz.graph.model import TensorInfo as TensorInfo
-from gradviz.graph.model import Uses as Uses
-from gradviz.graph.model import column as column
+from gradviz.graph.model import (
+    NO_ATTRIBUTES as NO_ATTRIBUTES,
+    BackwardStep as BackwardStep,
+    Base as Base,
+    Call as Call,
+    Edge as Edge,
+    Function as Function,
+    Graph as Graph,
+    Group as Group,
+    GroupKind as GroupKind,
+    Leaf as Leaf,
+    LeafKind as LeafKind,
+    Mark as Mark,
+    MarkKind as MarkKind,
+    Node as Node,
+    NodeFlag as NodeFlag,
+    Packing as Packing,
+    Process as Process,
+    RankMemory as RankMemory,
+    RankShare as RankShare,
+    Root as Root,
+    SavedState as SavedState,
+    SavedTensor as SavedTensor,
+    Scope as Scope,
+    Shape as Shape,
+    SourceLine as SourceLine,
+    Storage as Storage,
+    StorageKind as StorageKind,
+    TensorInfo as TensorInfo,
+    Uses as Uses,
+    column as column,
+)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.model import Graph, Scope, column
@@ -27,6 +27,25 @@ class Ownership(NamedTuple):
 
     modules: tuple[Registered, ...]
     owners: Mapping[int, tuple[int, ...]]
+
+
+class _Nested(Protocol):
+    @property
+    def parent(self) -> int | None: ...
+
+
+def around(records: Sequence[_Nested], at: int | None) -> Iterator[int]:
+    """A record, by its index, and all that it is inside of, inner first."""
+    while at is not None:
+        yield at
+        at = records[at].parent
+
+
+def common(records: Sequence[_Nested], some: Iterable[int]) -> int | None:
+    """The innermost record that all of these are, or are inside of."""
+    first, *rest = (list(around(records, at)) for at in sorted(some))
+    others = [set(outer) for outer in rest]
+    return next((at for at in first if all(at in outer for outer in others)), None)
 
 
 # -- the tree of calls -------------------------------------------------------------------------------------------------
@@ -90,17 +109,12 @@ class ScopeTree:
 
     def around(self, scope: int | None) -> Iterator[int]:
         """The scope itself and every scope around it, inner first."""
-        while scope is not None:
-            yield scope
-            scope = self.scopes[scope].parent
+        return around(self.scopes, scope)
 
     def common(self, scopes: set[int | None]) -> int | None:
         """The innermost scope that contains all of these; None stands for outside every module."""
-        if None in scopes or not scopes:
-            return None
-        first, *rest = (list(self.around(scope)) for scope in sorted(s for s in scopes if s is not None))
-        others = [set(chain) for chain in rest]
-        return next((scope for scope in first if all(scope in chain for chain in others)), None)
+        known = [scope for scope in scopes if scope is not None]
+        return common(self.scopes, known) if known and len(known) == len(scopes) else None
 
     def named(self, path: str) -> list[int]:
         """All calls of the module at `path`."""

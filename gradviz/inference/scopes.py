@@ -6,12 +6,12 @@ operations work with parameters, and of which module, is what is certain before 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from gradviz.graph import Graph, Scope
-from gradviz.graph.scopes import Ownership, Registered
+from gradviz.graph.scopes import Ownership, Registered, around, common
 from gradviz.inference.extents import Extents
 from gradviz.inference.layers import ELEMENTWISE, PARAMETRIZED, VIEWS
 from gradviz.inference.order import Call, Order, find_calls, inputs_of
@@ -55,20 +55,6 @@ def find_anchors(graph: Graph, ownership: Ownership, inputs: Inputs) -> Anchors:
         if at is not None:
             module[i] = _caller(ownership.modules, at, graph.nodes[i].op, made[i] and i not in turned)
     return Anchors(module, uses)
-
-
-def around(modules: Sequence[Registered], module: int | None) -> Iterator[int]:
-    """A module and all that contain it, inner first."""
-    while module is not None:
-        yield module
-        module = modules[module].parent
-
-
-def common(modules: Sequence[Registered], some: Sequence[int]) -> int | None:
-    """The innermost module around all of these."""
-    first, *rest = set(some)
-    outer = [set(around(modules, module)) for module in rest]
-    return next((module for module in around(modules, first) if all(module in chain for chain in outer)), None)
 
 
 def _caller(modules: Sequence[Registered], owner: int, op: str, is_weight: bool) -> int | None:
@@ -228,14 +214,14 @@ def _silent_calls(modules: tuple[Registered, ...], extents: Extents) -> list[Cal
     calls: list[Call] = []
     last: tuple[Call, int] | None = None
     for position in sorted(extents.made_by):
-        around, module = extents.made_by[position]
-        if last == (around, module) and calls and calls[-1].end == position - 1:
+        outer, module = extents.made_by[position]
+        if last == (outer, module) and calls and calls[-1].end == position - 1:
             calls[-1].end = position
         else:
             call = Call(module, position, position, [])
-            call.parent = around
+            call.parent = outer
             calls.append(call)
-        last = around, module
+        last = outer, module
     return calls
 
 

@@ -16,8 +16,8 @@ from gradviz.graph import (
     Scope,
     SourceLine,
     TensorInfo,
+    files as schema,
 )
-from gradviz.graph import files as schema
 from gradviz.graph.amounts import COUNTED
 from gradviz.graph.codecs import Context
 from gradviz.ranks.view import (

@@ -14,9 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradviz.recording.record import LastOutputs, Recording
-    from gradviz.variables.scanner import Namespace
-    from gradviz.walker.description import Attribution
+    from gradviz.recording.record import Recording
 
 
 class _Watcher:
@@ -75,37 +73,22 @@ def when_imported(name: str, action: Callable[[], None]) -> Iterator[None]:
             sys.meta_path.remove(watcher)
 
 
-# Records a script's module calls and source lines from the moment on that the script has imported torch. Before that
-# there is nothing to record, and importing torch ourselves would change what the script sees.
+@contextmanager
+def recording_from_torch_on() -> Iterator[Callable[[], Recording | None]]:
+    """Around the user's code: record as soon as torch is there. Yields what tells the recording, once there is one.
 
+    Before that there is nothing to record, and importing torch ourselves would change what the script sees. There is none
+    either where torch cannot tell what a recording needs.
+    """
+    recordings: list[Recording] = []
 
-class LateRecording:
-    """What a run of a script noted. `recording` is None while torch is not imported, and where it cannot record."""
-
-    def __init__(self) -> None:
-        self.recording: Recording | None = None
-
-    def attribution(self, variables: Sequence[Namespace]) -> Attribution | None:
-        """Where nodes were made, for `capture`. The namespaces name the outermost modules."""
-        return self.recording.attribution(None, variables) if self.recording is not None else None
-
-    def last_outputs(self, error: BaseException, variables: Sequence[Namespace]) -> LastOutputs | None:
-        """What had been computed when `error` ended the user's code, and where; None when nothing was recorded."""
-        return self.recording.last_outputs(error, variables) if self.recording is not None else None
-
-    def begin(self, until: ExitStack) -> None:
-        """Record until the stack is closed."""
+    def begin() -> None:
         from gradviz.recording.record import record
         from gradviz.walker.private import CAN_RECORD, compiled_anew
 
         if CAN_RECORD:
             until.enter_context(compiled_anew())
-            self.recording = until.enter_context(record())
+            recordings.append(until.enter_context(record()))
 
-
-@contextmanager
-def recording_from_torch_on() -> Iterator[LateRecording]:
-    """Around the user's code: record as soon as torch is there."""
-    late = LateRecording()
-    with ExitStack() as until, when_imported("torch", lambda: late.begin(until)):
-        yield late
+    with ExitStack() as until, when_imported("torch", begin):
+        yield lambda: recordings[0] if recordings else None

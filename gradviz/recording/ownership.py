@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 
-from gradviz.graph.scopes import Ownership, Registered
+from gradviz.graph.scopes import Ownership, Registered, around
 from gradviz.variables.objects import children, is_compiled, members, parameters, unwrapped
 from gradviz.walker.description import BareGraph, Places
 from gradviz.walker.tensors import elements
@@ -48,9 +48,9 @@ class OwnershipAttribution:
             entry = below[i]
             if entry.called:
                 number[i] = len(self._registered)
-                self._registered.append(_registered(entry.path, entry.module, number.get(entry.around)))
-            elif entry.around in number:
-                number[i] = number[entry.around]
+                self._registered.append(_registered(entry.path, entry.module, number.get(entry.parent)))
+            elif entry.parent in number:
+                number[i] = number[entry.parent]
             for _, parameter in members(entry.module, "_parameters"):
                 if i in number:
                     self._owners.setdefault(id(parameter), []).append(number[i])
@@ -59,11 +59,11 @@ class OwnershipAttribution:
 class _Under:
     """A module below a root: under which path it was found first, and the place in the list of the one that calls it."""
 
-    __slots__ = ("around", "called", "module", "path")
+    __slots__ = ("called", "module", "parent", "path")
 
-    def __init__(self, path: str, module: torch.nn.Module, around: int | None) -> None:
-        self.path, self.module, self.around = path, module, around
-        self.called = around is None or not _never_called(type(module))
+    def __init__(self, path: str, module: torch.nn.Module, parent: int | None) -> None:
+        self.path, self.module, self.parent = path, module, parent
+        self.called = parent is None or not _never_called(type(module))
 
 
 def _under(path: str, root: torch.nn.Module, seen: set[torch.nn.Module]) -> list[_Under]:
@@ -76,36 +76,29 @@ def _under(path: str, root: torch.nn.Module, seen: set[torch.nn.Module]) -> list
     place: dict[torch.nn.Module, int] = {}
     stack: list[tuple[str, torch.nn.Module, int | None]] = [(path, root, None)]
     while stack:
-        path, module, around = stack.pop()
+        path, module, parent = stack.pop()
         module = unwrapped(module)
         if is_compiled(module):
-            stack.extend((at, child, around) for at, child in children(path, module))
+            stack.extend((at, child, parent) for at, child in children(path, module))
             continue
-        if module in place and around is not None and _is_sequence(below[around].module):
-            inside = [*_chain(below, around)]
-            if place[module] not in inside and below[place[module]].around in inside:
-                below[place[module]].around = around
+        if module in place and parent is not None and _is_sequence(below[parent].module):
+            inside = [*around(below, parent)]
+            if place[module] not in inside and below[place[module]].parent in inside:
+                below[place[module]].parent = parent
         if module in seen:
             continue
         seen.add(module)
         place[module] = len(below)
-        below.append(_Under(path, module, around))
+        below.append(_Under(path, module, parent))
         stack.extend((at, child, place[module]) for at, child in reversed(children(path, module)))
     return below
-
-
-def _chain(below: Sequence[_Under], at: int | None) -> Iterator[int]:
-    """A module and those around it, inner first."""
-    while at is not None:
-        yield at
-        at = below[at].around
 
 
 def _outer_first(below: Sequence[_Under]) -> Iterator[int]:
     """Each module before those inside it, which follow at once."""
     inside: dict[int | None, list[int]] = {}
     for i, entry in enumerate(below):
-        inside.setdefault(entry.around, []).append(i)
+        inside.setdefault(entry.parent, []).append(i)
     stack = inside.get(None, [])[::-1]
     while stack:
         i = stack.pop()

@@ -11,12 +11,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gradviz.graph import Graph
-from gradviz.recording.late import LateRecording
 from gradviz.run.failure import Failure
 from gradviz.run.target_name import Target
 from gradviz.variables.scanner import Namespace
 
 if TYPE_CHECKING:
+    from gradviz.recording.record import Recording
     from gradviz.walker.description import Attribution
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class LiveOutputs:
     outputs: Any
     variables: Sequence[Namespace]
     title: str
-    recording: LateRecording | None = None
+    recording: Recording | None = None
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     frame: FrameType | None = None
@@ -47,7 +47,7 @@ class LiveOutputs:
     @property
     def attribution(self) -> Attribution | None:
         """Which module call and line made each node, where that was recorded."""
-        return self.recording.attribution(self.variables) if self.recording is not None else None
+        return self.recording.attribution(None, self.variables) if self.recording is not None else None
 
 
 @dataclass(frozen=True, slots=True)

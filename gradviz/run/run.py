@@ -13,11 +13,10 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gradviz.errors import GradvizError, NoGraphError, TargetError
 from gradviz.rank import rank
-from gradviz.recording.late import LateRecording
 from gradviz.run.engine import Afterwards, EngineCall, watching_backward
 from gradviz.run.failure import Failure, Stopped, stoppable_main, users_code
 from gradviz.run.find import check_tensors, final_tensors, lookup, outputs_of
@@ -39,6 +38,9 @@ from gradviz.run.selection import (
 from gradviz.run.target_name import Target
 from gradviz.source.running import variables_at
 from gradviz.variables.scanner import Namespace, name_of
+
+if TYPE_CHECKING:
+    from gradviz.recording.record import Recording
 
 # Counts the processes that the user's code starts with multiprocessing: what runs in them cannot be seen from here.
 
@@ -76,7 +78,7 @@ class Run(Generic[T]):
     at: Sequence[int]
     keep_going: bool
     read: Callable[[LiveOutputs], T]
-    recording: LateRecording | None
+    recording: Callable[[], Recording | None]
     need_graph: bool
     steps: int | None
     afterwards: Callable[[T, bool | None], T] | None
@@ -248,7 +250,7 @@ class Run(Generic[T]):
                 chosen,
                 variables,
                 title,
-                self.recording,
+                self.recording(),
                 names,
                 self._remarks(call, place),
                 call.frame,
@@ -299,7 +301,7 @@ class Run(Generic[T]):
             self._read_named([namespace])
             return
         if not self.need_graph:
-            self._take(LiveOutputs(None, [namespace], self._title, self.recording))
+            self._take(LiveOutputs(None, [namespace], self._title, self.recording()))
             return
         with self.around():
             try:
@@ -310,15 +312,15 @@ class Run(Generic[T]):
         outputs = list(tensors.values())
         self._take(
             LiveOutputs(
-                outputs[0] if len(outputs) == 1 else outputs, [namespace], title, self.recording, tuple(tensors)
+                outputs[0] if len(outputs) == 1 else outputs, [namespace], title, self.recording(), tuple(tensors)
             )
         )
 
     def _read_unfinished(self, failure: Failure | None) -> None:
         """Read what had been computed when the script failed, if a forward pass was under way."""
-        last = None
-        if self.recording is not None and failure is not None:
-            last = self.recording.last_outputs(failure.error, [self.program.namespace])
+        recording, last = self.recording(), None
+        if recording is not None and failure is not None:
+            last = recording.last_outputs(failure.error, [self.program.namespace])
         if last is None or not last.outputs or last.source is None or not self.need_graph:
             return
         at = f"{os.path.basename(last.source.file)}:{last.source.line}"
@@ -327,7 +329,7 @@ class Run(Generic[T]):
         names = tuple(f"{name}, where it failed" if name.startswith("input of") else name for name in last.outputs)
         title = f"{self._title}, until it failed at {at}"
         outputs = list(last.outputs.values())
-        self._take(LiveOutputs(outputs, [self.program.namespace], title, self.recording, names, notes))
+        self._take(LiveOutputs(outputs, [self.program.namespace], title, self.recording(), names, notes))
 
     def _read_named(self, variables: Sequence[Namespace]) -> None:
         """Read the value of the target's name, or what it returns when it is a function: that part is the user's code."""
@@ -344,7 +346,7 @@ class Run(Generic[T]):
             return
         if self.need_graph:
             check_tensors(outputs, label, place)
-        self._take(LiveOutputs(outputs, [{label: outputs}, *variables], self._title, self.recording))
+        self._take(LiveOutputs(outputs, [{label: outputs}, *variables], self._title, self.recording()))
 
     def _too_few_calls(self) -> str:
         times = {0: "no backward()", 1: "backward() once"}.get(self._calls, f"backward() {self._calls} times")

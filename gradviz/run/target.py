@@ -112,7 +112,7 @@ def run_target(
     program = Program(parsed)
     with ExitStack() as stack:
         stack.enter_context(program.interpreter(arguments))
-        recording = stack.enter_context(recording_from_torch_on()) if record else None
+        recording = stack.enter_context(recording_from_torch_on()) if record else lambda: None
         run = Run(
             parsed,
             program,

@@ -11,8 +11,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import BuiltinFunctionType, FrameType, FunctionType, MethodType
-from types import ModuleType as PythonModule
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType as PythonModule
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gradviz.variables.objects import class_attribute, joined, own_attributes, submodules

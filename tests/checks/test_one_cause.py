@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from rich.cells import cell_len
 from torch import nn
 

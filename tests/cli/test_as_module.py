@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Gradviz
-from tests.cli.scripts import gradviz as in_a_process
-from tests.cli.scripts import python, script
+from tests.cli.scripts import gradviz as in_a_process, python, script
 
 pytestmark = pytest.mark.slow
 

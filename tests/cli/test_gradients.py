@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Gradviz
-from tests.cli.scripts import REPOSITORY, TRAINING, script
-from tests.cli.scripts import gradviz as gradviz_process
+from tests.cli.scripts import REPOSITORY, TRAINING, gradviz as gradviz_process, script
 
 CHAIN_RULE = REPOSITORY / "samples" / "chain_rule.py"
 

@@ -13,8 +13,7 @@ from gradviz.cli.saved import parse_size
 from gradviz.graph import SourceLine
 from gradviz.memory.saved import saved
 from tests.cli.conftest import Gradviz
-from tests.cli.scripts import TRAINING, script
-from tests.cli.scripts import gradviz as gradviz_process
+from tests.cli.scripts import TRAINING, gradviz as gradviz_process, script
 from tests.fold.saving import random_saving
 
 pytestmark = pytest.mark.slow

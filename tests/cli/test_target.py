@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Gradviz
-from tests.cli.scripts import TRAINING, script
-from tests.cli.scripts import gradviz as run_gradviz
+from tests.cli.scripts import TRAINING, gradviz as run_gradviz, script
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from gradviz.draw.output import encode, save
 from gradviz.errors import GraphFileError
-from gradviz.graph import Edge, Graph, Node
-from gradviz.graph import files as schema
+from gradviz.graph import Edge, Graph, Node, files as schema
 from gradviz.graph.files import dump, load, loads
 from gradviz.memory.saved import saved
 from tests.builders import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from gradviz.layout.layered.coordinates import Constraints, pack
 from gradviz.layout.layered.crossings import Order, inversions

@@ -73,8 +73,8 @@ def _use_library(seen: Seen, live: LiveOutputs, path: Path) -> None:
     """`gradviz.walk(loss, model=model).save(path)`, as if it stood on the line of the call."""
     model = _largest_model(seen.recorded, live)
     seen.inferred = _walk_there(live, model)
-    if live.recording is not None and live.recording.recording is not None:
-        attribution = live.recording.recording.attribution(model, live.variables)
+    if live.recording is not None:
+        attribution = live.recording.attribution(model, live.variables)
         seen.by_model = capture(live.outputs, model=model, variables=live.variables, attribution=attribution)
     seen.inferred.save(str(path))
 

@@ -7,8 +7,7 @@ import unicodedata
 from typing import get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gradviz import wording
 from gradviz.draw.metrics import shorten

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import listed, title, verb
-from gradviz.checks.words import where as place
+from gradviz.checks.words import listed, title, verb, where as place
 from gradviz.graph.amounts import depth
 from gradviz.wording import one_line, plural, tensor_line
 

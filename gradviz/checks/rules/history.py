@@ -14,8 +14,8 @@ from gradviz.checks.words import (
     listed,
     title,
     verb,
+    where as place,
 )
-from gradviz.checks.words import where as place
 from gradviz.graph import (
     Edge,
     Graph,

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import title_and_code
-from gradviz.checks.words import where as place
+from gradviz.checks.words import title_and_code, where as place
 from gradviz.graph import Graph
 
 _SHAPES = (

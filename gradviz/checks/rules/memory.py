@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gradviz.checks.context import CheckContext, Copy
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import title, title_and_code
-from gradviz.checks.words import where as place
+from gradviz.checks.words import title, title_and_code, where as place
 from gradviz.graph import Graph
 from gradviz.graph.amounts import COUNTED
 from gradviz.memory.saved import holders

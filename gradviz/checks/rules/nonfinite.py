@@ -21,8 +21,7 @@ from gradviz.checks.births import (
 )
 from gradviz.checks.context import CheckContext, Gradients
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import line, listed, op, title_and_code
-from gradviz.checks.words import where as place
+from gradviz.checks.words import line, listed, op, title_and_code, where as place
 from gradviz.graph import Graph, Leaf
 from gradviz.graph.amounts import forward_order
 from gradviz.walker.values import Value

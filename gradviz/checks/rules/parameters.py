@@ -23,8 +23,8 @@ from gradviz.checks.words import (
     title,
     title_and_code,
     verb,
+    where as place,
 )
-from gradviz.checks.words import where as place
 from gradviz.graph import Function, Graph, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import wrapped

@@ -15,8 +15,8 @@ from gradviz.checks.words import (
     listed,
     title,
     verb,
+    where as place,
 )
-from gradviz.checks.words import where as place
 from gradviz.graph import Call, Graph
 from gradviz.graph.origins import own_line
 from gradviz.rank import named

@@ -15,8 +15,8 @@ from gradviz.checks.words import (
     listed,
     title_and_code,
     verb,
+    where as place,
 )
-from gradviz.checks.words import where as place
 from gradviz.graph import Graph, SavedTensor, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import changed_in_place, in_place_part, with_copies
