@@ -58,6 +58,22 @@ NEAR: dict[str, str] = {
             step()
         model.eval
     """,
+    "first-order": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            x = torch.ones(2, 3, requires_grad=True)
+            loss = model(x).square().mean()
+            (slope,) = torch.autograd.grad(loss, x)
+            (gradient,) = torch.autograd.grad(model(x + slope).sum(), model.weight, create_graph=False)
+            fast = model.weight - 0.1 * gradient
+            meta_loss = (torch.ones(2, 3) @ fast.T + model.bias).square().mean()
+            optimizer.zero_grad()
+            meta_loss.backward()
+            optimizer.step()
+    """,
     "reference-cycle": """
         import torch
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import linecache
+import os
+import re
 from collections.abc import Iterator
 
 from gradviz.checks.context import CheckContext
@@ -18,6 +21,7 @@ from gradviz.checks.words import (
 from gradviz.graph import Graph, Node, SourceLine
 from gradviz.source.provenance import DetachPoint
 from gradviz.source.search import lines_behind
+from gradviz.source.statements import expressions_at
 from gradviz.wording import one_line, plural
 
 _SUMS = ("AddBackward0", "SubBackward0", "RsubBackward1", "RsubBackward0", "AddBackward1", "SubBackward1")
@@ -34,6 +38,8 @@ _SAME = (
 )
 _REDUCED = ("SumBackward0", "SumBackward1", "MeanBackward0", "MeanBackward1")
 _JOINED = ("StackBackward0", "CatBackward0")
+_META = re.compile(r"maml|meta(?!data)|second.?order|outer", re.IGNORECASE)
+_FIRST_ORDER = re.compile(r"first.?order|fomaml|reptile", re.IGNORECASE)
 _FLAT = (
     "RoundBackward0",
     "RoundBackward1",
@@ -96,6 +102,87 @@ def constant_term(context: CheckContext) -> Iterator[Diagnosis]:
             source=cuts[0].source,
             part=expression(cuts[0]),
         )
+
+
+@check("first-order", "warning", "an update that is to be differentiated takes its gradients for constants", once=True)
+def first_order(context: CheckContext) -> Iterator[Diagnosis]:
+    """An inner step of meta-learning is recorded, and its gradients have no graph: the outer gradient is of first order.
+
+    `fast = w - lr * gradient` keeps the graph of `w`, so that the outer loss trains `w`. Without `create_graph=True` the gradient
+    in it is a constant: everything that comes from how the gradient depends on `w`, which is what MAML is about, is missing.
+    No error says so.
+
+    How it is found: Results of `autograd.grad` are followed to a difference or sum with a tensor that an optimizer's parameter
+    leads to. Where the call says `create_graph=`, whatever it says, or the file speaks of first order, that is taken for
+    intended. A note where nothing in the file speaks of meta-learning.
+
+    What to do: `create_graph=True` in the call of `autograd.grad`.
+
+    When to ignore it: When first order is meant: say so with `create_graph=False`.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        loss = model(torch.ones(2, 3)).square().mean()
+        (gradient,) = torch.autograd.grad(loss, model.weight)
+        fast = model.weight - 0.1 * gradient
+        meta_loss = (torch.ones(2, 3) @ fast.T + model.bias).square().mean()
+        optimizer.zero_grad()
+        meta_loss.backward()
+        optimizer.step()
+    ```
+    """
+    graph = context.graph
+    entered = {one.node: one.cuts for one in context.entered}
+    held = {one.node for optimizer in context.optimizers for one in optimizer.tensors} - {None}
+    found: dict[SourceLine, tuple[DetachPoint, list[int]]] = {}
+    for node, cuts in entered.items():
+        cut = next((cut for cut in cuts if cut.operation == "grad"), None)
+        if cut is not None and _updated(graph, node) in held and _says_nothing(cut.source):
+            found.setdefault(cut.source, (cut, []))[1].append(node)
+    for source, (_, nodes) in found.items():
+        record = graph.nodes[nodes[0]]
+        yield Diagnosis(
+            "an inner update takes its gradients for constants: the outer gradient is of first order",
+            tuple(dict.fromkeys(name for node in nodes for name in graph.nodes[node].names)),
+            line(source),
+            f"{code(source)} gives gradients without a graph, and {code(record.script_line or record.source)} makes of them and of "
+            f"what an optimizer trains the {plural(len(nodes), 'tensor')} that the next loss is computed from: nothing "
+            "differentiates the gradients themselves",
+            f"In {line(source)}, pass create_graph=True. If first order is meant, pass create_graph=False.",
+            tuple(nodes),
+            severity=None if _speaks(source, _META) else "note",
+            source=source,
+        )
+
+
+def _speaks(source: SourceLine, words: re.Pattern[str]) -> bool:
+    """Whether the text of a file has such words, or its name."""
+    return any(words.search(text) for text in (os.path.basename(source.file), *linecache.getlines(source.file)))
+
+
+def _updated(graph: Graph, node: int) -> int | None:
+    """The leaf that a row of sums, each with something that has no graph, leads to."""
+    if node in graph.leaf_of:
+        return None
+    while graph.nodes[node].op in _SUMS and graph.nodes[node].none_inputs:
+        edges = graph.inputs(node)
+        if len(edges) != 1:
+            return None
+        node = edges[0].producer
+    return node if node in graph.leaf_of else None
+
+
+def _says_nothing(source: SourceLine) -> bool:
+    """Whether a call of `grad` leaves open whether its result is to have a graph."""
+    if source.package or _speaks(source, _FIRST_ORDER):
+        return False
+    calls = [one for one in expressions_at(source.file, source.line) if isinstance(one, ast.Call)]
+    named = [one for one in calls if getattr(one.func, "attr", getattr(one.func, "id", "")) == "grad"]
+    return bool(named) and not any(keyword.arg in ("create_graph", None) for one in named for keyword in one.keywords)
 
 
 def _numbers(context: CheckContext, source: SourceLine | None, term: str) -> tuple[DetachPoint, ...]:
