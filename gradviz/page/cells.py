@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gradviz.graph import Graph
+from gradviz.graph import Graph, column
 from gradviz.page.groups import Groups
 
 SPLIT_ABOVE = 4
@@ -91,19 +91,20 @@ class Walk:
     `cells` and `groups` (ids of `Groups`) as they are met; `items[i]` are the children of group i: cells, or ~group.
     """
 
-    def __init__(self, graph: Graph, groups: Groups, homes: Homes) -> None:
+    def __init__(self, graph: Graph, tree: Groups) -> None:
+        self.graph, self.tree = graph, tree
         self.cells: list[Cell] = []
         self.groups: list[int] = []
         self.items: list[list[int]] = []
         self.parent: list[int] = []
         self.cell_of: dict[int, int] = {}  # the only cell of a node
         self.copy_of: dict[tuple[int, int], int] = {}  # the cell of a leaf in a group
-        self._homes = homes
+        self._homes = homes_of_leaves(tree, graph)
         self._inside: dict[int, list[int]] = {}  # leaves by group
-        for leaf, around in homes.items():
+        for leaf, around in self._homes.items():
             for home in around:
                 self._inside.setdefault(home, []).append(leaf)
-        self._walk(groups.children, len(graph.roots))
+        self._walk(tree.children, len(graph.roots))
 
     def _walk(self, children: list[list[int]], outputs: int) -> None:
         waiting: list[tuple[int, int, int]] = [(self._enter(0, -1), 0, 0)]
@@ -137,3 +138,19 @@ class Walk:
             self.cell_of[record] = len(self.cells)
         self.items[group].append(len(self.cells))
         self.cells.append(Cell(record, kind, group))
+
+    def edges(self) -> list[tuple[int, int]]:
+        """Producer and consumer as cells, for every edge, and from the maker of each output to its box."""
+        graph = self.graph
+        ends = zip(column(graph.edges, "producer"), column(graph.edges, "consumer"))
+        edges = [(self._beside(producer, consumer), self._beside(consumer, producer)) for producer, consumer in ends]
+        first = len(self.cells) - len(graph.roots)
+        made = ((root.node, first + i) for i, root in enumerate(graph.roots))
+        return [*edges, *((self._beside(node, -1), output) for node, output in made if node is not None)]
+
+    def _beside(self, node: int, other: int) -> int:
+        """The cell of a node; of a leaf with several, the one in the group of the `other` node, or else the first."""
+        if node in self.cell_of:
+            return self.cell_of[node]
+        at, homes = self.tree.home[other] if other >= 0 else 0, self._homes[node]
+        return self.copy_of[node, at if at in homes else homes[0]]

@@ -11,12 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.graph import Graph, column
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet, SheetPlacement
 from gradviz.layout.layered.sheets import place_sheet
 from gradviz.layout.model import Floats, Ints
-from gradviz.page.cells import Homes, Walk
-from gradviz.page.groups import Groups
+from gradviz.page.cells import Walk
 from gradviz.stages import Stage
 
 CELL_HEIGHT, GROUP_HEIGHT = 34.0, 38.0
@@ -52,13 +50,11 @@ class Sheets(NamedTuple):
     of: list[int]
     laid: list[Laid]
     ports: list[list[int]]
-    cell_edges: list[tuple[int, int]]  # producer and consumer as cells, by edge of the graph, then outputs
 
 
-def make_sheets(graph: Graph, groups: Groups, homes: Homes, walk: Walk, width_of: Callable[[int], float]) -> Sheets:
+def make_sheets(walk: Walk, width_of: Callable[[int], float]) -> Sheets:
     """Sheets of all groups. `width_of` gives the width of an item: a cell, or ~group."""
-    edges = _cell_edges(graph, groups, homes, walk)
-    borders = _Borders(walk, edges)
+    borders = _Borders(walk)
     of: list[int] = []
     number: dict[Shape, int] = {}
     ports: list[list[int]] = []
@@ -67,30 +63,13 @@ def make_sheets(graph: Graph, groups: Groups, homes: Homes, walk: Walk, width_of
         of.append(number.setdefault(shape, len(number)))
         ports.append(mine)
     with Stage("layout"):
-        return Sheets(of, lay_out(list(number)), ports, edges)
-
-
-def _cell_edges(graph: Graph, groups: Groups, homes: Homes, walk: Walk) -> list[tuple[int, int]]:
-    """Producer and consumer as cells, for every edge, and from the maker of each output to its box."""
-
-    def cell(node: int, beside: int) -> int:
-        """The cell of a node; of a leaf with several, the one in the group of `beside`, or else the first."""
-        if node in walk.cell_of:
-            return walk.cell_of[node]
-        at = groups.home[beside] if beside >= 0 else 0
-        return walk.copy_of[node, at if at in homes[node] else homes[node][0]]
-
-    ends = zip(column(graph.edges, "producer"), column(graph.edges, "consumer"))
-    edges = [(cell(producer, consumer), cell(consumer, producer)) for producer, consumer in ends]
-    first = len(walk.cells) - len(graph.roots)
-    edges += [(cell(root.node, -1), first + i) for i, root in enumerate(graph.roots) if root.node is not None]
-    return edges
+        return Sheets(of, lay_out(list(number)), ports)
 
 
 class _Borders:
     """Sorts every edge into the sheets that it passes through."""
 
-    def __init__(self, walk: Walk, edges: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, walk: Walk) -> None:
         self._walk = walk
         count = len(walk.groups)
         self._depth = [0] * count
@@ -107,7 +86,7 @@ class _Borders:
         self._inner: list[dict[tuple[int, int], None]] = [{} for _ in range(count)]
         self._into: list[dict[tuple[int, int], None]] = [{} for _ in range(count)]  # (cell outside, local child)
         self._out: list[dict[int, None]] = [{} for _ in range(count)]  # local child
-        for made, used in edges:
+        for made, used in walk.edges():
             self._sort(made, used)
 
     def _sort(self, made: int, used: int) -> None:

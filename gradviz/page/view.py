@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gradviz.draw.metrics import shorten, text_width
 from gradviz.graph import Graph
 from gradviz.graph.amounts import held_bytes, known_elements
-from gradviz.page.cells import COPY, LEAF, OP, Cell, Walk, homes_of_leaves
+from gradviz.page.cells import COPY, LEAF, OP, Cell, Walk
 from gradviz.page.groups import Groups, cut_into_segments, group, opened
 from gradviz.page.order import ops_in_order
 from gradviz.page.pack import Pack, Table
@@ -53,10 +53,10 @@ class Sums(NamedTuple):
 class Texts:
     """Makes the texts of one graph."""
 
-    def __init__(self, graph: Graph, groups: Groups, walk: Walk) -> None:
-        self._graph, self._groups, self._walk = graph, groups, walk
+    def __init__(self, walk: Walk) -> None:
+        self._graph, self._groups, self._walk = walk.graph, walk.tree, walk
         self._known: dict[object, Text] = {}
-        self.held = held_bytes(graph)
+        self.held = held_bytes(walk.graph)
         self._copies = Counter(cell.record for cell in walk.cells if cell.kind == COPY)
         self.sums = self._all_sums()
 
@@ -178,15 +178,14 @@ def view(graph: Graph, shown: Graph) -> Pack:
     order = ops_in_order(graph)
     groups = group(graph, shown, order)
     cut_into_segments(groups, graph, order)
-    homes = homes_of_leaves(groups, graph)
-    made = Walk(graph, groups, homes)
-    texts = Texts(graph, groups, made)
+    made = Walk(graph, groups)
+    texts = Texts(made)
     cells, titles = [texts.cell(cell) for cell in made.cells], [texts.group(i) for i in range(len(made.groups))]
 
     def width(item: int) -> float:
         return cells[item].width if item >= 0 else titles[~item].width + CHEVRON
 
-    sheets = make_sheets(graph, groups, homes, made, width)
+    sheets = make_sheets(made, width)
     pack = Pack()
     _tree(pack, groups, made, opened(groups, graph, shown))
     _texts(pack, cells, titles, texts)

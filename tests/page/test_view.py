@@ -21,7 +21,6 @@ from gradviz.page.cells import (
     OP,
     OUTPUT,
     Walk,
-    homes_of_leaves,
 )
 from gradviz.page.groups import MOST, Groups, cut_into_segments, group, opened
 from gradviz.page.order import alive, ops_in_order
@@ -44,9 +43,8 @@ def prepared(graph: Graph, shown: Graph | None = None) -> tuple[Groups, Walk, Sh
     order = ops_in_order(graph)
     groups = group(graph, shown if shown is not None else graph, order)
     cut_into_segments(groups, graph, order)
-    leaves = homes_of_leaves(groups, graph)
-    made = Walk(graph, groups, leaves)
-    return groups, made, make_sheets(graph, groups, leaves, made, lambda item: 80.0)
+    made = Walk(graph, groups)
+    return groups, made, make_sheets(made, lambda item: 80.0)
 
 
 def check(graph: Graph) -> None:
@@ -63,7 +61,7 @@ def check(graph: Graph) -> None:
         assert [item < 0 for item in made.items[at]] == list(laid.shape.is_group)
         for (a, b), points in zip(laid.shape.edges, laid.points):
             assert laid.y[a] <= points[1] <= points[-1] <= laid.y[b]  # downwards
-    assert len(sheets.cell_edges) == len(graph.edges) + sum(root.node is not None for root in graph.roots)
+    assert len(made.edges()) == len(graph.edges) + sum(root.node is not None for root in graph.roots)
     assert sorted(made.groups) == list(range(groups.size))
 
 
