@@ -15,11 +15,58 @@ Layer = Sequence[int]
 
 
 def main_path(graph: Graph, layers: Sequence[Layer], found: Sequence[Layer]) -> bool:
-    """Whether all modules at the beginning are among those that were found, so that it is the main path which they lie on."""
+    """Whether all modules at the beginning are among those that were found, so that it is the main path which they lie on.
+
+    Where each of them is in a residual block, the gradient passes beside them.
+    """
+    ways = [_bypass(graph, one) for one in found]
+    if "graph" in ways and "" not in ways:
+        return False
     chosen = {tuple(one) for one in found}
     rest = [one for one in layers if tuple(one) not in chosen]
     leaves = {node for one in layers for node in one}
     return not any(_begins(graph, one, leaves.difference(one)) for one in rest)
+
+
+_FAR = 200  # operations between the inside of a residual block and its sum
+
+
+def _bypass(graph: Graph, layer: Layer) -> str:
+    """How a module is inside a residual block, where what it computes is added to what it was computed from; "" when it is not.
+
+    "graph" where the graph shows that. "data" where something without a graph is added, as in the first block of a model.
+    """
+    users = [_user(graph, edge.consumer) for node in layer for edge in graph.consumers(node)]
+    if not users:
+        return ""
+    first = min(users, key=lambda node: graph.nodes[node].sequence or 0)
+    waiting, seen, data = [first], {first}, ""
+    for node in waiting:  # grows while it is read
+        for edge in graph.consumers(node):
+            record = graph.nodes[edge.consumer]
+            others = [one.producer for one in graph.inputs(edge.consumer) if one.producer not in seen]
+            if record.op == "AddBackward0":
+                if any(_is_behind(graph, other, first) for other in others):
+                    return "graph"
+                data = data or ("data" if record.none_inputs else "")
+            if edge.consumer not in seen and len(seen) < _FAR:
+                seen.add(edge.consumer)
+                waiting.append(edge.consumer)
+    return data
+
+
+def _is_behind(graph: Graph, node: int, start: int) -> bool:
+    """Whether an operation, not a leaf, is among those that `start` was computed from."""
+    number = graph.nodes[node].sequence
+    waiting, seen = [start], {start}
+    while waiting and number is not None and node not in graph.leaf_of:
+        for edge in graph.inputs(waiting.pop()):
+            if edge.producer == node:
+                return True
+            if edge.producer not in seen and (graph.nodes[edge.producer].sequence or 0) > number:
+                seen.add(edge.producer)
+                waiting.append(edge.producer)
+    return False
 
 
 def _begins(graph: Graph, layer: Layer, others: set[int]) -> bool:
