@@ -123,6 +123,10 @@ def _compiled_text(graph: Graph) -> str:
     compiled = _compiled(graph)
     if not compiled:
         return "backward is not compiled: autograd runs the functions one by one"
+    closed = [node for node in compiled if "in_compiled" not in node.flags]
+    if closed:
+        every = plural(len(compiled), "compiled function")
+        return f"{every}; what the backward of {count_text(len(closed))} does cannot be read with this torch"
     inside = sum(node.attributes.get("operations", 0) for node in compiled)
     waiting = sum(node.attributes.get("backward_compiled") is False for node in compiled)
     text = f"{plural(len(compiled), 'compiled function')}, {plural(inside, 'operation')} in backward"

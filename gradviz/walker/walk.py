@@ -8,6 +8,7 @@ Nothing of the user's graph outlives the walk, and what the walk touched stays s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -23,6 +24,7 @@ from gradviz.walker.names import Names
 from gradviz.walker.outputs import LiveRoot, Output, find_root, flatten, no_graph, root_name, starts
 from gradviz.walker.private import Node
 from gradviz.walker.traversal import traverse
+from gradviz.wording import plural, verb
 
 
 def capture(
@@ -76,15 +78,27 @@ def _describe(
     graph = describer.graph(bases, title)
     regions = compiled_regions(traversed.nodes) if opening is not None else {}
     parts: Mapping[int, Part] = {}
-    if opening is not None and regions:
-        graph, parts = splice(graph, regions, named_modules(*opening))
+    if opening is not None:
+        closed = sum("compiled" in node.flags for node in graph.nodes) - len(regions)
+        if regions:
+            graph, parts = splice(graph, regions, named_modules(*opening))
+        if closed:
+            graph = replace(graph, notes=(*graph.notes, _closed(closed)))
     if inspect is not None:
-        within = [
-            traversed.nodes[part.region] for _, part in sorted(parts.items())
+        nodes = [
+            *traversed.nodes,
+            *[None] * (len(graph.nodes) - len(traversed.nodes)),
         ]  # a leaf that is an output has none
-        nodes = [*traversed.nodes, *within]
+        for i, part in parts.items():
+            nodes[i] = traversed.nodes[part.region]
         inspect(Walked(graph, nodes, traversed.position_of, describer.variables, names, describer.storage_id, parts))
     return graph
+
+
+def _closed(count: int) -> str:
+    which = plural(count, "compiled function")
+    stays = verb(count, "it stays", "they stay")
+    return f"what the backward of {which} does cannot be read with this torch, {torch.__version__}: {stays} closed"
 
 
 def live_nodes(outputs: Sequence[Output]) -> list[Node]:

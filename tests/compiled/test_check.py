@@ -52,6 +52,64 @@ def test_every_break_is_named_with_its_line() -> None:
     assert found.code is not None and found.code.text.strip() == "torch._dynamo.graph_break()"
 
 
+def test_a_branch_on_a_tensor_is_told_in_words() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            x = x * 2
+        return x.cos().sum()
+
+    loss = torch.compile(step, backend="aot_eager")(torch.ones(3, requires_grad=True))
+    (found,) = [one for one in gradviz.check(loss) if one.id == "graph-break"]
+    assert found.summary == "torch.compile broke the graph: a branch depends on the numbers of a tensor"
+    assert found.code is not None and found.code.text.strip() == "if x.sum() > 0:" and "torch.where" in found.fix
+
+
+class Shared(torch.nn.Module):
+    """Two parts, compiled apart or not at all; the first result is cut off in `aside` and not in `main`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def aside(self, x: torch.Tensor) -> torch.Tensor:
+        return self.first(x).detach() * self.second(x)
+
+    def main(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x))  # type: ignore[no-any-return]
+
+
+def test_what_gets_a_gradient_from_another_region_or_from_eager_code_is_not_unused() -> None:
+    for main in (torch.compile, lambda function, backend: function):
+        torch._dynamo.reset()
+        net, x = Shared(), torch.randn(3, 4)
+        loss = torch.compile(net.aside, backend="aot_eager")(x).sum() + main(net.main, backend="aot_eager")(x).sum()
+        assert [one.id for one in gradviz.check(loss, model=net)] == []
+
+
+def test_breaks_of_functions_that_are_not_in_the_graph_are_not_listed() -> None:
+    def elsewhere(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x.cos()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x.sin().sum()
+
+    torch.compile(elsewhere, backend="aot_eager")(torch.ones(3))
+    loss = torch.compile(step, backend="aot_eager", fullgraph=True)(torch.ones(3, requires_grad=True))
+    assert [one.id for one in gradviz.check(loss)] == []
+
+
+def test_frozen_parameters_are_told_as_in_eager_code() -> None:
+    net, x = Shared(), torch.randn(3, 4)
+    net.first.requires_grad_(False)
+    eager, compiled = (
+        gradviz.check(function(x).sum(), model=net)
+        for function in (net.main, torch.compile(net.main, backend="aot_eager"))
+    )
+    assert [one.as_data() for one in eager] == [one.as_data() for one in compiled]
+    assert [(one.id, one.severity) for one in compiled] == [("unused-parameter", "note")]
+
+
 @pytest.mark.parametrize(("backend", "compiled"), [("eager", 0), ("aot_eager", 1)])
 def test_info_says_whether_backward_is_compiled(tmp_path: Path, backend: str, compiled: int) -> None:
     script = tmp_path / "script.py"

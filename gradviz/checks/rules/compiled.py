@@ -9,6 +9,15 @@ from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import code, line
 from gradviz.wording import one_line
 
+_KNOWN = {
+    "generic_jump": (
+        "a branch depends on the numbers of a tensor",
+        "Choose with torch.where() or torch.cond() in place of `if`, or move the line out of the compiled function.",
+    ),
+    "step_unsupported": ("it cannot trace this line", ""),
+}
+"""What torch names after its own parts, by how its words begin: in other words, and what to do."""
+
 
 @check("graph-break", "note", "torch.compile broke a function into several graphs")
 def graph_break(context: CheckContext) -> Iterator[Diagnosis]:
@@ -44,11 +53,12 @@ def graph_break(context: CheckContext) -> Iterator[Diagnosis]:
     for one in context.breaks:  # of the whole process: those in other functions are not about this graph
         if (one.source.file, one.source.function) not in functions:
             continue
+        reason, fix = next((known for start, known in _KNOWN.items() if one.reason.startswith(start)), ("", ""))
         yield Diagnosis(
-            f"torch.compile broke the graph: {one_line(one.reason)}",
+            f"torch.compile broke the graph: {reason or one_line(one.reason)}",
             (),
             line(one.source),
             f"torch could not compile {code(one.source)} together with what comes before it",
-            one_line(one.hint) or "Move the line out of the compiled function.",
+            one_line(one.hint) or fix or "Move the line out of the compiled function.",
             source=one.source,
         )
