@@ -41,13 +41,13 @@ class Step:
     def __init__(self, program: _Program, part: Part, graph: Graph, node: int) -> None:
         self._program, self._part = program, part
         self._op = graph.nodes[node].op
-        self._seen = {i: _known(one) for i, one in enumerate(graph.nodes[node].outputs)}
+        self._seen = {i: _known(output) for i, output in enumerate(graph.nodes[node].outputs)}
 
     def __call__(self, *incoming: Gradient) -> tuple[Gradient, ...]:
-        self._seen.update((i, one) for i, one in enumerate(map(_like, incoming)) if one is not None)
+        self._seen.update((i, like) for i, like in enumerate(map(_like, incoming)) if like is not None)
         operation, gives = self._part.operation, self._part.gives
         taken = gives if operation is None else range(len(incoming))  # an entry takes no gradient that goes nowhere
-        given = [self._zeros(i) if one is None and i in taken else one for i, one in enumerate(incoming)]
+        given = [self._zeros(i) if arrived is None and i in taken else arrived for i, arrived in enumerate(incoming)]
         made = given if operation is None else self._program.run(operation, given)
         return tuple([None if result is None else made[result] for result in gives])
 
@@ -81,7 +81,7 @@ def _known(tensor: TensorInfo | None) -> _Like | None:
 
 def programs(graph: Graph, nodes: Sequence[Node], parts: Mapping[int, Part]) -> Programs:
     """The programs of all compiled functions of a graph. `nodes` are its live nodes by id. Nothing runs yet."""
-    found: dict[int, _Program] = {}
+    runnable: dict[int, _Program] = {}
     closed = {node.id: _UNKNOWN for node in graph.nodes if {"custom", "compiled"} <= {*node.flags}}
     of_region: dict[int, dict[int, Part]] = {}
     for node, part in parts.items():
@@ -92,8 +92,10 @@ def programs(graph: Graph, nodes: Sequence[Node], parts: Mapping[int, Part]) -> 
         if reason:
             closed[region] = reason
         elif not isinstance(made, str):
-            found[region] = made
-    steps = {node: Step(found[part.region], part, graph, node) for node, part in parts.items() if part.region in found}
+            runnable[region] = made
+    steps = {
+        node: Step(runnable[part.region], part, graph, node) for node, part in parts.items() if part.region in runnable
+    }
     return Programs(steps, closed)
 
 
@@ -109,10 +111,10 @@ def _program(node: Node) -> _Program | None:
     _, module, _ = private.compiled_backward(type(node))
     if region is None or module is None:
         return None
-    calls = {one.name: one for one in module.graph.nodes if one.op not in ("placeholder", "output")}
-    if any(one.name not in calls for one in region.operations):
+    calls = {call.name: call for call in module.graph.nodes if call.op not in ("placeholder", "output")}
+    if any(operation.name not in calls for operation in region.operations):
         return None
-    return _Program(node, region, module, [calls[one.name] for one in region.operations])
+    return _Program(node, region, module, [calls[operation.name] for operation in region.operations])
 
 
 def _obstacles(parts: Mapping[int, Part], program: _Program) -> Iterator[str]:
@@ -128,14 +130,13 @@ class _Program:
 
     def __init__(self, node: Node, region: Region, module: Any, calls: Sequence[Any]) -> None:
         self._node, self._region, self._module, self._calls = node, region, module, calls
-        self._given = [one for one in module.graph.nodes if one.op == "placeholder"]
+        self._given = [node for node in module.graph.nodes if node.op == "placeholder"]
         self._values: dict[Any, Any] = {}
-        number = {one: i for i, one in enumerate(self._given)}
-        number.update((one, len(self._given) + i) for i, one in enumerate(calls))
-        self._carrying = {one for one, i in number.items() if region.carries(i)}
-        for one in module.graph.nodes:
-            if one.op == "call_function" and one.target is operator.getitem and one.args[0] in self._carrying:
-                self._carrying.add(one)
+        ordered = (*self._given, *calls)
+        self._carrying = {call for i, call in enumerate(ordered) if region.carries(i)}
+        for call in module.graph.nodes:
+            if call.op == "call_function" and call.target is operator.getitem and call.args[0] in self._carrying:
+                self._carrying.add(call)
 
     def obstacles(self) -> Iterator[str]:
         """What speaks against calling the operations one by one."""
@@ -145,7 +146,7 @@ class _Program:
         for node in self._module.graph.nodes:
             if node.op in ("placeholder", "output"):
                 continue
-            if any(one in given and given[one].kind == "other" for one in node.all_input_nodes):
+            if any(taken in given and given[taken].kind == "other" for taken in node.all_input_nodes):
                 yield f"{node.name} takes a state that is no tensor, such as that of random numbers"
             reason = self._refused(node)
             if reason:
@@ -154,7 +155,7 @@ class _Program:
                 yield f"{node.name} is the size of a gradient, which torch has dropped"
 
     def _sizes_a_gradient(self, node: Any) -> bool:
-        return node not in self._carrying and any(one in self._carrying for one in node.all_input_nodes)
+        return node not in self._carrying and not self._carrying.isdisjoint(node.all_input_nodes)
 
     def _refused(self, node: Any) -> str:
         if node.op == "get_attr":
@@ -194,7 +195,8 @@ class _Program:
             node = waiting[-1]
             if self._sizes_a_gradient(node):
                 self._values[node] = self._size(node.meta["val"])
-            missing = [one for one in node.all_input_nodes if one not in self._values and node not in self._values]
+            known = node in self._values
+            missing = [] if known else [taken for taken in node.all_input_nodes if taken not in self._values]
             waiting += missing
             if not missing:
                 waiting.pop()
@@ -208,17 +210,19 @@ class _Program:
         """The value of a symbolic size in this call."""
         if type(size) is int:
             return size
-        known = {one.symbol: self._values[node] for one, node in zip(self._region.inputs, self._given) if one.symbol}
+        known = {
+            taken.symbol: self._values[node] for taken, node in zip(self._region.inputs, self._given) if taken.symbol
+        }
         expression = size.node.expr
-        return int(expression.subs({one: known[str(one)] for one in expression.free_symbols}))
+        return int(expression.subs({symbol: known[str(symbol)] for symbol in expression.free_symbols}))
 
     def _read(self) -> None:
         """What the node holds. The gradients come after it, and are none of these."""
-        held = private.compiled_inputs(self._node)
-        for tensor in held:
+        given = private.compiled_inputs(self._node)
+        for tensor in given:
             if isinstance(tensor, torch.Tensor) and (problem := outgrown(tensor)):
                 raise GradientError(f"a tensor that a compiled function saved {problem}, as fully_shard does.")
-        self._values.update(zip(self._given, held))
+        self._values.update(zip(self._given, given))
 
     def _call(self, node: Any, args: Any, kwargs: Any) -> Any:
         if node.op == "get_attr":
