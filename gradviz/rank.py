@@ -49,8 +49,8 @@ def spans(ranks: Iterable[int]) -> str:
 
 def named(ranks: Iterable[int]) -> str:
     """The same with its noun: `rank 1`, `ranks 0-2, 5`."""
-    found = sorted(set(ranks))
-    return f"rank {found[0]}" if len(found) == 1 else f"ranks {spans(found)}"
+    distinct = sorted(set(ranks))
+    return f"rank {distinct[0]}" if len(distinct) == 1 else f"ranks {spans(distinct)}"
 
 
 def _spans(ranks: list[int]) -> Iterator[tuple[int, int]]:

@@ -92,12 +92,12 @@ def owners(graph: Graph) -> dict[int, int]:
 
 def held_bytes(graph: Graph) -> list[int]:
     """Bytes held by each node, indexed by id. The sum is what saving holds, without parameters and buffers."""
-    held = [0] * len(graph.nodes)
+    nbytes = [0] * len(graph.nodes)
     for storage, node in owners(graph).items():
         record = graph.storages[storage]
         if record.kind in COUNTED:
-            held[node] += record.nbytes or 0
-    return held
+            nbytes[node] += record.nbytes or 0
+    return nbytes
 
 
 # -- the first things to know ------------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ class Extents:
     def _give(self, call: Call, position: int, before: int, after: int, *, strictly: bool = False) -> None:
         """Say that a module without parameters made this operation, when one of its kind is there, rather one not used yet."""
         used = self._used.setdefault(id(call), dict.fromkeys(self._silent[call.module], 0))
-        fitting = [silent for silent in used if makes(self._modules[silent], self._order.kinds[position])]
+        fitting = self._makers(used, position)
         if strictly:
             fitting = [silent for silent in fitting if before < silent < after]
         if fitting:
@@ -199,11 +199,15 @@ class Extents:
             used[chosen] += 1
             self.made_by[position] = call, chosen
 
+    def _makers(self, modules: Iterable[int], position: int) -> list[int]:
+        """Those of these modules that can have made an operation."""
+        return [module for module in modules if makes(self._modules[module], self._order.kinds[position])]
+
     def _give_composed(self, call: Call, free: list[int]) -> None:
         """An activation that is written out takes the longest run of elementwise operations."""
         stems = self._order.kinds
         written_out = [silent for silent in self._silent[call.module] if composes(self._modules[silent])]
-        if len(written_out) != 1 or any(makes(self._modules[written_out[0]], stems[position]) for position in free):
+        if len(written_out) != 1 or any(self._makers(written_out, position) for position in free):
             return
         runs: list[list[int]] = [[]]
         for position in free:
@@ -273,10 +277,10 @@ class Extents:
         rest = rest if later else rest[::-1]
         count = 0
         for position in positions:
-            fits = [i for i, silent in enumerate(rest) if makes(self._modules[silent], self._order.kinds[position])]
-            if not fits:
+            makers = self._makers(rest, position)
+            if not makers:
                 break
-            rest = rest[fits[0] :]
+            rest = rest[rest.index(makers[0]) :]
             count += 1
         self._take(call, positions[:count])
 
@@ -390,22 +394,18 @@ class Extents:
     def _with_known_before(self, group: list[Call]) -> None:
         """Take what modules made just before whose parameters are without gradient, as beside an adapter."""
         for call in group:
-            known = [self._modules[silent] for silent in self._silent[call.module]]
-            if not any(silent.parameters for silent in known):
-                continue
-            positions = self._before(call)
-            count = 0
-            while count < len(positions) and any(
-                makes(silent, self._order.kinds[positions[count]]) for silent in known
-            ):
-                count += 1
-            self._take(call, positions[:count])
+            silent, positions = self._silent[call.module], self._before(call)
+            if any(self._modules[module].parameters for module in silent):
+                count = next(
+                    (i for i, position in enumerate(positions) if not self._makers(silent, position)), len(positions)
+                )
+                self._take(call, positions[:count])
 
     def _with_known(self, call: Call, gap: range, total: list[int], several: bool) -> int:
         """How long a call must be to hold the last operation that a module without parameters inside it made."""
         length = 0
         for i, position in enumerate(gap):
-            if any(makes(self._modules[silent], self._order.kinds[position]) for silent in self._silent[call.module]):
+            if self._makers(self._silent[call.module], position):
                 if total[i + 1] <= total[0]:
                     length = i + 1
             elif not several and self._order.stems[position] != "Add":
@@ -424,8 +424,7 @@ class Extents:
 
     def _before_siblings(self, group: list[Call], gap: range) -> int:
         """How many of these operations come before one that the next module of a sequence made."""
-        kinds = [self._order.kinds[position] for position in gap]
-        before = len(kinds)
+        before = len(gap)
         for call in group:
             around = call.parent
             if around is None or self._modules[around.module].base != "Sequential":
@@ -434,8 +433,7 @@ class Extents:
                 (inner.module for inner in around.inner if inner.module > call.module), default=len(self._modules)
             )
             rest = [silent for silent in self._silent[around.module] if call.module < silent < following]
-            fits = (i for i, kind in enumerate(kinds) if any(makes(self._modules[silent], kind) for silent in rest))
-            before = min(before, next(fits, before))
+            before = next((i for i, position in enumerate(gap[:before]) if self._makers(rest, position)), before)
         return before
 
     def _is_own(self, call: Call, position: int) -> bool:

@@ -176,8 +176,8 @@ class Tree:
         if path is not None:
             return path
         caller = call.parent.module if call.parent is not None else None
-        held = _held_as(call.module.ref(), caller.ref() if caller is not None else None)
-        return joined(self.paths.get(caller, "") if caller is not None else "", held or call.module.type)
+        attribute = _held_as(call.module.ref(), caller.ref() if caller is not None else None)
+        return joined(self.paths.get(caller, "") if caller is not None else "", attribute or call.module.type)
 
     def _own(self, prefix: str, module: torch.nn.Module) -> None:
         for name, parameter in module.named_parameters():

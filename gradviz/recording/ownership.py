@@ -118,7 +118,8 @@ def _registered(path: str, module: torch.nn.Module, parent: int | None) -> Regis
     if kind.__name__ == "NonDynamicallyQuantizableLinear":  # attention multiplies by its weight and never calls it
         base = kind.__name__
     frozen = any(
-        issubclass(type(held), torch.Tensor) and not held.requires_grad for _, held in members(module, "_parameters")
+        issubclass(type(parameter), torch.Tensor) and not parameter.requires_grad
+        for _, parameter in members(module, "_parameters")
     )
     return Registered(path, kind.__name__, base, parent, elements(parameters(module)), _takes_labels(runs), frozen)
 

@@ -74,11 +74,11 @@ def final_tensors(namespace: Namespace, place: str, *, also: str = "") -> dict[s
 
     Raises NoGraphError that lists the tensors seen and why each has no graph. `also` is said first in that message.
     """
-    held = [named for named in scan([namespace]) if named.kind == "tensor"]
-    seen = _distinct(held)
+    named_tensors = [named for named in scan([namespace]) if named.kind == "tensor"]
+    seen = _distinct(named_tensors)
     if not seen:
         raise NoGraphError(f"{place} {also}has no global variable that holds a tensor.\n{_advice(place)}")
-    outputs = _not_depended_on(_distinct(named for named in held if not named.level)) or _not_depended_on(seen)
+    outputs = _not_depended_on(_distinct(named for named in named_tensors if not named.level)) or _not_depended_on(seen)
     if not outputs:
         raise NoGraphError(_no_graph(seen, place, also))
     return outputs
@@ -143,10 +143,10 @@ def _needed_arguments(function: Any) -> list[str]:
     return [item.name for item in parameters if item.default is item.empty and item.kind not in optional]
 
 
-def _distinct(held: Iterable[NamedValue]) -> dict[str, Any]:
+def _distinct(named_tensors: Iterable[NamedValue]) -> dict[str, Any]:
     """Each tensor once, under its first name."""
     first: dict[int, NamedValue] = {}
-    for named in held:
+    for named in named_tensors:
         first.setdefault(id(named.value), named)
     return {named.name: named.value for named in first.values()}
 

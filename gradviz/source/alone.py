@@ -54,12 +54,14 @@ def alone(file: str) -> dict[int, Alone]:
     ['x = x.clamp(0, 1)', 'loss = loss / 4', 'optimizer.step()']
     """
     tree = tree_of(file)
-    found: dict[int, Alone] = {}
+    by_line: dict[int, Alone] = {}
     for statement in _statements(tree) if tree is not None and tree.body else ():
-        one = _alone(statement) if tree is None or statement is not tree.body[-1] else None
-        if one is not None:
-            found.update(dict.fromkeys(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1), one))
-    return found
+        statement_alone = _alone(statement) if tree is None or statement is not tree.body[-1] else None
+        if statement_alone is not None:
+            by_line.update(
+                dict.fromkeys(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1), statement_alone)
+            )
+    return by_line
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.Expr]:

@@ -55,7 +55,7 @@ class Attribution(Protocol):
     @property
     def kind(self) -> Literal["", "recorded", "inferred"]: ...
 
-    def places(self, found: BareGraph) -> Places: ...
+    def places(self, bare: BareGraph) -> Places: ...
 
 
 CHECKPOINT = "CheckpointFunctionBackward"
@@ -198,9 +198,10 @@ class Describer:
         """The facts of each node's type. Where the type does not tell the op, the node is asked."""
         types, nodes = TypeTable(), self._found.nodes
         node_types = [types[type] for type in map(type, nodes)]
-        if not all(facts.op for facts in types.values()):
+        if not all(node_type.op for node_type in types.values()):
             node_types = [
-                facts if facts.op else facts._replace(op=node.name()) for facts, node in zip(node_types, nodes)
+                node_type if node_type.op else node_type._replace(op=node.name())
+                for node_type, node in zip(node_types, nodes)
             ]
         return node_types
 
@@ -227,9 +228,9 @@ class Describer:
             if infos is None:
                 infos = known[key] = tuple([_metadata_info(output) for output in metadata])
             add(infos)
-        if any(facts.function is not None for facts in set(types)):
-            for i, facts in enumerate(types):
-                if facts.function is not None and len(made[i]) > 1 and _UNDEFINED in made[i]:
+        if any(node_type.function is not None for node_type in set(types)):
+            for i, node_type in enumerate(types):
+                if node_type.function is not None and len(made[i]) > 1 and _UNDEFINED in made[i]:
                     made[i] = self._without_undefined(i, made[i])
 
     def _add_what_is_known_by_name(self, made: NodeColumns) -> None:

@@ -88,10 +88,12 @@ class Names:
             yield self._of_module("", model)
         if params is not None:
             yield _checked(params)
-        held = scan(variables, model)
+        values = scan(variables, model)
         known = [("", model)] if model is not None else []
-        yield (item for name, module in outermost(held, known)[len(known) :] for item in self._of_module(name, module))
-        named = [item for item in held if item.kind == "tensor"]
+        yield (
+            item for name, module in outermost(values, known)[len(known) :] for item in self._of_module(name, module)
+        )
+        named = [item for item in values if item.kind == "tensor"]
         for _, equals in groupby(sorted(named, key=lambda item: item.rank), key=lambda item: item.rank):
             yield ((item.name, item.value) for item in equals)
 
@@ -187,12 +189,12 @@ def gathered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Te
 _Named = list[tuple[str, torch.nn.Module]]
 
 
-def outermost(held: Sequence[NamedValue], known: Sequence[tuple[str, torch.nn.Module]] = ()) -> _Named:
+def outermost(values: Sequence[NamedValue], known: Sequence[tuple[str, torch.nn.Module]] = ()) -> _Named:
     """The modules that no other one contains, each under its best name, so that a parameter has one name.
 
     `known` ones come first. A variable comes before what only an object deep inside others holds, then the larger module.
     """
-    modules = [(named, list(submodules(named.value))) for named in held if named.kind == "module"]
+    modules = [(named, list(submodules(named.value))) for named in values if named.kind == "module"]
     modules.sort(key=lambda item: (item[0].private, item[0].level > 1, -_size(item[1]), item[0].rank))
     kept = list(known)
     inside = {id(module) for _, outer in known for _, module in submodules(outer)}
@@ -231,11 +233,11 @@ def outermost_modules(model: torch.nn.Module | None, variables: Sequence[Namespa
 def module_paths(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, str]:
     """The caller's path for every module it knows, by identity: below `model` as the model names it, else by variable."""
     path_of: dict[int, str] = {}
-    held = scan(variables, model)
-    for name, outer in outermost(held, [("", model)] if model is not None else []):
+    values = scan(variables, model)
+    for name, outer in outermost(values, [("", model)] if model is not None else []):
         for path, module in submodules(outer):
             path_of.setdefault(id(module), joined(name, path))
-    for named in held:
+    for named in values:
         wrapped = _wrapped(named.value) if named.kind == "module" else None
         if wrapped in path_of:
             path_of.setdefault(id(named.value), path_of[wrapped])

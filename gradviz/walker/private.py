@@ -262,9 +262,9 @@ def is_backward_compiled(kind: Any) -> bool | None:
 def compiled_state(node: Any) -> tuple[int, tuple[int, ...], tuple[bool, ...]]:
     """Of one such node: how many tensors it saved beside autograd's own list, the sizes it saved, and which inputs need a
     gradient."""
-    held = vars(node)
-    unwatched = held.get("_tensors_no_vc_check") or ()
-    sizes = tuple([int(size) if type(size) is int else 0 for size in held.get("symints") or ()])
+    attributes = vars(node)
+    unwatched = attributes.get("_tensors_no_vc_check") or ()
+    sizes = tuple([int(size) if type(size) is int else 0 for size in attributes.get("symints") or ()])
     return len(unwatched), sizes, tuple(getattr(node, "needs_input_grad", None) or ())
 
 
@@ -273,8 +273,8 @@ def compiled_inputs(node: Any) -> tuple[Any, ...]:
 
     Raises RuntimeError where backward would: for a graph that was freed, or a tensor that was changed in place.
     """
-    held = vars(node)
-    return (*held.get("symints", ()), *node.saved_tensors, *(held.get("_tensors_no_vc_check") or ()))
+    attributes = vars(node)
+    return (*attributes.get("symints", ()), *node.saved_tensors, *(attributes.get("_tensors_no_vc_check") or ()))
 
 
 def takes_subclasses(kind: Any) -> bool:

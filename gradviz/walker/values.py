@@ -169,11 +169,11 @@ class _Reader:
             return None
         if at not in self._calls:
             parts = ((i, part.operation) for i, part in self._walked.parts.items() if part.region == at)
-            found = self._calls[at] = {}
+            first = self._calls[at] = {}
             for i, operation in parts:
                 if operation is not None and region.kind(operation) == "gradient":
-                    found.setdefault(region.operations[operation].forward_call, i)
-        made = next((one.forward_call for one in region.inputs if one.name == name), None)
+                    first.setdefault(region.operations[operation].forward_call, i)
+        made = next((taken.forward_call for taken in region.inputs if taken.name == name), None)
         return self._calls[at].get(made) if made is not None else None
 
 
