@@ -97,19 +97,19 @@ def _while_importing_torch(error: Exception) -> bool:
     return False
 
 
-COMMANDS = {
-    "render": "gradviz.cli.render",
-    "tree": "gradviz.cli.tree",
-    "saved": "gradviz.cli.saved",
-    "tensors": "gradviz.cli.tensors",
-    "flow": "gradviz.cli.flow",
-    "paths": "gradviz.cli.paths",
-    "diff": "gradviz.cli.diff",
-    "merge": "gradviz.cli.merge",
-    "check": "gradviz.cli.check",
-    "info": "gradviz.cli.info",
-}
-"""Module of each command, in the order that help shows them. The module's `command` is the click command."""
+COMMANDS = (
+    "render",
+    "tree",
+    "saved",
+    "tensors",
+    "flow",
+    "paths",
+    "diff",
+    "merge",
+    "check",
+    "info",
+)
+"""The commands, in the order that help shows them. `command` of the module of that name is the click command."""
 
 
 class Gradviz(click.Group):
@@ -121,7 +121,7 @@ class Gradviz(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(COMMANDS[cmd_name]).command
+        command = importlib.import_module(f"gradviz.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from gradviz.draw.frames import nested
-from gradviz.draw.palette import BoxKind, Palette, palette
+from gradviz.draw.palette import Palette, palette
 from gradviz.draw.scene import Box, Link, Scene, scene
 from gradviz.draw.summary import bar_lines
 from gradviz.stages import Stage
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gradviz.draw.options import Options
     from gradviz.graph import Graph
 
-_PLAIN: BoxKind = "op"  # the kind of box whose fill is the default
 RANKDIR = {"down": "TB", "up": "BT", "right": "LR", "left": "RL"}
 _STYLE = {"data": (), "view": ("style=dotted",), "saved": ("dir=none",), "same": ("dir=none", "style=dashed")}
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "&": "&amp;"})  # Graphviz reads HTML entities in plain labels too
@@ -89,7 +88,7 @@ def _cluster(frame: int, drawn: Scene, colors: Palette, indent: str) -> str:
 
 def _box(box: Box, colors: Palette, indent: str) -> str:
     words = [f"label={quote((*box.lines, *box.flags))}"]
-    if box.kind != _PLAIN:
+    if box.kind != "op":
         words.append(f'fillcolor="{colors.fill(box.kind)}"')
     if box.flags:
         words.append(f'color="{colors.warning}"')

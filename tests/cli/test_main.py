@@ -26,7 +26,7 @@ def test_help_names_every_command_with_one_whole_line(gradviz: Gradviz) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command(gradviz: Gradviz, name: str) -> None:
-    command = importlib.import_module(COMMANDS[name]).command
+    command = importlib.import_module(f"gradviz.cli.{name}").command
     assert isinstance(command, click.Command)
     assert command.name == name
     for parameter in command.params:
