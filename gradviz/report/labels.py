@@ -1,4 +1,4 @@
-"""All wording that renderers share: shapes, dtypes, bytes, counts, names, titles, flags.
+"""The words for parts of a graph that every output shares: names, titles, kinds, states, flags.
 
 Everything here returns one line of plain text. Each format escapes that text itself. This module knows no format.
 """
