@@ -13,8 +13,9 @@ from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, result_stream
 from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
 from gradviz.comparison.diff import GraphDiff
-from gradviz.errors import FormatError
+from gradviz.errors import FormatError, TargetError
 from gradviz.graph import Graph
+from gradviz.rank import rank
 from gradviz.report.results import write_json
 from gradviz.run.target import Captured
 from gradviz.run.target_name import parse_target
@@ -108,6 +109,11 @@ def command(
 
 def _both(targets: tuple[str, str], at: Sequence[int], given: tuple[str, ...]) -> list[Captured[Graph]]:
     """Both graphs. With one set of arguments, or one `--at`, it is for every target that is a script."""
+    if rank() is not None and all(parse_target(text).kind != "graph" for text in targets):
+        raise TargetError(
+            "under torchrun a process runs one script, for it sets up torch.distributed once. Draw each by itself "
+            "(torchrun ... -m gradviz render SCRIPT -o one.json), then compare: gradviz diff one.json other.json."
+        )
     sets = [given, given]
     if "--" in given:
         split = given.index("--")

@@ -94,6 +94,12 @@ def alive(process: int) -> bool:
     return not os.path.isdir("/proc/self")  # it is not listed there
 
 
+def ended_by(process: int) -> int:
+    """The number of the signal that ended a process that nobody has collected yet; 0 where none did, or nobody knows."""
+    fields = _status(process)
+    return int(fields[49]) & 127 if fields[:1] == ["Z"] and len(fields) > 49 and fields[49].isdecimal() else 0
+
+
 def used(process: int) -> tuple[str, ...] | None:
     """The processor time that a process has used, in the system's own count; None while it runs, or waits for its turn to."""
     fields = _status(process)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gradviz.graph import Call, SourceLine, TensorInfo
@@ -24,6 +24,7 @@ class Outcome(NamedTuple):
     graph: str = ""  # the file with its graph, once that is there
     notes: str = ""  # the file with its calls
     gone: float = 0.0  # when it was seen to have died or failed
+    signal: int = 0  # that ended its process, where that is known
 
     @property
     def failed(self) -> bool:
@@ -53,6 +54,27 @@ def calls_of(one: Outcome) -> tuple[Call, ...]:
         elif "begin" in record and "source" in record:
             begun[record["begin"]] = call_of(record)
     return tuple(begun.values())
+
+
+def call_words(one: Outcome) -> str:
+    """The call in which a rank is, or was last: `all_reduce at train.py:14`."""
+    if one.call is None:
+        return ""
+    return f"{one.call.get('op')}{at_line(one.call.get('source'))}"
+
+
+def at_line(source: Sequence[Any] | None) -> str:
+    """` at train.py:14`, "" where the line is unknown."""
+    return f" at {str(source[0]).replace(chr(92), '/').rpartition('/')[2]}:{source[1]}" if source else ""
+
+
+def last_words(one: Outcome) -> str:
+    """Where a rank is that is in no call: ` after all_reduce at train.py:14, outside torch.distributed`."""
+    calls = calls_of(one)
+    if not calls:
+        return " before any call of torch.distributed"
+    last = calls[-1]
+    return f" after {last.op}{at_line(last.source) if last.source is not None else ''}, outside torch.distributed"
 
 
 def call_of(record: Mapping[str, Any]) -> Call:

@@ -17,16 +17,18 @@ from contextlib import suppress
 
 from gradviz.ranks.meeting import (
     alive,
+    ended_by,
     file_of,
     read,
     write,
 )
-from gradviz.ranks.outcome import Outcome
+from gradviz.ranks.outcome import Outcome, call_words, last_words
 from gradviz.ranks.part import GRAPH
 from gradviz.ranks.stopping import last_call
 from gradviz.ranks.together import State
 
-_POLL = 0.05  # seconds
+_POLL = 0.02  # seconds
+_POLL_OF_LAUNCHERS = 0.5  # seconds in which they see that a rank is gone, and end the others
 _START = 60.0  # seconds in which every rank must have begun
 _LONGEST = 600.0  # seconds that a rank may compute on when another has ended
 _GOING = 5.0  # seconds in which ranks leave once the report is written
@@ -58,14 +60,21 @@ def settled(folder: str, ranks: Sequence[int], wait: float) -> list[Outcome]:
     began = time.monotonic()
     first_end: float | None = None
     quiet = _Quiet()
-    gone: dict[int, float] = {}
+    gone: dict[int, tuple[float, int]] = {}
+    told = False
     while True:
         outcomes = [outcome(folder, rank) for rank in ranks]
         now = time.monotonic()
         for one in outcomes:
-            if one.state == "died" or one.failed:
-                gone.setdefault(one.rank, now)
-        outcomes = [one._replace(gone=gone.get(one.rank, math.inf)) for one in outcomes]
+            if one.state == "died" or one.failed:  # who is told to end by a launcher ends because of another
+                asked = one.signal == signal.SIGTERM
+                gone.setdefault(one.rank, (now + _POLL_OF_LAUNCHERS * asked, one.signal))
+        outcomes = [
+            one._replace(gone=gone[one.rank][0], signal=gone[one.rank][1])
+            if one.rank in gone
+            else one._replace(gone=math.inf)
+            for one in outcomes
+        ]
         waiting = [one for one in outcomes if one.state in ("running", "absent")]
         if not waiting:
             return outcomes
@@ -77,7 +86,20 @@ def settled(folder: str, ranks: Sequence[int], wait: float) -> list[Outcome]:
         stuck = [one for one in waiting if one.call is not None and quiet.seconds(one, now) > wait]
         if len(stuck) == len(waiting) or (first_end is not None and now - first_end > _LONGEST):
             return [one._replace(state="stuck") if one.state == "running" else one for one in outcomes]
+        if stuck and not told:
+            told = True
+            sys.stderr.write(_who_waits(stuck, [one for one in waiting if one not in stuck]))
         time.sleep(_POLL)
+
+
+def _who_waits(stuck: Sequence[Outcome], others: Sequence[Outcome]) -> str:
+    """What to say while some ranks wait for others that run: nobody can know whether these will come."""
+    there = "; ".join(f"rank {one.rank} waits in {call_words(one)}" for one in stuck)
+    running = "; ".join(f"rank {one.rank}{last_words(one)} (process {one.pid})" for one in others)
+    return (
+        f"Still waiting: {there}. Still running: {running}. Ctrl-C ends the launch; "
+        "`py-spy dump --pid PROCESS` shows where a process is.\n"
+    )
 
 
 class _Quiet:
@@ -100,17 +122,26 @@ def outcome(folder: str, rank: int) -> Outcome:
     if start is None:
         return Outcome(rank, "absent")
     count, open_call = last_call(file_of(folder, "calls", rank))
+    by = ended_by(start["pid"])
     state: State = "ended" if end is not None else "running" if alive(start["pid"]) else "died"
     if state == "died":  # it may have ended between the two looks
         end = read(file_of(folder, "end", rank))
         state = "ended" if end is not None else state
     graph, notes = file_of(folder, GRAPH, rank), file_of(folder, "calls", rank)
     graph = graph if os.path.exists(graph) else ""
-    return Outcome(rank, state, start["pid"], start["world"], start["host"], end or {}, open_call, count, graph, notes)
+    told = start["pid"], start["world"], start["host"]
+    return Outcome(rank, state, *told, end or {}, open_call, count, graph, notes, signal=by)
 
 
 def _leave(folder: str, ranks: Sequence[int], outcomes: Sequence[Outcome]) -> None:
-    """End the ranks that are stuck, let the others go, and take the folder away."""
+    """Let the ranks go, end those that are stuck, and take the folder away.
+
+    Those that failed go first: a launcher blames the first one that is gone.
+    """
+    first = [one.pid for one in outcomes if one.state == "ended" and one.pid != os.getppid()]
+    until = time.monotonic() + _GOING
+    while time.monotonic() < until and any(alive(process) for process in first):
+        time.sleep(_POLL)
     for one in outcomes:
         if one.state == "stuck" and one.pid and alive(one.pid):
             with suppress(OSError):

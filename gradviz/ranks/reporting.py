@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gradviz.rank import grouped, named
-from gradviz.ranks.outcome import Outcome
+from gradviz.ranks.outcome import Outcome, at_line, call_words, last_words
 from gradviz.ranks.part import MERGED, Given
 
 _NOBODY_READS = 141  # as a shell reports a process whose reader went away
@@ -109,28 +110,28 @@ def problems(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield f"{named(ranks).capitalize()}: {words}"
 
 
+def _died(one: Outcome) -> str:
+    where = f" in {call_words(one)}" if one.call is not None else last_words(one)
+    if not one.signal:
+        return f"the process died{where}."
+    name = signal.Signals(one.signal).name if one.signal in set(signal.Signals) else f"signal {one.signal}"
+    if one.signal == signal.SIGTERM:
+        return f"the process was told to end (SIGTERM){where}."
+    more = " A process that is killed without a word mostly ran out of memory." if name == "SIGKILL" else ""
+    return f"the process was ended by {name}{where}.{more}"
+
+
 def problem_of(one: Outcome) -> str:
     """What became of a rank that left no whole result, "" for one that did."""
     if one.state == "ended":
         if one.failed:
-            return f"the script failed{_at(one.end.get('source'))}: {one.end['failed']}"
+            return f"the script failed{at_line(one.end.get('source'))}: {one.end['failed']}"
         return str(one.end.get("problem") or "")
     where = call_words(one)
     if one.state == "absent":
         return "the process never began."
     if one.state == "died":
-        return f"the process died{f' in {where}' if where else ' outside torch.distributed'}."
+        return _died(one)
     if one.state == "stuck":
         return f"it waits in {where} for a rank that does not come." if where else "it has not ended in time."
     return "it still runs."
-
-
-def call_words(one: Outcome) -> str:
-    """The call in which a rank is, or was last: `all_reduce at train.py:14`."""
-    if one.call is None:
-        return ""
-    return f"{one.call.get('op')}{_at(one.call.get('source'))}"
-
-
-def _at(source: Sequence[Any] | None) -> str:
-    return f" at {str(source[0]).replace(chr(92), '/').rpartition('/')[2]}:{source[1]}" if source else ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor, TimeoutError
+from concurrent.futures import ThreadPoolExecutor, TimeoutError as NotYet
 from pathlib import Path
 
 import pytest
@@ -51,12 +52,17 @@ def test_what_became_of_ranks_that_left_nothing() -> None:
         Outcome(1, "ended", end=failed, gone=1.0),
         Outcome(2, "died", call=inside, gone=2.0),
         Outcome(3, "absent", gone=9.0),
+        Outcome(4, "died", call=inside, gone=2.0, signal=9),
+        Outcome(5, "died", gone=2.0, signal=15),
     ]
     assert list(problems(outcomes)) == [
         "Rank 0: it waits in all_reduce at train.py:14 for a rank that does not come.",
         "Rank 1: the script failed at train.py:9: ValueError: x",
         "Rank 2: the process died in all_reduce at train.py:14. Rank 1 was gone before.",
         "Rank 3: the process never began.",
+        "Rank 4: the process was ended by SIGKILL in all_reduce at train.py:14. A process that is killed without a word mostly ran "
+        "out of memory. Rank 1 was gone before.",
+        "Rank 5: the process was told to end (SIGTERM) before any call of torch.distributed. Rank 1 was gone before.",
     ]
 
 
@@ -86,6 +92,20 @@ def test_ranks_that_wait_for_one_that_has_ended_are_stuck(two: list[Meeting]) ->
     assert [(call.op, call.ended) for call in calls_of(outcomes[0])] == [("barrier", True)]
 
 
+def test_who_waits_for_a_rank_that_runs_is_said_once(two: list[Meeting], capsys: pytest.CaptureFixture[str]) -> None:
+    note(two[0], {"begin": 1, "op": "barrier", "source": ["t.py", 3, "", "", ""]})
+    note(two[1], {"begin": 1, "op": "broadcast", "source": ["t.py", 1, "", "", ""]}, {"end": 1})
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(settled, two[0].folder, (0, 1), wait=0.1)
+        with pytest.raises(NotYet):
+            waiting.result(timeout=1)
+        two[1].write("end", {"code": 0, "text": ""})
+        assert waiting.result(timeout=5)[0].state == "stuck"
+    said = capsys.readouterr().err
+    assert said.count("Still waiting: rank 0 waits in barrier at t.py:3.") == 1
+    assert f"rank 1 after broadcast at t.py:1, outside torch.distributed (process {os.getpid()})" in said
+
+
 def test_a_rank_goes_on_while_another_waits_and_stops_when_that_is_ready(two: list[Meeting]) -> None:
     note(two[0], {"begin": 1, "op": "recv"})
     with subprocess.Popen(["sleep", "60"]) as sleeping:
@@ -108,7 +128,7 @@ def test_the_rank_that_was_ready_last_goes_on_for_one_that_waits(tmp_path: Path)
         assert not may_stop(every[1])
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(may_stop, every[2])
-            with pytest.raises(TimeoutError):
+            with pytest.raises(NotYet):
                 first.result(timeout=1)
             every[0].write("ready", {"at": 3.0})
             assert first.result(timeout=5)
