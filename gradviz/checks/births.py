@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnosis
-from gradviz.checks.words import line, listed
+from gradviz.checks.words import as_code, line, listed
 from gradviz.graph import Graph, Node
+from gradviz.source.search import lines_behind
 from gradviz.walker.values import Value
 from gradviz.wording import plural
 
@@ -201,6 +202,16 @@ def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     )
 
 
+def _input(context: CheckContext) -> str:
+    """Where the large input comes from, and the line that scales it."""
+    name = as_code(context.values.largest_name) if context.values is not None else ""
+    if not name.isidentifier():
+        return ", as in x = (x - x.mean(0)) / x.std(0)"
+    made = next(iter(lines_behind(context.backward, name)), None) if context.backward is not None else None
+    behind = f", behind {line(made)}" if made is not None else ""
+    return f"{behind}: {name} = ({name} - {name}.mean(0)) / {name}.std(0)"
+
+
 def _largest(context: CheckContext) -> float:
     return context.values.largest_input if context.values is not None else 0.0
 
@@ -209,7 +220,7 @@ def _fix(context: CheckContext) -> str:
     largest = _largest(context)
     if largest > LARGE:
         return (
-            f"Scale the inputs to about 1, as in x = (x - x.mean(0)) / x.std(0): the largest number among them is {largest:.4g}. "
+            f"Scale the inputs to about 1{_input(context)}: the largest number among them is {largest:.4g}. "
             "Else lower the learning rate, tenfold at a time."
         )
     return (

@@ -40,6 +40,7 @@ class Values(NamedTuple):
     finite: frozenset[int]  # nodes whose result was read and is finite
     unread: int = 0  # packed, freed or without numbers
     largest_input: float = 0.0  # the largest number among saved tensors that have no graph and are no parameter
+    largest_name: str = ""  # of the variable that holds it
 
 
 # Which tensors have numbers that may be read, and why others have none. Asking reads no number and runs no code of a
@@ -111,7 +112,9 @@ def values_of(walked: Walked, outputs: object) -> Values:
     for (_, output), root in zip(flatten(outputs), walked.graph.roots):
         if isinstance(output, torch.Tensor):
             reader.take(output, root.node, None, "", (root.name,))
-    return Values(tuple(reader.bad), reader.read, frozenset(reader.finite), reader.unread, reader.largest)
+    return Values(
+        tuple(reader.bad), reader.read, frozenset(reader.finite), reader.unread, reader.largest, reader.largest_name
+    )
 
 
 class _Reader:
@@ -122,7 +125,7 @@ class _Reader:
         self.finite: set[int] = set()
         self.read = self.unread = 0
         self._calls: dict[int, dict[int | None, int]] = {}  # of each region
-        self.largest = 0.0  # of what comes from outside
+        self.largest, self.largest_name = 0.0, ""  # of what comes from outside
 
     def slot(self, node: int, saved: SavedTensor) -> None:
         tensor = tensor_in(self._walked.nodes[node], saved.slot) if saved.state in ("live", "modified") else None
@@ -145,7 +148,10 @@ class _Reader:
         elif maker is not None:
             self.finite.add(maker)
         elif slot:
-            self.largest = max(self.largest, _largest(tensor))
+            target = node is not None and "Loss" in self._walked.graph.nodes[node].op
+            largest = 0.0 if target else _largest(tensor)
+            if largest > self.largest:
+                self.largest, self.largest_name = largest, next(iter(self._walked.names.leaf(tensor)), "")
 
     def _maker(self, node: int, saved: SavedTensor, tensor: torch.Tensor) -> int | None:
         """The node that made a saved tensor: what it says itself, its leaf, or the saving node for its own result."""

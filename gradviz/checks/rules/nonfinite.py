@@ -24,6 +24,7 @@ from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import line, listed, op, title_and_code, where as place
 from gradviz.graph import Graph, Leaf
 from gradviz.graph.amounts import forward_order
+from gradviz.graph.origins import own_line
 from gradviz.walker.values import Value
 from gradviz.wording import one_line, plural
 
@@ -137,7 +138,23 @@ def _cause(context: CheckContext, node: int) -> int:
     return min((one.made_by for one in wrong if one.made_by is not None), key=lambda one: rank.get(one, len(rank)))
 
 
-def _remedy(graph: Graph, node: int) -> str:
+def _remedy(graph: Graph, node: int, others: Sequence[int] = ()) -> str:
+    """What to do, with the lines where it is to be done: those of the node and of others of its kind, or of the mask before it."""
+    kind = graph.nodes[node].op
+    masks = [edge.producer for edge in graph.inputs(node) if graph.nodes[edge.producer].op.startswith("MaskedFill")]
+    here = own_line(graph.nodes[node])
+    alike = [one for one in others if graph.nodes[one].op == kind]
+    if kind.startswith(("Log", "Sqrt")) and here is not None:  # of one function, all have the same to fear
+        lines_of = ((one.id, own_line(one)) for one in graph.nodes if one.op == kind)
+        alike += [id for id, made in lines_of if made is not None and made[:1] + made[2:3] == here[:1] + here[2:3]]
+    source = own_line(graph.nodes[masks[0]]) if kind.startswith("Softmax") and masks else here
+    lines = dict.fromkeys(line(own_line(graph.nodes[one])) for one in alike)
+    also = [one for one in lines if one and one != line(source)]
+    there = f" (in {listed([line(source), *also])})" if source is not None and (also or masks) else ""
+    return _how(graph, node) + there
+
+
+def _how(graph: Graph, node: int) -> str:
     made = next((one for one in graph.nodes[node].outputs if one is not None), None)
     half = made is not None and made.dtype == "float16"
     if not half and left_out(graph, node):
@@ -217,7 +234,7 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Iterator[Diagnosis]
         graph.nodes[at].names or names,
         place(graph, at),
         why,
-        f"{_remedy(graph, at)}.",
+        f"{_remedy(graph, at, [one.made_by for one in bad if one.made_by is not None])}.",
         (at,),
     )
 
