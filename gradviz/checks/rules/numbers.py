@@ -189,17 +189,10 @@ def zero_gradient(context: CheckContext) -> Iterator[Diagnosis]:
     blame = (
         []
         if alone
-        else sorted(
-            {
-                graph.nodes[i].op
-                for one in zero
-                for i in _above(graph, one.node)
-                if graph.nodes[i].op.startswith(
-                    ("Relu", "Mul", "Threshold", "Hardtanh", "Clamp", "Round", "Sign", "Floor")
-                )
-            }
-        )
+        else sorted({i for one in zero for i in _above(graph, one.node) if graph.nodes[i].op.startswith(_STOPS)})
     )
+    stops = sorted({graph.nodes[i].op for i in blame})
+    source = own_line(graph.nodes[blame[0]]) if blame else None
     hooked = all(graph.leaf_of[one.node].hooks for one in zero)
     if hooked:
         yield _by_a_hook(context, names, [one.node for one in zero])
@@ -207,9 +200,9 @@ def zero_gradient(context: CheckContext) -> Iterator[Diagnosis]:
     yield Diagnosis(
         f"the gradient of {listed(names)} is all zero",
         names,
-        listed(dict.fromkeys(name.rpartition(".")[0] for name in names)),
+        ", ".join(filter(None, (listed(dict.fromkeys(name.rpartition(".")[0] for name in names)), line(source)))),
         "backward computes a gradient for it, and every element is 0"
-        + (f"; on the way is {listed(blame, 3)}, which can stop it" if blame else ""),
+        + (f"; on the way is {listed(stops, 3)}, which can stop it" if blame else ""),
         "Look for dead ReLUs (all inputs negative), masks and factors of zero; for a layer that begins at zero it "
         "is normal in the first step."
         if blame
@@ -217,8 +210,13 @@ def zero_gradient(context: CheckContext) -> Iterator[Diagnosis]:
         "of zero.",
         tuple(one.node for one in zero),
         severity=None if blame else "note",
+        source=source,
         follows=("zero-start",),
     )
+
+
+_STOPS = ("Relu", "Mul", "Threshold", "Hardtanh", "Clamp", "Round", "Sign", "Floor")
+"""What can make zeros of a gradient."""
 
 
 def _by_a_hook(context: CheckContext, names: tuple[str, ...], nodes: Sequence[int]) -> Diagnosis:

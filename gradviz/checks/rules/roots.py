@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from gradviz.checks.context import (
@@ -52,11 +53,17 @@ _INDICES = ("argmax", "argmin", "argsort", "max", "min", "topk", "sort", "median
 _COMPARISONS = ("gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__")
 
 
+_HANDED_ON = re.compile(r"\.detach\(\)(?:\.\w+\(\))*\.(numpy|tolist|item)\(")
+
+
 def mend(cut: DetachPoint) -> str:
     """What to do about a cut, as the continuation of "In line, ..."."""
     if cut.kind == "no_grad" and len(assigned(cut.source)) == 1 and in_place(cut.source, assigned(cut.source)[0]):
         name = assigned(cut.source)[0]
         return f"change {name} in place, so that it stays the leaf that requires grad: {in_place(cut.source, name)}"
+    handed = _HANDED_ON.search(cut.source.text) if cut.kind == "detach" else None
+    if handed is not None:  # the detach() is there for what follows, which cannot do without
+        return MEND["numpy" if handed[1] == "numpy" else "number"]
     if cut.operation == "set_grad_enabled":
         return "switch recording on again behind what needs none: torch.set_grad_enabled(True). Or use `with torch.no_grad():`"
     if cut.off is not None and cut.off.text.startswith("@"):

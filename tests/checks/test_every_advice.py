@@ -1,0 +1,162 @@
+"""Every check, and every distinct advice of the tables that hold several, has a script in which following it heals the fault."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tests.checks
+from gradviz.checks.registry import checks
+from gradviz.checks.rules.loss_inputs import _PAIRS
+from gradviz.checks.rules.raised import _KNOWN
+from gradviz.checks.rules.roots import MEND
+from tests.checks.advice import Fault, shows_and_heals
+
+TRAIN = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(4):
+    x = torch.randn(16, 8)
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+"""
+HEAD = "import torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
+GENTLE = TRAIN.replace("lr=0.01", "lr=1e-12").replace("square().mean()", "mean()")
+SIGMOIDS = "model = nn.Sequential(*(part for _ in range(10) for part in (nn.Linear(8, 8), nn.Sigmoid())))"
+LARGE = "for layer in model:\n    nn.init.normal_(layer.weight, std=3.0)"
+CHANCES = "chances = torch.distributions.Normal(model(x).mean(), 1.0)"
+ROWS = [
+    Fault(
+        "vanishing-gradient",
+        "loss = model(x)",
+        "Use ReLU-like",
+        "nn.Sigmoid()",
+        "nn.LayerNorm(8), nn.ReLU()",
+        HEAD + SIGMOIDS + TRAIN,
+    ),
+    Fault(
+        "exploding-gradient",
+        "loss = model(x)",
+        "a smaller initialisation",
+        "std=3.0",
+        "std=0.3",
+        f"{HEAD}model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(12)))\n{LARGE}{GENTLE}",
+    ),
+    Fault(
+        "zero-gradient",
+        "loss = model(x)",
+        "Look for dead ReLUs",
+        "nn.init.constant_(model[0].bias, -100.0)",
+        "",
+        f"{HEAD}model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))\n"
+        f"nn.init.constant_(model[0].bias, -100.0){TRAIN}",
+    ),
+    Fault(
+        "no-graph",
+        "loss = ",
+        "do this step with torch functions instead of NumPy",
+        "torch.tensor(np.square(model(x).detach().numpy()).mean())",
+        "torch.square(model(x)).mean()",
+        f"{HEAD}import numpy as np\nmodel = nn.Linear(8, 1)\n"
+        + TRAIN.replace("model(x).square().mean()", "torch.tensor(np.square(model(x).detach().numpy()).mean())"),
+    ),
+    Fault(
+        "no-graph",
+        "(chances.sample()",
+        "use rsample()",
+        "chances.sample()",
+        "chances.rsample()",
+        f"{HEAD}model = nn.Linear(8, 1)\n"
+        + TRAIN.replace("loss = model(x).square().mean()", f"{CHANCES}\n    loss = (chances.sample() - 1).square()"),
+    ),
+    Fault(
+        "raised",
+        "labels = torch.",
+        "Leave requires_grad out for indices",
+        ", requires_grad=True",
+        "",
+        f"{HEAD}model = nn.Linear(8, 2)\nlabels = torch.tensor([0, 1], requires_grad=True){TRAIN}",
+    ),
+    Fault(
+        "raised",
+        "Twice()(",
+        "Write @staticmethod above both",
+        "Twice()(",
+        "Twice.apply(",
+        f"{HEAD}class Twice(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return 2 * x\n"
+        "    @staticmethod\n    def backward(ctx, gradient):\n        return 2 * gradient\nmodel = nn.Linear(8, 1)\n"
+        + TRAIN.replace("model(x)", "Twice()(model(x))"),
+    ),
+]
+ELSEWHERE = {
+    **dict.fromkeys(("clip-order", "scaler-order", "accumulation"), "test_order"),
+    **dict.fromkeys(("no-effect", "not-called"), "test_lost"),
+}
+"""Checks whose advice is followed in a table of another form, and the module that has it."""
+NEEDS_MORE = {
+    "Found dtype": "no operation of today's torch raises it",
+    "Expected all tensors to be on the same device": "needs a second device",
+    "does not require grad and does not have": "is told by no-graph",
+    "has been modified by an inplace operation": "is told by stale-saved",
+    "backward through the graph a second time": "is told by freed-graph",
+}
+"""Messages that no script of these tests can raise, and why."""
+
+
+@pytest.mark.parametrize("fault", ROWS, ids=lambda fault: f"{fault.id}: {fault.advice}")
+def test_the_advice_heals(fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shows_and_heals(fault, tmp_path)
+
+
+def test_every_check_has_a_row() -> None:
+    rows = {fault.id for fault in _faults()}
+    alarming = {one.id for one in checks() if one.severity != "note" and not one.ranks}
+    assert alarming - rows - ELSEWHERE.keys() == set()
+    for id, module in ELSEWHERE.items():
+        assert id in Path(tests.checks.__path__[0], f"{module}.py").read_text()
+
+
+def test_every_advice_of_a_table_is_followed_somewhere() -> None:
+    said = "\n".join(text for module in _modules() for table in vars(module).values() for text in _texts(table))
+    known = [one for one in _KNOWN if not any(start in one.pattern for start in NEEDS_MORE)]
+    advice = [text for one in known for text in (one.fix, one.fix_there) if text and text == (one.fix_there or one.fix)]
+    for text in (*MEND.values(), *advice, *(pair.fix for pair in _PAIRS)):
+        assert any(piece in said for piece in _pieces(text)), text
+
+
+def _modules() -> Iterator[Any]:
+    for module in pkgutil.iter_modules(tests.checks.__path__):
+        if module.name.startswith("test_"):
+            yield importlib.import_module(f"tests.checks.{module.name}")
+
+
+def _faults() -> Iterator[Fault]:
+    for module in _modules():
+        for table in vars(module).values():
+            rows = table.values() if isinstance(table, dict) else table if isinstance(table, list) else ()
+            yield from (row for row in rows if isinstance(row, Fault))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The strings in a table."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
+
+
+def _pieces(text: str, size: int = 18) -> Iterator[str]:
+    """The pieces of a template that no placeholder is in, cut to a length that no two advices share by chance."""
+    for whole in re.split(r"\{[^{}]*\}", text):
+        yield from (
+            whole[i : i + size] for i in range(max(1, len(whole) - size)) if len(whole[i : i + size]) >= size - 4
+        )
