@@ -170,7 +170,7 @@ class DetachWatch:
             if function is _TENSOR and result.requires_grad:
                 self._cut(function, arguments, options, (result,), frame)
             if result.requires_grad:
-                if self._loose or self._numbers:
+                if (self._loose or self._numbers) and self._may_matter(arguments, options, False):
                     cuts = self._known(_flat(arguments, options))
                     if cuts and result.is_leaf:  # a number that was made a tensor that requires grad
                         self._keep(result, cuts)
@@ -194,6 +194,21 @@ class DetachWatch:
         else:
             return
         self._cut(function, arguments, options, results, frame)
+
+    def _may_matter(self, arguments: tuple[Any, ...], options: Any, graphs: bool) -> bool:
+        """A quick look at what nearly every operation is given: whether something was cut off, or `graphs`, or may hold such."""
+        loose, numbers = self._loose, self._numbers
+        for one in (*arguments, *options.values()) if options else arguments:
+            kind = type(one)
+            if kind is torch.Tensor or kind is torch.nn.Parameter:
+                if id(one) in loose or (graphs and one.requires_grad):
+                    return True
+            elif kind is float:
+                if one in numbers:
+                    return True
+            elif kind is list or kind is tuple or id(one) in loose:
+                return True
+        return False
 
     def reads(self, file: str) -> None:
         """Code of this file is running."""
@@ -255,7 +270,7 @@ class DetachWatch:
             name = getattr(getattr(function, "__self__", None), "__name__", "")
             if name != "data":
                 return
-        if name in _SHAPE_ONLY:
+        if name in _SHAPE_ONLY or not (name in _COPIES or self._may_matter(arguments, options, True)):
             return
         given = list(_flat(arguments, options))
         cuts = list(self._known(given))
@@ -347,8 +362,10 @@ class _Mode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **kwargs) if kwargs else func(*args)
-        with suppress(Exception):  # a class of tensors that refuses to tell
+        try:
             self._seen(func, args, kwargs, result, sys._getframe(1))
+        except Exception:
+            pass
         return result
 
 
