@@ -71,6 +71,7 @@ class _Writer:
         leaf = self._graph.leaf_of.get(node.id)
         first = first if first is not None or leaf is None else leaf.tensor
         attributes = tuple((one_line(name), clip(str(value), 300)) for name, value in node.attributes.items())
+        flags = tuple(labels.flag_words(self._graph, node).items()) if node.flags else ()
         return (
             self._text(node.op),
             self._text(forward_name(node)),
@@ -80,7 +81,7 @@ class _Writer:
             self._source(node.source),
             self._source(node.script_line),
             self._attributes.number(attributes),
-            self._flags.number(node.flags, [[flag, labels.FLAG_WORDS[flag]] for flag in node.flags]),
+            self._flags.number(flags, [[flag.removeprefix("in_"), words] for flag, words in flags]),
             self._names.number(node.names, [one_line(name) for name in node.names]),
             node.none_inputs,
             self._text(labels.function_line(node.function) if node.function is not None else None),
