@@ -10,6 +10,22 @@ from tests.checks.advice import Fault, shows_and_heals
 
 FAULTS = [
     Fault(
+        "gradient-not-reset",
+        "loss.backward()",
+        "Reset it in every step, behind script.py:8: w.grad = None.",
+        "        w -= 0.1 * w.grad\n",
+        "        w -= 0.1 * w.grad\n        w.grad = None\n",
+        """
+        import torch
+        w = torch.randn(3, requires_grad=True)
+        for step in range(5):
+            loss = (w - 1).square().sum()
+            loss.backward()
+            with torch.no_grad():
+                w -= 0.1 * w.grad
+        """,
+    ),
+    Fault(
         "no-graph",
         "p.requires_grad = False",
         "In script.py:5, leave out what should be trained, such as the last layers.",

@@ -497,7 +497,8 @@ def _with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
             seen = provenances.get(root.name)
             provenances[root.name] = read if seen is None else Provenance(seen.cuts, read.made)
     stale = any("modified" in node.flags for node in graph.nodes)
-    made: tuple[Change, ...] = tuple(changes(location)) if stale else ()
+    by_hand = any(times[-1].changed for times in context.handled.values() if times)
+    made: tuple[Change, ...] = tuple(changes(location)) if stale or by_hand else ()
     reads = grad_reads(location)
     held = tuple(
         one._replace(grad_read=next((reads[name] for name in one.names if name in reads), None))

@@ -21,7 +21,7 @@ from gradviz.checks.words import (
     listed,
     verb,
 )
-from gradviz.source.search import step_begins
+from gradviz.source.search import sets_attribute, step_begins
 from gradviz.wording import one_line, plural
 
 _ADAPTER = "lora"
@@ -174,6 +174,9 @@ def _around_adapter(name: str) -> str:
 def _unfrozen_base(context: CheckContext, ledger: Ledger, base: Sequence[Parameter]) -> Diagnosis:
     model = context.models[base[0].model].name if context.models else "model"
     makers = [one for one in ledger.optimizers if set(one.held) & {each.names[0] for each in base}]
+    file = makers[0].source.file if makers[0].source is not None else ""
+    on = sets_attribute(file, "requires_grad") if file else None
+    known = f" ({line(on)} switches on what is on already)" if on is not None and "True" in on.text else ""
     return Diagnosis(
         f"LoRA's base weights are trained, too: {listed(modules_of(context, base), 3)}",
         tuple(one.names[0] for one in base),
@@ -181,7 +184,7 @@ def _unfrozen_base(context: CheckContext, ledger: Ledger, base: Sequence[Paramet
         f"{verb(base, 'it requires', 'they require')} grad and {one_line(makers[0].name or makers[0].type)} holds "
         f"{verb(base, 'it', 'them')}, beside parameters named {_ADAPTER}: setting requires_grad=True on those leaves the others "
         "trainable, as they are from the start",
-        f"Freeze the rest before the optimizer is made: for name, parameter in {model or 'model'}.named_parameters(): "
+        f"Freeze the rest before the optimizer is made{known}: for name, parameter in {model or 'model'}.named_parameters(): "
         f"parameter.requires_grad = '{_ADAPTER}' in name.",
         source=makers[0].source,
     )

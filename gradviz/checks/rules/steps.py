@@ -145,7 +145,9 @@ def _reset_fix(context: CheckContext, leaves: Sequence[Leaf]) -> str:
         return f"Call {listed(calls)} once in every step: before backward(), or after the update."
     name = one_line(next(iter(_names(leaves)), "w"))
     each = "" if len(leaves) == 1 else ", and so on for each"
-    return f"Reset it in every step, after the update: {name}.grad = None{each}."
+    changed = [one.source for one in context.changes if set(one.names) & set(_names(leaves))]
+    behind = f", behind {line(changed[-1])}" if changed else ", after the update"
+    return f"Reset it in every step{behind}: {name}.grad = None{each}."
 
 
 def _nodes(optimizer: Optimizer) -> set[int]:
