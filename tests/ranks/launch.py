@@ -73,14 +73,40 @@ def torchrun(ranks: int, folder: Path, *arguments: object, text: str = NET) -> D
     return _started([[*start, *map(str, arguments)]], [{}], folder, text)
 
 
+def machines(count: int, folder: Path, *arguments: object, text: str = NET) -> Done:
+    """So many launchers that find each other as those of several machines do, each with one rank."""
+    port = _free_port()
+    commands = [
+        [
+            *(
+                "-m",
+                "torch.distributed.run",
+                "--nproc-per-node",
+                "1",
+                "--nnodes",
+                str(count),
+                "--node-rank",
+                str(number),
+            ),
+            *("--master-addr", "127.0.0.1", "--master-port", port, "-m", "gradviz", *map(str, arguments)),
+        ]
+        for number in range(count)
+    ]
+    return _started(commands, [{}] * count, folder, text)
+
+
 def launch(ranks: int, folder: Path, *arguments: object, text: str = NET) -> Done:
     """The same processes without torchrun around them, which takes half the time. It ends none when another has died."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = _free_port()
     shared = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     own = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
     return _started([["-m", "gradviz", *map(str, arguments)]] * ranks, own, folder, text)
+
+
+def _free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
 
 
 def _started(commands: list[list[str]], own: list[dict[str, str]], folder: Path, text: str) -> Done:
