@@ -42,7 +42,7 @@ _READS_LIVE_OBJECTS = tuple(
     f"gradviz.{name}"
     for name in (
         *("walker", "variables", "source", "recording", "run", "tensors", "gradients", "checks", "api", "torchviz"),
-        *("ranks.reading", "ranks.memory"),
+        "ranks.reading",
     )
 )
 

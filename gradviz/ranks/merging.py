@@ -24,7 +24,7 @@ from gradviz.graph import (
 from gradviz.rank import grouped, named
 from gradviz.ranks.marking import marks
 from gradviz.ranks.rank_diff import RankDiff, Varying
-from gradviz.ranks.view import Ends, Facts, LeafView, View, Ways, in_words
+from gradviz.ranks.view import Computed, Ends, LeafView, View, Ways, in_words
 
 WaysOf = Callable[[int, Hashable], Ways]
 
@@ -106,7 +106,7 @@ class Merging:
                 other._scopes,
                 other._order,
                 dict(enumerate(other._place)),
-                {node: facts for node, facts in enumerate(other._facts) if isinstance(facts, Facts)},
+                {node: facts for node, facts in enumerate(other._facts) if isinstance(facts, Computed)},
                 [LeafView(leaf.node, leaf.names, other._facts[leaf.node]) for leaf in leaves],
                 list(other._edges),
                 ways,

@@ -37,18 +37,18 @@ class Outcome(NamedTuple):
         return int(self.end.get("code", 3))
 
 
-def end_of(one: Outcome, outcomes: tuple[Outcome, ...]) -> RankEnd:
+def end_of(outcome: Outcome, outcomes: tuple[Outcome, ...]) -> RankEnd:
     """How a rank ended, for the checks."""
-    order = sorted(other.gone for other in outcomes).index(one.gone)
-    source = one.end.get("source")
-    whole = one.state == "ended" and bool(one.end.get("whole"))
-    return RankEnd(one.state, one.end.get("failed", ""), SourceLine(*source) if source else None, order, whole)
+    order = sorted(other.gone for other in outcomes).index(outcome.gone)
+    source = outcome.end.get("source")
+    whole = outcome.state == "ended" and bool(outcome.end.get("whole"))
+    return RankEnd(outcome.state, outcome.end.get("failed", ""), SourceLine(*source) if source else None, order, whole)
 
 
-def calls_of(one: Outcome) -> tuple[Call, ...]:
+def calls_of(outcome: Outcome) -> tuple[Call, ...]:
     """The calls of torch.distributed that a rank has noted."""
     begun: dict[int, Call] = {}
-    for record in _records(one.notes):
+    for record in _records(outcome.notes):
         if "end" in record and record["end"] in begun:
             begun[record["end"]] = begun[record["end"]]._replace(ended=True)
         elif "begin" in record and "source" in record:
@@ -56,11 +56,11 @@ def calls_of(one: Outcome) -> tuple[Call, ...]:
     return tuple(begun.values())
 
 
-def call_words(one: Outcome) -> str:
+def call_words(outcome: Outcome) -> str:
     """The call in which a rank is, or was last: `all_reduce at train.py:14`."""
-    if one.call is None:
+    if outcome.call is None:
         return ""
-    return f"{one.call.get('op')}{at_line(one.call.get('source'))}"
+    return f"{outcome.call.get('op')}{at_line(outcome.call.get('source'))}"
 
 
 def at_line(source: Sequence[Any] | None) -> str:
@@ -68,9 +68,9 @@ def at_line(source: Sequence[Any] | None) -> str:
     return f" at {str(source[0]).replace(chr(92), '/').rpartition('/')[2]}:{source[1]}" if source else ""
 
 
-def last_words(one: Outcome) -> str:
+def last_words(outcome: Outcome) -> str:
     """Where a rank is that is in no call: ` after all_reduce at train.py:14, outside torch.distributed`."""
-    calls = calls_of(one)
+    calls = calls_of(outcome)
     if not calls:
         return " before any call of torch.distributed"
     last = calls[-1]

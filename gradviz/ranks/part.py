@@ -118,7 +118,7 @@ class Given:
         """The name that a file gets. That of one machine among several has its ranks: machines may share a disk."""
         if self.outcomes and self.outcomes[0].world > len(self.outcomes):
             stem, suffix = os.path.splitext(path)
-            ranks = [one.rank for one in self.outcomes]
+            ranks = [outcome.rank for outcome in self.outcomes]
             return f"{stem}.ranks{min(ranks)}-{max(ranks)}{suffix}"
         return path
 

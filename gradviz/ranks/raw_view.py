@@ -21,7 +21,7 @@ from gradviz.graph import (
 from gradviz.graph.amounts import COUNTED
 from gradviz.graph.codecs import Context
 from gradviz.ranks.view import (
-    Facts,
+    Computed,
     LeafView,
     Plain,
     View,
@@ -45,10 +45,10 @@ def of_data(data: dict[str, Any], alike: Alike) -> View:
     nodes = data["nodes"]
     place_of, facts_of = (
         _PlaceOf(scopes, context.read["sources"], alike),
-        _FactsOf([plain[one] for one in tensors], context, alike),
+        _ComputedOf([plain[one] for one in tensors], context, alike),
     )
     place: dict[int, Hashable] = {}
-    facts: dict[int, Facts] = {}
+    facts: dict[int, Computed] = {}
     for i, item in enumerate(nodes):
         if i not in leaf_items:
             place[i], facts[i] = place_of(item), facts_of(item)
@@ -119,14 +119,14 @@ class _PlaceOf:
         return known
 
 
-class _FactsOf:
+class _ComputedOf:
     """Makes the facts of nodes; those of equal data in one file are equal."""
 
     def __init__(self, tensors: list[TensorInfo | None], context: Context, alike: Alike) -> None:
         self._tensors, self._context, self._alike = tensors, context, alike
-        self._known: dict[Hashable, Facts] = {}
+        self._known: dict[Hashable, Computed] = {}
 
-    def __call__(self, item: dict[str, Any]) -> Facts:
+    def __call__(self, item: dict[str, Any]) -> Computed:
         outputs, attributes = tuple(item.get("outputs", ())), item.get("attributes")
         saved = tuple([(slot["slot"], slot.get("nbytes") or 0) for slot in item["saved"]]) if "saved" in item else ()
         flags = tuple(item["flags"]) if "flags" in item else ()
@@ -135,7 +135,7 @@ class _FactsOf:
         if known is None:
             tensors = tuple([None if one is None else self._tensors[one] for one in outputs])
             text = attributes_text(schema.ATTRIBUTES.read(attributes, self._context)) if attributes else ""
-            made = Facts(tensors, saved, flags, text)
+            made = Computed(tensors, saved, flags, text)
             known = self._known[raw] = self._alike.setdefault(made, made)
         return known
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
-from gradviz.graph import Graph, Process
+from gradviz.graph import Graph, Process, RankMemory
 from gradviz.rank import rank
 from gradviz.ranks.calls import noted
-from gradviz.ranks.memory import memory_of
+from gradviz.ranks.view import saved_bytes
 from gradviz.run.live import LiveOutputs
 from gradviz.run.selection import microbatch_of
+from gradviz.variables.scanner import Namespace, scan
 from gradviz.walker.names import outermost_modules, registered
-from gradviz.walker.private import without_subclasses
+from gradviz.walker.private import fsdp_parameters, without_subclasses
+from gradviz.walker.tensors import parts_of, storage_of
 
 
 def in_process(read: Callable[[LiveOutputs], Graph], live: LiveOutputs) -> Graph:
@@ -65,3 +68,52 @@ def _stage(live: LiveOutputs) -> int | None:
             if isinstance(number, int):
                 return number
     return None
+
+
+# -- bytes that it holds, each block once, as sharded here ------------------------------------------------------------------
+
+
+def sharded_parameters(model: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """The shards that this process holds of a model's parameters, and the whole ones that are gathered right now."""
+    for parameter in fsdp_parameters(model):
+        yield parameter.shard
+        if parameter.whole is not None:  # of no bytes while it is not gathered
+            yield parameter.whole
+
+
+def memory_of(graph: Graph, models: Sequence[torch.nn.Module], variables: Sequence[Namespace]) -> RankMemory:
+    """What is held now. Call it under `private.without_subclasses()`.
+
+    Parameters of FSDP2 are counted as the shard held here, and in addition as a whole while they are gathered.
+    """
+    parameters = [tensor for model in models for _, tensor, kind in registered("", model) if kind == "parameter"]
+    parameters += [tensor for model in models for tensor in sharded_parameters(model)]
+    gradients = [gradient for tensor in parameters if tensor.is_leaf and (gradient := tensor.grad) is not None]
+    states = [held.value.state for held in scan(variables) if held.kind == "optimizer"]
+    return RankMemory(
+        saved_bytes(graph),
+        _bytes(parameters),
+        _bytes(gradients),
+        _bytes(tensor for state in states for tensor in _tensors(state)),
+    )
+
+
+def _tensors(state: Any) -> Iterator[torch.Tensor]:
+    """The tensors of an optimizer's state: by parameter, then by name."""
+    for values in dict(state).values():
+        yield from (value for value in dict(values).values() if isinstance(value, torch.Tensor))
+
+
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+    size_of: dict[int, int] = {}  # by block of memory
+    waiting = list(tensors)
+    while waiting:
+        tensor = waiting.pop()
+        parts = parts_of(tensor)
+        if parts:
+            waiting += [part for _, part in parts]
+            continue
+        storage = storage_of(tensor)
+        if storage is not None:
+            size_of[storage[0]] = storage[1]
+    return sum(size_of.values())

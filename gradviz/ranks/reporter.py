@@ -47,7 +47,7 @@ def main() -> None:
 
         code = report(outcomes, told["arguments"])
     finally:
-        incomplete = not outcomes or any(one.state != "ended" or one.failed for one in outcomes)
+        incomplete = not outcomes or any(outcome.state != "ended" or outcome.failed for outcome in outcomes)
         if incomplete and code == 0:
             code = _INCOMPLETE
         write(os.path.join(folder, "done"), {"others": _INCOMPLETE if incomplete else 0})
@@ -63,39 +63,39 @@ def settled(folder: str, ranks: Sequence[int], wait: float) -> list[Outcome]:
     gone: dict[int, tuple[float, int]] = {}
     told = False
     while True:
-        outcomes = [outcome(folder, rank) for rank in ranks]
+        outcomes = [outcome_of(folder, rank) for rank in ranks]
         now = time.monotonic()
-        for one in outcomes:
-            if one.state == "died" or one.failed:  # who is told to end by a launcher ends because of another
-                asked = one.signal == signal.SIGTERM
-                gone.setdefault(one.rank, (now + _POLL_OF_LAUNCHERS * asked, one.signal))
+        for outcome in outcomes:
+            if outcome.state == "died" or outcome.failed:  # who is told to end by a launcher ends because of another
+                asked = outcome.signal == signal.SIGTERM
+                gone.setdefault(outcome.rank, (now + _POLL_OF_LAUNCHERS * asked, outcome.signal))
         outcomes = [
-            one._replace(gone=gone[one.rank][0], signal=gone[one.rank][1])
-            if one.rank in gone
-            else one._replace(gone=math.inf)
-            for one in outcomes
+            outcome._replace(gone=gone[outcome.rank][0], signal=gone[outcome.rank][1])
+            if outcome.rank in gone
+            else outcome._replace(gone=math.inf)
+            for outcome in outcomes
         ]
-        waiting = [one for one in outcomes if one.state in ("running", "absent")]
+        waiting = [outcome for outcome in outcomes if outcome.state in ("running", "absent")]
         if not waiting:
             return outcomes
         if len(waiting) < len(outcomes):
             first_end = now if first_end is None else first_end
-        absent = [one for one in waiting if one.state == "absent"]
+        absent = [outcome for outcome in waiting if outcome.state == "absent"]
         if absent and now - began > _START:
             return outcomes
-        stuck = [one for one in waiting if one.call is not None and quiet.seconds(one, now) > wait]
+        stuck = [outcome for outcome in waiting if outcome.call is not None and quiet.seconds(outcome, now) > wait]
         if len(stuck) == len(waiting) or (first_end is not None and now - first_end > _LONGEST):
-            return [one._replace(state="stuck") if one.state == "running" else one for one in outcomes]
+            return [outcome._replace(state="stuck") if outcome.state == "running" else outcome for outcome in outcomes]
         if stuck and not told:
             told = True
-            sys.stderr.write(_who_waits(stuck, [one for one in waiting if one not in stuck]))
+            sys.stderr.write(_who_waits(stuck, [outcome for outcome in waiting if outcome not in stuck]))
         time.sleep(_POLL)
 
 
 def _who_waits(stuck: Sequence[Outcome], others: Sequence[Outcome]) -> str:
     """What to say while some ranks wait for others that run: nobody can know whether these will come."""
-    there = "; ".join(f"rank {one.rank} waits in {call_words(one)}" for one in stuck)
-    running = "; ".join(f"rank {one.rank}{last_words(one)} (process {one.pid})" for one in others)
+    there = "; ".join(f"rank {outcome.rank} waits in {call_words(outcome)}" for outcome in stuck)
+    running = "; ".join(f"rank {outcome.rank}{last_words(outcome)} (process {outcome.pid})" for outcome in others)
     return (
         f"Still waiting: {there}. Still running: {running}. Ctrl-C ends the launch; "
         "`py-spy dump --pid PROCESS` shows where a process is.\n"
@@ -108,15 +108,15 @@ class _Quiet:
     def __init__(self) -> None:
         self._since: dict[int, tuple[object, float]] = {}
 
-    def seconds(self, one: Outcome, now: float) -> float:
-        call, since = self._since.get(one.rank, (None, now))
-        if call != one.calls:
-            self._since[one.rank] = one.calls, now
+    def seconds(self, outcome: Outcome, now: float) -> float:
+        call, since = self._since.get(outcome.rank, (None, now))
+        if call != outcome.calls:
+            self._since[outcome.rank] = outcome.calls, now
             return 0.0
         return now - since
 
 
-def outcome(folder: str, rank: int) -> Outcome:
+def outcome_of(folder: str, rank: int) -> Outcome:
     """What is known of one rank right now."""
     start, end = read(file_of(folder, "start", rank)), read(file_of(folder, "end", rank))
     if start is None:
@@ -138,16 +138,16 @@ def _leave(folder: str, ranks: Sequence[int], outcomes: Sequence[Outcome]) -> No
 
     Those that failed go first: a launcher blames the first one that is gone.
     """
-    first = [one.pid for one in outcomes if one.state == "ended" and one.pid != os.getppid()]
+    first = [outcome.pid for outcome in outcomes if outcome.state == "ended" and outcome.pid != os.getppid()]
     until = time.monotonic() + _GOING
     while time.monotonic() < until and any(alive(process) for process in first):
         time.sleep(_POLL)
-    for one in outcomes:
-        if one.state == "stuck" and one.pid and alive(one.pid):
+    for outcome in outcomes:
+        if outcome.state == "stuck" and outcome.pid and alive(outcome.pid):
             with suppress(OSError):
-                os.kill(one.pid, signal.SIGTERM)
+                os.kill(outcome.pid, signal.SIGTERM)
     until = time.monotonic() + _GOING
-    others = [one.pid for one in outcomes if one.pid and one.pid != os.getppid()]
+    others = [outcome.pid for outcome in outcomes if outcome.pid and outcome.pid != os.getppid()]
     while time.monotonic() < until and any(alive(process) for process in others):
         time.sleep(_POLL)
     shutil.rmtree(folder, ignore_errors=True)

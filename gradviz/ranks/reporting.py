@@ -29,21 +29,21 @@ def report(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
 def _report(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
     command = next((word for word in arguments if not word.startswith("-")), "")
     wanted = MERGED.get(command)
-    usage = all(one.end.get("problem") and not one.failed for one in outcomes)
-    if not usage and (wanted == "findings" or (wanted == "graph" and any(one.graph for one in outcomes))):
+    usage = all(outcome.end.get("problem") and not outcome.failed for outcome in outcomes)
+    if not usage and (wanted == "findings" or (wanted == "graph" and any(outcome.graph for outcome in outcomes))):
         code = _merged(outcomes, arguments)
     else:
         code = _texts(outcomes, as_json="--json" in arguments)
     for line in problems(outcomes):
         sys.stderr.write(f"{line}\n")
-    return max(code, *(2 if one.end.get("problem") and not one.failed else 0 for one in outcomes))
+    return max(code, *(2 if outcome.end.get("problem") and not outcome.failed else 0 for outcome in outcomes))
 
 
 def _merged(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
     from gradviz.cli.main import cli
     from gradviz.ranks.files import merge_files
 
-    files = {one.rank: one.graph for one in outcomes if one.graph}
+    files = {outcome.rank: outcome.graph for outcome in outcomes if outcome.graph}
     try:
         given = Given(merge_files(files) if files else None, tuple(outcomes))
         cli(list(arguments), prog_name="gradviz", obj=given)
@@ -57,33 +57,33 @@ def _merged(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
 
 def _texts(outcomes: Sequence[Outcome], *, as_json: bool) -> int:
     said: dict[str, list[Outcome]] = {}
-    for one in outcomes:
-        text = one.end.get("text", "")
+    for outcome in outcomes:
+        text = outcome.end.get("text", "")
         if text:
-            said.setdefault(_without_rank(text, one), []).append(one)
-    groups = [tuple(one.rank for one in same) for same in said.values()]
+            said.setdefault(_without_rank(text, outcome), []).append(outcome)
+    groups = [tuple(outcome.rank for outcome in same) for same in said.values()]
     if as_json and said:
         reports = [{"ranks": list(ranks), "report": _data(text)} for text, ranks in zip(said, groups)]
         sys.stdout.write(json.dumps({"ranks": reports}, indent=2) + "\n")
     else:
         for i, (text, same) in enumerate(said.items()):
-            ranks = tuple(one.rank for one in same)
+            ranks = tuple(outcome.rank for outcome in same)
             words = f"{named(ranks)} of {same[0].world}" + (", alike" if len(ranks) > 1 else "")
             sys.stdout.write(("\n" if i else "") + (f"== {named(ranks)} ==\n" if len(said) > 1 else ""))
             sys.stdout.write(text.replace(_PLACE, words))
         if len(said) > 1:
             sys.stdout.write(f"\nReports of the ranks: {grouped(groups)}.\n")
     sys.stdout.flush()
-    return max((one.code for one in outcomes if one.end), default=0)
+    return max((outcome.code for outcome in outcomes if outcome.end), default=0)
 
 
 _PLACE = "\0rank\0"
 
 
-def _without_rank(text: str, one: Outcome) -> str:
+def _without_rank(text: str, outcome: Outcome) -> str:
     """The text without what says its rank and names its files."""
-    text = text.replace(f"rank {one.rank} of {one.world}", _PLACE)
-    return re.sub(rf"\.rank{one.rank}(?=\.\w+)", ".rankN", text)
+    text = text.replace(f"rank {outcome.rank} of {outcome.world}", _PLACE)
+    return re.sub(rf"\.rank{outcome.rank}(?=\.\w+)", ".rankN", text)
 
 
 def _data(text: str) -> Any:
@@ -99,39 +99,39 @@ def _data(text: str) -> Any:
 def problems(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """A line for each way in which ranks failed to give a result, equal ones together."""
     said: dict[str, list[int]] = {}
-    first = min(outcomes, key=lambda one: one.gone, default=None)
-    for one in outcomes:
-        words = problem_of(one)
-        if first is not None and one.state == "died" and one.gone > first.gone:  # as launchers do when one rank is gone
+    first = min(outcomes, key=lambda outcome: outcome.gone, default=None)
+    for outcome in outcomes:
+        words = problem_of(outcome)
+        if first is not None and outcome.state == "died" and outcome.gone > first.gone:  # launchers end the others
             words += f" Rank {first.rank} was gone before."
         if words:
-            said.setdefault(words, []).append(one.rank)
+            said.setdefault(words, []).append(outcome.rank)
     for words, ranks in said.items():
         yield f"{named(ranks).capitalize()}: {words}"
 
 
-def _died(one: Outcome) -> str:
-    where = f" in {call_words(one)}" if one.call is not None else last_words(one)
-    if not one.signal:
+def _died(outcome: Outcome) -> str:
+    where = f" in {call_words(outcome)}" if outcome.call is not None else last_words(outcome)
+    if not outcome.signal:
         return f"the process died{where}."
-    name = signal.Signals(one.signal).name if one.signal in set(signal.Signals) else f"signal {one.signal}"
-    if one.signal == signal.SIGTERM:
+    name = signal.Signals(outcome.signal).name if outcome.signal in set(signal.Signals) else f"signal {outcome.signal}"
+    if outcome.signal == signal.SIGTERM:
         return f"the process was told to end (SIGTERM){where}."
     more = " A process that is killed without a word mostly ran out of memory." if name == "SIGKILL" else ""
     return f"the process was ended by {name}{where}.{more}"
 
 
-def problem_of(one: Outcome) -> str:
+def problem_of(outcome: Outcome) -> str:
     """What became of a rank that left no whole result, "" for one that did."""
-    if one.state == "ended":
-        if one.failed:
-            return f"the script failed{at_line(one.end.get('source'))}: {one.end['failed']}"
-        return str(one.end.get("problem") or "")
-    where = call_words(one)
-    if one.state == "absent":
+    if outcome.state == "ended":
+        if outcome.failed:
+            return f"the script failed{at_line(outcome.end.get('source'))}: {outcome.end['failed']}"
+        return str(outcome.end.get("problem") or "")
+    where = call_words(outcome)
+    if outcome.state == "absent":
         return "the process never began."
-    if one.state == "died":
-        return _died(one)
-    if one.state == "stuck":
+    if outcome.state == "died":
+        return _died(outcome)
+    if outcome.state == "stuck":
         return f"it waits in {where} for a rank that does not come." if where else "it has not ended in time."
     return "it still runs."

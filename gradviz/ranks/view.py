@@ -29,7 +29,7 @@ Ends = tuple[int, int, int, int]
 
 
 Ways = Sequence[tuple[Hashable, int]]
-"""Facts of one node, each with the set of ranks that have them: a number with a bit for each."""
+"""What one node computed, each with the set of ranks that have them: a number with a bit for each."""
 
 
 class LeafView(NamedTuple):
@@ -40,7 +40,7 @@ class LeafView(NamedTuple):
     facts: Hashable
 
 
-class Facts(NamedTuple):
+class Computed(NamedTuple):
     """What a node computed. Devices are told apart by type only: that rank 3 computes on cuda:3 is no difference."""
 
     outputs: tuple[TensorInfo | None, ...]
@@ -64,7 +64,7 @@ class View:
     scopes: Sequence[Scope] = ()
     ops: Sequence[int] = ()  # ids of nodes in the order of the forward pass, leaves left out
     place: Mapping[int, Hashable] = field(default_factory=dict, repr=False)
-    facts: Mapping[int, Facts] = field(default_factory=dict, repr=False)
+    facts: Mapping[int, Computed] = field(default_factory=dict, repr=False)
     leaves: Sequence[LeafView] = ()
     edges: Sequence[Ends] = field(default=(), repr=False)
     ways: Callable[[int], Ways] | None = (
@@ -80,7 +80,7 @@ def of_graph(graph: Graph, alike: dict[Hashable, Any] | None = None) -> View:
     places = [(scope.path, scope.type, scope.call) for scope in graph.scopes]
     leaf_of = graph.leaf_of
     place: dict[int, Hashable] = {}
-    facts: dict[int, Facts] = {}
+    facts: dict[int, Computed] = {}
     for node in graph.nodes:
         if node.id in leaf_of:
             continue
@@ -90,7 +90,7 @@ def of_graph(graph: Graph, alike: dict[Hashable, Any] | None = None) -> View:
         place[node.id] = alike.setdefault(where, where)
         saved = tuple([(slot.slot, slot.nbytes or 0) for slot in node.saved])
         outputs = tuple([plain[one] for one in node.outputs])
-        made = Facts(outputs, saved, node.flags, attributes_text(node.attributes))
+        made = Computed(outputs, saved, node.flags, attributes_text(node.attributes))
         facts[node.id] = alike.setdefault(made, made)
     return View(
         graph.process,
@@ -143,7 +143,7 @@ def in_words(ways: Sequence[Hashable]) -> list[tuple[str, ...]]:
 
 
 def _words(facts: Hashable) -> dict[str, str]:
-    if not isinstance(facts, Facts):
+    if not isinstance(facts, Computed):
         assert isinstance(facts, tuple)
         kind, tensor = facts
         return {"kind": str(kind), "tensor": tensor_line(tensor)}
