@@ -14,7 +14,7 @@ import torch
 
 from gradviz.compiled.splice import Part, splice
 from gradviz.errors import NoGraphError
-from gradviz.graph import Graph
+from gradviz.graph import Graph, column
 from gradviz.graph.columns import paused
 from gradviz.variables.scanner import Namespace, name_of
 from gradviz.walker import private, traversal
@@ -79,7 +79,7 @@ def _describe(
     regions = compiled_regions(traversed.nodes) if opening is not None else {}
     parts: Mapping[int, Part] = {}
     if opening is not None:
-        closed = sum("compiled" in node.flags for node in graph.nodes) - len(regions)
+        closed = sum("compiled" in flags for flags in column(graph.nodes, "flags")) - len(regions)
         if regions:
             graph, parts = splice(graph, regions, named_modules(*opening))
         if closed:
