@@ -14,18 +14,18 @@ Layer = Sequence[int]
 """The leaves of one module, by node."""
 
 
-def main_path(graph: Graph, layers: Sequence[Layer], found: Sequence[Layer]) -> bool:
-    """Whether all modules at the beginning are among those that were found, so that it is the main path which they lie on.
+def main_path(graph: Graph, layers: Sequence[Layer], weak: Sequence[Layer]) -> bool:
+    """Whether all modules at the beginning are among those that are weak, so that it is the main path which they lie on.
 
     Where each of them is in a residual block, the gradient passes beside them.
     """
-    ways = [_bypass(graph, one) for one in found]
+    ways = [_bypass(graph, layer) for layer in weak]
     if "graph" in ways and "" not in ways:
         return False
-    chosen = {tuple(one) for one in found}
-    rest = [one for one in layers if tuple(one) not in chosen]
-    leaves = {node for one in layers for node in one}
-    return not any(_begins(graph, one, leaves.difference(one)) for one in rest)
+    chosen = {tuple(layer) for layer in weak}
+    rest = [layer for layer in layers if tuple(layer) not in chosen]
+    leaves = {node for layer in layers for node in layer}
+    return not any(_begins(graph, layer, leaves.difference(layer)) for layer in rest)
 
 
 _FAR = 200  # operations between the inside of a residual block and its sum
@@ -44,7 +44,7 @@ def _bypass(graph: Graph, layer: Layer) -> str:
     for node in waiting:  # grows while it is read
         for edge in graph.consumers(node):
             record = graph.nodes[edge.consumer]
-            others = [one.producer for one in graph.inputs(edge.consumer) if one.producer not in seen]
+            others = [other.producer for other in graph.inputs(edge.consumer) if other.producer not in seen]
             if record.op == "AddBackward0":
                 if any(_is_behind(graph, other, first) for other in others):
                     return "graph"
