@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.context import CheckContext
@@ -18,6 +17,7 @@ from gradviz.checks.words import (
     where as place,
 )
 from gradviz.graph import Call, Graph
+from gradviz.graph.amounts import known_elements
 from gradviz.graph.origins import own_line
 from gradviz.rank import named
 from gradviz.wording import (
@@ -360,10 +360,8 @@ def _fits(sent: Call, received: Call) -> bool:
     ours, theirs = sent.tensor, received.tensor
     if ours is None or theirs is None:
         return True
-    sizes = [
-        prod(size for size in one.shape if isinstance(size, int)) for one in (ours, theirs) if one.shape is not None
-    ]
-    return ours.dtype == theirs.dtype and len(set(sizes)) < 2
+    counts = {known_elements(tensor) for tensor in (ours, theirs) if tensor.shape is not None}
+    return ours.dtype == theirs.dtype and len(counts) < 2
 
 
 def _wrong_messages(together: Together, *, also_lost: bool) -> Iterator[Diagnosis]:
