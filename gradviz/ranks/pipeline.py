@@ -22,7 +22,7 @@ from gradviz.graph import (
     Scope,
     Storage,
 )
-from gradviz.rank import grouped, named
+from gradviz.rank import grouped, named, spans
 from gradviz.ranks.merging import shares, summary
 from gradviz.ranks.rank_diff import RankDiff, Varying
 from gradviz.ranks.view import saved_bytes
@@ -68,7 +68,8 @@ def stitched(stages: Mapping[int, RankDiff]) -> RankDiff:
     joining = _Joining()
     for number, part in sorted(stages.items()):
         joining.add(number, part)
-    return joining.result([part for _, part in sorted(stages.items())])
+    missing = sorted(set(range(max(stages))) - stages.keys())
+    return joining.result([part for _, part in sorted(stages.items())], missing)
 
 
 class _Union:
@@ -227,7 +228,7 @@ class _Joining:
         place = int(found[2]) if found is not None else 0
         return sent[place] if place < len(sent) and sent[place].node is not None else None
 
-    def result(self, parts: list[RankDiff]) -> RankDiff:
+    def result(self, parts: list[RankDiff], missing: Sequence[int]) -> RankDiff:
         """All stages, joined."""
         ranks = tuple(sorted(rank for part in parts for rank in part.ranks))
         saved = {rank: part.bytes_by_rank[rank] for part in parts for rank in part.ranks}
@@ -235,10 +236,17 @@ class _Joining:
         first = parts[0].graph
         where = re.sub(r", ranks? [\d, -]+( of \d+)?.*", "", first.title)
         note = f"{plural(len(parts), 'pipeline stage')} joined at {plural(self._received, 'tensor')} that one sends to the next"
+        unseen = (
+            [
+                f"not drawn: stages {spans(missing)}; of a rank that holds several, the one whose backward comes first is drawn"
+            ]
+            if missing
+            else []
+        )
         graph = replace(
             self._union.graph(first),
             title=f"{where}, {named(ranks)}: {plural(len(parts), 'pipeline stage')}",
-            notes=(note, *self._notes),
+            notes=(note, *unseen, *self._notes),
             by_rank=shares(saved, processes),
             marks=tuple(mark._replace(number=i) for i, mark in enumerate(self.marks, 1)),
         )

@@ -69,6 +69,7 @@ def test_each_microbatch_is_received_from_the_one_that_was_sent() -> None:
         graph = replace(joined([microbatch(0), microbatch(1)]), title=f"net, rank {rank} of 2")
         return RankDiff(graph, (rank,), [(rank,)] * len(graph.nodes), ((rank,),), (), (), {rank: 16}, {}, 2)
 
+    assert "not drawn: stages 0, 2; of a rank" in stitched({1: part(0), 3: part(1)}).graph.notes[1]
     graph = stitched({0: part(0), 1: part(1)}).graph
     received = {node.id: node for node in graph.nodes if node.op == "Recv"}
     sent = {graph.inputs(node)[0].producer for node in received}
