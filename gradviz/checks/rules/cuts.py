@@ -160,8 +160,8 @@ def first_order(context: CheckContext) -> Iterator[Diagnosis]:
 
 
 def _speaks(source: SourceLine, words: re.Pattern[str]) -> bool:
-    """Whether the text of a file has such words, or its name."""
-    return any(words.search(text) for text in (os.path.basename(source.file), *linecache.getlines(source.file)))
+    """Whether the text of a file has such words."""
+    return any(map(words.search, linecache.getlines(source.file)))
 
 
 def _updated(graph: Graph, node: int) -> int | None:
@@ -178,7 +178,7 @@ def _updated(graph: Graph, node: int) -> int | None:
 
 def _says_nothing(source: SourceLine) -> bool:
     """Whether a call of `grad` leaves open whether its result is to have a graph."""
-    if source.package or _speaks(source, _FIRST_ORDER):
+    if source.package or _speaks(source, _FIRST_ORDER) or "fomaml" in os.path.basename(source.file).lower():
         return False
     calls = [one for one in expressions_at(source.file, source.line) if isinstance(one, ast.Call)]
     named = [one for one in calls if getattr(one.func, "attr", getattr(one.func, "id", "")) == "grad"]
