@@ -190,7 +190,9 @@ class WholeStep(Selection):
 
     def wants(self, number: int, call: EngineCall) -> bool:
         if self._stage is None:
-            return self._chosen.wants(number, call)
+            wanted = self._chosen.wants(number, call)
+            self.enough = self._chosen.enough
+            return wanted
         microbatch = microbatch_of(call.frame)
         return microbatch is not None and microbatch.stage == self._stage and microbatch.number in self._left
 
