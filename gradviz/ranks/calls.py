@@ -160,14 +160,18 @@ def _records(name: str, frame: FrameType, arguments: Any, options: Any) -> list[
     line = _users_line(frame)
     where = {"source": line} if line is not None else {}
     if name != "batch_isend_irecv":
-        return [{"op": name, **where, **_facts(name, arguments, options)}]
+        return [{"op": name, **where, **_arguments_of(name, arguments, options)}]
     return [
-        {"op": one.op.__name__, **where, **_facts("isend", (one.tensor, one.peer, one.group, one.tag), {})}
-        for one in (*arguments, *options.values())[0]
+        {
+            "op": message.op.__name__,
+            **where,
+            **_arguments_of("isend", (message.tensor, message.peer, message.group, message.tag), {}),
+        }
+        for message in (*arguments, *options.values())[0]
     ]
 
 
-def _facts(name: str, arguments: Any, options: Any) -> dict[str, Any]:
+def _arguments_of(name: str, arguments: Any, options: Any) -> dict[str, Any]:
     """The first tensor, the group, the rank that the call names, and the tag of a message."""
     import torch
 
@@ -175,11 +179,11 @@ def _facts(name: str, arguments: Any, options: Any) -> dict[str, Any]:
     if name == "backward":
         return told
     values = [*arguments, *(options[key] for key in _TENSORS if key in options)]
-    tensor = next((one for one in map(_tensor, values) if one is not None), None)
+    tensor = next((tensor for tensor in map(_tensor, values) if tensor is not None), None)
     if tensor is not None:
         told["tensor"] = [list(tensor.shape), str(tensor.dtype).removeprefix("torch."), str(tensor.device)]
     group = options.get("group")
-    group = group if group is not None else next((one for one in arguments if _is_group(one)), None)
+    group = group if group is not None else next((argument for argument in arguments if _is_group(argument)), None)
     if group is not None and _is_group(group):
         ranks = torch.distributed.get_process_group_ranks(group)
         told["group"] = ranks if len(ranks) < torch.distributed.get_world_size() else []

@@ -20,30 +20,32 @@ def merged_findings(
     outcomes: Sequence[Outcome], diff: RankDiff | None, only: Sequence[str] = (), ignore: Sequence[str] = ()
 ) -> Findings:
     """What `check` found on the ranks of one machine, and on all of them together."""
-    told = {one.rank: _read(str(one.end["findings"])) for one in outcomes if "findings" in one.end}
+    told = {outcome.rank: _read(str(outcome.end["findings"])) for outcome in outcomes if "findings" in outcome.end}
     every = tuple(outcomes)
     together = Together(
-        diff, {one.rank: calls_of(one) for one in outcomes}, {one.rank: end_of(one, every) for one in outcomes}
+        diff,
+        {outcome.rank: calls_of(outcome) for outcome in outcomes},
+        {outcome.rank: end_of(outcome, every) for outcome in outcomes},
     )
-    found = [*_of_all(together, only, ignore), *_same_once(told)]
-    found.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    checked = dict.fromkeys(id for one in told.values() for id in one.checked)
-    checked |= dict.fromkeys(one.id for one in chosen(only, ignore) if one.ranks > 1)
-    skipped = dict.fromkeys(reason for one in told.values() for reason in one.skipped)
-    failed = next((one.failed for one in told.values() if one.failed), "")
+    findings = [*_of_all(together, only, ignore), *_same_once(told)]
+    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+    checked = dict.fromkeys(id for own in told.values() for id in own.checked)
+    checked |= dict.fromkeys(check.id for check in chosen(only, ignore) if check.ranks > 1)
+    skipped = dict.fromkeys(reason for own in told.values() for reason in own.skipped)
+    failed = next((own.failed for own in told.values() if own.failed), "")
     graph = diff.graph if diff is not None else Graph()
-    return Findings(tuple(found), tuple(checked), (graph,), (None,), tuple(skipped), failed=failed)
+    return Findings(tuple(findings), tuple(checked), (graph,), (None,), tuple(skipped), failed=failed)
 
 
 def findings_of(diff: RankDiff) -> Findings:
     """The same for graphs that the ranks saved: what only all of them together show."""
-    calls = {rank: one.calls for rank, one in diff.processes.items()}
-    found = _of_all(Together(diff, calls, dict.fromkeys(calls, RankEnd())), (), ())
-    return Findings(tuple(found), (), (diff.graph,), (None,))
+    calls = {rank: process.calls for rank, process in diff.processes.items()}
+    findings = _of_all(Together(diff, calls, dict.fromkeys(calls, RankEnd())), (), ())
+    return Findings(tuple(findings), (), (diff.graph,), (None,))
 
 
 def _of_all(together: Together, only: Sequence[str], ignore: Sequence[str]) -> tuple[Finding, ...]:
-    ids = [one.id for one in chosen(only, ignore) if one.ranks > 1]
+    ids = [check.id for check in chosen(only, ignore) if check.ranks > 1]
     if not ids:
         return ()
     graph = together.diff.graph if together.diff is not None else Graph()
@@ -61,12 +63,12 @@ def _same_once(told: Mapping[int, Findings]) -> Iterator[Finding]:
     """Equal findings as one. Ids of nodes are of graphs that nobody has any more, so they are left out."""
     ranks_of: dict[Finding, list[int]] = {}
     for rank, findings in told.items():
-        for one in findings:
-            parts = tuple(replace(part, rank=None, nodes=(), edges=()) for part in one.consequences)
-            same = replace(one, rank=None, nodes=(), edges=(), call=_call(one.call), consequences=parts)
+        for finding in findings:
+            parts = tuple(replace(part, rank=None, nodes=(), edges=()) for part in finding.consequences)
+            same = replace(finding, rank=None, nodes=(), edges=(), call=_call(finding.call), consequences=parts)
             ranks_of.setdefault(same, []).append(rank)
-    for one, ranks in ranks_of.items():
-        yield replace(one, ranks=tuple(ranks))
+    for finding, ranks in ranks_of.items():
+        yield replace(finding, ranks=tuple(ranks))
 
 
 def _call(call: int | None) -> int | None:

@@ -48,19 +48,19 @@ def marks(
     for edge, own in some_edges:
         links.setdefault(own, []).append(edge)
     differing: dict[tuple[tuple[tuple[int, ...], ...], str], list[Varying]] = {}
-    for one in varying:
-        key = tuple(own for own, _ in one.ways), "" if one.node in graph.leaf_of else place_of(graph, one.node)
-        differing.setdefault(key, []).append(one)
-    found = [
+    for varied in varying:
+        key = tuple(own for own, _ in varied.ways), "" if varied.node in graph.leaf_of else place_of(graph, varied.node)
+        differing.setdefault(key, []).append(varied)
+    every = [
         *(_alone(graph, own, where, nodes, links.pop(own, ())) for (own, where), nodes in alone.items()),
         *(_mark("added", f"{named(own)} only", _edges(edges), (), edges) for own, edges in links.items()),
         *(_differing(graph, where, items) for (_, where), items in differing.items()),
     ]
-    if len(found) > MOST:
-        rest = found[MOST - 1 :]
+    if len(every) > MOST:
+        rest = every[MOST - 1 :]
         nodes = tuple(node for mark in rest for node in mark.nodes)
-        found[MOST - 1 :] = [Mark(0, "by rank", f"{plural(len(rest), 'place')} more", nodes, kind="changed")]
-    return tuple(mark._replace(number=number) for number, mark in enumerate(found, 1))
+        every[MOST - 1 :] = [Mark(0, "by rank", f"{plural(len(rest), 'place')} more", nodes, kind="changed")]
+    return tuple(mark._replace(number=number) for number, mark in enumerate(every, 1))
 
 
 def _alone(graph: Graph, own: tuple[int, ...], where: str, nodes: Sequence[int], edges: Sequence[Edge]) -> Mark:
@@ -75,7 +75,7 @@ def _differing(graph: Graph, where: str, items: Sequence[Varying]) -> Mark:
     ways = "; ".join(f"{named(own)}: {', '.join(words)}" for own, words in first.ways)
     more = f", and {plural(len(items) - 1, 'node')} more there" if len(items) > 1 else ""
     words = f"{where + ': ' if where else ''}{title_of(graph, first.node)}: {ways}{more}"
-    return _mark("changed", "differs by rank", words, [one.node for one in items], ())
+    return _mark("changed", "differs by rank", words, [varied.node for varied in items], ())
 
 
 def _edges(edges: Sequence[Edge]) -> str:

@@ -44,8 +44,8 @@ class Merging:
         self._scope_of: dict[tuple[str, int], int] = {}
         self._having: list[int] = []
         self._place: list[Hashable] = []
-        self._facts: list[Hashable] = []
-        self._other: dict[int, dict[Hashable, int]] = {}  # node -> facts unlike those of the first, and who has them
+        self._content: list[Hashable] = []
+        self._other: dict[int, dict[Hashable, int]] = {}  # node -> contents unlike that of the first, and who has them
         self._order: list[int] = []  # ops in the order of the forward pass
         self._leaf_named: dict[str, int] = {}
         self._leaf_unnamed: dict[Hashable, list[int]] = {}
@@ -63,8 +63,8 @@ class Merging:
         bit = 1 << len(self._classes) - 1
         ways, having = view.ways, view.having
 
-        def ways_of(node: int, facts: Hashable) -> Ways:
-            return ((facts, bit),) if ways is None else ways(node)
+        def ways_of(node: int, content: Hashable) -> Ways:
+            return ((content, bit),) if ways is None else ways(node)
 
         merged: Mapping[int, int] = self._begin(view) if bit == 1 else self._match(ways_of, view)
         for edge in view.edges:
@@ -91,8 +91,8 @@ class Merging:
             rest = other._having[node]
             for bits in others.values():
                 rest &= ~bits
-            found = [(other._facts[node], rest), *others.items()]
-            return [(facts, bits << shift) for facts, bits in found if bits]
+            sets = [(other._content[node], rest), *others.items()]
+            return [(content, bits << shift) for content, bits in sets if bits]
 
         taken = [leaf for _, leaf in other._taken]
         leaves = [*first.leaves, *(leaf for leaf in taken if leaf is not None)]
@@ -106,8 +106,8 @@ class Merging:
                 other._scopes,
                 other._order,
                 dict(enumerate(other._place)),
-                {node: facts for node, facts in enumerate(other._facts) if isinstance(facts, Computed)},
-                [LeafView(leaf.node, leaf.names, other._facts[leaf.node]) for leaf in leaves],
+                {node: content for node, content in enumerate(other._content) if isinstance(content, Computed)},
+                [LeafView(leaf.node, leaf.names, other._content[leaf.node]) for leaf in leaves],
                 list(other._edges),
                 ways,
                 lambda ends: other._edges[ends] << shift,
@@ -139,12 +139,12 @@ class Merging:
         self._scopes = list(view.scopes)
         self._scope_of = {(scope.path, scope.call): i for i, scope in reversed(list(enumerate(self._scopes)))}
         self._having = [1] * count
-        self._place, self._facts = [None] * count, [None] * count
+        self._place, self._content = [None] * count, [None] * count
         for node in view.ops:
-            self._place[node], self._facts[node] = view.place[node], view.facts[node]
+            self._place[node], self._content[node] = view.place[node], view.content[node]
         self._order = list(view.ops)
         for leaf in view.leaves:
-            self._name_leaf(leaf.node, leaf.names, leaf.facts)
+            self._name_leaf(leaf.node, leaf.names, leaf.content)
         return {node: node for node in range(count)}
 
     def _ops(self, ways_of: WaysOf, view: View) -> dict[int, int]:
@@ -157,13 +157,13 @@ class Merging:
         for to_i, to_j in [*pairs, (len(before), len(after))]:
             order += before[i:to_i]
             for node in after[j:to_j]:
-                merged[node] = self._new(ways_of(node, view.facts[node]), view, node, view.place[node])
+                merged[node] = self._new(ways_of(node, view.content[node]), view, node, view.place[node])
                 order.append(merged[node])
             i, j = to_i + 1, to_j + 1
             if to_i < len(before):
                 order.append(before[to_i])
                 merged[after[to_j]] = before[to_i]
-                self._met(before[to_i], ways_of(after[to_j], view.facts[after[to_j]]))
+                self._met(before[to_i], ways_of(after[to_j], view.content[after[to_j]]))
         self._order = order
         return merged
 
@@ -173,23 +173,23 @@ class Merging:
         for leaf in view.leaves:
             known = next((self._leaf_named[name] for name in leaf.names if name in self._leaf_named), None)
             if not leaf.names:
-                alike = self._leaf_unnamed.get(leaf.facts, [])
-                place = used[leaf.facts] = used.get(leaf.facts, -1) + 1
+                alike = self._leaf_unnamed.get(leaf.content, [])
+                place = used[leaf.content] = used.get(leaf.content, -1) + 1
                 known = alike[place] if place < len(alike) else None
             if known is None or known in taken:
-                known = self._new(ways_of(leaf.node, leaf.facts), view, leaf.node, None)
-                self._name_leaf(known, leaf.names, leaf.facts)
+                known = self._new(ways_of(leaf.node, leaf.content), view, leaf.node, None)
+                self._name_leaf(known, leaf.names, leaf.content)
             else:
-                self._met(known, ways_of(leaf.node, leaf.facts))
+                self._met(known, ways_of(leaf.node, leaf.content))
             taken.add(known)
             merged[leaf.node] = known
 
-    def _name_leaf(self, node: int, names: tuple[str, ...], facts: Hashable) -> None:
-        self._facts[node] = facts
+    def _name_leaf(self, node: int, names: tuple[str, ...], content: Hashable) -> None:
+        self._content[node] = content
         for name in names:
             self._leaf_named.setdefault(name, node)
         if not names:
-            self._leaf_unnamed.setdefault(facts, []).append(node)
+            self._leaf_unnamed.setdefault(content, []).append(node)
 
     def _new(self, ways: Ways, view: View, node: int, place: Hashable) -> int:
         new, record, leaf = len(self._having), view.node(node), view.leaf(node)
@@ -198,7 +198,7 @@ class Merging:
         self._taken.append((record._replace(id=new, scope=scope, saved=()), leaf))
         self._having.append(0)
         self._place.append(place)
-        self._facts.append(ways[0][0])
+        self._content.append(ways[0][0])
         self._met(new, ways)
         return new
 
@@ -210,18 +210,18 @@ class Merging:
             path.append(theirs[here])
             here = theirs[here].parent
         parent = None if here is None else self._scope_of[theirs[here].path, theirs[here].call]
-        for one in reversed(path):
-            self._scopes.append(one._replace(parent=parent))
-            parent = self._scope_of[one.path, one.call] = len(self._scopes) - 1
+        for around in reversed(path):
+            self._scopes.append(around._replace(parent=parent))
+            parent = self._scope_of[around.path, around.call] = len(self._scopes) - 1
         assert parent is not None
         return parent
 
     def _met(self, node: int, ways: Ways) -> None:
-        for facts, bits in ways:
+        for content, bits in ways:
             self._having[node] |= bits
-            if facts != self._facts[node]:
+            if content != self._content[node]:
                 others = self._other.setdefault(node, {})
-                others[facts] = others.get(facts, 0) | bits
+                others[content] = others.get(content, 0) | bits
 
     # -- the result ----------------------------------------------------------------------------------------------------
 
@@ -255,19 +255,19 @@ class Merging:
             some,
             dict(sorted(self._saved.items())),
             dict(sorted(self._processes.items())),
-            max((one.world for one in self._processes.values()), default=0),
+            max((process.world for process in self._processes.values()), default=0),
         )
 
     def _varying(self, node: int, others: Mapping[Hashable, int], ranks: Callable[[int], tuple[int, ...]]) -> Varying:
         first = self._having[node]
         for bits in others.values():
             first &= ~bits
-        ways = [(self._facts[node], first), *others.items()]
-        words = in_words([facts for facts, _ in ways])
+        ways = [(self._content[node], first), *others.items()]
+        words = in_words([content for content, _ in ways])
         return Varying(node, tuple((ranks(bits), said) for (_, bits), said in zip(ways, words)))
 
     def _groups(self, everyone: int) -> tuple[tuple[int, ...], ...]:
-        """Classes that no node, fact or edge tells apart are one group."""
+        """Classes that no node, content or edge tells apart are one group."""
         sets = {*self._having, *self._edges.values()}
         for ways in self._other.values():
             sets.update(ways.values())
@@ -324,14 +324,14 @@ def summary(groups: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
 
 def shares(saved: Mapping[int, int], processes: Mapping[int, Process]) -> tuple[RankShare, ...]:
     """What each rank holds. Ranks with equal numbers, and on one machine where there are several, are one."""
-    hosts = {one.host for one in processes.values()}
-    found: dict[tuple[RankMemory, str], list[int]] = {}
+    hosts = {process.host for process in processes.values()}
+    ranks_of: dict[tuple[RankMemory, str], list[int]] = {}
     for rank, nbytes in sorted(saved.items()):
         process = processes.get(rank)
         memory = (process.memory if process is not None else RankMemory())._replace(saved=nbytes)
         host = process.host if process is not None and len(hosts) > 1 else ""
-        found.setdefault((memory, host), []).append(rank)
-    return tuple(RankShare(tuple(ranks), memory, host) for (memory, host), ranks in found.items())
+        ranks_of.setdefault((memory, host), []).append(rank)
+    return tuple(RankShare(tuple(ranks), memory, host) for (memory, host), ranks in ranks_of.items())
 
 
 def _pairs(before: list[Hashable], after: list[Hashable]) -> list[tuple[int, int]]:

@@ -95,10 +95,10 @@ class Part:
 
     def findings(self, captured: Captured[Findings]) -> None:
         """Leave what `check` found. Raises HandedIn."""
-        found = captured.result
+        findings = captured.result
         self.files["findings"] = self.meeting.path("findings")
         with open(self.files["findings"], "wb") as file:
-            pickle.dump((replace(found, graphs=()), [len(graph.nodes) for graph in found.graphs]), file)
+            pickle.dump((replace(findings, graphs=()), [len(graph.nodes) for graph in findings.graphs]), file)
         self._end(captured)
 
     def _end(self, captured: Captured[Graph] | Captured[Findings]) -> None:

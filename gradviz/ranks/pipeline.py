@@ -43,11 +43,11 @@ def joined(microbatches: Sequence[Graph]) -> Graph:
         moved = union.add(graph, Scope(name, "microbatch", 1, None), shared=True)
         union.roots += [root._replace(name=f"{name}.{root.name}") for root in moved]
     if process is not None:
-        held = process.memory._replace(saved=saved_bytes(union.graph(first)))
-        process = process._replace(memory=held)
+        memory = process.memory._replace(saved=saved_bytes(union.graph(first)))
+        process = process._replace(memory=memory)
     notes = dict.fromkeys(note for graph in microbatches for note in graph.notes)
     calls = re.sub(
-        r"\bcall (\d+)$", lambda found: f"calls {found[1]}-{int(found[1]) + len(microbatches) - 1}", first.title
+        r"\bcall (\d+)$", lambda match: f"calls {match[1]}-{int(match[1]) + len(microbatches) - 1}", first.title
     )
     return replace(union.graph(first), title=calls, process=process, notes=(_alike(microbatches), *notes))
 
@@ -56,11 +56,11 @@ def _alike(microbatches: Sequence[Graph]) -> str:
     """How many of the microbatches have equal graphs."""
     numbers: dict[object, list[int]] = {}
     for number, graph in enumerate(microbatches):
-        rows = [(node.op, node.outputs, [(one.slot, one.nbytes) for one in node.saved]) for node in graph.nodes]
+        rows = [(node.op, node.outputs, [(slot.slot, slot.nbytes) for slot in node.saved]) for node in graph.nodes]
         numbers.setdefault((repr(rows), tuple(graph.edges)), []).append(number)
     groups = [tuple(group) for group in numbers.values()]
-    held = "what they hold for backward is added up, though a schedule may hold one after another"
-    return f"{plural(len(microbatches), 'microbatch', 'microbatches')} of one step: {grouped(groups)}; {held}"
+    counted = "what they hold for backward is added up, though a schedule may hold one after another"
+    return f"{plural(len(microbatches), 'microbatch', 'microbatches')} of one step: {grouped(groups)}; {counted}"
 
 
 def stitched(stages: Mapping[int, RankDiff]) -> RankDiff:
@@ -95,11 +95,11 @@ class _Union:
         scope = len(self.scopes)
         self.scopes.append(around)
         self.scopes += [
-            one._replace(
-                path=f"{around.path}.{one.path}" if one.path else around.path,
-                parent=scope if one.parent is None else one.parent + scope + 1,
+            inner._replace(
+                path=f"{around.path}.{inner.path}" if inner.path else around.path,
+                parent=scope if inner.parent is None else inner.parent + scope + 1,
             )
-            for one in graph.scopes
+            for inner in graph.scopes
         ]
         known = {leaf.names: leaf for leaf in self.leaves if shared and leaf.names and leaf.kind == "parameter"}
         same = {leaf.node: known[leaf.names] for leaf in graph.leaves if leaf.names in known}
@@ -121,17 +121,17 @@ class _Union:
                     scope=scope if node.scope is None else node.scope + scope + 1,
                     sequence=None if node.sequence is None else node.sequence + later,
                     saved=tuple(
-                        one._replace(
-                            storage=None if one.storage is None else storage_of[one.storage],
-                            parts=tuple(storage_of[part] or 0 for part in one.parts),
-                            leaf=None if one.leaf is None else node_of[one.leaf],
+                        slot._replace(
+                            storage=None if slot.storage is None else storage_of[slot.storage],
+                            parts=tuple(storage_of[part] or 0 for part in slot.parts),
+                            leaf=None if slot.leaf is None else node_of[slot.leaf],
                         )
-                        for one in node.saved
+                        for slot in node.saved
                     ),
                 )
                 self.nodes.append(made)
         self.edges += [
-            one._replace(consumer=node_of[one.consumer], producer=node_of[one.producer]) for one in graph.edges
+            edge._replace(consumer=node_of[edge.consumer], producer=node_of[edge.producer]) for edge in graph.edges
         ]
         self.leaves += [
             leaf._replace(
@@ -183,7 +183,7 @@ class _Joining:
         """One stage more."""
         union, graph = self._union, part.graph
         own = summary(part.groups)
-        self._notes |= dict.fromkeys(one for one in graph.notes if one not in own)
+        self._notes |= dict.fromkeys(note for note in graph.notes if note not in own)
         stage = f"stage{number}"
         roots = union.add(graph, Scope(stage, named(part.ranks), 1, None), prefix=f"{stage}.", later=self._sequence)
         node_of = union.node_of
@@ -203,13 +203,13 @@ class _Joining:
             return edge._replace(consumer=node_of[edge.consumer], producer=node_of[edge.producer])
 
         self.marks += [
-            one._replace(
-                nodes=tuple(node_of[node] for node in one.nodes),
-                edges=tuple((node_of[node], place) for node, place in one.edges),
+            mark._replace(
+                nodes=tuple(node_of[node] for node in mark.nodes),
+                edges=tuple((node_of[node], place) for node, place in mark.edges),
             )
-            for one in graph.marks
+            for mark in graph.marks
         ]
-        self.varying += [one._replace(node=node_of[one.node]) for one in part.varying]
+        self.varying += [varied._replace(node=node_of[varied.node]) for varied in part.varying]
         self.some_edges += [(moved(edge), ranks) for edge, ranks in part.some_edges]
         used = {id(root) for root in received.values()}
         union.roots = [root for root in union.roots if id(root) not in used]
@@ -219,20 +219,20 @@ class _Joining:
         for root, named_root in zip(roots, named_roots):
             microbatch = _MICROBATCH.match(root.name)
             self._sent.setdefault(int(microbatch[1]) if microbatch else 0, []).append(named_root)
-        self._sequence = 1 + max((one.sequence for one in union.nodes if one.sequence is not None), default=0)
+        self._sequence = 1 + max((node.sequence for node in union.nodes if node.sequence is not None), default=0)
 
     def _source(self, leaf: Leaf) -> Root | None:
         """The output of the stage before that a leaf is, None when it is none."""
-        found = next((match for name in leaf.names if (match := _RECEIVED.search(name))), None)
-        sent = self._sent.get(int(found[1]), []) if found is not None else []
-        place = int(found[2]) if found is not None else 0
+        received = next((match for name in leaf.names if (match := _RECEIVED.search(name))), None)
+        sent = self._sent.get(int(received[1]), []) if received is not None else []
+        place = int(received[2]) if received is not None else 0
         return sent[place] if place < len(sent) and sent[place].node is not None else None
 
     def result(self, parts: list[RankDiff], missing: Sequence[int]) -> RankDiff:
         """All stages, joined."""
         ranks = tuple(sorted(rank for part in parts for rank in part.ranks))
         saved = {rank: part.bytes_by_rank[rank] for part in parts for rank in part.ranks}
-        processes = {rank: one for part in parts for rank, one in part.processes.items()}
+        processes = {rank: process for part in parts for rank, process in part.processes.items()}
         first = parts[0].graph
         where = re.sub(r", ranks? [\d, -]+( of \d+)?.*", "", first.title)
         note = f"{plural(len(parts), 'pipeline stage')} joined at {plural(self._received, 'tensor')} that one sends to the next"
@@ -269,6 +269,6 @@ _SIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "
 
 def _sent(root: Root, number: int) -> str:
     shape, size = root.tensor.shape, _SIZES.get(root.tensor.dtype)
-    sizes = [one for one in shape or ("?",) if isinstance(one, int)]
+    sizes = [size for size in shape or ("?",) if isinstance(size, int)]
     known = shape is not None and size is not None and len(sizes) == len(shape)
     return f"from stage {number - 1}" + (f", {bytes_text(prod(sizes) * (size or 0))}" if known else "")

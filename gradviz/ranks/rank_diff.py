@@ -51,12 +51,12 @@ class RankDiff:
     @cached_property
     def only(self) -> Mapping[int, tuple[int, ...]]:
         """For each rank, the nodes that it has and another one lacks. Empty tuples where all are alike."""
-        found: dict[int, list[int]] = {rank: [] for rank in self.ranks}
+        nodes_of: dict[int, list[int]] = {rank: [] for rank in self.ranks}
         for node, ranks in enumerate(self.having):
             if len(ranks) < len(self.ranks):
                 for rank in ranks:
-                    found[rank].append(node)
-        return {rank: tuple(nodes) for rank, nodes in found.items()}
+                    nodes_of[rank].append(node)
+        return {rank: tuple(nodes) for rank, nodes in nodes_of.items()}
 
     @property
     def missing(self) -> tuple[int, ...]:

@@ -38,20 +38,20 @@ def of_data(data: dict[str, Any], alike: Alike) -> View:
     `alike` holds what the views of other ranks have, so that equal things of all are one object.
     """
     context = _context(data)
-    refuse_merged([schema.RANK_SHARE.read(one, context) for one in data.get("by_rank", ())])
+    refuse_merged([schema.RANK_SHARE.read(share, context) for share in data.get("by_rank", ())])
     scopes = [schema.SCOPE.read(item, context) for item in data["scopes"]]
     plain, tensors = Plain(), context.read["tensors"]
     leaf_items = {item["node"]: item for item in data["leaves"]}
     nodes = data["nodes"]
-    place_of, facts_of = (
+    place_of, content_of = (
         _PlaceOf(scopes, context.read["sources"], alike),
-        _ComputedOf([plain[one] for one in tensors], context, alike),
+        _ComputedOf([plain[tensor] for tensor in tensors], context, alike),
     )
     place: dict[int, Hashable] = {}
-    facts: dict[int, Computed] = {}
+    content: dict[int, Computed] = {}
     for i, item in enumerate(nodes):
         if i not in leaf_items:
-            place[i], facts[i] = place_of(item), facts_of(item)
+            place[i], content[i] = place_of(item), content_of(item)
 
     def node(i: int) -> Node:
         made: Node = schema.NODE.read(nodes[i], context, i)
@@ -71,7 +71,7 @@ def of_data(data: dict[str, Any], alike: Alike) -> View:
         scopes,
         [i for i in ordered if i not in leaf_items],
         place,
-        facts,
+        content,
         [_leaf(item, plain, tensors) for item in data["leaves"]],
         [tuple(row[:4]) for row in data["edges"]],
     )
@@ -95,7 +95,7 @@ def _context(data: dict[str, Any]) -> Context:
 
 
 Alike = dict[Hashable, Any]
-"""Equal places and facts as one object, which makes comparing them cheap."""
+"""Equal places and contents as one object, which makes comparing them cheap."""
 
 
 class _PlaceOf:
@@ -120,7 +120,7 @@ class _PlaceOf:
 
 
 class _ComputedOf:
-    """Makes the facts of nodes; those of equal data in one file are equal."""
+    """Makes the contents of nodes; those of equal data in one file are equal."""
 
     def __init__(self, tensors: list[TensorInfo | None], context: Context, alike: Alike) -> None:
         self._tensors, self._context, self._alike = tensors, context, alike
@@ -133,7 +133,7 @@ class _ComputedOf:
         raw = outputs, saved, flags, str(attributes) if attributes else ""
         known = self._known.get(raw)
         if known is None:
-            tensors = tuple([None if one is None else self._tensors[one] for one in outputs])
+            tensors = tuple([None if output is None else self._tensors[output] for output in outputs])
             text = attributes_text(schema.ATTRIBUTES.read(attributes, self._context)) if attributes else ""
             made = Computed(tensors, saved, flags, text)
             known = self._known[raw] = self._alike.setdefault(made, made)
@@ -150,4 +150,4 @@ def _saved(data: dict[str, Any]) -> int:
     slots = [slot for item in data["nodes"] for slot in item.get("saved", ()) if slot.get("storage") is not None]
     kept = {storage for slot in slots for storage in (slot["storage"], *slot.get("parts", ()))}
     storages = data["storages"]
-    return sum(storages[one].get("nbytes") or 0 for one in kept if storages[one]["kind"] in COUNTED)
+    return sum(storages[storage].get("nbytes") or 0 for storage in kept if storages[storage]["kind"] in COUNTED)

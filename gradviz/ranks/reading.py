@@ -89,7 +89,7 @@ def memory_of(graph: Graph, models: Sequence[torch.nn.Module], variables: Sequen
     parameters = [tensor for model in models for _, tensor, kind in registered("", model) if kind == "parameter"]
     parameters += [tensor for model in models for tensor in sharded_parameters(model)]
     gradients = [gradient for tensor in parameters if tensor.is_leaf and (gradient := tensor.grad) is not None]
-    states = [held.value.state for held in scan(variables) if held.kind == "optimizer"]
+    states = [variable.value.state for variable in scan(variables) if variable.kind == "optimizer"]
     return RankMemory(
         saved_bytes(graph),
         _bytes(parameters),

@@ -49,8 +49,8 @@ class Staged:
 
     def result(self) -> RankDiff:
         """All ranks as one. Raises GraphFileError when none was added."""
-        stages = {stage: one for stage, one in self._mergings.items() if stage is not None}
+        stages = {stage: merging for stage, merging in self._mergings.items() if stage is not None}
         if len(self._mergings) > 1 and len(stages) == len(self._mergings):
-            return stitched({stage: one.result() for stage, one in stages.items()})
+            return stitched({stage: merging.result() for stage, merging in stages.items()})
         (merging,) = self._mergings.values() or (Merging(),)
         return merging.result()

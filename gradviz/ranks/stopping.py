@@ -32,8 +32,10 @@ def last_call(path: str) -> tuple[int, dict[str, Any] | None]:
     for line in lines:
         with suppress(ValueError):
             records.append(json.loads(line))
-    ended = {one.get("end") for one in records}
-    return size, next((one for one in reversed(records) if "begin" in one and one["begin"] not in ended), None)
+    ended = {record.get("end") for record in records}
+    return size, next(
+        (record for record in reversed(records) if "begin" in record and record["begin"] not in ended), None
+    )
 
 
 _POLL = 0.02  # seconds

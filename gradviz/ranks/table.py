@@ -16,27 +16,27 @@ from gradviz.wording import bar, bytes_text, one_line, plural, verb
 _COLUMNS = ("saved", "parameters", "gradients", "optimizer")
 
 
-def table(found: RankDiff) -> RenderableType:
+def table(diff: RankDiff) -> RenderableType:
     """The whole report."""
-    parts: list[RenderableType] = [Text(line, overflow="fold") for line in head(found)]
-    parts += [Text(f"  {mark.number}. {one_line(mark.words)}", overflow="fold") for mark in found.graph.marks]
-    if found.missing:
-        parts.append(Text(f"no graph of {named(found.missing)}", style="yellow"))
-    return Group(*parts, Text(), memory(found.graph.by_rank))
+    parts: list[RenderableType] = [Text(line, overflow="fold") for line in head(diff)]
+    parts += [Text(f"  {mark.number}. {one_line(mark.words)}", overflow="fold") for mark in diff.graph.marks]
+    if diff.missing:
+        parts.append(Text(f"no graph of {named(diff.missing)}", style="yellow"))
+    return Group(*parts, Text(), memory(diff.graph.by_rank))
 
 
-def head(found: RankDiff) -> Iterator[str]:
+def head(diff: RankDiff) -> Iterator[str]:
     """Who is like whom, and how much all share."""
-    yield one_line(found.graph.title or "graph")
-    for i, own in enumerate(found.stages):
+    yield one_line(diff.graph.title or "graph")
+    for i, own in enumerate(diff.stages):
         yield f"stage {i}: {named(own)}"
-    noun = verb(found.ranks, "rank", "ranks")
-    line = f"{noun} {grouped(found.groups)}; {plural(len(found.shared), 'node')} shared"
-    alone = len(found.having) - len(found.shared)
+    noun = verb(diff.ranks, "rank", "ranks")
+    line = f"{noun} {grouped(diff.groups)}; {plural(len(diff.shared), 'node')} shared"
+    alone = len(diff.having) - len(diff.shared)
     if alone:
         line += f", {plural(alone, 'node')} of some ranks only"
-    if found.varying:
-        line += f", {plural(len(found.varying), 'node')} with other sizes or state by rank"
+    if diff.varying:
+        line += f", {plural(len(diff.varying), 'node')} with other sizes or state by rank"
     yield line
 
 

@@ -33,11 +33,11 @@ Ways = Sequence[tuple[Hashable, int]]
 
 
 class LeafView(NamedTuple):
-    """A leaf of one rank. `facts` are its kind and tensor."""
+    """A leaf of one rank. `content` is its kind and tensor."""
 
     node: int
     names: tuple[str, ...]
-    facts: Hashable
+    content: Hashable
 
 
 class Computed(NamedTuple):
@@ -51,7 +51,7 @@ class Computed(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """One rank's graph. `place` says where an op belongs, whatever it computed there; `facts` what it computed.
+    """One rank's graph. `place` says where an op belongs, whatever it computed there; `content` what it computed.
 
     `node` and `leaf` make the record of one node, which is wanted of what no rank before has. `graph` makes all of it.
     """
@@ -64,23 +64,23 @@ class View:
     scopes: Sequence[Scope] = ()
     ops: Sequence[int] = ()  # ids of nodes in the order of the forward pass, leaves left out
     place: Mapping[int, Hashable] = field(default_factory=dict, repr=False)
-    facts: Mapping[int, Computed] = field(default_factory=dict, repr=False)
+    content: Mapping[int, Computed] = field(default_factory=dict, repr=False)
     leaves: Sequence[LeafView] = ()
     edges: Sequence[Ends] = field(default=(), repr=False)
     ways: Callable[[int], Ways] | None = (
-        None  # where it is of several ranks: for each node, who has it with which facts
+        None  # where it is of several ranks: for each node, who has it with which content
     )
     having: Callable[[Ends], int] | None = None  # likewise, who has an edge
 
 
 def of_graph(graph: Graph, alike: dict[Hashable, Any] | None = None) -> View:
-    """The view of a graph in memory. In `alike` equal places and facts of several views become one object."""
+    """The view of a graph in memory. In `alike` equal places and contents of several views become one object."""
     refuse_merged(graph.by_rank)
     plain, alike = Plain(), {} if alike is None else alike
     places = [(scope.path, scope.type, scope.call) for scope in graph.scopes]
     leaf_of = graph.leaf_of
     place: dict[int, Hashable] = {}
-    facts: dict[int, Computed] = {}
+    content: dict[int, Computed] = {}
     for node in graph.nodes:
         if node.id in leaf_of:
             continue
@@ -89,9 +89,9 @@ def of_graph(graph: Graph, alike: dict[Hashable, Any] | None = None) -> View:
         where = node.op, scope, (line.file, line.line) if line is not None else None
         place[node.id] = alike.setdefault(where, where)
         saved = tuple([(slot.slot, slot.nbytes or 0) for slot in node.saved])
-        outputs = tuple([plain[one] for one in node.outputs])
+        outputs = tuple([plain[output] for output in node.outputs])
         made = Computed(outputs, saved, node.flags, attributes_text(node.attributes))
-        facts[node.id] = alike.setdefault(made, made)
+        content[node.id] = alike.setdefault(made, made)
     return View(
         graph.process,
         saved_bytes(graph),
@@ -101,7 +101,7 @@ def of_graph(graph: Graph, alike: dict[Hashable, Any] | None = None) -> View:
         graph.scopes,
         [node for node in forward_order(graph) if node not in leaf_of],
         place,
-        facts,
+        content,
         [LeafView(leaf.node, leaf.names, (leaf.kind, plain[leaf.tensor])) for leaf in graph.leaves],
         list(zip(*(column(graph.edges, name) for name in ("consumer", "producer", "output", "position")))),
     )
@@ -133,23 +133,25 @@ def saved_bytes(graph: Graph) -> int:
     """Bytes held for backward, each storage once, without parameters and buffers."""
     kept = {storage for saved in column(graph.nodes, "saved") for slot in saved for storage in slot.storages}
     sizes, kinds = column(graph.storages, "nbytes"), column(graph.storages, "kind")
-    return sum(sizes[one] or 0 for one in kept if kinds[one] in COUNTED)
+    return sum(sizes[storage] or 0 for storage in kept if kinds[storage] in COUNTED)
 
 
 def in_words(ways: Sequence[Hashable]) -> list[tuple[str, ...]]:
-    """What each of several facts about one node says that not all of them say."""
-    said = [_words(one) for one in ways]
-    return [tuple(word for part, word in one.items() if any(other.get(part) != word for other in said)) for one in said]
+    """What each of several contents of one node says that not all of them say."""
+    said = [_words(content) for content in ways]
+    return [
+        tuple(word for part, word in words.items() if any(other.get(part) != word for other in said)) for words in said
+    ]
 
 
-def _words(facts: Hashable) -> dict[str, str]:
-    if not isinstance(facts, Computed):
-        assert isinstance(facts, tuple)
-        kind, tensor = facts
+def _words(content: Hashable) -> dict[str, str]:
+    if not isinstance(content, Computed):
+        assert isinstance(content, tuple)
+        kind, tensor = content
         return {"kind": str(kind), "tensor": tensor_line(tensor)}
-    words = {f"output {i}": tensor_line(one) for i, one in enumerate(facts.outputs)}
-    words["saved"] = f"saves {bytes_text(sum(nbytes for _, nbytes in facts.saved))}"
-    words["slots"] = f"saves {', '.join(slot for slot, _ in facts.saved) or 'nothing'}"
-    words["state"] = ", ".join(facts.state) or "no flag"
-    words["attributes"] = clip(facts.attributes) or "no attribute"
+    words = {f"output {i}": tensor_line(output) for i, output in enumerate(content.outputs)}
+    words["saved"] = f"saves {bytes_text(sum(nbytes for _, nbytes in content.saved))}"
+    words["slots"] = f"saves {', '.join(slot for slot, _ in content.saved) or 'nothing'}"
+    words["state"] = ", ".join(content.state) or "no flag"
+    words["attributes"] = clip(content.attributes) or "no attribute"
     return words
