@@ -71,13 +71,13 @@ def compiled_diff(before: Graph, after: Graph) -> CompiledDiff | None:
     if any(map(_compiled, before.nodes)) or not any(map(_compiled, after.nodes)):
         return None
     old, new = _places(before), _places(after)
-    held = held_bytes(before), held_bytes(after)
+    nbytes = held_bytes(before), held_bytes(after)
     passed = _passed(before, after)
     rows: list[PlaceRow] = []
     for place in [*old, *(place for place in new if place not in old)]:
         first, second = old.get(place, []), new.get(place, [])
-        source = next((one.source for one in [*first, *second]), None)
-        again = sum("recomputed" in one.flags for one in second)
+        source = next((node.source for node in [*first, *second]), None)
+        again = sum("recomputed" in node.flags for node in second)
         fused = _fused(first, second, passed)
         rows.append(
             PlaceRow(
@@ -87,11 +87,11 @@ def compiled_diff(before: Graph, after: Graph) -> CompiledDiff | None:
                 len(second),
                 again,
                 fused,
-                sum(held[0][one.id] for one in first),
-                sum(held[1][one.id] for one in second),
+                sum(nbytes[0][node.id] for node in first),
+                sum(nbytes[1][node.id] for node in second),
                 _fate(len(first), len(second), again, fused),
-                tuple([one.op for one in first]),
-                tuple([one.op for one in second]),
+                tuple([node.op for node in first]),
+                tuple([node.op for node in second]),
                 _call(before, first) if first else _call(after, second),
             )
         )
@@ -99,7 +99,7 @@ def compiled_diff(before: Graph, after: Graph) -> CompiledDiff | None:
     edges = _edges(before, after, [*old, *(place for place in new if place not in old)], old, new)
     roots = {root.node for root in before.roots}
     output = next((i for i, nodes in enumerate(old.values()) if any(node.id in roots for node in nodes)), None)
-    return CompiledDiff(before, after, tuple(rows), entries, sum(held[0]), sum(held[1]), edges, output)
+    return CompiledDiff(before, after, tuple(rows), entries, sum(nbytes[0]), sum(nbytes[1]), edges, output)
 
 
 def saved_by_recomputing(graph: Graph) -> int:
@@ -107,7 +107,7 @@ def saved_by_recomputing(graph: Graph) -> int:
     total = 0
     for node in graph.nodes:
         if "recomputed" in node.flags and "saves" in node.attributes:
-            total += sum(tensor_bytes(one) or 0 for one in node.outputs if one is not None)
+            total += sum(tensor_bytes(tensor) or 0 for tensor in node.outputs if tensor is not None)
     return total
 
 
@@ -122,7 +122,7 @@ def _entry(node: Node) -> bool:
 
 def _places(graph: Graph) -> dict[_Place, list[Node]]:
     """The functions of each module and line, in the order of the forward pass. Leaves are of no place, nor are entries."""
-    found: dict[_Place, list[Node]] = {}
+    nodes_at: dict[_Place, list[Node]] = {}
     heads = {scope.path.partition(".")[0] for scope in graph.scopes}
     head = heads.pop() if len(heads) == 1 else ""  # the variable that holds the model: it may be another one
     for i in forward_order(graph):
@@ -131,8 +131,8 @@ def _places(graph: Graph) -> dict[_Place, list[Node]]:
             continue
         path = graph.scopes[node.scope].path if node.scope is not None else ""
         module = path.removeprefix(head).lstrip(".") if head and path != head else path
-        found.setdefault((module, _line(node.source)), []).append(node)
-    return found
+        nodes_at.setdefault((module, _line(node.source)), []).append(node)
+    return nodes_at
 
 
 def _line(source: SourceLine | None) -> str:
@@ -141,7 +141,7 @@ def _line(source: SourceLine | None) -> str:
 
 
 def _call(graph: Graph, nodes: Sequence[Node]) -> int:
-    return min((graph.scopes[one.scope].call for one in nodes if one.scope is not None), default=1)
+    return min((graph.scopes[node.scope].call for node in nodes if node.scope is not None), default=1)
 
 
 def _fate(before: int, after: int, again: int, fused: int) -> Fate:
@@ -160,22 +160,26 @@ def _fused(functions: list[Node], operations: list[Node], passed: set[int]) -> i
     The operations that compute the gradient of one call of the forward pass bear its number, and each such call is a function
     of the graph that is not compiled.
     """
-    inside = [one for one in operations if _compiled(one)]
+    inside = [operation for operation in operations if _compiled(operation)]
     if operations and not inside:
         return 0
-    calls = {(one.sequence, one.attributes["forward_call"]) for one in inside if "forward_call" in one.attributes}
+    calls = {
+        (operation.sequence, operation.attributes["forward_call"])
+        for operation in inside
+        if "forward_call" in operation.attributes
+    }
     alone = len(calls) + len(operations) - len(inside)
-    return max(0, sum(one.id in passed for one in functions) - alone)
+    return max(0, sum(function.id in passed for function in functions) - alone)
 
 
 def _passed(before: Graph, after: Graph) -> set[int]:
     """The nodes of `before` that lead to a leaf which a gradient still reaches in `after`."""
     reached = {name for leaf in after.leaves if after.consumers(leaf.node) for name in _names(leaf.names)}
-    found = {leaf.node for leaf in before.leaves if not leaf.names or reached.intersection(_names(leaf.names))}
+    leading = {leaf.node for leaf in before.leaves if not leaf.names or reached.intersection(_names(leaf.names))}
     for node in reversed(before.order):
-        if any(edge.producer in found for edge in before.inputs(node)):
-            found.add(node)
-    return found
+        if any(edge.producer in leading for edge in before.inputs(node)):
+            leading.add(node)
+    return leading
 
 
 def _names(names: Sequence[str]) -> Iterator[str]:
@@ -192,7 +196,7 @@ def _edges(
 ) -> tuple[tuple[int, int], ...]:
     """What leads from place to place before; after, only from and to places that were not there before."""
     number = {place: i for i, place in enumerate(places)}
-    found: dict[tuple[int, int], None] = {}
+    numbered: dict[tuple[int, int], None] = {}
     for graph, of_place, every in ((before, old, True), (after, new, False)):
         at = {node.id: place for place, nodes in of_place.items() for node in nodes}
         for edge in graph.edges:
@@ -200,5 +204,5 @@ def _edges(
             if consumer is None or producer is None or consumer == producer:
                 continue
             if every or consumer not in old or producer not in old:
-                found[number[consumer], number[producer]] = None
-    return tuple(found)
+                numbered[number[consumer], number[producer]] = None
+    return tuple(numbered)

@@ -98,12 +98,12 @@ class Region:
     @cached_property
     def _carrying(self) -> frozenset[int]:
         """The values that a gradient went into."""
-        found = {i for i, one in enumerate(self.inputs) if one.kind == "gradient"}
+        carrying = {i for i, argument in enumerate(self.inputs) if argument.kind == "gradient"}
         first = len(self.inputs)
         for i, operation in enumerate(self.operations, first):
-            if any(use.value in found for use in operation.uses):
-                found.add(i)
-        return frozenset(found)
+            if any(use.value in carrying for use in operation.uses):
+                carrying.add(i)
+        return frozenset(carrying)
 
     def carries(self, value: int) -> bool:
         """Whether this input or operation is, or depends on, a gradient that arrives."""
@@ -126,7 +126,7 @@ class Region:
         """
         first = len(self.inputs)
         read: dict[int, set[int]] = {}
-        waiting = [use for i, one in enumerate(self.operations) if self._needs(i) for use in one.uses]
+        waiting = [use for i, operation in enumerate(self.operations) if self._needs(i) for use in operation.uses]
         for use in waiting:  # grows while it is read
             number = use.value - first
             if number < 0:

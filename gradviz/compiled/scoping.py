@@ -36,7 +36,7 @@ class Scoping:
     def __init__(self, graph: Graph, modules: Mapping[int, Known]) -> None:
         self._scopes = list(graph.scopes)
         self._modules = modules
-        self._at = {one.path: one for one in reversed([*modules.values()])}
+        self._at = {module.path: module for module in reversed([*modules.values()])}
         self._made: dict[tuple[int | None, str, int], int] = {}
 
     @property
@@ -48,7 +48,7 @@ class Scoping:
 
         torch wraps a compiled module in another one, which is shown as what it wraps.
         """
-        path = next(filter(None, (self._root(one.place) for one in noted)), None)
+        path = next(filter(None, (self._root(value.place) for value in noted)), None)
         if scope is not None and self._scopes[scope].type == _WRAPPER:
             known = self._at.get(self._scopes[scope].path)
             if known is not None:

@@ -48,7 +48,7 @@ class _Edge(NamedTuple):
 _SLOT = re.compile(r"(saved_tensors|ctx\._tensors_no_vc_check)\[(\d+)\]")
 
 
-class Found(NamedTuple):
+class RegionCall(NamedTuple):
     """A region of one node, and what is known of this call of it.
 
     `edges` are the places in what the backward returns that the node's edges stand for, `sizes` the values of its size inputs,
@@ -74,15 +74,17 @@ class Part(NamedTuple):
     gives: tuple[int | None, ...]
 
 
-def splice(graph: Graph, found: Mapping[int, Found], modules: Mapping[int, Known]) -> tuple[Graph, Mapping[int, Part]]:
+def splice(
+    graph: Graph, calls: Mapping[int, RegionCall], modules: Mapping[int, Known]
+) -> tuple[Graph, Mapping[int, Part]]:
     """The graph with the operations of these regions, by the id of the node that runs them, and what each node of it is there.
 
     The ids of operations follow all others, which stay what they are. `modules` are the modules that the caller has names
     for, by identity.
     """
     made = _Spliced(graph, modules)
-    for node, one in found.items():
-        made.open(node, one)
+    for node, call in calls.items():
+        made.open(node, call)
     return made.graph(), made.parts()
 
 
@@ -105,7 +107,7 @@ class _Spliced:
                 producer, output = self._moved.get((edge.producer, edge.output), (edge.producer, edge.output))
                 edges.append(edge._replace(producer=producer, output=output))
         for consumer, given in self._edges.items():
-            edges.extend(Edge(consumer, one.producer, one.output, i) for i, one in enumerate(given))
+            edges.extend(Edge(consumer, edge.producer, edge.output, i) for i, edge in enumerate(given))
         edges.sort(key=lambda edge: (edge.consumer, edge.position))
         roots = [self._root(root) for root in before.roots]
         if self._described:
@@ -122,7 +124,8 @@ class _Spliced:
 
     def parts(self) -> dict[int, Part]:
         return {
-            node: Part(*part, tuple([one.result for one in self._edges[node]])) for node, part in self._part_of.items()
+            node: Part(*part, tuple([edge.result for edge in self._edges[node]]))
+            for node, part in self._part_of.items()
         }
 
     def _place_leaves(self) -> None:
@@ -142,14 +145,16 @@ class _Spliced:
 
     # -- one region ------------------------------------------------------------------------------------------------
 
-    def open(self, node: int, found: Found) -> None:
-        region, record = found.region, self._nodes[node]
+    def open(self, node: int, call: RegionCall) -> None:
+        region, record = call.region, self._nodes[node]
         first, inputs = len(self._nodes), len(region.inputs)
-        sizes = dict(zip((one.symbol for one in region.inputs if one.kind == "size"), found.sizes))
+        sizes = dict(zip((argument.symbol for argument in region.inputs if argument.kind == "size"), call.sizes))
         self._described = self._described or region.described
         outer = self._scoping.around(record.scope, [*region.inputs, *region.operations])
         slots, rest = _slots(
-            record, found, [_made(one.place, self._scoping.path(one.place, outer)) for one in region.inputs]
+            record,
+            call,
+            [_made(argument.place, self._scoping.path(argument.place, outer)) for argument in region.inputs],
         )
         scopes = [self._scoping.scope(operation.place, outer) for operation in region.operations]
         self._place_sums(region, scopes, outer)
@@ -168,14 +173,14 @@ class _Spliced:
         for i, uses in taken.items():
             for output, use in enumerate(uses):
                 self._give(first + i, output, use, inputs, first, entries)
-        self._give_back(node, found, first, entries)
-        for entry in [node, *(one.node for one in entries.values())]:
+        self._give_back(node, call, first, entries)
+        for entry in [node, *(entry.node for entry in entries.values())]:
             self._edges.setdefault(entry, [])
             self._part_of[entry] = node, None
         flags: tuple[NodeFlag, ...] = tuple(["in_compiled" if flag == "compiled" else flag for flag in record.flags])
         if rest == ():
             flags = tuple([flag for flag in flags if flag not in ("freed", "packed", "modified")])
-        known = {"backward_compiled": found.compiled} if found.compiled is not None else {}
+        known = {"backward_compiled": call.compiled} if call.compiled is not None else {}
         attributes = {**record.attributes, **known, "operations": len(region.operations)}
         self._nodes[node] = record._replace(flags=flags, saved=rest, none_inputs=0, scope=outer, attributes=attributes)
         if not region.described:
@@ -183,11 +188,11 @@ class _Spliced:
 
     def _place_sums(self, region: Region, scopes: list[int | None], outer: int | None) -> None:
         """Put sums of gradients that meet, of which no module is noted, into the innermost call that is around both neighbours."""
-        placed = [i for i, one in enumerate(region.operations) if not one.meeting]
+        placed = [i for i, operation in enumerate(region.operations) if not operation.meeting]
         for i, operation in enumerate(region.operations):
             if operation.meeting:
                 at = bisect(placed, i)
-                beside = [scopes[one] for one in placed[max(at - 1, 0) : at + 1]]
+                beside = [scopes[number] for number in placed[max(at - 1, 0) : at + 1]]
                 scopes[i] = self._scoping.common(beside) if len(beside) == 2 else outer
 
     def _give(
@@ -200,10 +205,10 @@ class _Spliced:
             consumer, result = first + use.value - inputs, use.result
         self._edges.setdefault(consumer, []).append(_Edge(producer, output, result))
 
-    def _give_back(self, node: int, found: Found, first: int, entries: Mapping[int, _Entry]) -> None:
+    def _give_back(self, node: int, call: RegionCall, first: int, entries: Mapping[int, _Entry]) -> None:
         """The edges to what the region's forward got its inputs from."""
-        region, none = found.region, []
-        for edge, at in zip(self._before.inputs(node), found.edges):
+        region, none = call.region, []
+        for edge, at in zip(self._before.inputs(node), call.edges):
             use = region.gradients[at]
             producer, output = self._moved.get((edge.producer, edge.output), (edge.producer, edge.output))
             if use is None:
@@ -224,8 +229,8 @@ class _Spliced:
         depends on. The first that is used stays the node itself.
         """
         record = self._nodes[node]
-        arriving = [i for i, one in enumerate(region.inputs) if one.kind == "gradient"]
-        outputs = [i for i, one in enumerate(record.outputs) if one is not None]
+        arriving = [i for i, argument in enumerate(region.inputs) if argument.kind == "gradient"]
+        outputs = [i for i, output in enumerate(record.outputs) if output is not None]
         if len(arriving) == 1 or len(outputs) != len(arriving):
             return {number: _Entry(node, outputs[0] if len(outputs) == 1 else None) for number in arriving}
         used = {edge.output for edge in self._before.consumers(node)}
@@ -262,11 +267,11 @@ def _node(
     if kind == "recomputed":
         flags.append("recomputed")
         results = [_known(operation.results[i], sizes) for i in region.kept_alive_by.get(number, ())]
-        nbytes = [tensor_bytes(one) for one in results if one is not None]
+        nbytes = [tensor_bytes(tensor) for tensor in results if tensor is not None]
         if nbytes and None not in nbytes:
-            attributes["saves"] = bytes_text(sum(one for one in nbytes if one is not None))
+            attributes["saves"] = bytes_text(sum(size for size in nbytes if size is not None))
     saved = tuple([slots[use.value] for use in dict.fromkeys(operation.uses) if use.value in slots])
-    flags += [flag for flag in ("freed", "modified", "packed") if any(one.state == flag for one in saved)]
+    flags += [flag for flag in ("freed", "modified", "packed") if any(slot.state == flag for slot in saved)]
     source, script_line = _lines(operation.place, record)
     return Node(
         id,
@@ -291,7 +296,7 @@ def _outputs(region: Region, number: int, sizes: Mapping[str, int]) -> Iterator[
     """The tensors that arrive as gradients, as for every backward function; of any other operation, what it makes."""
     operation = region.operations[number]
     if region.kind(number) != "gradient":
-        yield from (_known(one, sizes) for one in operation.results)
+        yield from (_known(tensor, sizes) for tensor in operation.results)
         return
     for use in operation.uses:
         if region.carries(use.value):
@@ -308,13 +313,15 @@ def _result(region: Region, use: Use) -> TensorInfo | None:
 # -- saved tensors -----------------------------------------------------------------------------------------------------
 
 
-def _slots(record: Node, found: Found, made: Sequence[str]) -> tuple[dict[int, SavedTensor], tuple[SavedTensor, ...]]:
+def _slots(
+    record: Node, call: RegionCall, made: Sequence[str]
+) -> tuple[dict[int, SavedTensor], tuple[SavedTensor, ...]]:
     """The slots of a region's node by the number of the input that they are, and those that are none of its inputs.
 
     `made` says of each input where in the forward it was made.
     """
-    region = found.region
-    saved = [i for i, one in enumerate(region.inputs) if one.kind == "saved"]
+    region = call.region
+    saved = [i for i, argument in enumerate(region.inputs) if argument.kind == "saved"]
     used = {use.value for operation in region.operations for use in operation.uses}
 
     def named(slot: SavedTensor, number: int) -> SavedTensor:
@@ -323,15 +330,15 @@ def _slots(record: Node, found: Found, made: Sequence[str]) -> tuple[dict[int, S
 
     slots: dict[int, SavedTensor] = {}
     rest: list[SavedTensor] = []
-    for one in record.saved:
-        match = _SLOT.fullmatch(one.slot)
-        place = int(match[2]) + (found.checked if match[1] != "saved_tensors" else 0) if match is not None else None
-        if one.slot == "saved_tensors" and one.state == "freed":
-            slots.update((i, one._replace(slot=region.inputs[i].name)) for i in saved if i in used)
+    for slot in record.saved:
+        match = _SLOT.fullmatch(slot.slot)
+        place = int(match[2]) + (call.checked if match[1] != "saved_tensors" else 0) if match is not None else None
+        if slot.slot == "saved_tensors" and slot.state == "freed":
+            slots.update((i, slot._replace(slot=region.inputs[i].name)) for i in saved if i in used)
         elif place is None or place >= len(saved) or saved[place] not in used:
-            rest.append(one if place is None or place >= len(saved) else named(one, saved[place]))
+            rest.append(slot if place is None or place >= len(saved) else named(slot, saved[place]))
         else:
-            slots[saved[place]] = named(one, saved[place])
+            slots[saved[place]] = named(slot, saved[place])
     return slots, tuple(rest)
 
 

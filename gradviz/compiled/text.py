@@ -24,25 +24,25 @@ _WORDS: dict[Fate, str] = {
 _HEAD = ("before", "after", "held before", "held after", "", "module and line")
 
 
-def text(found: CompiledDiff, top: int | None) -> str:
+def text(diff: CompiledDiff, top: int | None) -> str:
     """The rows, at most `top` of them (0 or None for all), and what they come to."""
-    return "\n".join(_lines(found, top))
+    return "\n".join(_lines(diff, top))
 
 
-def _lines(found: CompiledDiff, top: int | None) -> Iterator[str]:
-    yield f"before: {one_line(found.before.title or 'graph')}"
-    yield f"after:  {one_line(found.after.title or 'graph')}, compiled"
+def _lines(diff: CompiledDiff, top: int | None) -> Iterator[str]:
+    yield f"before: {one_line(diff.before.title or 'graph')}"
+    yield f"after:  {one_line(diff.after.title or 'graph')}, compiled"
     yield ""
-    shown = found.rows[:top] if top else found.rows
+    shown = diff.rows[:top] if top else diff.rows
     table = [_HEAD, *map(_cells, shown)]
     widths = [max(len(row[i]) for row in table) for i in range(len(_HEAD) - 1)]
     for row in table:
         numbers = [cell.rjust(width) for cell, width in zip(row[:4], widths)]
         yield "  ".join([*numbers, row[4].ljust(widths[4]), row[5]]).rstrip()
-    if len(shown) < len(found.rows):
-        yield labels.more(len(found.rows) - len(shown))
+    if len(shown) < len(diff.rows):
+        yield labels.more(len(diff.rows) - len(shown))
     yield ""
-    yield from sums(found)
+    yield from sums(diff)
 
 
 def fate_text(fate: Fate, recomputed: int, fused: int) -> str:
@@ -56,25 +56,25 @@ def _cells(row: PlaceRow) -> tuple[str, ...]:
     if row.source is not None:
         place.append(f"{labels.source_text(row.source)}  {clip(row.source.text.strip(), 60)}".rstrip())
     word = fate_text(row.fate, row.recomputed, row.fused)
-    bytes_of = [bytes_text(one) if one else "" for one in (row.held_before, row.held_after)]
-    counts = [count_text(one) if one else "-" for one in (row.functions, row.operations)]
+    bytes_of = [bytes_text(nbytes) if nbytes else "" for nbytes in (row.held_before, row.held_after)]
+    counts = [count_text(count) if count else "-" for count in (row.functions, row.operations)]
     return (*counts, *bytes_of, word, "  ".join(place) or "no line known")
 
 
-def sums(found: CompiledDiff) -> Iterator[str]:
+def sums(diff: CompiledDiff) -> Iterator[str]:
     """What the rows come to."""
-    functions, operations = sum(row.functions for row in found.rows), sum(row.operations for row in found.rows)
-    again = sum(row.recomputed for row in found.rows)
+    functions, operations = sum(row.functions for row in diff.rows), sum(row.operations for row in diff.rows)
+    again = sum(row.recomputed for row in diff.rows)
     yield (
         f"{plural(functions, 'backward function')} before; after, {plural(operations, 'operation')}, most of them in "
-        f"{plural(found.regions, 'compiled function')}"
+        f"{plural(diff.regions, 'compiled function')}"
     )
     if again:
-        instead = bytes_text(saved_by_recomputing(found.after))
+        instead = bytes_text(saved_by_recomputing(diff.after))
         yield f"{plural(again, 'operation')} computed again in backward, instead of saving up to {instead} of results"
-    yield f"held for backward: {bytes_text(found.held_before)} before, {bytes_text(found.held_after)} after"
-    yield from (f"note: {one_line(note)}" for note in found.after.notes)
-    fused = sum(row.fused for row in found.rows)
+    yield f"held for backward: {bytes_text(diff.held_before)} before, {bytes_text(diff.held_after)} after"
+    yield from (f"note: {one_line(note)}" for note in diff.after.notes)
+    fused = sum(row.fused for row in diff.rows)
     if fused:
         own = "its own" if fused == 1 else "their own"
         yield f"{plural(fused, 'function')} fused: a gradient goes through, and no operation of {own} is left"

@@ -75,8 +75,8 @@ class Saved:
     notes: tuple[str, ...] = ()  # what could not be counted, and where the numbers are not those of a real run
 
     def __repr__(self) -> str:
-        held = bytes_text(self.totals.held_for_backward)
-        return f"<Saved: {held} held for backward, {plural(len(self.rows), 'row')} by {self.by}>"
+        nbytes = bytes_text(self.totals.held_for_backward)
+        return f"<Saved: {nbytes} held for backward, {plural(len(self.rows), 'row')} by {self.by}>"
 
     @property
     def total(self) -> Row:

@@ -17,7 +17,7 @@ import torch
 from gradviz.compiled.region import GraphBreak, Input, ModuleCall, Operation, Place, Region, Use
 from gradviz.compiled.scoping import Known
 from gradviz.compiled.source_text import input_kind, region_of
-from gradviz.compiled.splice import Found
+from gradviz.compiled.splice import RegionCall
 from gradviz.graph import SourceLine, TensorInfo
 from gradviz.packages import package_of, with_text
 from gradviz.variables.objects import is_compiled, joined, parameters, submodules
@@ -32,17 +32,17 @@ _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")  # what runs on aft
 _regions: WeakKeyDictionary[type, Region] = WeakKeyDictionary()
 
 
-def compiled_regions(nodes: Sequence[Node]) -> dict[int, Found]:
+def compiled_regions(nodes: Sequence[Node]) -> dict[int, RegionCall]:
     """The regions that can be opened, by the number of their node."""
     kinds = {kind for kind in set(map(type, nodes)) if private.is_compiled(kind)}
-    found: dict[int, Found] = {}
+    calls: dict[int, RegionCall] = {}
     if kinds:
         for i, node in enumerate(nodes):
             if type(node) in kinds:
-                one = _found(node)
-                if one is not None:
-                    found[i] = one
-    return found
+                call = _call(node)
+                if call is not None:
+                    calls[i] = call
+    return calls
 
 
 def remember_regions() -> None:
@@ -64,7 +64,7 @@ def region_behind(kind: type) -> Region | None:
 def saved_input(node: Node, name: str) -> torch.Tensor | None:
     """The saved tensor that a region's program calls `name`; None where a hook has packed it, it is freed, or there is none."""
     region = region_behind(type(node))
-    names = [one.name for one in region.inputs if one.kind == "saved"] if region is not None else []
+    names = [argument.name for argument in region.inputs if argument.kind == "saved"] if region is not None else []
     if name not in names:
         return None
     raw, at = getattr(node, "_raw_saved_tensors", None) or (), names.index(name)
@@ -81,8 +81,8 @@ def graph_breaks() -> Iterator[GraphBreak]:
         lines = [line for frame in frames if (line := _frame_line(frame)).package != "torch"]
         if lines and (lines[-1].file, lines[-1].line) not in seen:
             seen.add((lines[-1].file, lines[-1].line))
-            told = [one.strip() for one in reason.splitlines() if one.strip()]
-            hint = next((one.removeprefix("Hint: ") for one in told if one.startswith("Hint: ")), "")
+            told = [line.strip() for line in reason.splitlines() if line.strip()]
+            hint = next((line.removeprefix("Hint: ") for line in told if line.startswith("Hint: ")), "")
             yield GraphBreak(with_text(lines[-1]), told[0] if told else "", hint)
 
 
@@ -94,16 +94,16 @@ def _frame_line(frame: Any) -> SourceLine:
 
 def named_modules(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, Known]:
     """The modules that the caller has a name for, by identity. torch's wrapper around a compiled module is none."""
-    found: dict[int, Known] = {}
+    modules: dict[int, Known] = {}
     for name, outermost in outermost_modules(model, variables):
         for path, module in submodules(outermost):
             if not is_compiled(module):
                 known = Known(joined(name, path), type(module).__name__, elements(parameters(module)))
-                found.setdefault(id(module), known)
-    return found
+                modules.setdefault(id(module), known)
+    return modules
 
 
-def _found(node: Node) -> Found | None:
+def _call(node: Node) -> RegionCall | None:
     region = region_behind(type(node))
     if region is None:
         return None
@@ -112,8 +112,8 @@ def _found(node: Node) -> Found | None:
     there = [child for child, _ in node.next_functions if child is not None]
     if len(there) != len(edges) or any(i >= len(region.gradients) for i in edges):
         return None
-    saved = sum(one.kind == "saved" for one in region.inputs)
-    return Found(region, edges, sizes, saved - unwatched, private.is_backward_compiled(type(node)))
+    saved = sum(argument.kind == "saved" for argument in region.inputs)
+    return RegionCall(region, edges, sizes, saved - unwatched, private.is_backward_compiled(type(node)))
 
 
 def _read(kind: type) -> Region | None:
@@ -130,15 +130,18 @@ def _with_views(region: Region | None) -> Region | None:
     """The same with the operations that only look at their input marked, which the text does not say."""
     if region is None:
         return None
-    marked = [one._replace(view=_is_view(_overload(one.op)), op=_short(one.op)) for one in region.operations]
+    marked = [
+        operation._replace(view=_is_view(_overload(operation.op)), op=_short(operation.op))
+        for operation in region.operations
+    ]
     return Region(region.inputs, tuple(marked), region.gradients, region.described)
 
 
 def _overload(name: str) -> Any:
-    found: Any = torch.ops
+    attribute: Any = torch.ops
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
+        attribute = getattr(attribute, part, None)
+    return attribute
 
 
 # -- the backward as a graph of torch.fx ---------------------------------------------------------------------------------
@@ -157,7 +160,7 @@ def _of_graph(graph: Any, sizes: int) -> Region:
     for node in graph.nodes:
         if node.op == "output":
             (returned,) = node.args
-            gradients = tuple([known.get(one) if one is not None else None for one in returned])
+            gradients = tuple([known.get(value) if value is not None else None for value in returned])
         elif node.op in ("call_function", "call_module", "call_method") and not _is_size(node):
             if node.target is operator.getitem and node.args[0] in known and type(node.args[1]) is int:
                 known[node] = Use(known[node.args[0]].value, node.args[1])
@@ -165,13 +168,13 @@ def _of_graph(graph: Any, sizes: int) -> Region:
             known[node] = Use(len(given) + len(operations))
             operations.append(_operation(node, [use for use in _uses(node, known) if _is_tensor(inputs, use)]))
     # torch counts calls through the whole process
-    numbers = {*(one.forward_call for one in inputs), *(one.forward_call for one in operations)}
+    numbers = {*(made.forward_call for made in inputs), *(made.forward_call for made in operations)}
     place: dict[int | None, int] = {
-        number: i for i, number in enumerate(sorted(one for one in numbers if one is not None), 1)
+        number: i for i, number in enumerate(sorted(number for number in numbers if number is not None), 1)
     }
     return Region(
-        tuple([one._replace(forward_call=place.get(one.forward_call)) for one in inputs]),
-        tuple([one._replace(forward_call=place.get(one.forward_call)) for one in operations]),
+        tuple([argument._replace(forward_call=place.get(argument.forward_call)) for argument in inputs]),
+        tuple([operation._replace(forward_call=place.get(operation.forward_call)) for operation in operations]),
         gradients,
         described,
     )
@@ -217,19 +220,19 @@ def _called(meta: Mapping[str, Any]) -> str:
 
 def _results(value: Any) -> tuple[TensorInfo | None, ...]:
     values = value if isinstance(value, (tuple, list)) else (value,)
-    return tuple([tensor_info(one) if isinstance(one, torch.Tensor) else None for one in values])
+    return tuple([tensor_info(result) if isinstance(result, torch.Tensor) else None for result in values])
 
 
 def _uses(node: Any, known: Mapping[Any, Use]) -> list[Use]:
-    found: list[Use] = []
+    uses: list[Use] = []
 
     def note(argument: Any) -> Any:
         if argument in known:
-            found.append(known[argument])
+            uses.append(known[argument])
         return argument
 
     torch.fx.node.map_arg((node.args, node.kwargs), note)
-    return found
+    return uses
 
 
 def _is_size(node: Any) -> bool:
@@ -238,7 +241,7 @@ def _is_size(node: Any) -> bool:
     if value is not None:
         return not isinstance(value, (torch.Tensor, tuple, list))
     if isinstance(node.target, torch._ops.OpOverload):
-        return not any("Tensor" in str(one.type) for one in node.target._schema.returns)
+        return not any("Tensor" in str(result.type) for result in node.target._schema.returns)
     return node.target is not operator.getitem and getattr(node.target, "__module__", "") in ("_operator", "math")
 
 
@@ -261,7 +264,8 @@ def _is_view(target: Any) -> bool:
     """Whether an operator only looks at its input in another way, by what its schema says of its results."""
     schema = getattr(target, "_schema", None)
     return any(
-        one.alias_info is not None and not one.alias_info.is_write for one in getattr(schema, "returns", None) or ()
+        result.alias_info is not None and not result.alias_info.is_write
+        for result in getattr(schema, "returns", None) or ()
     )
 
 

@@ -120,7 +120,7 @@ class SavedReader:
     def __init__(self, leaves: Mapping[int, int], storages: Storages) -> None:
         self._leaves = leaves
         self.storages = storages
-        self._facts = SavedRecords(storages)
+        self._records = SavedRecords(storages)
         self._attributes = Attributes()
         self._plans: dict[type, slots.Plan] = {}
         self._checkpoints: dict[int, Any] = {}  # frames whose inputs have been told, held so that no id comes twice
@@ -171,7 +171,7 @@ class SavedReader:
 
         By far most slots are ordinary, so this is a function of local names alone.
         """
-        leaves, of_leaves, shared_by = self._leaves, self._of_leaves, self._facts.shared
+        leaves, of_leaves, shared_by = self._leaves, self._of_leaves, self._records.shared
         kinds, number_of, add_to_storages = self.storages.columns.kind, self.storages.number_of, self.storages.add
         add_form, add_storage, whole = into.form.append, into.storage.append, into.WHOLE
 
@@ -244,7 +244,7 @@ class SavedReader:
         if tensor is None:
             add(SavedTensor(slot, None, None, None, "packed", note=note, packing=packing))
         else:
-            add(self._facts.record(slot, tensor, "packed", version_of(tensor), note, self._leaf(tensor), packing))
+            add(self._records.record(slot, tensor, "packed", version_of(tensor), note, self._leaf(tensor), packing))
         kept = slots.kept_by(hook)
         if kept is None or id(kept.frame) in self._checkpoints:
             return
@@ -252,13 +252,13 @@ class SavedReader:
         note = "input of a checkpoint, kept to compute again"
         for i, tensor in enumerate(kept.tensors):
             slot = f"checkpoint[{i}]"
-            add(self._facts.record(slot, tensor, "live", version_of(tensor), note, self._leaf(tensor)))
+            add(self._records.record(slot, tensor, "live", version_of(tensor), note, self._leaf(tensor)))
 
     def _read_context(self, node: Node, add: _Add) -> None:
         """Tensors that a custom Function put on `ctx` itself, at most one list, tuple or dict deep."""
         for name, value in list(vars(node).items()):
             for slot, tensor in slots.tensors_on(name, value):
-                add(self._facts.record(f"ctx.{slot}", tensor, "live", version_of(tensor), "", self._leaf(tensor)))
+                add(self._records.record(f"ctx.{slot}", tensor, "live", version_of(tensor), "", self._leaf(tensor)))
 
     def _slot(self, slot: str, tensor: torch.Tensor, node: Node | None, raw: Any) -> SavedTensor:
         """An unhooked slot that holds `tensor`. Its state is asked of `node`, or of `raw` for an element of a list."""
@@ -271,11 +271,11 @@ class SavedReader:
             if state == "unknown":
                 note = "modified in place at some time; torch does not tell whether since it was saved"
         if leaf is None or state != "live":
-            return self._facts.record(slot, tensor, state, version, note, leaf)
+            return self._records.record(slot, tensor, state, version, note, leaf)
         key = (slot, leaf, version or 0)
         known = self._of_leaves.get(key)
         if known is None:
-            known = self._of_leaves[key] = self._facts.record(slot, tensor, state, version, note, leaf)
+            known = self._of_leaves[key] = self._records.record(slot, tensor, state, version, note, leaf)
         return known
 
     def _leaf(self, tensor: torch.Tensor) -> int | None:
