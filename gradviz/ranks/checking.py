@@ -1,4 +1,4 @@
-"""The findings of all ranks as one list: equal ones once with the ranks that have them, and what only all ranks together show."""
+"""What checks know of several ranks together, and all findings as one list: equal ones once with the ranks that have them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import os
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.finding import SEVERITIES, Finding, Findings
 from gradviz.checks.registry import chosen, run
-from gradviz.graph import Graph
-from gradviz.ranks.outcome import Outcome, calls_of, end_of
+from gradviz.graph import Call, Graph
+from gradviz.ranks.outcome import Outcome, RankEnd, calls_of, end_of
 from gradviz.ranks.rank_diff import RankDiff
-from gradviz.ranks.together import RankEnd, Together
+
+
+class Together(NamedTuple):
+    """Several ranks of one launch. `diff` is None when none of them left a graph."""
+
+    diff: RankDiff | None
+    calls: Mapping[int, tuple[Call, ...]]
+    ends: Mapping[int, RankEnd]
 
 
 def merged_findings(

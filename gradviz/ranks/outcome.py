@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gradviz.graph import Call, SourceLine, TensorInfo
-from gradviz.ranks.together import RankEnd, State
+
+State = Literal["running", "ended", "died", "stuck", "absent"]
+"""Ended: it left its result. Died: its process is gone and left none. Stuck: it waits in a call for one that will not come.
+Absent: it never began."""
+
+
+class RankEnd(NamedTuple):
+    """How one rank ended. `failed` is the exception of its script, and `source` its line."""
+
+    state: State = "ended"
+    failed: str = ""
+    source: SourceLine | None = None
+    order: int = 0  # which one of those that died or failed it was
+    whole: bool = False  # whether its script ran to its end, so that it makes no further call
 
 
 class Outcome(NamedTuple):

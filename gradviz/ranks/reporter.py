@@ -22,10 +22,9 @@ from gradviz.ranks.meeting import (
     read,
     write,
 )
-from gradviz.ranks.outcome import Outcome, call_words, last_words
+from gradviz.ranks.outcome import Outcome, State, call_words, last_words
 from gradviz.ranks.part import GRAPH
 from gradviz.ranks.stopping import last_call
-from gradviz.ranks.together import State
 
 _POLL = 0.02  # seconds
 _POLL_OF_LAUNCHERS = 0.5  # seconds in which they see that a rank is gone, and end the others

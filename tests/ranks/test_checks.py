@@ -18,8 +18,9 @@ from gradviz.graph import (
     SourceLine,
     TensorInfo,
 )
+from gradviz.ranks.checking import Together
+from gradviz.ranks.outcome import RankEnd
 from gradviz.ranks.staged import merge
-from gradviz.ranks.together import RankEnd, Together
 from tests.ranks.launch import launch
 from tests.ranks.test_merging import chain
 
