@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gradviz.graph.networkx import to_networkx as to_networkx
     from gradviz.memory.saved import saved as saved
     from gradviz.notebook import show as show
-    from gradviz.ranks.staged import merge as merge
+    from gradviz.ranks.pipeline import merge as merge
     from gradviz.recording.record import Recording as Recording, record as record
     from gradviz.torchviz import make_dot as make_dot
 
@@ -39,7 +39,7 @@ _HOME = {
     "saved": "gradviz.memory.saved",
     "flow": "gradviz.api",
     "diff": "gradviz.comparison.diff",
-    "merge": "gradviz.ranks.staged",
+    "merge": "gradviz.ranks.pipeline",
     "paths": "gradviz.api",
     "show": "gradviz.notebook",
     "make_dot": "gradviz.torchviz",

@@ -21,9 +21,9 @@ from gradviz.graph import Process
 from gradviz.graph.codecs import Bad
 from gradviz.graph.columns import paused
 from gradviz.graph.files import load
+from gradviz.ranks.pipeline import Staged
 from gradviz.ranks.rank_diff import RankDiff
 from gradviz.ranks.raw_view import Alike, of_data, process_of
-from gradviz.ranks.staged import Staged
 from gradviz.ranks.view import View, of_graph
 from gradviz.stages import Stage
 

@@ -20,7 +20,7 @@ from gradviz.graph import (
 )
 from gradviz.ranks.checking import Together
 from gradviz.ranks.outcome import RankEnd
-from gradviz.ranks.staged import merge
+from gradviz.ranks.pipeline import merge
 from tests.ranks.launch import launch
 from tests.ranks.test_merging import chain
 

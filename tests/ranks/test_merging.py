@@ -27,8 +27,8 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.ranks.files import merge_files
+from gradviz.ranks.pipeline import Staged
 from gradviz.ranks.rank_diff import RankDiff
-from gradviz.ranks.staged import Staged
 from gradviz.ranks.view import of_graph
 
 CPU = TensorInfo((2, 3), "float32", "cpu")
