@@ -84,7 +84,9 @@ def born(graph: Graph, node: int, finite: frozenset[int]) -> int:
         if function(graph.nodes[at]).startswith(_BIRTHS):
             return at
         behind = [edge.producer for edge in graph.inputs(at) if edge.producer not in finite]
-        waiting += [one for one in dict.fromkeys(behind) if one not in seen and one not in graph.leaf_of]
+        waiting += [
+            producer for producer in dict.fromkeys(behind) if producer not in seen and producer not in graph.leaf_of
+        ]
         seen.update(behind)
     return node
 
@@ -175,21 +177,22 @@ def diverged(context: CheckContext) -> bool:
 
 def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     """Updates have made parameters NaN or infinite, or so large that the loss is: the steps are too large."""
-    names = tuple(dict.fromkeys(name for one in bad for name in one.names[:1]))
+    names = tuple(dict.fromkeys(name for value in bad for name in value.names[:1]))
     have = "has" if len(names) == 1 else "have"
     why = (
         f"{listed(names)} {have} NaN or Inf since the update before this call"
         if names
         else "the parameters have grown too large"
     )
-    losses = [one for one in context.losses if math.isfinite(one[1])]
+    losses = [loss for loss in context.losses if math.isfinite(loss[1])]
     if len(losses) > 1:
         (first, begin), (last, end) = losses[0], losses[-1]
         why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {context.loss}"
     else:
         why += "; the gradient of that step overflowed, or the step was too large"
-    held = next((one.source for one in context.optimizers if one.source is not None), None)
-    source = context.backward if held is None or _largest(context) > LARGE else held  # the line with the learning rate
+    maker = next((optimizer.source for optimizer in context.optimizers if optimizer.source is not None), None)
+    # `maker` is the line with the learning rate
+    source = context.backward if maker is None or _largest(context) > LARGE else maker
     what = f"an update has made {plural(len(names), 'parameter')} NaN or infinite" if names else "the loss diverges"
     return Diagnosis(
         f"{what}: the steps are too large",
@@ -197,7 +200,7 @@ def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
         line(source),
         why,
         _fix(context),
-        tuple(one.made_by for one in bad if one.made_by is not None),
+        tuple(value.made_by for value in bad if value.made_by is not None),
         source=source,
     )
 

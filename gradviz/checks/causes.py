@@ -21,22 +21,22 @@ class Explained(NamedTuple):
     by_same_names: tuple[str, ...] = ()
 
 
-def joined(found: Sequence[Explained]) -> list[Finding]:
+def joined(explained: Sequence[Explained]) -> list[Finding]:
     """The findings without those that another one explains, which carries them and is as bad as the worst of them."""
-    causes = {i: cause for i in range(len(found)) if (cause := _cause(found, i)) is not None}
-    first = [_first(causes, i) for i in range(len(found))]
+    causes = {i: cause for i in range(len(explained)) if (cause := _cause(explained, i)) is not None}
+    first = [_first(causes, i) for i in range(len(explained))]
     return [
-        _with(one.finding, [found[j].finding for j in range(len(found)) if first[j] == i != j])
-        for i, one in enumerate(found)
+        _with(explanation.finding, [explained[j].finding for j in range(len(explained)) if first[j] == i != j])
+        for i, explanation in enumerate(explained)
         if first[i] == i
     ]
 
 
-def _cause(found: Sequence[Explained], i: int) -> int | None:
-    mine = set(found[i].finding.names)
-    for j, (other, _, _) in enumerate(found):
+def _cause(explained: Sequence[Explained], i: int) -> int | None:
+    mine = set(explained[i].finding.names)
+    for j, (other, _, _) in enumerate(explained):
         same = mine and mine.issubset(other.names)
-        if j != i and (other.id in found[i].by or (other.id in found[i].by_same_names and same)):
+        if j != i and (other.id in explained[i].by or (other.id in explained[i].by_same_names and same)):
             return j
     return None
 
@@ -52,8 +52,8 @@ def _first(causes: Mapping[int, int], i: int) -> int:
     return seen[-1]
 
 
-def _with(one: Finding, consequences: Sequence[Finding]) -> Finding:
+def _with(finding: Finding, consequences: Sequence[Finding]) -> Finding:
     if not consequences:
-        return one
-    worst = min((one, *consequences), key=lambda finding: SEVERITIES.index(finding.severity)).severity
-    return replace(one, severity=worst, consequences=(*one.consequences, *consequences))
+        return finding
+    worst = min((finding, *consequences), key=lambda finding: SEVERITIES.index(finding.severity)).severity
+    return replace(finding, severity=worst, consequences=(*finding.consequences, *consequences))

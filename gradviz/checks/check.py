@@ -122,16 +122,16 @@ def check_target(
         order.backward(number, call.frame)
         reader.passed(number, reading)
         evaluations.backward(call.outputs, call.frame)
-        held.backward(number, call.frame, call.create_graph)
+        histories.backward(number, call.frame, call.create_graph)
 
     def ended(variables: Sequence[Namespace]) -> None:
         evaluations.ended(variables)
-        held.ended(variables)
+        histories.ended(variables)
 
     cuts = reader.cuts = DetachWatch(UserCode().place)
     if target.kind == "script":
         cuts.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
-    evaluations, held = EvaluationWatch(cuts.paused), HeldWatch(lambda: order.updates, cuts.paused)
+    evaluations, histories = EvaluationWatch(cuts.paused), HeldWatch(lambda: order.updates, cuts.paused)
     watch = CallWatch(lambda: order.scaled, passed, cuts.paused)
     runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
 
@@ -188,17 +188,18 @@ def check_target(
         awake = frozenset(name for key in watch.nonzero for name in reader.leaf_names.get(key, ()))
         used = frozenset(name for key in watch.reached for name in reader.ledger.names_of(key))
         every = [
-            replace(one, nonzero_later=one.nonzero_later | awake, used_later=one.used_later | used) for one in every
+            replace(context, nonzero_later=context.nonzero_later | awake, used_later=context.used_later | used)
+            for context in every
         ]
         stopped = captured.timed_out or watch.seen_enough if runs_on else len(every) >= (steps or STEPS)
         ledger = reader.ledger.ledger(failure is None and not stopped)
-        known = [one for context in every for one in context.retained]
+        known = [history for context in every for history in context.retained]
         every[-1] = replace(
             every[-1],
             ledger=ledger,
             events=order.told(),
             evaluations=evaluations.told(),
-            held=held.told(known),
+            held=histories.told(known),
             lost=cuts.dropped(),
         )
         if failure is not None:
@@ -229,12 +230,15 @@ def _watched(calls: int, captured: Captured[CheckContext], seen_enough: bool) ->
 
 def _with_other_calls(every: Sequence[CheckContext]) -> list[CheckContext]:
     """Each with the parameters that the other backward calls use, and those that get a gradient there."""
-    used = [{name for one in context.parameters if one.node is not None for name in one.names} for context in every]
-    zero = frozenset(_zero(next((one for one in every if one.gradients is not None), None)))
+    used = [
+        {name for parameter in context.parameters if parameter.node is not None for name in parameter.names}
+        for context in every
+    ]
+    zero = frozenset(_zero(next((context for context in every if context.gradients is not None), None)))
     nonzero = [set(_nonzero(context)) for context in every]
 
     def others(names: Sequence[set[str]], i: int) -> frozenset[str]:
-        return frozenset().union(*(one for j, one in enumerate(names) if j != i))
+        return frozenset().union(*(other for j, other in enumerate(names) if j != i))
 
     before = [None, *every[:-1]]
     return [
@@ -243,7 +247,7 @@ def _with_other_calls(every: Sequence[CheckContext]) -> list[CheckContext]:
             used_later=others(used, i),
             nonzero_later=others(nonzero, i),
             zero_at_first=zero,
-            broken_before=any(_is_broken(one) for one in every[:i]),
+            broken_before=any(_is_broken(earlier) for earlier in every[:i]),
             before=last.graph if last is not None else None,
             loss_before=last.loss if last is not None else None,
         )
@@ -253,21 +257,21 @@ def _with_other_calls(every: Sequence[CheckContext]) -> list[CheckContext]:
 
 def _nonzero(context: CheckContext) -> Iterator[str]:
     """Names of the leaves with a gradient that is not all zero."""
-    for one in context.gradients.leaves if context.gradients else ():
-        if one.zeros < 1.0:
-            yield from context.graph.leaf_of[one.node].names
+    for leaf in context.gradients.leaves if context.gradients else ():
+        if leaf.zeros < 1.0:
+            yield from context.graph.leaf_of[leaf.node].names
 
 
 def _is_broken(context: CheckContext) -> bool:
     """Whether a call has left gradients that are not finite."""
-    return context.gradients is not None and any(one.nonfinite for one in context.gradients.leaves)
+    return context.gradients is not None and any(leaf.nonfinite for leaf in context.gradients.leaves)
 
 
 def _zero(context: CheckContext | None) -> Iterator[str]:
     """Names of the leaves with a gradient that is all zero."""
-    for one in context.gradients.leaves if context is not None and context.gradients is not None else ():
-        if one.zeros == 1.0 and context is not None:
-            yield from context.graph.leaf_of[one.node].names
+    for leaf in context.gradients.leaves if context is not None and context.gradients is not None else ():
+        if leaf.zeros == 1.0 and context is not None:
+            yield from context.graph.leaf_of[leaf.node].names
 
 
 def _with_gradients(
@@ -288,9 +292,11 @@ def _with_gradients(
             problem = f"computing them raised {reason_of(error)}"
     if problem:
         return replace(context, gradients=limits._replace(problem=problem))
-    leaves = tuple(LeafGradient(one.node, one.norm, one.max, one.zeros, one.nonfinite) for one in flow.leaves)
-    leaving = {one.edge.consumer for one in flow.edges if one.size is not None and one.size.nonfinite}
-    arriving = {node for node, one in flow.incoming.items() if not one.nonfinite}
+    leaves = tuple(LeafGradient(leaf.node, leaf.norm, leaf.max, leaf.zeros, leaf.nonfinite) for leaf in flow.leaves)
+    leaving = {
+        measured.edge.consumer for measured in flow.edges if measured.size is not None and measured.size.nonfinite
+    }
+    arriving = {node for node, size in flow.incoming.items() if not size.nonfinite}
     broken = tuple(node for node in flow.order if node in leaving & arriving)
     stopped = "; ".join(stopped_note(flow.graph, flow.stopped, flow.unmeasured, flow.closed))
     gradients = limits._replace(leaves=leaves, nonfinite=broken, problem=stopped)
@@ -309,9 +315,11 @@ def _packed(graph: Graph) -> str:
 def _completed(every: Sequence[CheckContext], findings: Findings) -> Findings:
     """The findings with the reasons why gradients could not be computed, and the process that found them."""
     problems = dict.fromkeys(
-        one.gradients.problem for one in every if one.gradients is not None and one.gradients.problem
+        context.gradients.problem for context in every if context.gradients is not None and context.gradients.problem
     )
     reasons = tuple(("gradients", one_line(problem)) for problem in problems)
     here = rank()
-    found = tuple(replace(one, rank=here.number) for one in findings) if here is not None else findings.found
-    return replace(findings, found=found, skipped=(*findings.skipped, *reasons))
+    completed = (
+        tuple(replace(finding, rank=here.number) for finding in findings) if here is not None else findings.found
+    )
+    return replace(findings, found=completed, skipped=(*findings.skipped, *reasons))

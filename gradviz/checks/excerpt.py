@@ -60,11 +60,11 @@ def excerpt(source: SourceLine | None, part: str = "", node: Node | None = None)
     text = lines[0].rstrip()
     indent = len(text) - len(text.lstrip())
     statement = _statement(lines, indent)
-    found = _part(text, part, statement) if part else None
-    if found is None and statement is not None:
+    columns = _part(text, part, statement) if part else None
+    if columns is None and statement is not None:
         chosen = (_operation(statement, node) if node is not None else None) or _value(statement)
-        found = _columns(text, chosen, indent) if chosen is not None else None
-    start, end = found if found is not None and found[0] < found[1] else (indent, _without_comment(text))
+        columns = _columns(text, chosen, indent) if chosen is not None else None
+    start, end = columns if columns is not None and columns[0] < columns[1] else (indent, _without_comment(text))
     return Excerpt(source.file, source.line, text, start + 1, end + 1)
 
 
@@ -82,7 +82,7 @@ def around(source: SourceLine, part: str) -> str:
         inside = [*node.args, node.func] if isinstance(node, ast.Call) else []
         inside += [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
         inside += [node.func.value] if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else []
-        if any(ast.unparse(one) == part for one in inside):
+        if any(ast.unparse(inner) == part for inner in inside):
             smallest = ast.unparse(node)
     return smallest
 
@@ -136,21 +136,21 @@ def _part(text: str, part: str, statement: ast.stmt | None) -> tuple[int, int] |
     return None
 
 
-def _joins(one: str, other: str) -> bool:
-    return (one.isalnum() or one == "_") and (other.isalnum() or other == "_")
+def _joins(character: str, other: str) -> bool:
+    return (character.isalnum() or character == "_") and (other.isalnum() or other == "_")
 
 
 def _operation(statement: ast.stmt, node: Node) -> ast.expr | None:
     """The expression that calls the operation of a node, when there is exactly one."""
     name = forward_name(node)
     operators = _OPERATORS.get(name, ())
-    found = [
-        one
-        for one in ast.walk(statement)
-        if (isinstance(one, ast.Call) and _called(one) in (name, f"{name}_"))
-        or (isinstance(one, (ast.BinOp, ast.UnaryOp)) and isinstance(one.op, operators))
+    operations = [
+        expression
+        for expression in ast.walk(statement)
+        if (isinstance(expression, ast.Call) and _called(expression) in (name, f"{name}_"))
+        or (isinstance(expression, (ast.BinOp, ast.UnaryOp)) and isinstance(expression.op, operators))
     ]
-    return found[0] if len(found) == 1 else None
+    return operations[0] if len(operations) == 1 else None
 
 
 def _called(call: ast.Call) -> str:

@@ -52,7 +52,8 @@ class Finding:
         if self.ranks:
             data["ranks"] = list(self.ranks)
         data["consequences"] = [
-            {key: getattr(one, key) for key in ("id", "severity", "summary")} for one in self.consequences
+            {key: getattr(consequence, key) for key in ("id", "severity", "summary")}
+            for consequence in self.consequences
         ]
         return data
 
@@ -84,7 +85,7 @@ class Findings(Sequence[Finding]):
         return iter(self.found)
 
     def __repr__(self) -> str:
-        counts = {severity: sum(one.severity == severity for one in self) for severity in SEVERITIES}
+        counts = {severity: sum(finding.severity == severity for finding in self) for severity in SEVERITIES}
         words = [plural(count, severity) for severity, count in counts.items() if count]
         return f"<Findings: {', '.join(words) or 'none'}>"
 

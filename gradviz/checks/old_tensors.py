@@ -52,25 +52,27 @@ def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> list[OldTensor
     graph = context.graph
     oldest_new = min((graph.nodes[edge.consumer].sequence or 0 for edge in joints), default=0)
     newer = {node.source for node in graph.nodes if (node.sequence or -1) >= oldest_new}
-    held = [(*one.names, *one.aliases) for one in context.named_tensors if one.requires_grad and not one.leaf]
-    several = {_variable(name) for names in held for name in names if "[" in name}
-    mappings = {_variable(name) for names in held for name in names if "['" in name or '["' in name}
+    groups = [
+        (*tensor.names, *tensor.aliases) for tensor in context.named_tensors if tensor.requires_grad and not tensor.leaf
+    ]
+    several = {_variable(name) for names in groups for name in names if "[" in name}
+    mappings = {_variable(name) for names in groups for name in names if "['" in name or '["' in name}
     inside = context.backward is not None and "self" in " ".join(read(context.backward))
     outside = taken_over(context.backward) if context.backward is not None else {}
-    carried = tuple(name for name in outside if any(name == _variable(one) for names in held for one in names))
-    found: dict[tuple[str, ...], tuple[bool | None, set[tuple[int, int]]]] = {}
+    carried = tuple(name for name in outside if any(name == _variable(other) for names in groups for other in names))
+    old: dict[tuple[str, ...], tuple[bool | None, set[tuple[int, int]]]] = {}
     for edge in joints:
         record = graph.nodes[edge.producer]
-        names = _names(record.names, record.source, graph.nodes[edge.consumer].source, held)
+        names = _names(record.names, record.source, graph.nodes[edge.consumer].source, groups)
         if len(names) == 1 and names[0].startswith("self.") and not inside:
-            names = _from_outside(names[0], held) or names
+            names = _from_outside(names[0], groups) or names
         elif not record.names and carried and _elsewhere(record.source, context.backward):
             names = carried  # what the function around the backward call calls it
         retained = record.source in newer if record.source is not None else None
-        found.setdefault(names, (retained, set()))[1].add((edge.producer, edge.output))
-    single = {name for names in held for name in names if "[" not in name}
+        old.setdefault(names, (retained, set()))[1].add((edge.producer, edge.output))
+    single = {name for names in groups for name in names if "[" not in name}
     made = []
-    for names, (retained, tensors) in found.items():
+    for names, (retained, tensors) in old.items():
         packed = several.intersection(names) - single
         if len(names) == 1 and len(tensors) > 1 and names[0] not in single:
             packed.add(names[0])
@@ -79,11 +81,11 @@ def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> list[OldTensor
 
 
 def _names(
-    now: Sequence[str], made: SourceLine | None, used: SourceLine | None, held: Sequence[Sequence[str]]
+    now: Sequence[str], made: SourceLine | None, used: SourceLine | None, groups: Sequence[Sequence[str]]
 ) -> tuple[str, ...]:
     """What the user calls a tensor that line `made` made and line `used` uses, when variables call it `now`.
 
-    `held` are the names of each tensor that variables hold now, among them what the line made in this step.
+    `groups` are the names of each tensor that variables hold now, among them what the line made in this step.
     """
     if now:
         return (_variable(now[0]),)
@@ -91,10 +93,10 @@ def _names(
     both = tuple(name for name in given if name in taken)
     if both:
         return both
-    passed_on = [names for names in held if not taken.isdisjoint(map(_variable, names))]
+    passed_on = [names for names in groups if not taken.isdisjoint(map(_variable, names))]
     again = [names for names in passed_on if not set(given).isdisjoint(names)]  # given another name after the line
-    found = [_variable(name) for names in again or passed_on for name in names]
-    return tuple(dict.fromkeys(name for name in found if name in taken)) or given[:1]
+    names_now = [_variable(name) for names in again or passed_on for name in names]
+    return tuple(dict.fromkeys(name for name in names_now if name in taken)) or given[:1]
 
 
 def _elsewhere(made: SourceLine | None, backward: SourceLine | None) -> bool:
@@ -104,10 +106,10 @@ def _elsewhere(made: SourceLine | None, backward: SourceLine | None) -> bool:
     )
 
 
-def _from_outside(name: str, held: Sequence[Sequence[str]]) -> tuple[str, ...]:
+def _from_outside(name: str, groups: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """The tensors that a module calls `self.x`, as the code around it calls them: `net.first.x` and `net.second.x`."""
     ending = name.removeprefix("self")
-    return tuple(names[0] for names in held if names and names[0].endswith(ending) and "[" not in names[0])
+    return tuple(names[0] for names in groups if names and names[0].endswith(ending) and "[" not in names[0])
 
 
 def _variable(name: str) -> str:
@@ -134,11 +136,13 @@ def not_needed(context: CheckContext, joints: Sequence[Edge], names: Sequence[st
 def _running(context: CheckContext, joints: Sequence[Edge], names: Sequence[str]) -> NotNeeded | None:
     """A line such as `mean = 0.9 * mean + 0.1 * score`, which takes the history of `score` along to the next step."""
     roots = {root.name for root in context.graph.roots}
-    held = {name for one in context.named_tensors if one.node is not None and not one.leaf for name in one.names}
+    with_graph = {
+        name for tensor in context.named_tensors if tensor.node is not None and not tensor.leaf for name in tensor.names
+    }
     for edge in joints if len(names) == 1 else ():
         source = own_line(context.graph.nodes[edge.consumer])
         reads = set(read(source))
-        carriers = {name for name in assigned(source) if name in reads and name in held - roots}
+        carriers = {name for name in assigned(source) if name in reads and name in with_graph - roots}
         if source is not None and carriers and names[0] in reads - carriers and _sole(source, carriers):
             return NotNeeded(
                 source, names[0], f"{min(carriers)} is carried on to the next step, and needs numbers only"
@@ -150,7 +154,11 @@ def _sole(source: SourceLine, names: set[str]) -> bool:
     """Whether no other line of the loop gives these a value, as one that begins anew in each step would."""
     loops = around(source.file, source.line).loops
     body = body_around(source.file, source.line)
-    lines = [one.node.lineno for one in (body.statements if body is not None else ()) if names & {*given(one.node)[0]}]
+    lines = [
+        statement.node.lineno
+        for statement in (body.statements if body is not None else ())
+        if names & {*given(statement.node)[0]}
+    ]
     return bool(loops) and all(line == source.line or line < loops[-1] for line in lines)
 
 
@@ -160,10 +168,12 @@ def _second_call(context: CheckContext) -> NotNeeded | None:
     if before is None:
         return None
     old = {node.sequence for node in before.nodes} - {None}
-    held = {one.node: one.names for one in context.named_tensors if one.node is not None and not one.leaf}
+    with_graph = {
+        tensor.node: tensor.names for tensor in context.named_tensors if tensor.node is not None and not tensor.leaf
+    }
     for edge in graph.edges:
         shared, own = graph.nodes[edge.producer], graph.nodes[edge.consumer]
-        if shared.sequence not in old or own.sequence in old or edge.producer not in held:
+        if shared.sequence not in old or own.sequence in old or edge.producer not in with_graph:
             continue
         behind = _leaves(graph, [edge.producer])
         beside = _leaves(graph, [root.node for root in graph.roots if root.node is not None], without=edge.producer)
@@ -171,7 +181,7 @@ def _second_call(context: CheckContext) -> NotNeeded | None:
         source = own_line(own)
         if source is not None and there and elsewhere and not there & elsewhere:
             why = f"{min(elsewhere)} updates nothing behind it, so that call needs no history of it"
-            return NotNeeded(source, held[edge.producer][0], why)
+            return NotNeeded(source, with_graph[edge.producer][0], why)
     return None
 
 
@@ -181,7 +191,7 @@ def _first_call(context: CheckContext, joints: Sequence[Edge], names: Sequence[s
     if before is None or not joints or len(names) != 1:
         return None
     sequence = context.graph.nodes[joints[0].producer].sequence
-    node = next((one.id for one in before.nodes if one.sequence == sequence and sequence is not None), None)
+    node = next((node.id for node in before.nodes if node.sequence == sequence and sequence is not None), None)
     if node is None:
         return None
     behind = _leaves(before, [node])
@@ -211,5 +221,5 @@ def _holders(context: CheckContext, names: set[str]) -> set[str]:
     return {
         optimizer.name
         for optimizer in context.optimizers
-        if any(names.intersection(one.names) for one in optimizer.tensors)
+        if any(names.intersection(tensor.names) for tensor in optimizer.tensors)
     }

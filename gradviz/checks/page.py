@@ -13,9 +13,9 @@ _INDENT = "  "
 
 def page_lines(page: Page, width: int = WIDTH) -> Iterator[str]:
     """The page line by line, at most `width` wide but for the code."""
-    one = page.check
-    yield f"{one.id}: {one.severity}{', with --values' if one.needs_values else ''}"
-    yield from textwrap.wrap(one.summary, width, initial_indent=_INDENT, subsequent_indent=_INDENT)
+    check = page.check
+    yield f"{check.id}: {check.severity}{', with --values' if check.needs_values else ''}"
+    yield from textwrap.wrap(check.summary, width, initial_indent=_INDENT, subsequent_indent=_INDENT)
     yield from _section("What it means", page.meaning, width)
     yield from ("", "Example", "")
     yield from (f"{_INDENT}{line}".rstrip() for line in page.example.rstrip().splitlines())

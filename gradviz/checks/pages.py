@@ -25,7 +25,7 @@ class Page(NamedTuple):
     ignore: str
 
 
-def page(one: Check) -> Page:
+def page(check: Check) -> Page:
     """What the docstring of a check says.
 
     >>> from gradviz.checks.registry import checks
@@ -33,7 +33,7 @@ def page(one: Check) -> Page:
     >>> "backward()" in no_graph.example and no_graph.do.startswith("Mend the line")
     True
     """
-    text, _, example = (inspect.getdoc(one.function) or "").partition("```python\n")
+    text, _, example = (inspect.getdoc(check.function) or "").partition("```python\n")
     parts: dict[str, list[str]] = {"meaning": []}
     current = "meaning"
     for paragraph in filter(None, (part.strip() for part in text.split("\n\n"))):
@@ -42,7 +42,7 @@ def page(one: Check) -> Page:
                 current, paragraph = key, paragraph.removeprefix(f"{title}:").strip()
         parts.setdefault(current, []).append(paragraph)
     return Page(
-        one,
+        check,
         example=example.partition("```")[0],
         **{key: "\n\n".join(parts.get(key, [])) for key in ("meaning", *SECTIONS)},
     )

@@ -117,17 +117,21 @@ def check(
 def checks() -> tuple[Check, ...]:
     """Every check, in the order they are listed, whichever module was imported first."""
     modules = [importlib.import_module(f"gradviz.checks.rules.{family}").__name__ for family in FAMILIES]
-    return tuple(sorted(_CHECKS.values(), key=lambda one: modules.index(one.function.__module__)))
+    return tuple(sorted(_CHECKS.values(), key=lambda registered: modules.index(registered.function.__module__)))
 
 
 def chosen(only: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Check, ...]:
     """The checks named by `only`, or all, without those in `ignore`. Raises FormatError for an unknown id."""
-    known = {one.id: one for one in checks()}
+    known = {registered.id: registered for registered in checks()}
     only, ignore = set(only), set(ignore)
     for id in sorted(only | ignore):
         if id not in known:
             raise FormatError(f"there is no check {id!r}. {did_you_mean(id, known, what='checks')}")
-    return tuple(one for one in known.values() if (not only or one.id in only) and one.id not in ignore)
+    return tuple(
+        registered
+        for registered in known.values()
+        if (not only or registered.id in only) and registered.id not in ignore
+    )
 
 
 def run(
@@ -137,37 +141,37 @@ def run(
 
     Checks on several ranks run on context of several ranks, and no others.
     """
-    found: dict[tuple[object, ...], Explained] = {}
+    diagnoses: dict[tuple[object, ...], Explained] = {}
     ran, skipped = [], []
     together = any(about.ranks is not None for about in context)
-    for one in chosen(only, ignore):
-        if (one.ranks > 1) != together:
+    for chosen_check in chosen(only, ignore):
+        if (chosen_check.ranks > 1) != together:
             continue
         readable = [about for about in context if about.values is not None or about.gradients is not None]
-        if one.needs_values and not values and not readable:
-            skipped.append((one.id, "reads numbers: add --values"))
+        if chosen_check.needs_values and not values and not readable:
+            skipped.append((chosen_check.id, "reads numbers: add --values"))
             continue
-        ran.append(one.id)
-        for about in (readable or context) if one.needs_values else context:
-            for item in one.function(about):
-                explained = Explained(_finding(one, item, about), item.follows, one.follows)
-                found.setdefault((one.id, item.names, item.where), explained)
-            if one.once and any(key[0] == one.id for key in found):
+        ran.append(chosen_check.id)
+        for about in (readable or context) if chosen_check.needs_values else context:
+            for item in chosen_check.function(about):
+                explained = Explained(_finding(chosen_check, item, about), item.follows, chosen_check.follows)
+                diagnoses.setdefault((chosen_check.id, item.names, item.where), explained)
+            if chosen_check.once and any(key[0] == chosen_check.id for key in diagnoses):
                 break
-    told = joined(list(found.values()))
+    told = joined(list(diagnoses.values()))
     ranked = sorted(told, key=lambda finding: SEVERITIES.index(finding.severity))
     graphs, calls = tuple(about.graph for about in context), tuple(about.call for about in context)
     return Findings(tuple(ranked), tuple(ran), graphs, calls, tuple(skipped))
 
 
-def _finding(one: Check, item: Diagnosis, context: CheckContext) -> Finding:
+def _finding(rule: Check, item: Diagnosis, context: CheckContext) -> Finding:
     node = context.graph.nodes[item.nodes[0]] if item.nodes else None
     made = own_line(node) if node is not None else None
     named = made is not None and line(made) in item.where
     source = item.source or (made if named else None)
     return Finding(
-        one.id,
-        item.severity or one.severity,
+        rule.id,
+        item.severity or rule.severity,
         *item[:5],
         nodes=item.nodes,
         edges=item.edges,

@@ -20,7 +20,9 @@ def as_leaf(source: SourceLine | None) -> str:
     >>> as_leaf(SourceLine("a.py", 1, "", "w = torch.randn(3, requires_grad=True)"))
     ''
     """
-    return next(filter(None, (_rewritten(one) for one in parsed(source) if isinstance(one, ast.Assign))), "")
+    return next(
+        filter(None, (_rewritten(statement) for statement in parsed(source) if isinstance(statement, ast.Assign))), ""
+    )
 
 
 def _rewritten(statement: ast.Assign) -> str:
@@ -51,7 +53,7 @@ class _Bare(ast.NodeTransformer):
             return self._take(node.args[0])
         if called == "requires_grad_" and isinstance(node.func, ast.Attribute):
             return self._take(node.func.value)
-        kept = [one for one in node.keywords if not (one.arg == "requires_grad" and _true(one.value))]
+        kept = [keyword for keyword in node.keywords if not (keyword.arg == "requires_grad" and _true(keyword.value))]
         if len(kept) < len(node.keywords):
             node.keywords = kept
             return self._take(node)
@@ -137,11 +139,11 @@ def filled(source: SourceLine | None) -> tuple[str, ...]:
     >>> [filled(SourceLine("a.py", 1, "f", text)) for text in ("self.seen.append(p[a])", "losses[step] = loss", "x = (")]
     [('self.seen',), ('losses',), ()]
     """
-    found: list[str] = []
+    containers: list[str] = []
     for statement in parsed(source):
         targets = statement.targets if isinstance(statement, ast.Assign) else []
-        found += [ast.unparse(one.value) for one in targets if isinstance(one, ast.Subscript)]
+        containers += [ast.unparse(target.value) for target in targets if isinstance(target, ast.Subscript)]
         for call in ast.walk(statement):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _FILLING:
-                found.append(ast.unparse(call.func.value))
-    return tuple(dict.fromkeys(found))
+                containers.append(ast.unparse(call.func.value))
+    return tuple(dict.fromkeys(containers))

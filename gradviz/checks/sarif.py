@@ -22,56 +22,65 @@ from gradviz.wording import one_line
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def sarif(found: Findings, folder: str | None = None) -> dict[str, Any]:
+def sarif(findings: Findings, folder: str | None = None) -> dict[str, Any]:
     """The log of one run, with every check that ran as a rule. Files below `folder` (the current one) are named relative to it."""
     base = os.path.abspath(folder or os.curdir)
-    ran = [one for one in checks() if one.id in found.checked]
-    index = {one.id: i for i, one in enumerate(ran)}
-    invocation: dict[str, Any] = {"executionSuccessful": not found.failed}
-    if found.failed:
-        message = {"text": f"The script failed: {one_line(found.failed)}"}
+    ran = [check for check in checks() if check.id in findings.checked]
+    index = {check.id: i for i, check in enumerate(ran)}
+    invocation: dict[str, Any] = {"executionSuccessful": not findings.failed}
+    if findings.failed:
+        message = {"text": f"The script failed: {one_line(findings.failed)}"}
         invocation["toolExecutionNotifications"] = [{"level": "error", "message": message}]
     run = {
-        "tool": {"driver": {"name": "gradviz", "version": __version__, "rules": [_rule(one) for one in ran]}},
+        "tool": {"driver": {"name": "gradviz", "version": __version__, "rules": [_rule(check) for check in ran]}},
         "columnKind": "unicodeCodePoints",
         "invocations": [invocation],
-        "results": [_result(one, index, base) for one in found],
+        "results": [_result(finding, index, base) for finding in findings],
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _rule(one: Check) -> dict[str, Any]:
-    text = page(one)
+def _rule(check: Check) -> dict[str, Any]:
+    text = page(check)
     parts = [("What it means", text.meaning), *((title, getattr(text, key)) for key, title in SECTIONS.items())]
     example = f"**Example**\n\n```python\n{text.example}```"
     return {
-        "id": one.id,
-        "shortDescription": {"text": one.summary},
+        "id": check.id,
+        "shortDescription": {"text": check.summary},
         "fullDescription": {"text": text.meaning.split("\n\n")[0].replace("\n", " ")},
         "help": {
             "text": "\n\n".join(f"{title}: {words}" for title, words in parts),
             "markdown": "\n\n".join([*(f"**{title}**\n\n{words}" for title, words in parts), example]),
         },
-        "defaultConfiguration": {"level": one.severity},
+        "defaultConfiguration": {"level": check.severity},
     }
 
 
-def _result(one: Finding, index: dict[str, int], base: str) -> dict[str, Any]:
-    parts = [one.summary, one.why, *(f"So: {each.summary}" for each in one.consequences), one.fix]
+def _result(finding: Finding, index: dict[str, int], base: str) -> dict[str, Any]:
+    parts = [
+        finding.summary,
+        finding.why,
+        *(f"So: {consequence.summary}" for consequence in finding.consequences),
+        finding.fix,
+    ]
     result: dict[str, Any] = {
-        "ruleId": one.id,
-        "ruleIndex": index[one.id],
-        "level": one.severity,
+        "ruleId": finding.id,
+        "ruleIndex": index[finding.id],
+        "level": finding.severity,
         "message": {"text": one_line(". ".join(part.rstrip(".") for part in parts if part)) + "."},
-        "partialFingerprints": {"gradviz/v1": _fingerprint(one)},
-        "properties": {"names": list(map(one_line, one.names)), "call": one.call, "rank": one.rank},
+        "partialFingerprints": {"gradviz/v1": _fingerprint(finding)},
+        "properties": {"names": list(map(one_line, finding.names)), "call": finding.call, "rank": finding.rank},
     }
-    location = _location(one.code, base)
+    location = _location(finding.code, base)
     if location is not None:
         result["locations"] = [location]
-    related = [_location(each.code, base, each.summary) for each in one.consequences if each.code != one.code]
+    related = [
+        _location(consequence.code, base, consequence.summary)
+        for consequence in finding.consequences
+        if consequence.code != finding.code
+    ]
     if any(related):
-        result["relatedLocations"] = [each for each in related if each is not None]
+        result["relatedLocations"] = [place for place in related if place is not None]
     return result
 
 
@@ -98,7 +107,11 @@ def _uri(file: str, base: str) -> str:
         return path.as_uri()
 
 
-def _fingerprint(one: Finding) -> str:
+def _fingerprint(finding: Finding) -> str:
     """Stays the same when lines above it come or go."""
-    parts: Sequence[str] = (one.id, *one.names, one.code.text.strip() if one.code is not None else one.where)
+    parts: Sequence[str] = (
+        finding.id,
+        *finding.names,
+        finding.code.text.strip() if finding.code is not None else finding.where,
+    )
     return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:32]

@@ -33,25 +33,25 @@ COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "cya
 class FindingsTable:
     """The report for rich, as wide as the terminal, at most `WIDTH`. `verbose`: with all names, and the checks that ran."""
 
-    def __init__(self, found: Findings, verbose: bool = False) -> None:
-        self._found, self._verbose = found, verbose
+    def __init__(self, findings: Findings, verbose: bool = False) -> None:
+        self._found, self._verbose = findings, verbose
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line, style in report(self._found, min(WIDTH, options.max_width), self._verbose):
             yield Text(line, f"bold {COLORS[style]}" if style in COLORS else style, overflow="fold")
 
 
-def report(found: Findings, width: int = WIDTH, verbose: bool = False) -> Iterator[tuple[str, str]]:
+def report(findings: Findings, width: int = WIDTH, verbose: bool = False) -> Iterator[tuple[str, str]]:
     """The report line by line, each with the style it should have: a severity, "bold", "dim" or ""."""
-    for i, finding in enumerate(found):
+    for i, finding in enumerate(findings):
         if i:
             yield "", ""
-        short = finding.severity == "note" and found[0].severity != "note" and not verbose
+        short = finding.severity == "note" and findings[0].severity != "note" and not verbose
         yield from _finding(finding, i + 1, width, verbose, short)
-    if len(found):
+    if len(findings):
         yield "", ""
-    yield from ((line, "dim") for line in _wrapped(_checked(found, verbose), width))
-    yield totals(found), "bold"
+    yield from ((line, "dim") for line in _wrapped(_checked(findings, verbose), width))
+    yield totals(findings), "bold"
 
 
 def _finding(finding: Finding, number: int, width: int, verbose: bool, short: bool) -> Iterator[tuple[str, str]]:
@@ -79,13 +79,13 @@ def _finding(finding: Finding, number: int, width: int, verbose: bool, short: bo
 def _consequences(finding: Finding) -> Iterator[str]:
     """One line for the findings of each check that follow from this one."""
     groups: dict[str, list[Finding]] = {}
-    for one in finding.consequences:
-        groups.setdefault(one.id, []).append(one)
+    for consequence in finding.consequences:
+        groups.setdefault(consequence.id, []).append(consequence)
     for id, members in groups.items():
-        one = members[0]
-        at = f", {one.where}" if one.code is not None and one.code != finding.code else ""
+        first = members[0]
+        at = f", {first.where}" if first.code is not None and first.code != finding.code else ""
         more = f", {labels.more(len(members) - 1)}" if len(members) > 1 else ""
-        yield f"{_shorter(one.summary + at, finding.code)}{more}  [{id}]"
+        yield f"{_shorter(first.summary + at, finding.code)}{more}  [{id}]"
 
 
 def _row(word: str, what: str, width: int) -> Iterator[tuple[str, str]]:
@@ -144,14 +144,14 @@ def _wrapped(line: str, width: int) -> list[str]:
     return textwrap.wrap(line, max(20, width), break_long_words=False, break_on_hyphens=False) or [""]
 
 
-def _checked(found: Findings, verbose: bool) -> str:
-    graphs = [graph for graph in found.graphs if graph.nodes]
+def _checked(findings: Findings, verbose: bool) -> str:
+    graphs = [graph for graph in findings.graphs if graph.nodes]
     nodes = sum(len(graph.nodes) for graph in graphs)
     what = f"{plural(len(graphs), 'graph')} of {plural(nodes, 'node')}" if graphs else "no graph"
-    every = f": {', '.join(found.checked)}" if verbose else ""
-    line = f"Ran {plural(len(found.checked), 'check')} on {what}{every}."
+    every = f": {', '.join(findings.checked)}" if verbose else ""
+    line = f"Ran {plural(len(findings.checked), 'check')} on {what}{every}."
     reasons: dict[str, list[str]] = {}
-    for id, reason in found.skipped:
+    for id, reason in findings.skipped:
         reasons.setdefault(reason, []).append(id)
     if reasons:
         ids_or_count = [
@@ -159,25 +159,27 @@ def _checked(found: Findings, verbose: bool) -> str:
             for reason, ids in reasons.items()
         ]
         line += " Not run: " + "; ".join(f"{', '.join(ids)} ({reason})" for ids, reason in ids_or_count) + "."
-    line += "".join(f" {note}" for note in found.notes)
+    line += "".join(f" {note}" for note in findings.notes)
     return line
 
 
-def totals(found: Findings) -> str:
+def totals(findings: Findings) -> str:
     """`1 error, 2 notes`, or that nothing was found."""
-    counts = {severity: sum(one.severity == severity for one in found) for severity in SEVERITIES}
+    counts = {severity: sum(finding.severity == severity for finding in findings) for severity in SEVERITIES}
     words = [plural(count, severity) for severity, count in counts.items() if count]
     if words:
         return ", ".join(words)
     return (
-        f"The script failed, and no check explains it: {one_line(found.failed)}" if found.failed else "Nothing found."
+        f"The script failed, and no check explains it: {one_line(findings.failed)}"
+        if findings.failed
+        else "Nothing found."
     )
 
 
 def catalogue(every: tuple[Check, ...], width: int = WIDTH) -> Iterator[str]:
     """What each check says that there is, with its id and severity."""
-    indent = max(len(one.id) for one in every) + 11
-    for one in every:
-        values = " (with --values)" if one.needs_values else ""
-        for i, line in enumerate(_wrapped(one.summary + values, width - indent)):
-            yield f"{'' if i else f'{one.id:<{indent - 9}}{one.severity}':<{indent}}{line}"
+    indent = max(len(check.id) for check in every) + 11
+    for check in every:
+        values = " (with --values)" if check.needs_values else ""
+        for i, line in enumerate(_wrapped(check.summary + values, width - indent)):
+            yield f"{'' if i else f'{check.id:<{indent - 9}}{check.severity}':<{indent}}{line}"

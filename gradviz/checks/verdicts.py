@@ -36,47 +36,47 @@ def grouped(context: CheckContext, unused: Sequence[Parameter]) -> list[tuple[Ve
     """Parameters with the same verdict, model by model."""
     judge = _judge(context)
     groups: dict[tuple[int, str], tuple[Verdict, list[Parameter]]] = {}
-    for one in unused:
-        verdict = judge(one)
-        groups.setdefault((one.model, verdict.key), (verdict, []))[1].append(one)
+    for parameter in unused:
+        verdict = judge(parameter)
+        groups.setdefault((parameter.model, verdict.key), (verdict, []))[1].append(parameter)
     return list(groups.values())
 
 
 def _judge(context: CheckContext) -> Callable[[Parameter], Verdict]:
     graph = context.graph
-    part = {one.model for one in context.parameters if one.node is not None}
+    part = {parameter.model for parameter in context.parameters if parameter.node is not None}
     hiding = [node for node in graph.nodes if {"checkpoint", "compiled"}.intersection(node.flags)]
     compiled = any("in_compiled" in node.flags for node in graph.nodes)  # calls in there are not seen
     paths = {scope.path for scope in graph.scopes}
-    cuts = sorted({cut for one in context.entered for cut in one.cuts}, key=lambda cut: cut.at)
+    cuts = sorted({cut for entered in context.entered for cut in entered.cuts}, key=lambda cut: cut.at)
     shared = _trained_together(context)
 
-    def judge(one: Parameter) -> Verdict:
-        if not one.requires_grad:
+    def judge(parameter: Parameter) -> Verdict:
+        if not parameter.requires_grad:
             return _FROZEN
-        if one.sharded and not one.gathered:
+        if parameter.sharded and not parameter.gathered:
             return _SHARDED
         if context.unfinished:
             return _UNFINISHED
-        if any(name in context.used_later for name in one.names):
+        if any(name in context.used_later for name in parameter.names):
             return _ELSEWHERE
-        if one.compiled is not None:
-            return _inside_compiled(one)
-        if one.run is not None and one.run.checkpoint is not None:
-            return _bare_checkpoint(one.run.checkpoint)
+        if parameter.compiled is not None:
+            return _inside_compiled(parameter)
+        if parameter.run is not None and parameter.run.checkpoint is not None:
+            return _bare_checkpoint(parameter.run.checkpoint)
         if hiding:
             return _hidden(graph, hiding[0].id)
-        run = one.run
-        cut = _cut_behind(one, context.since, cuts)
-        if one.model not in part and not context.models[one.model].certain:
-            together = cut is not None and shared.intersection(one.names)
+        run = parameter.run
+        cut = _cut_behind(parameter, context.since, cuts)
+        if parameter.model not in part and not context.models[parameter.model].certain:
+            together = cut is not None and shared.intersection(parameter.names)
             return _cut_off(cut) if cut is not None and together else _OTHER_MODEL
         if cut is not None and cut.leaf:
             return _cut_off(cut)
         if run is not None and not run.calls and compiled:
-            return _not_used(one) if one.module in paths else _NOT_COMPILED
+            return _not_used(parameter) if parameter.module in paths else _NOT_COMPILED
         if run is not None and (not run.calls or run.began < context.since):
-            return _never_ran(one) if not run.calls else _NOT_THIS_TIME
+            return _never_ran(parameter) if not run.calls else _NOT_THIS_TIME
         if run is None:
             return _NOT_RECORDED
         if not run.recording:
@@ -84,8 +84,8 @@ def _judge(context: CheckContext) -> Callable[[Parameter], Verdict]:
         if cut is not None:
             return _cut_off(cut)
         if not run.gave_graph:
-            return _gave_nothing(one, run.source)
-        return _not_used(one) if one.module in paths else _lost(context, one, run.source)
+            return _gave_nothing(parameter, run.source)
+        return _not_used(parameter) if parameter.module in paths else _lost(context, parameter, run.source)
 
     return judge
 
@@ -95,16 +95,16 @@ def _trained_together(context: CheckContext) -> set[str]:
     return {
         name
         for optimizer in context.optimizers
-        if any(one.node is not None for one in optimizer.tensors)
-        for one in optimizer.tensors
-        for name in one.names
+        if any(tensor.node is not None for tensor in optimizer.tensors)
+        for tensor in optimizer.tensors
+        for name in tensor.names
     }
 
 
-def _cut_behind(one: Parameter, since: int, cuts: Sequence[DetachPoint]) -> DetachPoint | None:
+def _cut_behind(parameter: Parameter, since: int, cuts: Sequence[DetachPoint]) -> DetachPoint | None:
     """The first cut behind a parameter's module in this step, of those whose result the outputs are computed from."""
-    own = next((cut for cut in cuts if set(cut.leaf).intersection(one.names)), None)
-    run = one.run
+    own = next((cut for cut in cuts if set(cut.leaf).intersection(parameter.names)), None)
+    run = parameter.run
     if own is not None or run is None or not run.calls or not run.recording or run.began < since:
         return own
     return next((cut for cut in cuts if cut.at >= run.began and not cut.leaf), None)
@@ -163,36 +163,38 @@ _NOT_RECORDED = Verdict(
 )  # fmt: skip
 
 
-def _inside_compiled(one: Parameter) -> Verdict:
+def _inside_compiled(parameter: Parameter) -> Verdict:
     """The compiled graph has no way from its outputs to the parameter."""
     why = "the compiled function takes them, and no operation of its backward leads to them: inside, their result is cut or dropped"
     fix = (
-        f"Look in {_forward(one)}, for .detach(), .data, argmax, no_grad() and a result that is not used{_made(one)}. The model "
-        "uncompiled tells the line. If nothing is to be learned there, freeze it: requires_grad_(False)."
+        f"Look in {_forward(parameter)}, for .detach(), .data, argmax, no_grad() and a result that is not used{_made(parameter)}. "
+        "The model uncompiled tells the line. If nothing is to be learned there, freeze it: requires_grad_(False)."
     )
-    return Verdict("compiled", "{do} not get a gradient inside the compiled function", why, fix, True, one.forward)
+    return Verdict(
+        "compiled", "{do} not get a gradient inside the compiled function", why, fix, True, parameter.forward
+    )
 
 
-def _never_ran(one: Parameter) -> Verdict:
+def _never_ran(parameter: Parameter) -> Verdict:
     """The module is made, and nothing calls it."""
     why = "the module's forward was not called since recording began"
-    fix = f"Call the module in {_forward(one)}, or remove it from the model{_made(one)}."
-    return Verdict("never-ran", "{is_} unused: the module never ran", why, fix, True, one.made)
+    fix = f"Call the module in {_forward(parameter)}, or remove it from the model{_made(parameter)}."
+    return Verdict("never-ran", "{is_} unused: the module never ran", why, fix, True, parameter.made)
 
 
-def _not_used(one: Parameter) -> Verdict:
+def _not_used(parameter: Parameter) -> Verdict:
     why = "the module ran and the output depends on what it did, but not on this parameter"
-    fix = f"Use the parameter in {_forward(one)}, or remove it{_made(one)}."
+    fix = f"Use the parameter in {_forward(parameter)}, or remove it{_made(parameter)}."
     summary = "{is_} unused, although the module's other operations are in the graph"
-    return Verdict("not-used", summary, why, fix, True, one.made)
+    return Verdict("not-used", summary, why, fix, True, parameter.made)
 
 
-def _forward(one: Parameter) -> str:
-    return f"forward(), which begins in {line(one.forward)}" if one.forward is not None else "forward()"
+def _forward(parameter: Parameter) -> str:
+    return f"forward(), which begins in {line(parameter.forward)}" if parameter.forward is not None else "forward()"
 
 
-def _made(one: Parameter) -> str:
-    return f" ({line(one.made)})" if one.made is not None else ""
+def _made(parameter: Parameter) -> str:
+    return f" ({line(parameter.made)})" if parameter.made is not None else ""
 
 
 def _hidden(graph: Graph, node: int) -> Verdict:
@@ -214,17 +216,17 @@ def _no_grad(source: SourceLine | None) -> Verdict:
     return Verdict("no-grad", "{is_} unused: the module ran without recording", why, fix, True, source)
 
 
-def _gave_nothing(one: Parameter, source: SourceLine | None) -> Verdict:
+def _gave_nothing(parameter: Parameter, source: SourceLine | None) -> Verdict:
     why = (
         f"the module was called in {code(source)} while recording, but what it returned does not require grad: its "
         "forward "
         "detaches it, makes integers of it, or switches recording off"
     )
-    fix = f"Look in the forward() of {one_line(one.type)} for .detach(), .data, .item(), argmax and no_grad()."
+    fix = f"Look in the forward() of {one_line(parameter.type)} for .detach(), .data, .item(), argmax and no_grad()."
     return Verdict("gave-nothing", "{is_} unused: the module's result has no graph", why, fix, True, source)
 
 
-def _lost(context: CheckContext, one: Parameter, source: SourceLine | None) -> Verdict:
+def _lost(context: CheckContext, parameter: Parameter, source: SourceLine | None) -> Verdict:
     """The module made something with a graph that the output does not depend on. The code may show where it was dropped."""
     cuts = {cut: None for provenance in (context.provenances or {}).values() for cut in provenance.cuts}
     why = f"the module ran in {code(source)} and its result has a graph, but no output depends on that result"
@@ -236,8 +238,8 @@ def _lost(context: CheckContext, one: Parameter, source: SourceLine | None) -> V
             f"If that cut is a mistake, mend it: {line(next(iter(cuts)).source)}. Else use the result, or remove "
             "the module."
         )
-    elif one.dropped is not None:
-        name, by = one_line(one.dropped.name) or "the result", one.dropped.by
+    elif parameter.dropped is not None:
+        name, by = one_line(parameter.dropped.name) or "the result", parameter.dropped.by
         if by is not None:
             why += f": {name} is given another value in {code(by)} before anything reads it"
             fix = f"In {line(by)}, use {name} as well, or give the new value another name; or remove the module."
@@ -252,17 +254,21 @@ def _lost(context: CheckContext, one: Parameter, source: SourceLine | None) -> V
 
 def modules_of(context: CheckContext, members: Sequence[Parameter]) -> list[str]:
     """The outermost modules of which every parameter of the same kind is among the members."""
-    chosen = {one.names[0] for one in members}
-    rest = [one.module for one in context.parameters if one.names[0] not in chosen and one.model == members[0].model]
+    chosen = {parameter.names[0] for parameter in members}
+    rest = [
+        parameter.module
+        for parameter in context.parameters
+        if parameter.names[0] not in chosen and parameter.model == members[0].model
+    ]
     spoiled = {"", *(prefix for module in rest for prefix in _prefixes(module))}
-    found: dict[str, str] = {}
-    for one in members:
-        outer = next((prefix for prefix in _prefixes(one.module) if prefix not in spoiled), one.module)
-        found.setdefault(outer, one.type if outer == one.module else "")
+    outermost: dict[str, str] = {}
+    for parameter in members:
+        outer = next((prefix for prefix in _prefixes(parameter.module) if prefix not in spoiled), parameter.module)
+        outermost.setdefault(outer, parameter.type if outer == parameter.module else "")
     model = context.models[members[0].model] if context.models else None
     return [
         f"{name} ({kind})" if name and kind else name or (model.type if model else "the model")
-        for name, kind in found.items()
+        for name, kind in outermost.items()
     ]
 
 

@@ -50,15 +50,15 @@ def graph_break(context: CheckContext) -> Iterator[Diagnosis]:
     """
     lines = {place for node in context.graph.nodes for place in (node.source, node.script_line) if place is not None}
     functions = {(place.file, place.function) for place in lines}
-    for one in context.breaks:  # of the whole process: those in other functions are not about this graph
-        if (one.source.file, one.source.function) not in functions:
+    for broken in context.breaks:  # of the whole process: those in other functions are not about this graph
+        if (broken.source.file, broken.source.function) not in functions:
             continue
-        reason, fix = next((known for start, known in _KNOWN.items() if one.reason.startswith(start)), ("", ""))
+        reason, fix = next((known for start, known in _KNOWN.items() if broken.reason.startswith(start)), ("", ""))
         yield Diagnosis(
-            f"torch.compile broke the graph: {reason or one_line(one.reason)}",
+            f"torch.compile broke the graph: {reason or one_line(broken.reason)}",
             (),
-            line(one.source),
-            f"torch could not compile {code(one.source)} together with what comes before it",
-            one_line(one.hint) or fix or "Move the line out of the compiled function.",
-            source=one.source,
+            line(broken.source),
+            f"torch could not compile {code(broken.source)} together with what comes before it",
+            one_line(broken.hint) or fix or "Move the line out of the compiled function.",
+            source=broken.source,
         )

@@ -78,7 +78,7 @@ def constant_term(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     graph = context.graph
-    entered = {one.node: one.cuts for one in context.entered}
+    entered = {entered.node: entered.cuts for entered in context.entered}
     roots = [root.node for root in graph.roots if root.node is not None and root.tensor.shape in ((), (1,))]
     if not (entered or context.numbers) or len(roots) != 1:
         return
@@ -136,14 +136,14 @@ def first_order(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     graph = context.graph
-    entered = {one.node: one.cuts for one in context.entered}
-    held = {one.node for optimizer in context.optimizers for one in optimizer.tensors} - {None}
-    found: dict[SourceLine, tuple[DetachPoint, list[int]]] = {}
+    entered = {entered.node: entered.cuts for entered in context.entered}
+    trained = {tensor.node for optimizer in context.optimizers for tensor in optimizer.tensors} - {None}
+    silent: dict[SourceLine, tuple[DetachPoint, list[int]]] = {}
     for node, cuts in entered.items():
         cut = next((cut for cut in cuts if cut.operation == "grad"), None)
-        if cut is not None and _updated(graph, node) in held and _says_nothing(cut.source):
-            found.setdefault(cut.source, (cut, []))[1].append(node)
-    for source, (_, nodes) in found.items():
+        if cut is not None and _updated(graph, node) in trained and _says_nothing(cut.source):
+            silent.setdefault(cut.source, (cut, []))[1].append(node)
+    for source, (_, nodes) in silent.items():
         record = graph.nodes[nodes[0]]
         yield Diagnosis(
             "an inner update takes its gradients for constants: the outer gradient is of first order",
@@ -180,9 +180,9 @@ def _says_nothing(source: SourceLine) -> bool:
     """Whether a call of `grad` leaves open whether its result is to have a graph."""
     if source.package or _speaks(source, _FIRST_ORDER) or "fomaml" in os.path.basename(source.file).lower():
         return False
-    calls = [one for one in expressions_at(source.file, source.line) if isinstance(one, ast.Call)]
-    named = [one for one in calls if getattr(one.func, "attr", getattr(one.func, "id", "")) == "grad"]
-    return bool(named) and not any(keyword.arg in ("create_graph", None) for one in named for keyword in one.keywords)
+    calls = [part for part in expressions_at(source.file, source.line) if isinstance(part, ast.Call)]
+    named = [call for call in calls if getattr(call.func, "attr", getattr(call.func, "id", "")) == "grad"]
+    return bool(named) and not any(keyword.arg in ("create_graph", None) for call in named for keyword in call.keywords)
 
 
 def _numbers(context: CheckContext, source: SourceLine | None, term: str) -> tuple[DetachPoint, ...]:
@@ -190,20 +190,20 @@ def _numbers(context: CheckContext, source: SourceLine | None, term: str) -> tup
     if source is None or not context.numbers:
         return ()
     here = tuple(cut for cut in context.numbers if cut.source == source)
-    behind = {one.line for one in lines_behind(source, term)} if term and not here else set()
+    behind = {before.line for before in lines_behind(source, term)} if term and not here else set()
     return here or tuple(cut for cut in context.numbers if cut.source.file == source.file and cut.source.line in behind)
 
 
 def _sums(graph: Graph, root: int) -> tuple[list[int], bool]:
     """The nodes that add up a single number, from the root down, and whether one of them subtracts."""
-    found: list[int] = []
+    terms: list[int] = []
     seen, waiting, subtracts = {root}, [root], False
     while waiting:
         node = waiting.pop()
         record = graph.nodes[node]
         edges = graph.inputs(node)
         if record.op in _SUMS or record.op in _JOINED:
-            found.append(node)
+            terms.append(node)
             subtracts |= "ub" in record.op
         elif not (record.op in _SCALED and len(edges) == 1) and record.op not in (*_SAME, *_REDUCED):
             continue
@@ -213,7 +213,7 @@ def _sums(graph: Graph, root: int) -> tuple[list[int], bool]:
             if edge.producer not in seen and (joins or _is_number(made, edge.output)):
                 seen.add(edge.producer)
                 waiting.append(edge.producer)
-    return found, subtracts
+    return terms, subtracts
 
 
 def _is_number(node: Node, output: int) -> bool:
@@ -231,7 +231,7 @@ def _term(live: set[int], source: SourceLine | None) -> str:
         return ast.unparse(statement.value)
     value = getattr(statement, "value", None)
     inside = ast.walk(value) if isinstance(value, ast.expr) else ()
-    sums = [one for one in inside if isinstance(one, ast.BinOp) and isinstance(one.op, (ast.Add, ast.Sub))]
+    sums = [part for part in inside if isinstance(part, ast.BinOp) and isinstance(part.op, (ast.Add, ast.Sub))]
     if len(sums) != 1 or len(live) != 1:
         return ""
     return ast.unparse(sums[0].right if 0 in live else sums[0].left)

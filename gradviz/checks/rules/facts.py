@@ -222,12 +222,12 @@ def deep_graph(context: CheckContext) -> Iterator[Diagnosis]:
     """
     if len(context.graph.nodes) <= DEEP:
         return
-    found = depth(context.graph)
-    if found > DEEP:
+    deepest = depth(context.graph)
+    if deepest > DEEP:
         yield Diagnosis(
-            f"the graph is {found:,} backward functions deep",
+            f"the graph is {deepest:,} backward functions deep",
             tuple(one_line(root.name) for root in context.graph.roots),
             "",
-            f"the longest way from an output to a leaf has {found:,} backward functions, more than {DEEP:,}",
+            f"the longest way from an output to a leaf has {deepest:,} backward functions, more than {DEEP:,}",
             "If it is a recurrence, cut its history now and then: state = state.detach().",
         )

@@ -58,12 +58,12 @@ def not_frozen(context: CheckContext) -> Iterator[Diagnosis]:
     ledger = context.ledger
     if ledger is None:
         return
-    for one in ledger.mistyped:
-        yield _mistyped(one)
-    held = {name for optimizer in ledger.optimizers for name in optimizer.held}
-    for each in ledger.thawed:
-        if held.issuperset(each.names):
-            yield _thawed(each)
+    for mistyped in ledger.mistyped:
+        yield _mistyped(mistyped)
+    held_names = {name for optimizer in ledger.optimizers for name in optimizer.held}
+    for thawed in ledger.thawed:
+        if held_names.issuperset(thawed.names):
+            yield _thawed(thawed)
     for optimizer in ledger.optimizers:
         if optimizer.frozen:
             yield _old_gradient(optimizer)
@@ -71,98 +71,101 @@ def not_frozen(context: CheckContext) -> Iterator[Diagnosis]:
     yield from _only_in_eval(ledger)
 
 
-def _mistyped(one: Mistyped) -> Diagnosis:
-    names = tuple(map(one_line, one.names))
+def _mistyped(mistyped: Mistyped) -> Diagnosis:
+    names = tuple(map(one_line, mistyped.names))
     if not names:
         return Diagnosis(
-            f"{code(one.source)} compares, and switches nothing",
+            f"{code(mistyped.source)} compares, and switches nothing",
             (),
-            line(one.source),
+            line(mistyped.source),
             "== asks whether two things are equal; as a statement of its own it has no effect: the parameters still require grad",
             "Write one equals sign: parameter.requires_grad = False.",
-            source=one.source,
+            source=mistyped.source,
         )
-    if one.module:
+    if mistyped.module:
         what = (
-            f"{listed(names, 3)}.{one.attribute} = False" if len(names) == 1 else f".{one.attribute} = False on modules"
+            f"{listed(names, 3)}.{mistyped.attribute} = False"
+            if len(names) == 1
+            else f".{mistyped.attribute} = False on modules"
         )
         why = "a module has no such switch: this only gives it an attribute that nobody reads"
         fix = f"Write {as_code(names[0])}.requires_grad_(False): the method, with an underscore, goes through all its parameters."
     else:
-        what = f".{one.attribute} = False"
-        why = f"a tensor's switch is requires_grad: this only gives it an attribute named {one.attribute} that nobody reads"
+        what = f".{mistyped.attribute} = False"
+        why = f"a tensor's switch is requires_grad: this only gives it an attribute named {mistyped.attribute} that nobody reads"
         fix = "Write parameter.requires_grad = False."
     return Diagnosis(
         f"{what} freezes nothing: {verb(names, 'it still requires', 'they still require')} grad",
         names,
-        line(one.source),
-        (f"{code(one.source)}: " if one.source is not None else "") + why,
+        line(mistyped.source),
+        (f"{code(mistyped.source)}: " if mistyped.source is not None else "") + why,
         fix,
-        source=one.source,
+        source=mistyped.source,
     )
 
 
-def _thawed(one: Thawed) -> Diagnosis:
+def _thawed(thawed: Thawed) -> Diagnosis:
     return Diagnosis(
-        f"{plural(len(one.names), 'parameter')} {verb(one.names, 'was', 'were')} frozen, and made trainable again before the "
+        f"{plural(len(thawed.names), 'parameter')} {verb(thawed.names, 'was', 'were')} frozen, and made trainable again before the "
         "training began",
-        one.names,
-        line(one.thawed),
-        f"{code(one.frozen)} switched requires_grad of {listed(one.names, 3)} off, and {code(one.thawed)} switched it on again, "
-        "for these and for others: the first line has no effect",
-        f"Leave out {code(one.thawed)}: parameters require grad from the start. Or freeze after it.",
-        source=one.thawed,
+        thawed.names,
+        line(thawed.thawed),
+        f"{code(thawed.frozen)} switched requires_grad of {listed(thawed.names, 3)} off, and {code(thawed.thawed)} switched it on "
+        "again, for these and for others: the first line has no effect",
+        f"Leave out {code(thawed.thawed)}: parameters require grad from the start. Or freeze after it.",
+        source=thawed.thawed,
     )
 
 
-def _old_gradient(one: Stepping) -> Diagnosis:
-    name = one_line(one.name or one.type)
+def _old_gradient(optimizer: Stepping) -> Diagnosis:
+    name = one_line(optimizer.name or optimizer.type)
     return Diagnosis(
-        f"{plural(len(one.frozen), 'frozen parameter')} {verb(one.frozen, 'is', 'are')} still updated by {name}",
-        one.frozen,
-        line(one.source),
-        f"{verb(one.frozen, 'it has', 'they have')} requires_grad=False, but a gradient from before is still in .grad, and {name} "
-        "takes it for its step each time (with momentum and weight decay)",
+        f"{plural(len(optimizer.frozen), 'frozen parameter')} {verb(optimizer.frozen, 'is', 'are')} still updated by {name}",
+        optimizer.frozen,
+        line(optimizer.source),
+        f"{verb(optimizer.frozen, 'it has', 'they have')} requires_grad=False, but a gradient from before is still in .grad, and "
+        f"{name} takes it for its step each time (with momentum and weight decay)",
         f"Empty it when you freeze: parameter.requires_grad_(False); parameter.grad = None. Or give {name} only what is trained.",
-        source=one.source,
+        source=optimizer.source,
     )
 
 
 def _only_in_eval(ledger: Ledger) -> Iterator[Diagnosis]:
     """A model that was put into eval() mode, as a teacher is, and that is trained beside another one."""
-    updated = {one.model for one in ledger.leaves if one.updates}
-    beside = [one.name for one in ledger.models if one.training and one.held and one.name in updated]
-    for one in ledger.models:
-        if one.only_eval is not None and one.name in updated and one.held == one.parameters and beside:
-            name = as_code(one.name)
+    updated = {leaf.model for leaf in ledger.leaves if leaf.updates}
+    beside = [mode.name for mode in ledger.models if mode.training and mode.held and mode.name in updated]
+    for mode in ledger.models:
+        if mode.only_eval is not None and mode.name in updated and mode.held == mode.parameters and beside:
+            name = as_code(mode.name)
             yield Diagnosis(
-                f"{one_line(one.name)} ({one_line(one.type)}) is in eval() mode, and trained all the same",
-                (one.name,),
-                line(one.only_eval),
-                f"{code(one.only_eval)} switches dropout and batch normalization, of which it has none; its parameters still "
+                f"{one_line(mode.name)} ({one_line(mode.type)}) is in eval() mode, and trained all the same",
+                (mode.name,),
+                line(mode.only_eval),
+                f"{code(mode.only_eval)} switches dropout and batch normalization, of which it has none; its parameters still "
                 f"require grad, and an optimizer updates them together with {listed(beside, 3)}",
                 f"If {name} is to stay as it is, freeze it, {name}.requires_grad_(False), and give the optimizer the parameters of "
-                f"{listed(beside, 3)} alone. If it is to be trained, leave out {one_line(one.only_eval.text)}.",
-                source=one.only_eval,
+                f"{listed(beside, 3)} alone. If it is to be trained, leave out {one_line(mode.only_eval.text)}.",
+                source=mode.only_eval,
             )
 
 
 def _base_of_adapters(context: CheckContext, ledger: Ledger) -> Iterator[Diagnosis]:
     """The weights that LoRA is to leave alone, when an optimizer updates them."""
-    held = {name for one in ledger.optimizers for name in one.held}
-    parameters = [one for one in context.parameters if not one.sharded and _matrix(one)]
-    plain = [one for one in parameters if _ADAPTER not in one.names[0].lower()]
+    held_names = {name for optimizer in ledger.optimizers for name in optimizer.held}
+    parameters = [parameter for parameter in context.parameters if not parameter.sharded and _matrix(parameter)]
+    plain = [parameter for parameter in parameters if _ADAPTER not in parameter.names[0].lower()]
     base: dict[str, Parameter] = {}
-    for path in dict.fromkeys(_around_adapter(one.names[0]) for one in parameters):
-        beside = [one for one in plain if path and one.names[0].startswith(f"{path}.")]
-        if all(one.requires_grad and one.names[0] in held for one in beside):  # else somebody has chosen
-            base.update((one.names[0], one) for one in beside)
+    for path in dict.fromkeys(_around_adapter(parameter.names[0]) for parameter in parameters):
+        beside = [parameter for parameter in plain if path and parameter.names[0].startswith(f"{path}.")]
+        # where some are frozen already, somebody has chosen
+        if all(parameter.requires_grad and parameter.names[0] in held_names for parameter in beside):
+            base.update((parameter.names[0], parameter) for parameter in beside)
     if base:
         yield _unfrozen_base(context, ledger, list(base.values()))
 
 
-def _matrix(one: Parameter) -> bool:
-    return one.tensor.shape is not None and len(one.tensor.shape) > 1
+def _matrix(parameter: Parameter) -> bool:
+    return parameter.tensor.shape is not None and len(parameter.tensor.shape) > 1
 
 
 def _around_adapter(name: str) -> str:
@@ -173,13 +176,15 @@ def _around_adapter(name: str) -> str:
 
 def _unfrozen_base(context: CheckContext, ledger: Ledger, base: Sequence[Parameter]) -> Diagnosis:
     model = context.models[base[0].model].name if context.models else "model"
-    makers = [one for one in ledger.optimizers if set(one.held) & {each.names[0] for each in base}]
+    makers = [
+        optimizer for optimizer in ledger.optimizers if set(optimizer.held) & {parameter.names[0] for parameter in base}
+    ]
     file = makers[0].source.file if makers[0].source is not None else ""
     on = sets_attribute(file, "requires_grad") if file else None
     known = f" ({line(on)} switches on what is on already)" if on is not None and "True" in on.text else ""
     return Diagnosis(
         f"LoRA's base weights are trained, too: {listed(modules_of(context, base), 3)}",
-        tuple(one.names[0] for one in base),
+        tuple(parameter.names[0] for parameter in base),
         line(makers[0].source),
         f"{verb(base, 'it requires', 'they require')} grad and {one_line(makers[0].name or makers[0].type)} holds "
         f"{verb(base, 'it', 'them')}, beside parameters named {_ADAPTER}: setting requires_grad=True on those leaves the others "
@@ -217,14 +222,14 @@ def moving_statistics(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     ledger = context.ledger
-    if ledger is None or not any(one.steps for one in ledger.optimizers):
+    if ledger is None or not any(optimizer.steps for optimizer in ledger.optimizers):
         return
     for model in ledger.models:
         if model.norms:
             first = one_line(model.norms[0])
-            one = len(model.norms) == 1
+            single = len(model.norms) == 1
             yield Diagnosis(
-                f"{first if one else plural(len(model.norms), 'batch norm')} {verb(model.norms, 'is', 'are')} frozen, and "
+                f"{first if single else plural(len(model.norms), 'batch norm')} {verb(model.norms, 'is', 'are')} frozen, and "
                 f"{verb(model.norms, 'its', 'their')} running statistics still change",
                 model.norms,
                 line(model.switched) or one_line(model.name),
@@ -272,7 +277,7 @@ def eval_while_training(context: CheckContext) -> Iterator[Diagnosis]:
     ledger = context.ledger
     if ledger is None:
         return
-    moving = {name for one in ledger.leaves if one.updates for name in one.names}
+    moving = {name for leaf in ledger.leaves if leaf.updates for name in leaf.names}
     for model in ledger.models:
         trained = any(name.startswith(f"{model.name}.") for name in moving)
         if not model.training and model.sleeping and trained:

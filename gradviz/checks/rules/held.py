@@ -40,29 +40,33 @@ def unused_graph(context: CheckContext) -> Iterator[Diagnosis]:
         total += model(torch.ones(2, 3)).mean()
     ```
     """
-    for one in context.evaluations:
+    for evaluation in context.evaluations:
         why = (
-            f"{plural(one.calls, 'call')} in a row from {code(one.source)} made {plural(one.nodes, 'node')}, and no backward call "
-            "reached any of them: eval() does not switch recording off"
+            f"{plural(evaluation.calls, 'call')} in a row from {code(evaluation.source)} made {plural(evaluation.nodes, 'node')}, "
+            "and no backward call reached any of them: eval() does not switch recording off"
         )
-        if one.holders:
-            why += f". {listed(one.holders)} {verb(one.holders, 'keeps', 'keep')} the graphs of several calls, with all they saved"
+        if evaluation.holders:
+            holders = evaluation.holders
+            why += (
+                f". {listed(holders)} {verb(holders, 'keeps', 'keep')} the graphs of several calls, with all they saved"
+            )
         yield Diagnosis(
-            f"{plural(one.calls, 'pass', 'passes')} of {one_line(one.type)} in eval() mode record a graph that nothing uses",
-            one.holders,
-            line(one.source),
+            f"{plural(evaluation.calls, 'pass', 'passes')} of {one_line(evaluation.type)} in eval() mode record a graph that "
+            "nothing uses",
+            evaluation.holders,
+            line(evaluation.source),
             why,
-            _fix(one),
-            source=one.source,
+            _fix(evaluation),
+            source=evaluation.source,
         )
 
 
-def _fix(one: Unused) -> str:
-    if one.separate:
-        return f"Put @torch.no_grad() above `def {one_line(one.source.function)}`."
-    if one.loop is not None:
-        return f"Put the loop of {line(one.loop)} into a block `with torch.no_grad():`."
-    return f"Run {line(one.source)} in a block `with torch.no_grad():`."
+def _fix(evaluation: Unused) -> str:
+    if evaluation.separate:
+        return f"Put @torch.no_grad() above `def {one_line(evaluation.source.function)}`."
+    if evaluation.loop is not None:
+        return f"Put the loop of {line(evaluation.loop)} into a block `with torch.no_grad():`."
+    return f"Run {line(evaluation.source)} in a block `with torch.no_grad():`."
 
 
 @check("reference-cycle", "warning", "a graph keeps itself alive, through ctx or a hook")
@@ -100,10 +104,10 @@ def reference_cycle(context: CheckContext) -> Iterator[Diagnosis]:
     loss.backward()
     ```
     """
-    for one in dict.fromkeys(one._replace(node=0) for one in context.cycles):
-        nodes = tuple(each.node for each in context.cycles if each._replace(node=0) == one)
-        attribute, of = one_line(one.attribute), one_line(one.of)
-        if one.kind == "function":
+    for cycle in dict.fromkeys(cycle._replace(node=0) for cycle in context.cycles):
+        nodes = tuple(other.node for other in context.cycles if other._replace(node=0) == cycle)
+        attribute, of = one_line(cycle.attribute), one_line(cycle.of)
+        if cycle.kind == "function":
             summary = f"{of} keeps its own output as ctx.{attribute}, so each graph keeps itself alive"
             why = f"the output leads to its node, and that node is ctx, which has the output as {attribute}"
             then = "is freed only when the garbage collector runs"
@@ -115,10 +119,10 @@ def reference_cycle(context: CheckContext) -> Iterator[Diagnosis]:
             fix = f"Make kept = {attribute}.detach() before the hook, and use kept in the hook in place of {attribute}."
         yield Diagnosis(
             summary,
-            (one.of,),
-            line(one.source),
+            (cycle.of,),
+            line(cycle.source),
             f"{why}. What is behind it {then}",
             fix,
             nodes,
-            source=one.source,
+            source=cycle.source,
         )

@@ -73,7 +73,7 @@ def freed_graph(context: CheckContext) -> Iterator[Diagnosis]:
         return
     first = joints[0].producer if joints else freed[0]
     old = old_tensors(context, joints)
-    names = tuple(dict.fromkeys(name for one in old for name in one.names))
+    names = tuple(dict.fromkeys(name for tensors in old for name in tensors.names))
     made = own_line(graph.nodes[first])
     spared = not_needed(context, joints, names)
     yield Diagnosis(
@@ -97,7 +97,7 @@ def _without_history(spared: NotNeeded) -> str:
 def _as_leaf_fix(made: SourceLine | None, old: Sequence[OldTensors]) -> str:
     """What to do where the old part is how a leaf was made: computing that again would make new numbers in every step."""
     leaf = as_leaf(made)
-    return f"Let the leaf come last: {leaf}." if leaf and not any(one.retained for one in old) else ""
+    return f"Let the leaf come last: {leaf}." if leaf and not any(tensors.retained for tensors in old) else ""
 
 
 def _holds(slot: SavedTensor) -> bool:
@@ -159,49 +159,49 @@ def _freed_why(context: CheckContext, freed: Sequence[int], joints: Sequence[Edg
 
 def _calls(earlier: Sequence[Earlier], graph: Graph, freed: Sequence[int]) -> list[str]:
     """The earlier backward calls that the freed nodes were made for, as far as this run saw them."""
-    found: dict[str, None] = {}
+    calls: dict[str, None] = {}
     for i in freed:
         number = graph.nodes[i].sequence
         for call in earlier:
             if number is not None and number < call.boundary:
                 output = f"{one_line(call.output)} of " if call.output else ""
-                found[f"{output}backward call {call.call}"] = None
+                calls[f"{output}backward call {call.call}"] = None
                 break
-    return list(found)
+    return list(calls)
 
 
 def _freed_fix(context: CheckContext, joints: Sequence[Edge], old: Sequence[OldTensors]) -> str:
     if not old:
         return "Compute the output again before the second backward(), or call the first one with retain_graph=True."
     parts = []
-    full = [name for one in old for name in one.names if _is_filled(context.graph, joints, name)]
+    full = [name for tensors in old for name in tensors.names if _is_filled(context.graph, joints, name)]
     if full:
         behind = f" behind {line(context.backward)}" if context.backward is not None else ""
         empty = "; ".join(f"{one_line(name)}.clear()" for name in full)
         parts.append(
             f"Empty {listed(full)} in every step{behind}, so that nothing of the step before is in it: {empty}."
         )
-        old = [one for one in old if not set(one.names).intersection(full)]
-    retained = [one for one in old if one.retained]
-    constant = [one for one in old if one.retained is False]
+        old = [tensors for tensors in old if not set(tensors.names).intersection(full)]
+    retained = [tensors for tensors in old if tensors.retained]
+    constant = [tensors for tensors in old if tensors.retained is False]
     if retained:
         parts.append(
             f"Cut the history between the steps: {_cuts(retained)}.{_between(context, retained)} retain_graph=True would go back "
             "to the very first step each time."
         )
     if constant:
-        names = [name for one in constant for name in one.names]
+        names = [name for tensors in constant for name in tensors.names]
         parts.append(
             f"Compute {listed(names) or 'the tensor there'} inside the loop, in every step. If "
             f"{verb(names, 'it needs', 'they need')} no gradient, detach {verb(names, 'it', 'them')} once "
             f"({_cuts(constant)})"
             + ("." if retained else "; backward(retain_graph=True) works too and keeps its memory.")
         )
-    for one in old:
-        if one.retained is None:
+    for tensors in old:
+        if tensors.retained is None:
             parts.append(
-                f"If {listed(one.names) or 'the tensor there'} is a state carried from step to step, cut its history "
-                f"before the next step: {one.cut()}. If it is computed once and used in every step, compute it inside the "
+                f"If {listed(tensors.names) or 'the tensor there'} is a state carried from step to step, cut its history "
+                f"before the next step: {tensors.cut()}. If it is computed once and used in every step, compute it inside the "
                 "loop, detach it, or call backward(retain_graph=True)."
             )
     return " ".join(parts)
@@ -211,9 +211,9 @@ def _between(context: CheckContext, old: Sequence[OldTensors]) -> str:
     """Where to put what cuts the history off: in front of the line that takes the tensors over, or behind the call."""
     backward = context.backward
     lines = taken_over(backward) if backward is not None else {}
-    found = list(dict.fromkeys(line(lines[name]) for one in old for name in one.names if name in lines))
-    if len(found) == 1 and all(name in lines for one in old for name in one.names):
-        return f" Put that in front of {found[0]}."
+    places = list(dict.fromkeys(line(lines[name]) for tensors in old for name in tensors.names if name in lines))
+    if len(places) == 1 and all(name in lines for tensors in old for name in tensors.names):
+        return f" Put that in front of {places[0]}."
     return f" Put that behind {line(backward)}." if backward is not None else ""
 
 
@@ -224,7 +224,7 @@ def _is_filled(graph: Graph, joints: Sequence[Edge], name: str) -> bool:
 
 
 def _cuts(old: Sequence[OldTensors]) -> str:
-    return "; ".join(dict.fromkeys(one.cut() for one in old))
+    return "; ".join(dict.fromkeys(tensors.cut() for tensors in old))
 
 
 # -- growing-graph -----------------------------------------------------------------------------------------------------
@@ -261,28 +261,28 @@ def growing_graph(context: CheckContext) -> Iterator[Diagnosis]:
         total = total + loss
     ```
     """
-    yield from (_held(context, one) for one in context.held)
+    yield from (_held(context, history) for history in context.held)
     if context.step < 2:
         return
     before = _step_before(context)
     told: set[SourceLine | None] = set()  # lines whose results the graph of the outputs carries along
-    for one in context.retained:
-        call, last = before.get(one.name, (context.earlier[-1].call, RetainedHistory(one.name, 0, 0)))
-        if one.name and one.newest == last.newest:
+    for history in context.retained:
+        call, last = before.get(history.name, (context.earlier[-1].call, RetainedHistory(history.name, 0, 0)))
+        if history.name and history.newest == last.newest:
             continue  # it holds what it held, and more of that is old by now
-        if one.nodes > last.nodes and (last.nodes or one.repeats) and one.source not in told:
-            yield _growing(context, one, last, call)
-            if not one.name:
-                told = {context.graph.nodes[edge.producer].source for edge in _edges(context.graph, one)} - {None}
+        if history.nodes > last.nodes and (last.nodes or history.repeats) and history.source not in told:
+            yield _growing(context, history, last, call)
+            if not history.name:
+                told = {context.graph.nodes[edge.producer].source for edge in _edges(context.graph, history)} - {None}
 
 
 def _step_before(context: CheckContext) -> dict[str, tuple[int, RetainedHistory]]:
     """The most that each variable, or the outputs, carried along in the step before this one, and at which call."""
     most: dict[str, tuple[int, RetainedHistory]] = {}
     for call in context.earlier:
-        for one in call.retained if call.step == context.step - 1 else ():
-            if one.name not in most or one.nodes >= most[one.name][1].nodes:
-                most[one.name] = call.call, one
+        for history in call.retained if call.step == context.step - 1 else ():
+            if history.name not in most or history.nodes >= most[history.name][1].nodes:
+                most[history.name] = call.call, history
     return most
 
 
@@ -292,83 +292,87 @@ def _edges(graph: Graph, retained: RetainedHistory) -> list[Edge]:
     return [edge for edge in graph.edges if (edge.consumer, edge.position) in joints]
 
 
-def _growing(context: CheckContext, one: RetainedHistory, last: RetainedHistory, previous: int) -> Diagnosis:
+def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHistory, previous: int) -> Diagnosis:
     graph = context.graph
-    joints = _edges(graph, one)
+    joints = _edges(graph, history)
     old = old_tensors(context, joints)
-    names = (one.name,) if one.name else tuple(dict.fromkeys(name for each in old for name in each.names))
-    nodes = one.nodes - last.nodes
+    names = (history.name,) if history.name else tuple(dict.fromkeys(name for tensors in old for name in tensors.names))
+    nodes = history.nodes - last.nodes
     grown = f"{plural(nodes, 'node')}"
-    if one.nbytes and last.nbytes is not None and one.nbytes > last.nbytes:
-        grown += f" and {bytes_text(one.nbytes - last.nbytes)} of saved tensors"
+    if history.nbytes and last.nbytes is not None and history.nbytes > last.nbytes:
+        grown += f" and {bytes_text(history.nbytes - last.nbytes)} of saved tensors"
     call = context.call
-    end = max(each.call for each in context.earlier if each.step < context.step)
-    held = (
-        f"{one_line(one.name)} holds" if one.name else f"the graph of {listed(root.name for root in graph.roots)} holds"
+    end = max(earlier.call for earlier in context.earlier if earlier.step < context.step)
+    holds = (
+        f"{one_line(history.name)} holds"
+        if history.name
+        else f"the graph of {listed(root.name for root in graph.roots)} holds"
     )
-    source = one.added or one.source or (graph.nodes[joints[0].producer].source if joints else None)
-    carrier = f", through {listed(names)}" if names and not one.name else ""
+    source = history.added or history.source or (graph.nodes[joints[0].producer].source if joints else None)
+    carrier = f", through {listed(names)}" if names and not history.name else ""
     why = (
-        f"at backward call {call} {held} {plural(one.nodes, 'node')} from before call {end}{carrier}; at call "
+        f"at backward call {call} {holds} {plural(history.nodes, 'node')} from before call {end}{carrier}; at call "
         f"{previous} there were {last.nodes:,} such nodes: {grown} more per step"
     )
     if source is not None:
         why += f". The history is taken along in {code(source)}"
     name = one_line(names[0]) if names else ""
-    edges = () if one.name else one.joints
+    edges = () if history.name else history.joints
     return Diagnosis(
         f"{name or 'the graph'} keeps the history of all earlier steps: {grown} more per step",
         names,
-        ", ".join(filter(None, (place(graph, joints[0].producer) if joints else "", line(source) if one.name else ""))),
+        ", ".join(
+            filter(None, (place(graph, joints[0].producer) if joints else "", line(source) if history.name else ""))
+        ),
         why,
-        _growing_fix(context, name, one, joints, old),
+        _growing_fix(context, name, history, joints, old),
         tuple(dict.fromkeys(edge.producer for edge in joints)),
         edges,
         source=source,
     )
 
 
-def _held(context: CheckContext, one: RetainedHistory) -> Diagnosis:
+def _held(context: CheckContext, history: RetainedHistory) -> Diagnosis:
     """What began to hold graphs after the calls that are read in full."""
-    name, source = one_line(one.name), one.added or one.source
-    if one.update:
-        return _recorded_update(one, name)
-    why = f"what it holds leads to {plural(one.nodes, 'node')} of earlier steps, with all that these keep"
+    name, source = one_line(history.name), history.added or history.source
+    if history.update:
+        return _recorded_update(history, name)
+    why = f"what it holds leads to {plural(history.nodes, 'node')} of earlier steps, with all that these keep"
     if source is not None:
         why += f". The history is taken along in {code(source)}"
     return Diagnosis(
-        f"{name} keeps the graphs of {plural(one.steps, 'step')}",
-        (one.name,),
+        f"{name} keeps the graphs of {plural(history.steps, 'step')}",
+        (history.name,),
         line(source),
         why,
-        _growing_fix(context, name, one, (), ()),
+        _growing_fix(context, name, history, (), ()),
         source=source,
     )
 
 
-def _recorded_update(one: RetainedHistory, name: str) -> Diagnosis:
+def _recorded_update(history: RetainedHistory, name: str) -> Diagnosis:
     """An update that is recorded with its gradients, in a run of which every call has `create_graph`."""
     return Diagnosis(
-        f"{name} keeps the graphs of all earlier updates: {plural(one.steps, 'backward call')} so far",
-        (one.name,),
-        line(one.source),
-        f"{code(one.source)} records the update, create_graph=True records the gradients in it, and no backward call goes through "
-        f"them: {plural(one.nodes, 'node')} of earlier steps are kept",
-        f"Cut the history in each step: ({one_line(one.update)}).detach().requires_grad_(). Leave out create_graph=True where no "
-        "gradient of a gradient is needed.",
-        source=one.source,
-        part=one.update,
+        f"{name} keeps the graphs of all earlier updates: {plural(history.steps, 'backward call')} so far",
+        (history.name,),
+        line(history.source),
+        f"{code(history.source)} records the update, create_graph=True records the gradients in it, and no backward call goes "
+        f"through them: {plural(history.nodes, 'node')} of earlier steps are kept",
+        f"Cut the history in each step: ({one_line(history.update)}).detach().requires_grad_(). Leave out create_graph=True where "
+        "no gradient of a gradient is needed.",
+        source=history.source,
+        part=history.update,
     )
 
 
 def _growing_fix(
-    context: CheckContext, name: str, one: RetainedHistory, joints: Sequence[Edge], old: Sequence[OldTensors]
+    context: CheckContext, name: str, history: RetainedHistory, joints: Sequence[Edge], old: Sequence[OldTensors]
 ) -> str:
-    if one.name and adds_to(one.source, one.name) is False:
+    if history.name and adds_to(history.source, history.name) is False:
         return f"Cut the history between the steps: {name} = {name}.detach()."
-    if one.name:
-        handed = without_graph(one.added) or without_graph(one.source)
-        where = one.added if without_graph(one.added) else one.source
+    if history.name:
+        handed = without_graph(history.added) or without_graph(history.source)
+        where = history.added if without_graph(history.added) else history.source
         if handed:
             return f"In {line(where)}, hand over what has no graph: {handed}. Or .item(), for a number alone."
         return f"Add numbers or detached tensors to {name}: loss.item() or loss.detach() instead of loss."

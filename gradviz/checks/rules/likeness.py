@@ -53,7 +53,7 @@ def untied(context: CheckContext) -> Iterator[Diagnosis]:
     ledger = context.ledger
     if ledger is None:
         return
-    trained = {name for one in ledger.leaves if one.updates for name in one.names}
+    trained = {name for leaf in ledger.leaves if leaf.updates for name in leaf.names}
     for tie in ledger.ties:
         if trained.issuperset(tie.names) and (tie.shared or tie.apart):
             yield _tie(tie)
@@ -108,24 +108,24 @@ def zero_start(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     ledger = context.ledger
-    if ledger is None or not any(one.steps for one in ledger.optimizers):
+    if ledger is None or not any(optimizer.steps for optimizer in ledger.optimizers):
         return
-    stuck = [one for one in ledger.leaves if one.zero >= ENOUGH]
+    stuck = [leaf for leaf in ledger.leaves if leaf.zero >= ENOUGH]
     groups: dict[str, list[Trained]] = {}
-    for one in stuck:
-        groups.setdefault(one.model, []).append(one)
-    pairs = [one for members in groups.values() if len(members) > 1 for one in members]
+    for leaf in stuck:
+        groups.setdefault(leaf.model, []).append(leaf)
+    pairs = [leaf for members in groups.values() if len(members) > 1 for leaf in members]
     if pairs:
         yield _stuck(context, pairs)
 
 
 def _stuck(context: CheckContext, members: Sequence[Trained]) -> Diagnosis:
-    members = sorted(members, key=lambda one: one.source.line if one.source is not None else 0)
-    names = tuple(one.names[0] for one in members if one.names)
-    together = len({one.module for one in members}) < len(members)  # a product inside one module
+    members = sorted(members, key=lambda leaf: leaf.source.line if leaf.source is not None else 0)
+    names = tuple(leaf.names[0] for leaf in members if leaf.names)
+    together = len({leaf.module for leaf in members}) < len(members)  # a product inside one module
     first = _written(names[0], members[0]) if names else "one of them"
-    modules = listed(dict.fromkeys(f"{one.module} ({one.type})" for one in members if one.module), 3)
-    lines = list(dict.fromkeys(line(one.source) for one in members))
+    modules = listed(dict.fromkeys(f"{leaf.module} ({leaf.type})" for leaf in members if leaf.module), 3)
+    lines = list(dict.fromkeys(line(leaf.source) for leaf in members))
     where = ", ".join(filter(None, (modules, lines[0])))
     return Diagnosis(
         f"{plural(len(members), 'weight')} {verb(members, 'is', 'are')} zero with a gradient of zero: they never move",
@@ -137,14 +137,14 @@ def _stuck(context: CheckContext, members: Sequence[Trained]) -> Diagnosis:
         f"right after it is made{f' in {lines[0]}' if lines[0] else ''}."
         if together
         else f"Begin with random numbers: torch.nn.init.kaiming_uniform_({as_code(names[0])}, a=5**0.5), and so on for each.",
-        tuple(one.node for one in members if one.call == context.call),
+        tuple(leaf.node for leaf in members if leaf.call == context.call),
         source=members[0].source,
     )
 
 
-def _written(name: str, one: Trained) -> str:
+def _written(name: str, leaf: Trained) -> str:
     """A weight as the code that makes it calls it: `self.A` in a module."""
-    return f"self.{one_line(name.rpartition('.')[2])}" if one.module else one_line(name)
+    return f"self.{one_line(name.rpartition('.')[2])}" if leaf.module else one_line(name)
 
 
 @check("all-zero", "warning", "the gradient of every parameter is zero: nothing is learned")
@@ -175,10 +175,10 @@ def all_zero(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     ledger = context.ledger
-    if ledger is None or ledger.flat < ENOUGH or not any(one.steps for one in ledger.optimizers):
+    if ledger is None or ledger.flat < ENOUGH or not any(optimizer.steps for optimizer in ledger.optimizers):
         return
     graph = context.graph
-    names = tuple(one.names[0] for one in ledger.leaves if one.parameter and one.names)
+    names = tuple(leaf.names[0] for leaf in ledger.leaves if leaf.parameter and leaf.names)
     flat = next((node for node in graph.nodes if _one_class(node)), None)
     if flat is None and not context.loss:
         return  # nothing is left to learn, or nobody knows

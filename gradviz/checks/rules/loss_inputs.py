@@ -245,7 +245,7 @@ def _user(graph: Graph, node: int) -> int | None:
 
 def _single(graph: Graph, node: int) -> bool:
     """Whether a softmax runs over a dimension of size 1, on its way into a loss: in an attention there may be one key only."""
-    made = next((one for one in graph.nodes[node].outputs if one is not None), None)
+    made = next((output for output in graph.nodes[node].outputs if output is not None), None)
     dim = graph.nodes[node].attributes.get("dim")
     if made is None or made.shape is None or not isinstance(dim, int) or len(made.shape) < 2:
         return False

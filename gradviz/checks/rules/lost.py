@@ -36,16 +36,18 @@ def no_effect(context: CheckContext) -> Iterator[Diagnosis]:
     loss.backward()
     ```
     """
-    for one in context.lost:
-        if not one.method:
+    for dropped in context.lost:
+        if not dropped.method:
             yield Diagnosis(
-                f"`{clip(one_line(one.text), _CODE)}` does nothing",
-                (one.of,),
-                line(one.source),
-                f"it makes a new tensor, which nobody gets, and leaves {clip(one_line(one.of), _CODE)} as it is",
-                f"Write {one_line(one.mended)}." if one.mended else "Give the result a name, and go on with that.",
-                source=one.source,
-                part=one.text,
+                f"`{clip(one_line(dropped.text), _CODE)}` does nothing",
+                (dropped.of,),
+                line(dropped.source),
+                f"it makes a new tensor, which nobody gets, and leaves {clip(one_line(dropped.of), _CODE)} as it is",
+                f"Write {one_line(dropped.mended)}."
+                if dropped.mended
+                else "Give the result a name, and go on with that.",
+                source=dropped.source,
+                part=dropped.text,
             )
 
 
@@ -72,14 +74,14 @@ def not_called(context: CheckContext) -> Iterator[Diagnosis]:
     print("done")
     ```
     """
-    for one in context.lost:
-        if one.method:
+    for dropped in context.lost:
+        if dropped.method:
             yield Diagnosis(
-                f"{one_line(one.text)} is named and not called",
-                (one.of,),
-                line(one.source),
+                f"{one_line(dropped.text)} is named and not called",
+                (dropped.of,),
+                line(dropped.source),
                 "the name of a method alone calls nothing",
-                f"Write {one_line(one.mended)}.",
-                source=one.source,
-                part=one.text,
+                f"Write {one_line(dropped.mended)}.",
+                source=dropped.source,
+                part=dropped.text,
             )

@@ -41,7 +41,7 @@ def large_saved(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     graph = context.graph
-    kept = {i: one for i, one in holders(graph).items() if graph.storages[i].kind in COUNTED}
+    kept = {i: holder for i, holder in holders(graph).items() if graph.storages[i].kind in COUNTED}
     total = sum(graph.storages[i].nbytes or 0 for i in kept)
     for storage, holder in kept.items():
         nbytes = graph.storages[storage].nbytes or 0
@@ -83,7 +83,7 @@ def duplicate_saved(context: CheckContext) -> Iterator[Diagnosis]:
     loss.backward()
     ```
     """
-    yield from _copies(context, [one for one in context.copies if not _casts(context.graph, one)])
+    yield from _copies(context, [copy for copy in context.copies if not _casts(context.graph, copy)])
 
 
 @check("saved-cast", "note", "a value is saved in two dtypes")
@@ -109,26 +109,26 @@ def saved_cast(context: CheckContext) -> Iterator[Diagnosis]:
     loss.backward()
     ```
     """
-    yield from _copies(context, [one for one in context.copies if _casts(context.graph, one)])
+    yield from _copies(context, [copy for copy in context.copies if _casts(context.graph, copy)])
 
 
-def _casts(graph: Graph, one: Copy) -> bool:
-    made = graph.nodes[one.node].outputs
-    edges = graph.inputs(one.node)
+def _casts(graph: Graph, copy: Copy) -> bool:
+    made = graph.nodes[copy.node].outputs
+    edges = graph.inputs(copy.node)
     given = graph.nodes[edges[0].producer].outputs if edges else ()
     before = given[edges[0].output] if edges and edges[0].output < len(given) else None
     return bool(made and made[0] is not None and before is not None and made[0].dtype != before.dtype)
 
 
-def _copies(context: CheckContext, found: Sequence[Copy]) -> Iterator[Diagnosis]:
+def _copies(context: CheckContext, copies: Sequence[Copy]) -> Iterator[Diagnosis]:
     """One finding for all of a kind: there are many under mixed precision."""
     graph = context.graph
-    extra = {one.second: graph.storages[one.second].nbytes or 0 for one in found}
+    extra = {copy.second: graph.storages[copy.second].nbytes or 0 for copy in copies}
     if sum(extra.values()) < WORTH_TELLING:
         return
-    first = max(found, key=lambda one: extra[one.second])
+    first = max(copies, key=lambda copy: extra[copy.second])
     cast = _casts(graph, first)
-    names = tuple(dict.fromkeys(name for one in found for name in graph.nodes[one.node].names))
+    names = tuple(dict.fromkeys(name for copy in copies for name in graph.nodes[copy.node].names))
     what = "cast" if cast else "copy"
     saver = title(graph, first.second_saver)
     original = (
@@ -137,7 +137,7 @@ def _copies(context: CheckContext, found: Sequence[Copy]) -> Iterator[Diagnosis]
         else f"is saved by {title(graph, first.first_saver)}"
     )
     yield Diagnosis(
-        f"{plural(len(found), 'value')} {'is' if len(found) == 1 else 'are'} kept twice, as a {what}: "
+        f"{plural(len(copies), 'value')} {'is' if len(copies) == 1 else 'are'} kept twice, as a {what}: "
         f"{bytes_text(sum(extra.values()))} more",
         names,
         place(graph, first.node),
@@ -146,5 +146,5 @@ def _copies(context: CheckContext, found: Sequence[Copy]) -> Iterator[Diagnosis]
         "Use the cast tensor in both places, or keep the float32 operation away from it."
         if cast
         else "Make the copy first and use it in both places, or leave it out.",
-        tuple(one.node for one in found),
+        tuple(copy.node for copy in copies),
     )

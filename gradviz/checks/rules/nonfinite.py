@@ -73,7 +73,7 @@ def _follows(context: CheckContext) -> bool:
     """Whether NaN and Inf here follow from those of an earlier call, which have come into the parameters."""
     if context.loss_before is not None and not math.isfinite(context.loss_before):
         return True
-    return context.broken_before and any(one.made_by in context.graph.leaf_of for one in _every(context))
+    return context.broken_before and any(value.made_by in context.graph.leaf_of for value in _every(context))
 
 
 def _every(context: CheckContext) -> Sequence[Value]:
@@ -84,7 +84,7 @@ def _broken_leaves(context: CheckContext) -> list[Leaf]:
     """The leaves whose gradient has NaN or Inf."""
     leaves = context.gradients.leaves if context.gradients is not None else ()
     leaf_of = context.graph.leaf_of
-    return [leaf_of[one.node] for one in leaves if one.nonfinite and one.node in leaf_of]
+    return [leaf_of[leaf.node] for leaf in leaves if leaf.nonfinite and leaf.node in leaf_of]
 
 
 def _reaches_the_end(context: CheckContext) -> bool:
@@ -93,7 +93,7 @@ def _reaches_the_end(context: CheckContext) -> bool:
     Without gradients that is not known, and everything counts.
     """
     outputs = {root.name for root in context.graph.roots}
-    if any(one.node is None and outputs.intersection(one.names) for one in _every(context)):
+    if any(value.node is None and outputs.intersection(value.names) for value in _every(context)):
         return True
     return context.gradients is None or bool(context.gradients.problem)
 
@@ -131,11 +131,14 @@ def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
 
 def _cause(context: CheckContext, node: int) -> int:
     """What backward stumbles over at a node: an operation before it, whose result it has saved and is not finite; or itself."""
-    wrong = [one for one in _every(context) if one.nonfinite > one.log_of_zero and one.made_by is not None]
-    if not any(one.node == node for one in wrong):
+    wrong = [value for value in _every(context) if value.nonfinite > value.log_of_zero and value.made_by is not None]
+    if not any(value.node == node for value in wrong):
         return node
-    rank = {one: i for i, one in enumerate(_inputs_first(context.graph))}
-    return min((one.made_by for one in wrong if one.made_by is not None), key=lambda one: rank.get(one, len(rank)))
+    rank = {operation: i for i, operation in enumerate(_inputs_first(context.graph))}
+    return min(
+        (value.made_by for value in wrong if value.made_by is not None),
+        key=lambda operation: rank.get(operation, len(rank)),
+    )
 
 
 def _remedy(graph: Graph, node: int, others: Sequence[int] = ()) -> str:
@@ -143,19 +146,19 @@ def _remedy(graph: Graph, node: int, others: Sequence[int] = ()) -> str:
     kind = graph.nodes[node].op
     masks = [edge.producer for edge in graph.inputs(node) if graph.nodes[edge.producer].op.startswith("MaskedFill")]
     here = own_line(graph.nodes[node])
-    alike = [one for one in others if graph.nodes[one].op == kind]
+    alike = [other for other in others if graph.nodes[other].op == kind]
     if kind.startswith(("Log", "Sqrt")) and here is not None:  # of one function, all have the same to fear
-        lines_of = ((one.id, own_line(one)) for one in graph.nodes if one.op == kind)
+        lines_of = ((record.id, own_line(record)) for record in graph.nodes if record.op == kind)
         alike += [id for id, made in lines_of if made is not None and made[:1] + made[2:3] == here[:1] + here[2:3]]
     source = own_line(graph.nodes[masks[0]]) if kind.startswith("Softmax") and masks else here
-    lines = dict.fromkeys(line(own_line(graph.nodes[one])) for one in alike)
-    also = [one for one in lines if one and one != line(source)]
+    lines = dict.fromkeys(line(own_line(graph.nodes[operation])) for operation in alike)
+    also = [written for written in lines if written and written != line(source)]
     there = f" (in {listed([line(source), *also])})" if source is not None and (also or masks) else ""
     return _how(graph, node) + there
 
 
 def _how(graph: Graph, node: int) -> str:
-    made = next((one for one in graph.nodes[node].outputs if one is not None), None)
+    made = next((output for output in graph.nodes[node].outputs if output is not None), None)
     half = made is not None and made.dtype == "float16"
     if not half and left_out(graph, node):
         return remedy("Where")
@@ -165,15 +168,15 @@ def _how(graph: Graph, node: int) -> str:
 def _bad(context: CheckContext) -> Sequence[Value]:
     """The values that are wrong. Of those with minus infinity only, what began at a pole, and all when nothing else is wrong."""
     every = _every(context)
-    worse = [one for one in every if one.nonfinite > one.log_of_zero]
+    worse = [value for value in every if value.nonfinite > value.log_of_zero]
     if worse:
-        return [one for one in every if one in worse or _at_a_pole(context.graph, one)]
+        return [value for value in every if value in worse or _at_a_pole(context.graph, value)]
     return every if context.gradients is None or _reached(context) else ()
 
 
 def _reached(context: CheckContext) -> bool:
     outputs = {root.name for root in context.graph.roots}
-    return any(one.node is None and outputs.intersection(one.names) for one in _every(context))
+    return any(value.node is None and outputs.intersection(value.names) for value in _every(context))
 
 
 def _at_a_pole(graph: Graph, value: Value) -> bool:
@@ -183,8 +186,10 @@ def _at_a_pole(graph: Graph, value: Value) -> bool:
 def _forward(context: CheckContext, bad: Sequence[Value]) -> Iterator[Diagnosis]:
     graph = context.graph
     rank = {node: i for i, node in enumerate(_inputs_first(graph))}
-    first = min(bad, key=lambda one: rank.get(one.made_by if one.made_by is not None else one.node or 0, len(rank)))
-    names = tuple(dict.fromkeys(name for one in bad for name in one.names))
+    first = min(
+        bad, key=lambda value: rank.get(value.made_by if value.made_by is not None else value.node or 0, len(rank))
+    )
+    names = tuple(dict.fromkeys(name for value in bad for name in value.names))
     at = first.made_by if first.made_by is not None else first.node
     amount = f"{first.nonfinite:,} of {first.elements:,} elements are NaN or Inf"
     if at is None:
@@ -200,7 +205,7 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Iterator[Diagnosis]
     if leaf is not None:
         who = listed(leaf.names) or f"an unnamed {leaf.kind}"
         if leaf.kind == "parameter" and context.before is not None:
-            yield from_the_update(context, [one for one in bad if one.made_by in graph.leaf_of])
+            yield from_the_update(context, [value for value in bad if value.made_by in graph.leaf_of])
             return
         fix = (
             "An earlier update made it so: look at the gradients of earlier steps, and at the learning rate."
@@ -210,7 +215,7 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Iterator[Diagnosis]
         yield Diagnosis(f"the {leaf.kind} {who} has NaN or Inf", leaf.names or names, "", amount, fix, (at,))
         return
     known = context.values.finite if context.values is not None else frozenset()
-    held, at = at, born(graph, at, known)
+    holder, at = at, born(graph, at, known)
     if diverged(context) or (first.made_by is not None and context.losses and not reason(graph, at)):
         yield from_the_update(context, ())
         return
@@ -218,10 +223,10 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Iterator[Diagnosis]
     finite = [i for i in inputs if i in known]
     made = first.made_by is not None
     why = (
-        f"{title_and_code(graph, held)} {'made' if made else 'was given'} a tensor in which {amount}; no earlier value that is "
+        f"{title_and_code(graph, holder)} {'made' if made else 'was given'} a tensor in which {amount}; no earlier value that is "
         "still held has any"
     )
-    if at != held:
+    if at != holder:
         why += f". Behind it, {title_and_code(graph, at)} is what can make that of finite numbers; its own result is not held"
     elif inputs and len(finite) == len(inputs):
         why += f", and all that it was computed from is finite ({listed([_called(graph, i) for i in finite])})"
@@ -234,7 +239,7 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Iterator[Diagnosis]
         graph.nodes[at].names or names,
         place(graph, at),
         why,
-        f"{_remedy(graph, at, [one.made_by for one in bad if one.made_by is not None])}.",
+        f"{_remedy(graph, at, [value.made_by for value in bad if value.made_by is not None])}.",
         (at,),
     )
 

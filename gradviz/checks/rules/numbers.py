@@ -66,17 +66,17 @@ def vanishing_gradient(context: CheckContext) -> Iterator[Diagnosis]:
     """
     layers = _layers(context)
     limit = context.gradients.vanishing if context.gradients is not None else 0.0
-    largest, found = 0.0, []
+    largest, weak = 0.0, []
     for layer in layers:
         if 0 < layer.rms < limit * largest and not context.zero_at_first.intersection(layer.names):
-            found.append(layer)
+            weak.append(layer)
         largest = max(largest, layer.rms)
-    if found and main_path(context.graph, [layer.nodes for layer in layers], [layer.nodes for layer in found]):
-        last = min(found, key=lambda layer: layer.rms)
+    if weak and main_path(context.graph, [layer.nodes for layer in layers], [layer.nodes for layer in weak]):
+        last = min(weak, key=lambda layer: layer.rms)
         yield _flow(
             context.graph,
-            found,
-            f"the gradient vanishes: {plural(len(found), 'module')} of {len(layers)} get next to nothing",
+            weak,
+            f"the gradient vanishes: {plural(len(weak), 'module')} of {len(layers)} get next to nothing",
             f"the root mean square of the gradient is {last.rms:.1e} in {last.name}, and {largest:.1e} nearer to "
             f"the output, a ratio of {last.rms / largest:.1e} (threshold {limit:g})",
             "Use ReLU-like activations, normalisation, residual connections, or an initialisation made for the "
@@ -120,9 +120,9 @@ def exploding_gradient(context: CheckContext) -> Iterator[Diagnosis]:
     if not layers or context.gradients is None:
         return
     limit, nearest = context.gradients.exploding, layers[0]
-    found = [layer for layer in layers if layer.rms > limit * nearest.rms or layer.norm > HUGE]
-    if found:
-        worst = max(found, key=lambda layer: layer.rms)
+    huge = [layer for layer in layers if layer.rms > limit * nearest.rms or layer.norm > HUGE]
+    if huge:
+        worst = max(huge, key=lambda layer: layer.rms)
         ratio = worst.rms / nearest.rms
         why = f"the gradient of {worst.name} has a norm of {worst.norm:.1e}"
         if ratio > limit:
@@ -132,8 +132,8 @@ def exploding_gradient(context: CheckContext) -> Iterator[Diagnosis]:
             )
         yield _flow(
             context.graph,
-            found,
-            f"the gradient explodes: {plural(len(found), 'module')} of {len(layers)} get a huge one",
+            huge,
+            f"the gradient explodes: {plural(len(huge), 'module')} of {len(layers)} get a huge one",
             why,
             "Use normalisation, a smaller initialisation, or clip gradients with torch.nn.utils.clip_grad_norm_.",
         )
@@ -172,30 +172,32 @@ def zero_gradient(context: CheckContext) -> Iterator[Diagnosis]:
     """
     graph = context.graph
     zero = [
-        one
-        for one in (context.gradients.leaves if context.gradients else ())
-        if one.zeros == 1.0 and not one.nonfinite and not one.mixed
+        gradient
+        for gradient in (context.gradients.leaves if context.gradients else ())
+        if gradient.zeros == 1.0 and not gradient.nonfinite and not gradient.mixed
     ]
     zero = [
-        one
-        for one in zero
-        if graph.leaf_of[one.node].kind == "parameter"
-        and not context.nonzero_later.intersection(graph.leaf_of[one.node].names)
+        gradient
+        for gradient in zero
+        if graph.leaf_of[gradient.node].kind == "parameter"
+        and not context.nonzero_later.intersection(graph.leaf_of[gradient.node].names)
     ]
     if not zero:
         return
-    names = tuple(name for one in zero for name in graph.leaf_of[one.node].names[:1])
+    names = tuple(name for gradient in zero for name in graph.leaf_of[gradient.node].names[:1])
     alone = all(name.rpartition(".")[2].startswith("bias") and not _weight_too(name, names) for name in names)
     blame = (
         []
         if alone
-        else sorted({i for one in zero for i in _above(graph, one.node) if graph.nodes[i].op.startswith(_STOPS)})
+        else sorted(
+            {i for gradient in zero for i in _above(graph, gradient.node) if graph.nodes[i].op.startswith(_STOPS)}
+        )
     )
     stops = sorted({graph.nodes[i].op for i in blame})
     source = own_line(graph.nodes[blame[0]]) if blame else None
-    hooked = all(graph.leaf_of[one.node].hooks for one in zero)
+    hooked = all(graph.leaf_of[gradient.node].hooks for gradient in zero)
     if hooked:
-        yield _by_a_hook(context, names, [one.node for one in zero])
+        yield _by_a_hook(context, names, [gradient.node for gradient in zero])
         return
     yield Diagnosis(
         f"the gradient of {listed(names)} is all zero",
@@ -208,7 +210,7 @@ def zero_gradient(context: CheckContext) -> Iterator[Diagnosis]:
         if blame
         else "Nothing, if the parameter cancels out, as the last bias does in a difference of two scores. Else look for a factor "
         "of zero.",
-        tuple(one.node for one in zero),
+        tuple(gradient.node for gradient in zero),
         severity=None if blame else "note",
         source=source,
         follows=("zero-start",),
@@ -244,11 +246,11 @@ def _weight_too(bias: str, names: Sequence[str]) -> bool:
 
 def _above(graph: Graph, node: int, levels: int = 8) -> list[int]:
     """What a leaf leads to, a few nodes up."""
-    found, frontier = [], [node]
+    above, frontier = [], [node]
     for _ in range(levels):
         frontier = [edge.consumer for i in frontier for edge in graph.consumers(i)][:50]
-        found += frontier
-    return found
+        above += frontier
+    return above
 
 
 def _layers(context: CheckContext) -> list[Layer]:
@@ -256,49 +258,56 @@ def _layers(context: CheckContext) -> list[Layer]:
     graph = context.graph
     depth = _depth(graph)
     groups: dict[str, list[LeafGradient]] = {}
-    for one in context.gradients.leaves if context.gradients else ():
-        leaf = graph.leaf_of[one.node]
-        if leaf.kind == "parameter" and not one.nonfinite and not one.mixed:
+    for gradient in context.gradients.leaves if context.gradients else ():
+        leaf = graph.leaf_of[gradient.node]
+        if leaf.kind == "parameter" and not gradient.nonfinite and not gradient.mixed:
             name = leaf.names[0] if leaf.names else f"parameter {leaf.node}"
-            groups.setdefault(name.rpartition(".")[0] or name, []).append(one)
+            groups.setdefault(name.rpartition(".")[0] or name, []).append(gradient)
     layers = []
     for name, members in groups.items():
-        sizes = [known_elements(graph.leaf_of[one.node].tensor) for one in members]
-        norm = sum(one.norm**2 for one in members) ** 0.5
+        sizes = [known_elements(graph.leaf_of[gradient.node].tensor) for gradient in members]
+        norm = sum(gradient.norm**2 for gradient in members) ** 0.5
         rms = norm / max(1, sum(sizes)) ** 0.5
-        names = tuple(name for one in members for name in graph.leaf_of[one.node].names[:1])
+        names = tuple(name for gradient in members for name in graph.leaf_of[gradient.node].names[:1])
         layers.append(
-            Layer(name, tuple(one.node for one in members), names, rms, norm, min(depth[one.node] for one in members))
+            Layer(
+                name,
+                tuple(gradient.node for gradient in members),
+                names,
+                rms,
+                norm,
+                min(depth[gradient.node] for gradient in members),
+            )
         )
     return sorted(layers, key=lambda layer: layer.depth)
 
 
 def _depth(graph: Graph) -> list[int]:
     """Edges on the shortest way from an output."""
-    found = [-1] * len(graph.nodes)
+    depths = [-1] * len(graph.nodes)
     queue = [root.node for root in graph.roots if root.node is not None]
     for node in queue:
-        found[node] = 0
+        depths[node] = 0
     for node in queue:  # grows while it is read
         for edge in graph.inputs(node):
-            if found[edge.producer] < 0:
-                found[edge.producer] = found[node] + 1
+            if depths[edge.producer] < 0:
+                depths[edge.producer] = depths[node] + 1
                 queue.append(edge.producer)
-    return found
+    return depths
 
 
-def _flow(graph: Graph, found: Sequence[Layer], summary: str, why: str, fix: str) -> Diagnosis:
+def _flow(graph: Graph, layers: Sequence[Layer], summary: str, why: str, fix: str) -> Diagnosis:
     """What is said of these modules, at the line that uses most of them."""
-    names = tuple(name for layer in found for name in layer.names)
-    users = (graph.nodes[edge.consumer] for layer in found for node in layer.nodes for edge in graph.consumers(node))
+    names = tuple(name for layer in layers for name in layer.names)
+    users = (graph.nodes[edge.consumer] for layer in layers for node in layer.nodes for edge in graph.consumers(node))
     lines = Counter(source for user in users if (source := own_line(user)) is not None)
     source = lines.most_common(1)[0][0] if lines else None
     return Diagnosis(
         summary,
         names,
-        ", ".join(filter(None, (listed(layer.name for layer in found), line(source)))),
+        ", ".join(filter(None, (listed(layer.name for layer in layers), line(source)))),
         why,
         fix,
-        tuple(node for layer in found for node in layer.nodes),
+        tuple(node for layer in layers for node in layer.nodes),
         source=source,
     )

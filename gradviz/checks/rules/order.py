@@ -55,7 +55,7 @@ def clip_order(context: CheckContext) -> Iterator[Diagnosis]:
         ends = [i for i, event in enumerate(step) if event.kind == "step"]
         if clips and ends and clips[0] > ends[-1]:
             late.append((step[clips[0]], step[ends[-1]]))
-        elif clips and any(one.kind == "scale" for one in step) and not _has(step[: clips[0]], "unscale"):
+        elif clips and any(event.kind == "scale" for event in step) and not _has(step[: clips[0]], "unscale"):
             scaled.append(step[clips[0]])
     if len(late) >= TIMES:
         clip, end = late[0]
@@ -172,12 +172,12 @@ def accumulation(context: CheckContext) -> Iterator[Diagnosis]:
             optimizer.step()
     ```
     """
-    rounds = [one for each in _updates(context.events) if (one := _accumulated(each)) is not None]
+    rounds = [accumulated for update in _updates(context.events) if (accumulated := _accumulated(update)) is not None]
     if len(rounds) < min(TIMES, len(_updates(context.events))) or not rounds or context.reads_grad:
         return
     first = rounds[0]
     count = len(first.calls)
-    if first.resets and all(one.resets for one in rounds):
+    if first.resets and all(accumulated.resets for accumulated in rounds):
         reset = first.resets[0]
         yield Diagnosis(
             f"of {count} batches only the last one counts: gradients are reset before each backward()",
@@ -190,7 +190,7 @@ def accumulation(context: CheckContext) -> Iterator[Diagnosis]:
     elif (
         first.counted
         and not first.resets
-        and not any(one.resets for one in rounds)
+        and not any(accumulated.resets for accumulated in rounds)
         and _is_undivided_mean(context.graph)
     ):
         test = next(test for test in first.step.tests if "%" in test)
@@ -231,8 +231,8 @@ def _accumulated(events: Sequence[Event]) -> _Round | None:
     if not (counted or outside):
         return None
     resets = []
-    for one, other in pairwise(calls):
-        between = [event for event in events[one:other] if event.kind == "zero" and _about(event, step)]
+    for first, other in pairwise(calls):
+        between = [event for event in events[first:other] if event.kind == "zero" and _about(event, step)]
         resets += between[:1]
     if resets and len(resets) < len(calls) - 1:
         return None
@@ -257,32 +257,32 @@ def _is_undivided_mean(graph: Graph) -> bool:
 
 def _updates(events: Sequence[Event]) -> list[list[Event]]:
     """The events up to each step of an optimizer, the step included. What comes after the last one is left out."""
-    found: list[list[Event]] = [[]]
+    updates: list[list[Event]] = [[]]
     for event in events:
-        found[-1].append(event)
+        updates[-1].append(event)
         if event.kind == "step":
-            found.append([])
-    return found[:-1]
+            updates.append([])
+    return updates[:-1]
 
 
 def _rounds(events: Sequence[Event]) -> list[list[Event]]:
     """From the first backward() after a step to the last event before the next such call."""
-    found: list[list[Event]] = []
+    rounds: list[list[Event]] = []
     stepped = True
     for event in events:
         if event.kind == "backward" and stepped:
-            if found and _scales_before(found[-1]):
-                scales = found[-1].pop()
-                found.append([scales])
+            if rounds and _scales_before(rounds[-1]):
+                scales = rounds[-1].pop()
+                rounds.append([scales])
             else:
-                found.append([])
+                rounds.append([])
             stepped = False
-        if found:
-            found[-1].append(event)
+        if rounds:
+            rounds[-1].append(event)
         elif event.kind == "scale":
-            found.append([event])
+            rounds.append([event])
         stepped = stepped or event.kind == "step"
-    return found
+    return rounds
 
 
 def _scales_before(events: Sequence[Event]) -> bool:

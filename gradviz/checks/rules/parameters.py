@@ -75,13 +75,13 @@ def unused_parameter(context: CheckContext) -> Iterator[Diagnosis]:
     """
     if all(root.node is None for root in context.graph.roots):
         return
-    unused = [one for one in context.parameters if one.node is None]
+    unused = [parameter for parameter in context.parameters if parameter.node is None]
     for verdict, members in grouped(context, unused):
         modules = modules_of(context, members)
         they = f"{plural(len(members), 'parameter')} of {listed(modules)}"
         yield Diagnosis(
             f"{they} {_in_words(verdict, members)}",
-            tuple(name for one in members for name in one.names[:1]),
+            tuple(name for parameter in members for name in parameter.names[:1]),
             ", ".join(filter(None, (listed(modules), line(verdict.source)))),
             verdict.why,
             verdict.fix,
@@ -92,8 +92,10 @@ def unused_parameter(context: CheckContext) -> Iterator[Diagnosis]:
 
 
 def _in_words(verdict: Verdict, members: Sequence[Parameter]) -> str:
-    one = len(members) == 1
-    return verdict.summary.format(is_="is" if one else "are", do="does" if one else "do", them="it" if one else "them")
+    single = len(members) == 1
+    return verdict.summary.format(
+        is_="is" if single else "are", do="does" if single else "do", them="it" if single else "them"
+    )
 
 
 # -- none-grad ---------------------------------------------------------------------------------------------------------
@@ -133,13 +135,25 @@ def none_grad(context: CheckContext) -> Iterator[Diagnosis]:
     yield from _not_retained(context)
     if not context.after:
         return
-    filled = {one.model for one in context.parameters if one.has_grad}
-    missing = [one for one in context.parameters if one.requires_grad and not one.has_grad and one.model in filled]
-    others = [one for one in context.parameters if one.requires_grad and not one.has_grad and one.model not in filled]
+    filled = {parameter.model for parameter in context.parameters if parameter.has_grad}
+    missing = [
+        parameter
+        for parameter in context.parameters
+        if parameter.requires_grad and not parameter.has_grad and parameter.model in filled
+    ]
+    others = [
+        parameter
+        for parameter in context.parameters
+        if parameter.requires_grad and not parameter.has_grad and parameter.model not in filled
+    ]
     seen = context.call is not None and bool(filled)  # looked at right behind backward(), so nothing was reset since
-    inside = [one for one in (*missing, *(others if seen else ())) if one.node is not None and one.compiled is None]
+    inside = [
+        parameter
+        for parameter in (*missing, *(others if seen else ()))
+        if parameter.node is not None and parameter.compiled is None
+    ]
     if inside:
-        blamed = _gives_none(context.graph, [one.node for one in inside if one.node is not None])
+        blamed = _gives_none(context.graph, [parameter.node for parameter in inside if parameter.node is not None])
         why = "they are in the graph, so a backward function on the way gave None for them"
         if blamed is None:
             why += "" if seen else ", or .grad was reset since"
@@ -154,9 +168,9 @@ def none_grad(context: CheckContext) -> Iterator[Diagnosis]:
                 f"{why}: every way from the loss leads through the custom Function {name}",
                 f"In {line(at)}, let backward() of {name} return a gradient in place of None for each input that needs one.",
             )._replace(source=at, where=", ".join(filter(None, (listed(modules_of(context, inside)), line(at)))))
-    for verdict, members in grouped(context, [one for one in missing if one.node is None]):
-        found = _without_grad(context, members, verdict.why, verdict.fix)
-        yield found._replace(severity=None if verdict.alarming else "note", source=verdict.source)
+    for verdict, members in grouped(context, [parameter for parameter in missing if parameter.node is None]):
+        diagnosis = _without_grad(context, members, verdict.why, verdict.fix)
+        yield diagnosis._replace(severity=None if verdict.alarming else "note", source=verdict.source)
 
 
 def _gives_none(graph: Graph, leaves: Sequence[int]) -> Function | None:
@@ -173,43 +187,45 @@ def _without_grad(context: CheckContext, members: Sequence[Parameter], why: str,
     modules = listed(modules_of(context, members))
     return Diagnosis(
         f"{plural(len(members), 'parameter')} of {modules} {verb(members, 'has', 'have')} no .grad after backward()",
-        tuple(one.names[0] for one in members),
+        tuple(parameter.names[0] for parameter in members),
         modules,
         why,
         fix,
-        tuple(one.node for one in members if one.node is not None),
+        tuple(parameter.node for parameter in members if parameter.node is not None),
     )
 
 
 def _not_retained(context: CheckContext) -> Iterator[Diagnosis]:
-    for one in context.named_tensors:
-        if one.grad_read is None or one.leaf or one.retains_grad or not one.requires_grad:
+    for tensor in context.named_tensors:
+        if tensor.grad_read is None or tensor.leaf or tensor.retains_grad or not tensor.requires_grad:
             continue
-        name = one_line(one.names[0])
-        made = f"made by {title(context.graph, one.node)}" if one.node is not None else "the result of an operation"
-        maker = own_line(context.graph.nodes[one.node]) if one.node is not None else None
+        name = one_line(tensor.names[0])
+        made = (
+            f"made by {title(context.graph, tensor.node)}" if tensor.node is not None else "the result of an operation"
+        )
+        maker = own_line(context.graph.nodes[tensor.node]) if tensor.node is not None else None
         behind = f"Behind {line(maker)}, call" if maker is not None and maker != context.backward else "Call"
         leaf = as_leaf(maker)
         if leaf:
             yield Diagnosis(
                 f"{name}.grad is always None: {name} is not a leaf",
-                one.names,
+                tensor.names,
                 line(maker),
-                f"{code(maker)} computes {name} from a new leaf, so {name} is a result; {code(one.grad_read)} reads its .grad, and "
-                "only leaves keep their gradient",
+                f"{code(maker)} computes {name} from a new leaf, so {name} is a result; {code(tensor.grad_read)} reads its .grad, "
+                "and only leaves keep their gradient",
                 f"Let the leaf come last: {leaf}.",
-                nodes=(one.node,) if one.node is not None else (),
+                nodes=(tensor.node,) if tensor.node is not None else (),
                 source=maker,
             )
             continue
         yield Diagnosis(
             f"{name}.grad is always None: {name} is not a leaf",
-            one.names,
-            line(one.grad_read),
-            f"{code(one.grad_read)} reads it, but {name} is {made}, and only leaves keep their gradient",
+            tensor.names,
+            line(tensor.grad_read),
+            f"{code(tensor.grad_read)} reads it, but {name} is {made}, and only leaves keep their gradient",
             f"{behind} {name}.retain_grad(), before backward(); or use torch.autograd.grad(loss, {name}).",
-            nodes=(one.node,) if one.node is not None else (),
-            source=one.grad_read,
+            nodes=(tensor.node,) if tensor.node is not None else (),
+            source=tensor.grad_read,
             part=f"{name}.grad",
         )
 
@@ -255,16 +271,16 @@ _UPDATES = ("SubBackward0", "AddBackward0", "RsubBackward1", "RsubBackward0")
 
 def _rebound(context: CheckContext) -> Iterator[Diagnosis]:
     """Variables that were leaves of an earlier call's graph, and results that sit on a leaf which nobody names any more."""
-    graph, before = context.graph, {name for one in context.earlier for name in one.leaves}
-    for one in context.named_tensors:
-        if one.node is None or one.leaf or one.node in graph.leaf_of:
+    graph, before = context.graph, {name for earlier in context.earlier for name in earlier.leaves}
+    for tensor in context.named_tensors:
+        if tensor.node is None or tensor.leaf or tensor.node in graph.leaf_of:
             continue
-        name = next((name for name in one.names if name in before), None)
-        steps = _updates_below(graph, one.node)
+        name = next((name for name in tensor.names if name in before), None)
+        steps = _updates_below(graph, tensor.node)
         if name is None and not steps:
             continue
         certain = name is not None
-        name = one_line(name or one.names[0])
+        name = one_line(name or tensor.names[0])
         earlier = (
             f"it was a leaf at backward call {context.earlier[-1].call}"
             if certain
@@ -273,13 +289,13 @@ def _rebound(context: CheckContext) -> Iterator[Diagnosis]:
         updates = f"; {plural(steps, 'update')} of it {verb(steps, 'is', 'are')} in the graph" if steps else ""
         yield Diagnosis(
             f"{name} is the result of a recorded update, not a leaf",
-            one.names,
-            place(graph, one.node),
-            f"{name} was made by {title_and_code(graph, one.node)}; {earlier}{updates}. It gets no .grad, and every step "
+            tensor.names,
+            place(graph, tensor.node),
+            f"{name} was made by {title_and_code(graph, tensor.node)}; {earlier}{updates}. It gets no .grad, and every step "
             "keeps all earlier ones",
             f"Update it in place, without recording: with torch.no_grad(): {name} -= lr * gradient. Or use "
             "torch.optim.",
-            nodes=(one.node,),
+            nodes=(tensor.node,),
             severity=None if certain or steps > 1 else "warning",
         )
 
@@ -298,11 +314,11 @@ def _updates_below(graph: Graph, node: int) -> int:
 
 def _stray(context: CheckContext, optimizer: Optimizer) -> Iterator[Diagnosis]:
     """Tensors that only the optimizer knows: no model, no variable, no graph of this run has them."""
-    stray = [one for one in optimizer.tensors if _is_stray(context, one)]
+    stray = [tensor for tensor in optimizer.tensors if _is_stray(context, tensor)]
     if not stray or all(root.node is None for root in context.graph.roots):
         return
-    held = {one.node for one in optimizer.tensors if one.node is not None}
-    without = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter" and leaf.node not in held]
+    updated = {tensor.node for tensor in optimizer.tensors if tensor.node is not None}
+    without = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter" and leaf.node not in updated]
     names = tuple(name for leaf in without for name in leaf.names[:1])
     every = "all" if len(stray) == len(optimizer.tensors) else f"{len(stray):,} of {len(optimizer.tensors):,}"
     why = (
@@ -328,9 +344,9 @@ def _replaced(optimizer: Optimizer, names: Sequence[str]) -> str:
     source = optimizer.source
     paths = [".".join(name.split(".")[:i]) for name in names for i in range(name.count("."), 0, -1)] if source else []
     for path in dict.fromkeys(paths):
-        found = gives_value(source, as_code(path)) if source is not None else None
-        if found is not None:
-            return f"{code(found)}, which makes new parameters"
+        maker = gives_value(source, as_code(path)) if source is not None else None
+        if maker is not None:
+            return f"{code(maker)}, which makes new parameters"
     return "what makes new parameters, such as a copy of the model or a replaced layer"
 
 
@@ -351,15 +367,15 @@ def _unlisted(context: CheckContext) -> Iterator[Diagnosis]:
             source=source,
         )
     graph = context.graph
-    updated = {one.node for optimizer in context.optimizers for one in optimizer.tensors} - {None}
-    known = updated | {node for one in context.parameters for node in (one.node, one.compiled)}
+    updated = {tensor.node for optimizer in context.optimizers for tensor in optimizer.tensors} - {None}
+    known = updated | {node for parameter in context.parameters for node in (parameter.node, parameter.compiled)}
     told = {node for nodes in wrapped.values() for node in nodes}
     lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known | told]
     if not updated or not lost:
         return
     users = [edge.consumer for leaf in lost for edge in graph.consumers(leaf.node)]
     homes = list(dict.fromkeys(context.homes[leaf.node] for leaf in lost if leaf.node in context.homes))
-    made = next((one.line for one in homes if one.line is not None), None)
+    made = next((home.line for home in homes if home.line is not None), None)
     yield Diagnosis(
         f"{plural(len(lost), 'parameter')} of this graph {verb(lost, 'is', 'are')} in no module and in no optimizer",
         tuple(name for leaf in lost for name in leaf.names[:1]),
@@ -370,7 +386,7 @@ def _unlisted(context: CheckContext) -> Iterator[Diagnosis]:
         nodes=tuple(leaf.node for leaf in lost),
         source=made,
         follows=("unused-parameter",)
-        if any(cut.kind == "parameter" for one in context.entered for cut in one.cuts)
+        if any(cut.kind == "parameter" for entered in context.entered for cut in entered.cuts)
         else (),
     )
 
@@ -378,34 +394,34 @@ def _unlisted(context: CheckContext) -> Iterator[Diagnosis]:
 def _wrapped_leaves(context: CheckContext) -> Iterator[tuple[SourceLine, list[int]]]:
     """Lines that make a parameter and compute something of it at once, with the leaves; no name leads to these."""
     graph = context.graph
-    found: dict[SourceLine, list[int]] = {}
+    wrapping: dict[SourceLine, list[int]] = {}
     for leaf in graph.leaves:
         if leaf.kind == "parameter" and not leaf.names:
             for source in {own_line(graph.nodes[edge.consumer]) for edge in graph.consumers(leaf.node)} - {None}:
                 if source is not None and as_leaf(source):
-                    found.setdefault(source, []).append(leaf.node)
-    yield from found.items()
+                    wrapping.setdefault(source, []).append(leaf.node)
+    yield from wrapping.items()
 
 
 def _held_by(context: CheckContext, node: int) -> tuple[str, ...]:
-    return next((one.names[:1] for one in context.named_tensors if one.node == node), ())
+    return next((tensor.names[:1] for tensor in context.named_tensors if tensor.node == node), ())
 
 
 def _listing(homes: Sequence[Home]) -> str:
     """How a module comes to list what it keeps there."""
-    known = [one for one in homes if one.container]
+    known = [home for home in homes if home.container]
     if not known:
         return (
             "Keep layers in torch.nn.ModuleList or ModuleDict, and make parameters as attributes in __init__(), before the "
             "optimizer is made. Or give them to the optimizer yourself."
         )
     parts = [
-        f"{f'In {line(one.line)}, make' if one.line is not None else 'Make'} it a {one.container}: "
-        f"{wrapped(one.line, one.container) or f'{one.attribute} = {one.container}(...)'}."
-        for one in known
+        f"{f'In {line(home.line)}, make' if home.line is not None else 'Make'} it a {home.container}: "
+        f"{wrapped(home.line, home.container) or f'{home.attribute} = {home.container}(...)'}."
+        for home in known
     ]
     return f"{' '.join(parts)} The optimizer has to be made after that."
 
 
-def _is_stray(context: CheckContext, one: OptimizerTensor) -> bool:
-    return one.node is None and one.parameter is None and not one.names
+def _is_stray(context: CheckContext, tensor: OptimizerTensor) -> bool:
+    return tensor.node is None and tensor.parameter is None and not tensor.names

@@ -61,7 +61,7 @@ def _unscaled(context: CheckContext, raised: Raised) -> SourceLine | None:
 def _used_up(context: CheckContext, raised: Raised) -> SourceLine | None:
     """The line that keeps the iterator which `parameters()` returns."""
     lines = lines_behind(raised.source) if raised.source is not None else []
-    return _only([one for one in lines if re.search(r"\w = [\w.]+\.parameters\(\)$", one.text)])
+    return _only([source for source in lines if re.search(r"\w = [\w.]+\.parameters\(\)$", source.text)])
 
 
 _KNOWN = (
@@ -340,14 +340,14 @@ def raised_exception(context: CheckContext) -> Iterator[Diagnosis]:
     raised = context.raised
     if raised is None:
         return
-    found = _without_gradient(raised)
-    if found is not None:
-        results = {name for one in context.named_tensors if not one.leaf for name in one.names}
-        yield found._replace(follows=("none-grad",)) if results.issuperset(found.names) else found
+    diagnosis = _without_gradient(raised)
+    if diagnosis is not None:
+        results = {name for tensor in context.named_tensors if not tensor.leaf for name in tensor.names}
+        yield diagnosis._replace(follows=("none-grad",)) if results.issuperset(diagnosis.names) else diagnosis
         return
-    found = _no_leaf(context, raised)
-    if found is not None:
-        yield found
+    diagnosis = _no_leaf(context, raised)
+    if diagnosis is not None:
+        yield diagnosis
         return
     for known in _KNOWN:
         match = re.search(known.pattern, raised.text, re.DOTALL)
@@ -408,10 +408,11 @@ def _no_leaf(context: CheckContext, raised: Raised) -> Diagnosis | None:
     """An optimizer was given a result of which the code shows how it was made of a leaf."""
     if raised.source is None or "can't optimize a non-leaf" not in raised.text:
         return None
-    for one in context.named_tensors:
-        made = own_line(context.graph.nodes[one.node]) if one.node is not None and not one.leaf else None
+    for tensor in context.named_tensors:
+        made = own_line(context.graph.nodes[tensor.node]) if tensor.node is not None and not tensor.leaf else None
         name = next(
-            (name for name in one.names if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", raised.source.text)), None
+            (name for name in tensor.names if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", raised.source.text)),
+            None,
         )
         if name is not None and as_leaf(made):
             return Diagnosis(

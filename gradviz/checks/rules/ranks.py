@@ -108,8 +108,8 @@ def _comparable(context: CheckContext) -> RankDiff | None:
     diff = context.ranks.diff if context.ranks is not None else None
     if diff is None or len(diff.ranks) < 2 or diff.stages:
         return None
-    held = [set(one.parameters) for one in diff.processes.values() if one.parameters]
-    return None if len(held) > 1 and not set.intersection(*held) else diff
+    known = [set(process.parameters) for process in diff.processes.values() if process.parameters]
+    return None if len(known) > 1 and not set.intersection(*known) else diff
 
 
 def _first(graph: Graph, nodes: Sequence[int]) -> int:
@@ -333,7 +333,7 @@ class _Pair(NamedTuple):
 
 
 def _pairs(together: Together) -> list[_Pair]:
-    found: dict[tuple[object, ...], _Pair] = {}
+    pairs: dict[tuple[object, ...], _Pair] = {}
     from_anyone: set[int] = set()
     for rank, calls in together.calls.items():
         for call in calls:
@@ -344,12 +344,12 @@ def _pairs(together: Together) -> list[_Pair]:
                 continue
             sends = call.op in _SENDS
             ends = (rank, call.peer) if sends else (call.peer, rank)
-            pair = found.setdefault((*ends, call.group, call.tag), _Pair(*ends, [], []))
+            pair = pairs.setdefault((*ends, call.group, call.tag), _Pair(*ends, [], []))
             (pair.sent if sends else pair.received).append(call)
     known = together.calls.keys()
     return [
         pair
-        for _, pair in sorted(found.items())
+        for _, pair in sorted(pairs.items())
         if pair.receiver not in from_anyone and {pair.sender, pair.receiver} <= known
     ]
 

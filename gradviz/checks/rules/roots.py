@@ -169,10 +169,10 @@ def expression(cut: DetachPoint) -> str:
 
 def _bare_checkpoint(context: CheckContext) -> tuple[str, SourceLine] | None:
     """A module whose parameters should be trained, and the line of the checkpoint in which it ran without being recorded."""
-    for one in context.parameters:
-        run = one.run
-        if one.requires_grad and run is not None and run.checkpoint is not None and run.began >= context.since:
-            return one_line(one.module), run.checkpoint
+    for parameter in context.parameters:
+        run = parameter.run
+        if parameter.requires_grad and run is not None and run.checkpoint is not None and run.began >= context.since:
+            return one_line(parameter.module), run.checkpoint
     return None
 
 
@@ -214,7 +214,7 @@ def _why(context: CheckContext, root: Root, provenance: Provenance) -> str:
         parts.append(f"it was made in {code(provenance.made)}")
     if not provenance.cuts and provenance.plain:
         parts.append(f"it was computed from {listed(provenance.plain)}, which {_do(provenance.plain)} not require grad")
-    if context.parameters and not any(one.requires_grad for one in context.parameters):
+    if context.parameters and not any(parameter.requires_grad for parameter in context.parameters):
         by = f" by {code(context.frozen_at)}" if context.frozen_at is not None else ""
         parts.append(f"all {len(context.parameters):,} parameters of the model are frozen (requires_grad=False){by}")
     return "; ".join(parts)
@@ -252,7 +252,7 @@ def _fix(context: CheckContext, root: Root, provenance: Provenance) -> str:
         return mend_all(provenance.cuts)
     if not context.grad_enabled:
         return "Compute the output, and call backward(), outside the block that switches recording off."
-    if context.parameters and not any(one.requires_grad for one in context.parameters):
+    if context.parameters and not any(parameter.requires_grad for parameter in context.parameters):
         if context.frozen_at is not None:
             return f"In {line(context.frozen_at)}, leave out what should be trained, such as the last layers."
         return "Unfreeze what should be trained: parameter.requires_grad_(True)."
@@ -265,7 +265,7 @@ def _fix(context: CheckContext, root: Root, provenance: Provenance) -> str:
         )
     if provenance.plain:
         return (
-            f"Compute it from what {listed([one.name for one in context.models], 3)} returned, not from data and targets alone "
+            f"Compute it from what {listed([model.name for model in context.models], 3)} returned, not from data and targets alone "
             f"({listed(provenance.plain)})."
         )
     seen = f"Look in what {line(provenance.made)} calls." if provenance.made is not None else ""

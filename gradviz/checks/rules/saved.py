@@ -79,8 +79,8 @@ def stale_saved(context: CheckContext) -> Iterator[Diagnosis]:
                     slots.setdefault(key, []).append(_Slot(node.id, slot))
     causes: dict[object, list[_Stale]] = {}
     for i, members in enumerate(slots.values()):
-        one = _stale(context, members)
-        causes.setdefault((one.parameter, one.changed) if one.changed else i, []).append(one)
+        tensor = _stale(context, members)
+        causes.setdefault((tensor.parameter, tensor.changed) if tensor.changed else i, []).append(tensor)
     for stale in causes.values():
         yield _finding(context.graph, stale)
 
@@ -96,16 +96,16 @@ def _stale(context: CheckContext, members: list[_Slot]) -> _Stale:
 
 def _finding(graph: Graph, stale: Sequence[_Stale]) -> Diagnosis:
     """What one line of code, or several, did to these tensors."""
-    whose, first = listed(dict.fromkeys(one.whose for one in stale)), stale[0]
+    whose, first = listed(dict.fromkeys(tensor.whose for tensor in stale)), stale[0]
     saver = first.slots[0].node
     changed, source = first.changed, first.changed[0] if first.changed else own_line(graph.nodes[saver])
     return Diagnosis(
         f"{whose} {verb(stale, 'was', 'were')} modified in place after {verb(stale, 'it was', 'they were')} saved for backward",
-        tuple(dict.fromkeys(name for one in stale for name in one.names)),
+        tuple(dict.fromkeys(name for tensor in stale for name in tensor.names)),
         ", ".join(filter(None, (place(graph, saver), f"changed in {line(changed[0])}" if changed else ""))),
         _why(graph, stale),
         _fix(graph, first),
-        tuple(one.node for each in stale for one in each.slots),
+        tuple(slot.node for tensor in stale for slot in tensor.slots),
         source=source,
         part=in_place_part(source) if changed else "",
     )
@@ -114,20 +114,20 @@ def _finding(graph: Graph, stale: Sequence[_Stale]) -> Diagnosis:
 def _why(graph: Graph, stale: Sequence[_Stale]) -> str:
     """Who saved what, and which lines may have changed it; what one line saved several times is told once."""
     savers: Counter[str] = Counter()
-    for each in stale:
-        it = "it" if len(stale) == 1 else each.whose
-        for one in each.slots:
-            savers[f"{title_and_code(graph, one.node)} saved {it} as {one_line(one.slot.slot)!r}"] += 1
+    for tensor in stale:
+        it = "it" if len(stale) == 1 else tensor.whose
+        for saver in tensor.slots:
+            savers[f"{title_and_code(graph, saver.node)} saved {it} as {one_line(saver.slot.slot)!r}"] += 1
     parts = [f"{words} {plural(count, 'time')}" if count > 1 else words for words, count in savers.items()][:3]
     if len(savers) > 3:
         parts.append(f"{len(savers) - 3:,} more nodes saved {'it' if len(stale) == 1 else 'one of them'}")
-    versions = sorted({one.slots[0].slot.version for one in stale if one.slots[0].slot.version is not None})
+    versions = sorted({tensor.slots[0].slot.version for tensor in stale if tensor.slots[0].slot.version is not None})
     if len(stale) == 1 and versions:
         parts.append(f"it is at version {versions[0]} now, and was at another when it was saved")
     changed = stale[0].changed
     if changed:
         is_in = verb(changed, "the change is", "the changes that the code shows are")
-        parts.append(f"{is_in} in {listed(code(one) for one in changed)}")
+        parts.append(f"{is_in} in {listed(code(change) for change in changed)}")
     else:
         parts.append("the code around the call does not show where it was changed")
     return "; ".join(parts)
@@ -137,7 +137,7 @@ def _fix(graph: Graph, stale: _Stale) -> str:
     saver = own_line(graph.nodes[stale.slots[0].node])
     if stale.parameter and saver is not None and stale.changed:
         root = listed([root.name for root in graph.roots], 1)
-        ends = [own_line(graph.nodes[one.node]) for one in graph.roots if one.node is not None][:1]
+        ends = [own_line(graph.nodes[root.node]) for root in graph.roots if root.node is not None][:1]
         until = f" ({line(ends[0])})" if ends and ends[0] not in (None, saver) else ""
         return (
             f"Behind {line(stale.changed[0])}, compute {root} again with the new weights: repeat {line(saver)} and what leads "
@@ -172,58 +172,60 @@ def _fix(graph: Graph, stale: _Stale) -> str:
 
 def _owners(context: CheckContext, slot: SavedTensor) -> list[tuple[tuple[str, ...], str]]:
     """Names of the tensors that share the slot's storage, and what kind they are."""
-    found: list[tuple[tuple[str, ...], str]] = []
+    owners: list[tuple[tuple[str, ...], str]] = []
     for leaf in context.graph.leaves:
         if leaf.names and (leaf.node == slot.leaf or (leaf.storage is not None and leaf.storage == slot.storage)):
-            found.append((leaf.names, leaf.kind))
-    for held in _sharing(context, slot):
-        found.append((held.names, "variable"))
-    return found
+            owners.append((leaf.names, leaf.kind))
+    for variable in _sharing(context, slot):
+        owners.append((variable.names, "variable"))
+    return owners
 
 
 def _sharing(context: CheckContext, slot: SavedTensor) -> list[NamedTensor]:
-    return [one for one in context.named_tensors if one.storage is not None and one.storage == slot.storage]
+    return [tensor for tensor in context.named_tensors if tensor.storage is not None and tensor.storage == slot.storage]
 
 
 def _changes(
     context: CheckContext, names: tuple[str, ...], saver: int, owners: list[tuple[tuple[str, ...], str]]
 ) -> list[SourceLine]:
     """Lines that change one of these tensors: the later node that made its present value, then what the code shows."""
-    found: list[SourceLine] = []
+    lines: list[SourceLine] = []
     saved = context.graph.nodes[saver]
-    for held in context.named_tensors:
-        if held.node is not None and not held.leaf and set(held.names) & set(names):
-            made = context.graph.nodes[held.node]
+    for tensor in context.named_tensors:
+        if tensor.node is not None and not tensor.leaf and set(tensor.names) & set(names):
+            made = context.graph.nodes[tensor.node]
             if made.source not in (None, saved.source) and (made.sequence or 0) > (saved.sequence or 0):
-                found.append(made.source)
+                lines.append(made.source)
     parameter = any(kind == "parameter" for _, kind in owners)
     for change in context.changes:
         concerned = set(change.names) & set(names) or (
             parameter and _is_step(change) and _updates(context, change, names)
         )
-        if concerned and change.source != saved.source and change.source not in found:
-            found.append(change.source)
-    return found
+        if concerned and change.source != saved.source and change.source not in lines:
+            lines.append(change.source)
+    return lines
 
 
 def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
     """Lines of operations that were recorded later, and took the place of what the saver made or used, as their text says."""
     makers = {saver, *(edge.producer for edge in graph.inputs(saver))}
-    found = []
+    lines = []
     for maker in sorted(makers):
         for edge in graph.consumers(maker):
             node = graph.nodes[edge.consumer]
             later = (node.sequence or 0) > (graph.nodes[saver].sequence or 0)
             if later and edge.position == 0 and node.source is not None and changed_in_place(node.source):
-                found.append(node.source)
-    return list(dict.fromkeys(found))
+                lines.append(node.source)
+    return list(dict.fromkeys(lines))
 
 
 def _updates(context: CheckContext, change: Change, names: tuple[str, ...]) -> bool:
     """Whether the optimizer that a line steps holds one of these parameters, as far as it is known."""
     stepped = change.what.partition("(")[0].removesuffix(".step")
-    known = [one for one in context.optimizers if one.name == stepped]
-    return not known or any(set(names).intersection(tensor.names) for one in known for tensor in one.tensors)
+    known = [optimizer for optimizer in context.optimizers if optimizer.name == stepped]
+    return not known or any(
+        set(names).intersection(tensor.names) for optimizer in known for tensor in optimizer.tensors
+    )
 
 
 def _is_step(change: Change) -> bool:

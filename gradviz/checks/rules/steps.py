@@ -41,22 +41,22 @@ def gradient_not_reset(context: CheckContext) -> Iterator[Diagnosis]:
         optimizer.step()
     ```
     """
-    held = {node for optimizer in context.optimizers for node in _nodes(optimizer)}
-    by_hand = context.reads_grad or not held.intersection(leaf.node for leaf in context.graph.leaves)
-    found = [leaf for leaf in context.graph.leaves if _piles_up(context, leaf, leaf.node in held)]
-    found = [
-        leaf for leaf in found if leaf.node in held or by_hand
+    optimized = {node for optimizer in context.optimizers for node in _nodes(optimizer)}
+    by_hand = context.reads_grad or not optimized.intersection(leaf.node for leaf in context.graph.leaves)
+    growing = [leaf for leaf in context.graph.leaves if _piles_up(context, leaf, leaf.node in optimized)]
+    growing = [
+        leaf for leaf in growing if leaf.node in optimized or by_hand
     ]  # else it follows another network: see never-updated
-    if not found:
+    if not growing:
         return
     yield Diagnosis(
-        f"{verb(found, 'the gradient', 'the gradients')} of {_who(found)} {verb(found, 'adds', 'add')} up from step to step",
-        _names(found),
+        f"{verb(growing, 'the gradient', 'the gradients')} of {_who(growing)} {verb(growing, 'adds', 'add')} up from step to step",
+        _names(growing),
         line(context.backward),
-        f"by backward call {context.call} {verb(found, 'it', 'each')} had been updated {TIMES} times, and nothing had reset "
+        f"by backward call {context.call} {verb(growing, 'it', 'each')} had been updated {TIMES} times, and nothing had reset "
         ".grad: backward() adds to what is there, so every update repeats the gradients of all earlier steps",
-        _reset_fix(context, found),
-        tuple(leaf.node for leaf in found),
+        _reset_fix(context, growing),
+        tuple(leaf.node for leaf in growing),
         source=context.backward,
         follows=("not-called",),
     )
@@ -91,39 +91,41 @@ def no_update(context: CheckContext) -> Iterator[Diagnosis]:
     """
     lost = {leaf.node: leaf for leaf in context.graph.leaves if _is_lost(context, leaf)}
     for optimizer in context.optimizers:
-        reached = [one.node for one in optimizer.tensors if one.node in context.handled]
-        found = [lost[node] for node in reached if node in lost]
-        if not found or len(found) < len(reached):
+        reached = [tensor.node for tensor in optimizer.tensors if tensor.node in context.handled]
+        unfed = [lost[node] for node in reached if node in lost]
+        if not unfed or len(unfed) < len(reached):
             continue
         name = one_line(optimizer.name)
         yield Diagnosis(
             f"{name} ({optimizer.type}) updates nothing: the gradients are reset before it takes its step",
-            _names(found),
+            _names(unfed),
             line(context.backward),
-            f"before backward call {context.call} and the one before it took a step, and {_who(found)} had no gradient any "
+            f"before backward call {context.call} and the one before it took a step, and {_who(unfed)} had no gradient any "
             "more: what backward() had filled in was reset first",
             f"Call {name}.step() after backward(), and {name}.zero_grad() only after that, or before backward().",
-            tuple(leaf.node for leaf in found),
+            tuple(leaf.node for leaf in unfed),
             source=context.backward,
         )
 
 
-def _piles_up(context: CheckContext, leaf: Leaf, held: bool) -> bool:
+def _piles_up(context: CheckContext, leaf: Leaf, optimized: bool) -> bool:
     """Whether a leaf has just been updated often enough since its gradient was reset; later calls say nothing new.
 
     What an optimizer holds may be changed in place for other reasons.
     """
     count, last = 0, False
-    for one in context.handled.get(leaf.node, ()):
-        last = one.stepped or (one.changed and not held)
-        count = count + last if one.reset is False else 0
+    for handled in context.handled.get(leaf.node, ()):
+        last = handled.stepped or (handled.changed and not optimized)
+        count = count + last if handled.reset is False else 0
     return last and count == TIMES
 
 
 def _is_lost(context: CheckContext, leaf: Leaf) -> bool:
     """Whether the optimizer came too late for the gradient of a leaf, the last times."""
     last = context.handled.get(leaf.node, ())[-TIMES:]
-    return len(last) == TIMES and all(one.missed and not one.stepped and not one.changed for one in last)
+    return len(last) == TIMES and all(
+        handled.missed and not handled.stepped and not handled.changed for handled in last
+    )
 
 
 def _names(leaves: Sequence[Leaf]) -> tuple[str, ...]:
@@ -144,11 +146,11 @@ def _reset_fix(context: CheckContext, leaves: Sequence[Leaf]) -> str:
     if nodes <= {node for optimizer in holders for node in _nodes(optimizer)}:
         return f"Call {listed(calls)} once in every step: before backward(), or after the update."
     name = one_line(next(iter(_names(leaves)), "w"))
-    each = "" if len(leaves) == 1 else ", and so on for each"
-    changed = [one.source for one in context.changes if set(one.names) & set(_names(leaves))]
+    others = "" if len(leaves) == 1 else ", and so on for each"
+    changed = [change.source for change in context.changes if set(change.names) & set(_names(leaves))]
     behind = f", behind {line(changed[-1])}" if changed else ", after the update"
-    return f"Reset it in every step{behind}: {name}.grad = None{each}."
+    return f"Reset it in every step{behind}: {name}.grad = None{others}."
 
 
 def _nodes(optimizer: Optimizer) -> set[int]:
-    return {one.node for one in optimizer.tensors if one.node is not None}
+    return {tensor.node for tensor in optimizer.tensors if tensor.node is not None}

@@ -64,60 +64,63 @@ def never_updated(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     ledger = context.ledger
-    if ledger is None or not any(one.steps for one in ledger.optimizers):
+    if ledger is None or not any(optimizer.steps for optimizer in ledger.optimizers):
         return
     if any(mode.sharded for mode in ledger.models):
         return  # the leaves of the graph are not the tensors that the optimizer holds
-    loose = [one for one in ledger.leaves if one.moved is not None and not one.holders and one.reached >= ENOUGH]
-    still = [one for one in loose if not one.moved]
+    loose = [leaf for leaf in ledger.leaves if leaf.moved is not None and not leaf.holders and leaf.reached >= ENOUGH]
+    still = [leaf for leaf in loose if not leaf.moved]
     if not context.reads_grad:
-        for model in dict.fromkeys(one.model for one in loose if one.parameter and one.moved):
-            members = [one for one in loose if one.parameter and one.moved and one.model == model]
+        for model in dict.fromkeys(leaf.model for leaf in loose if leaf.parameter and leaf.moved):
+            members = [leaf for leaf in loose if leaf.parameter and leaf.moved and leaf.model == model]
             if _twins(ledger, model):
-                found = _forgotten(context, ledger, model, members)
-                if found is not None:
-                    yield found
-    for model in dict.fromkeys(one.model for one in still if one.parameter):
-        members = [one for one in still if one.parameter and one.model == model]
-        found = _forgotten(context, ledger, model, members)
-        if found is not None:
-            yield found
+                diagnosis = _forgotten(context, ledger, model, members)
+                if diagnosis is not None:
+                    yield diagnosis
+    for model in dict.fromkeys(leaf.model for leaf in still if leaf.parameter):
+        members = [leaf for leaf in still if leaf.parameter and leaf.model == model]
+        diagnosis = _forgotten(context, ledger, model, members)
+        if diagnosis is not None:
+            yield diagnosis
     if not any("BackwardBackward" in node.op for node in context.graph.nodes):  # else an input of an equation
-        for one in still:
-            if not one.parameter and one.module and one.node not in context.homes:
-                yield _plain(context, one)
+        for leaf in still:
+            if not leaf.parameter and leaf.module and leaf.node not in context.homes:
+                yield _plain(context, leaf)
             elif (
-                not one.parameter
-                and not one.module
-                and one.names
-                and _is_one_number(one)
-                and not _is_read(context, one)
+                not leaf.parameter
+                and not leaf.module
+                and leaf.names
+                and _is_one_number(leaf)
+                and not _is_read(context, leaf)
             ):
-                yield _loose(context, one, next(each for each in ledger.optimizers if each.steps))
+                yield _loose(context, leaf, next(optimizer for optimizer in ledger.optimizers if optimizer.steps))
 
 
 def _forgotten(context: CheckContext, ledger: Ledger, model: str, members: Sequence[Trained]) -> Diagnosis | None:
     """Parameters of one model that no optimizer holds."""
-    mode = next((one for one in ledger.models if one.name == model), None)
-    trained = {one.model for one in ledger.leaves if one.parameter and one.holders}
+    mode = next((mode for mode in ledger.models if mode.name == model), None)
+    trained = {leaf.model for leaf in ledger.leaves if leaf.parameter and leaf.holders}
     twins = _twins(ledger, model)
     whole = mode is None or not mode.held
     if not trained or (whole and not twins and (mode is None or not mode.training)):
         return None
-    names = {one.names[0] for one in members if one.names}
-    known = [one for one in context.parameters if one.names[0] in names]
+    names = {leaf.names[0] for leaf in members if leaf.names}
+    known = [parameter for parameter in context.parameters if parameter.names[0] in names]
     modules = modules_of(context, known) if known and not whole else [f"{model} ({mode.type})" if mode else model]
     who = listed(modules, 3)
-    calls = {one.name: one.called for one in context.models}
+    calls = {model.name: model.called for model in context.models}
     called = calls.get(model) if whole and twins else None
-    makers = [one for one in ledger.optimizers if one.steps]
-    holding = listed(f"{_called(one)}, made in {code(one.source)}" if one.source else _called(one) for one in makers)
+    makers = [optimizer for optimizer in ledger.optimizers if optimizer.steps]
+    holding = listed(
+        f"{_called(optimizer)}, made in {code(optimizer.source)}" if optimizer.source else _called(optimizer)
+        for optimizer in makers
+    )
     them = verb(members, "it", "them")
     why = (
-        f"backward() filled {verb(members, 'its', 'their')} .grad at {plural(min(one.reached for one in members), 'call')}, "
+        f"backward() filled {verb(members, 'its', 'their')} .grad at {plural(min(leaf.reached for leaf in members), 'call')}, "
         f"{_moves(members)}, and {holding} {verb(makers, 'does', 'do')} not hold {them}"
     )
-    parts = [one.rpartition(" (")[0] or one for one in modules]
+    parts = [module.rpartition(" (")[0] or module for module in modules]
     one_module = as_code(parts[0]) if len(parts) == 1 and "(" not in parts[0] else ""
     first = makers[0].name or "optimizer"
     if whole and twins:
@@ -134,70 +137,70 @@ def _forgotten(context: CheckContext, ledger: Ledger, model: str, members: Seque
         )
     return Diagnosis(
         f"{plural(len(members), 'parameter')} of {who} {verb(members, 'gets', 'get')} a gradient, and nothing updates {them}",
-        tuple(one.names[0] for one in members if one.names),
+        tuple(leaf.names[0] for leaf in members if leaf.names),
         ", ".join(filter(None, (who, line(called or makers[0].source)))),
         why + (f". It ran in {code(called)}" if called is not None else ""),
         fix,
-        tuple(one.node for one in members if one.call == context.call),
+        tuple(leaf.node for leaf in members if leaf.call == context.call),
         source=called or makers[0].source,
     )
 
 
 def _moves(members: Sequence[Trained]) -> str:
-    if any(one.moved for one in members):
+    if any(leaf.moved for leaf in members):
         return f"something else than a gradient changes {verb(members, 'it', 'them')}, such as an average with another model"
     return f"{verb(members, 'it', 'they')} did not change in between"
 
 
 def _twins(ledger: Ledger, model: str) -> list[Mode]:
     """The trained models that a model is a copy of, as their class and the shapes of their parameters tell."""
-    mode = next((one for one in ledger.models if one.name == model), None)
-    trained = {one.model for one in ledger.leaves if one.parameter and one.holders}
-    alike = [one for one in ledger.models if mode is not None and one.type == mode.type and one.name in trained]
-    return [one for one in alike if one.name != model and _shapes(ledger, one.name) == _shapes(ledger, model)]
+    mode = next((mode for mode in ledger.models if mode.name == model), None)
+    trained = {leaf.model for leaf in ledger.leaves if leaf.parameter and leaf.holders}
+    alike = [other for other in ledger.models if mode is not None and other.type == mode.type and other.name in trained]
+    return [other for other in alike if other.name != model and _shapes(ledger, other.name) == _shapes(ledger, model)]
 
 
 def _shapes(ledger: Ledger, model: str) -> list[str]:
-    return sorted(str(one.tensor.shape) for one in ledger.leaves if one.parameter and one.model == model)
+    return sorted(str(leaf.tensor.shape) for leaf in ledger.leaves if leaf.parameter and leaf.model == model)
 
 
-def _plain(context: CheckContext, one: Trained) -> Diagnosis:
+def _plain(context: CheckContext, leaf: Trained) -> Diagnosis:
     """A tensor that a module holds as an attribute, and that is no parameter of it."""
-    name = one_line(one.names[0])
+    name = one_line(leaf.names[0])
     attribute = name.rpartition(".")[2]
     return Diagnosis(
         f"{name} is a tensor, not an nn.Parameter: it gets a gradient, and nothing updates it",
-        one.names,
-        ", ".join(filter(None, (f"{one.module} ({one.type})", line(one.source)))),
-        f"parameters() of {one_line(one.type)} does not list it, so no optimizer holds it, .to() and state_dict() pass it by, and "
-        f"it did not change between {plural(one.reached, 'call')}"
-        + (f"; it is made in {code(one.source)}" if one.source is not None else ""),
-        f"Make it a parameter: {_as_parameter(one.source, attribute)}.",
-        (one.node,) if one.call == context.call else (),
-        source=one.source,
+        leaf.names,
+        ", ".join(filter(None, (f"{leaf.module} ({leaf.type})", line(leaf.source)))),
+        f"parameters() of {one_line(leaf.type)} does not list it, so no optimizer holds it, .to() and state_dict() pass it by, and "
+        f"it did not change between {plural(leaf.reached, 'call')}"
+        + (f"; it is made in {code(leaf.source)}" if leaf.source is not None else ""),
+        f"Make it a parameter: {_as_parameter(leaf.source, attribute)}.",
+        (leaf.node,) if leaf.call == context.call else (),
+        source=leaf.source,
     )
 
 
-def _is_one_number(one: Trained) -> bool:
-    return one.tensor.shape in ((), (1,))
+def _is_one_number(leaf: Trained) -> bool:
+    return leaf.tensor.shape in ((), (1,))
 
 
-def _is_read(context: CheckContext, one: Trained) -> bool:
+def _is_read(context: CheckContext, leaf: Trained) -> bool:
     """Whether the code reads `.grad` of a tensor: then it does something with it."""
-    return any(held.grad_read is not None and set(held.names) & set(one.names) for held in context.named_tensors)
+    return any(tensor.grad_read is not None and set(tensor.names) & set(leaf.names) for tensor in context.named_tensors)
 
 
-def _loose(context: CheckContext, one: Trained, optimizer: Stepping) -> Diagnosis:
+def _loose(context: CheckContext, leaf: Trained, optimizer: Stepping) -> Diagnosis:
     """A single number that requires grad, as a learned temperature does, and that nobody updates."""
-    name = one_line(one.names[0])
+    name = one_line(leaf.names[0])
     return Diagnosis(
         f"{name} requires grad and gets a gradient, and nothing updates it",
-        one.names,
+        leaf.names,
         ", ".join(filter(None, (name, line(optimizer.source)))),
-        f"no optimizer holds it, and it did not change between {plural(one.reached, 'call')}",
+        f"no optimizer holds it, and it did not change between {plural(leaf.reached, 'call')}",
         f"Give it to the optimizer: {optimizer.name or 'optimizer'}.add_param_group({{'params': [{name}]}}). If it is not to be "
         "learned, leave out requires_grad=True.",
-        (one.node,) if one.call == context.call else (),
+        (leaf.node,) if leaf.call == context.call else (),
         source=optimizer.source,
     )
 
@@ -247,39 +250,45 @@ def idle_optimizer(context: CheckContext) -> Iterator[Diagnosis]:
     ledger = context.ledger
     if ledger is None:
         return
-    cuts = {cut: None for one in context.entered for cut in one.cuts}
-    nobody = not any(one.steps for one in ledger.optimizers) and not ledger.scaled
-    for one in ledger.optimizers:
-        if nobody and one.reached and (one.emptied >= ENOUGH or (ledger.ended and ledger.calls >= ENOUGH)):
+    cuts = {cut: None for entered in context.entered for cut in entered.cuts}
+    nobody = not any(optimizer.steps for optimizer in ledger.optimizers) and not ledger.scaled
+    for optimizer in ledger.optimizers:
+        if nobody and optimizer.reached and (optimizer.emptied >= ENOUGH or (ledger.ended and ledger.calls >= ENOUGH)):
             yield _idle(
-                one,
+                optimizer,
                 f"took no step in {plural(ledger.calls, 'backward call')}",
-                f"backward() ran {plural(ledger.calls, 'time')}, and step() of {_called(one)} was not called"
-                + (": what backward() had filled in was reset each time" if one.emptied >= ENOUGH else ""),
-                f"Call {one.name or 'optimizer'}.step() after backward().",
+                f"backward() ran {plural(ledger.calls, 'time')}, and step() of {_called(optimizer)} was not called"
+                + (": what backward() had filled in was reset each time" if optimizer.emptied >= ENOUGH else ""),
+                f"Call {optimizer.name or 'optimizer'}.step() after backward().",
                 context.backward,
             )._replace(follows=("not-called",))
-        elif one.steps >= ENOUGH and not one.tensors:
+        elif optimizer.steps >= ENOUGH and not optimizer.tensors:
             yield _idle(
-                one,
+                optimizer,
                 "holds no tensor: its steps change nothing",
-                f"it took {plural(one.steps, 'step')} with nothing to update: an iterator such as model.parameters() can be gone "
-                "through once only",
+                f"it took {plural(optimizer.steps, 'step')} with nothing to update: an iterator such as model.parameters() can be "
+                "gone through once only",
                 "Call model.parameters() anew for the optimizer, or keep list(model.parameters()).",
             )
-        elif one.steps >= ENOUGH and one.idle_rates == one.steps:
+        elif optimizer.steps >= ENOUGH and optimizer.idle_rates == optimizer.steps:
             yield _idle(
-                one,
+                optimizer,
                 "has a learning rate of 0: its steps change nothing",
-                f"in all of its {plural(one.steps, 'step')} the learning rate of every group was 0",
-                f"Give it a learning rate, such as lr=1e-3{_scheduled(one)}.",
+                f"in all of its {plural(optimizer.steps, 'step')} the learning rate of every group was 0",
+                f"Give it a learning rate, such as lr=1e-3{_scheduled(optimizer)}.",
             )
-        elif one.steps >= ENOUGH and not one.fed and one.tensors and not one.reached and not ledger.scaled:
+        elif (
+            optimizer.steps >= ENOUGH
+            and not optimizer.fed
+            and optimizer.tensors
+            and not optimizer.reached
+            and not ledger.scaled
+        ):
             yield _idle(
-                one,
+                optimizer,
                 "updates nothing: what it holds never gets a gradient",
-                f"it took {plural(one.steps, 'step')}, and none of its {plural(one.tensors, 'tensor')} had a gradient in any of "
-                f"them, nor was one in a graph that backward() ran through"
+                f"it took {plural(optimizer.steps, 'step')}, and none of its {plural(optimizer.tensors, 'tensor')} had a gradient "
+                "in any of them, nor was one in a graph that backward() ran through"
                 + "".join(f"; {cut_words(cut)}" for cut in cuts),
                 mend_all(list(cuts))
                 if cuts
@@ -288,25 +297,29 @@ def idle_optimizer(context: CheckContext) -> Iterator[Diagnosis]:
             )._replace(follows=("nonleaf-parameter", "no-graph"))
 
 
-def _scheduled(one: Stepping) -> str:
+def _scheduled(optimizer: Stepping) -> str:
     """The scheduler that may have set a learning rate, as far as the code shows it."""
-    known = calls_with(one.source.file, one.name, "LR", "scheduler", "Restarts") if one.source and one.name else None
+    known = (
+        calls_with(optimizer.source.file, optimizer.name, "LR", "scheduler", "Restarts")
+        if optimizer.source and optimizer.name
+        else None
+    )
     if known is None:
         return "; a scheduler must not multiply it by 0"
     return f", and see that {code(known)} does not multiply it by 0 from the first step on"
 
 
-def _idle(one: Stepping, what: str, why: str, fix: str, at: SourceLine | None = None) -> Diagnosis:
-    made = f"; it was made in {code(one.source)}" if one.source is not None else ""
+def _idle(optimizer: Stepping, what: str, why: str, fix: str, at: SourceLine | None = None) -> Diagnosis:
+    made = f"; it was made in {code(optimizer.source)}" if optimizer.source is not None else ""
     return Diagnosis(
-        f"{_called(one)} {what}",
-        (one.name or one.type,),
-        line(at or one.source),
+        f"{_called(optimizer)} {what}",
+        (optimizer.name or optimizer.type,),
+        line(at or optimizer.source),
         why + made,
         fix,
-        source=at or one.source,
+        source=at or optimizer.source,
     )
 
 
-def _called(one: Stepping) -> str:
-    return f"{one_line(one.name)} ({one.type})" if one.name else one.type
+def _called(optimizer: Stepping) -> str:
+    return f"{one_line(optimizer.name)} ({optimizer.type})" if optimizer.name else optimizer.type
