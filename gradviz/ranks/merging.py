@@ -17,12 +17,9 @@ from gradviz.graph import (
     Leaf,
     Node,
     Process,
-    RankMemory,
-    RankShare,
     Scope,
 )
-from gradviz.rank import grouped, named
-from gradviz.ranks.marking import marks
+from gradviz.ranks.marking import marks, shares, summary, title_of
 from gradviz.ranks.rank_diff import RankDiff, Varying
 from gradviz.ranks.view import Computed, Ends, LeafView, View, Ways, in_words
 
@@ -305,33 +302,12 @@ class Merging:
             edges=edges,
             leaves=(*first.leaves, *(leaf for _, leaf in self._taken if leaf is not None)),
             scopes=tuple(self._scopes),
-            title=_title(first, ranks),
+            title=title_of(first, ranks),
             backward=(),
             process=None,
             by_rank=shares(self._saved, self._processes),
             notes=(*notes, *first.notes),
         )
-
-
-def summary(groups: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
-    """Who is like whom, for under a picture; nothing of a rank alone.
-
-    >>> summary([(0, 1), (2,)])
-    ('ranks 0-1 alike, 2 differs',)
-    """
-    return (f"ranks {grouped(groups)}",) if sum(map(len, groups)) > 1 else ()
-
-
-def shares(saved: Mapping[int, int], processes: Mapping[int, Process]) -> tuple[RankShare, ...]:
-    """What each rank holds. Ranks with equal numbers, and on one machine where there are several, are one."""
-    hosts = {process.host for process in processes.values()}
-    ranks_of: dict[tuple[RankMemory, str], list[int]] = {}
-    for rank, nbytes in sorted(saved.items()):
-        process = processes.get(rank)
-        memory = (process.memory if process is not None else RankMemory())._replace(saved=nbytes)
-        host = process.host if process is not None and len(hosts) > 1 else ""
-        ranks_of.setdefault((memory, host), []).append(rank)
-    return tuple(RankShare(tuple(ranks), memory, host) for (memory, host), ranks in ranks_of.items())
 
 
 def _pairs(before: list[Hashable], after: list[Hashable]) -> list[tuple[int, int]]:
@@ -348,11 +324,3 @@ def _pairs(before: list[Hashable], after: list[Hashable]) -> list[tuple[int, int
 
 def _without_line(place: Hashable) -> Hashable:
     return place[:2] if isinstance(place, tuple) else place
-
-
-def _title(first: Graph, ranks: tuple[int, ...]) -> str:
-    """The first graph's title, said of all ranks."""
-    own = first.process
-    if own is None:
-        return f"{first.title or 'graph'}, {named(ranks)}"
-    return first.title.replace(f"rank {own.rank} of {own.world}", f"{named(ranks)} of {own.world}")

@@ -24,7 +24,8 @@ from gradviz.graph import (
     Storage,
 )
 from gradviz.rank import grouped, named, spans
-from gradviz.ranks.merging import Merging, shares, summary
+from gradviz.ranks.marking import shares, summary
+from gradviz.ranks.merging import Merging
 from gradviz.ranks.rank_diff import RankDiff, Varying
 from gradviz.ranks.view import of_graph, saved_bytes
 from gradviz.wording import bytes_text, plural
