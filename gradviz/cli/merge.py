@@ -47,7 +47,7 @@ def command(files: tuple[str, ...], output: str | None, as_json: bool, **options
             write_json(stream, as_data(merged))
         else:
             from gradviz.ranks.checking import findings_of
-            from gradviz.ranks.table import table
+            from gradviz.ranks.rank_diff import table
 
             write_table(stream, table(merged))
             wrong = findings_of(merged)

@@ -1,16 +1,22 @@
-"""What several ranks' graphs have in common, and what some have alone. Plain data; knows nothing of torch."""
+"""What several ranks' graphs have in common, and what some have alone: plain data, and its table. Knows nothing of torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.graph import Edge, Graph, Process
-from gradviz.rank import grouped
-from gradviz.report.results import displayed
-from gradviz.wording import plural
+from gradviz.graph import Edge, Graph, Process, RankShare
+from gradviz.rank import grouped, named, spans
+from gradviz.report.results import borderless, displayed
+from gradviz.wording import bar, bytes_text, one_line, plural, verb
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+_COLUMNS = ("saved", "parameters", "gradients", "optimizer")
 
 
 class Varying(NamedTuple):
@@ -23,7 +29,7 @@ class Varying(NamedTuple):
     ways: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
 
 
-@displayed("gradviz.ranks.table.table")
+@displayed("gradviz.ranks.rank_diff.table")
 @dataclass(frozen=True)
 class RankDiff:
     """The graphs of several ranks as one.
@@ -70,3 +76,55 @@ class RankDiff:
 
     def __repr__(self) -> str:
         return f"<RankDiff: ranks {grouped(self.groups)}; {plural(len(self.shared), 'node')} shared>"
+
+
+def table(diff: RankDiff) -> RenderableType:
+    """What the ranks have in common and what differs, and bytes per rank as a bar chart."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(line, overflow="fold") for line in _head(diff)]
+    parts += [Text(f"  {mark.number}. {one_line(mark.words)}", overflow="fold") for mark in diff.graph.marks]
+    if diff.missing:
+        parts.append(Text(f"no graph of {named(diff.missing)}", style="yellow"))
+    return Group(*parts, Text(), _memory(diff.graph.by_rank))
+
+
+def _head(diff: RankDiff) -> Iterator[str]:
+    """Who is like whom, and how much all share."""
+    yield one_line(diff.graph.title or "graph")
+    for i, own in enumerate(diff.stages):
+        yield f"stage {i}: {named(own)}"
+    noun = verb(diff.ranks, "rank", "ranks")
+    line = f"{noun} {grouped(diff.groups)}; {plural(len(diff.shared), 'node')} shared"
+    alone = len(diff.having) - len(diff.shared)
+    if alone:
+        line += f", {plural(alone, 'node')} of some ranks only"
+    if diff.varying:
+        line += f", {plural(len(diff.varying), 'node')} with other sizes or state by rank"
+    yield line
+
+
+def _memory(shares: Sequence[RankShare]) -> Table:
+    """Bytes per rank: what was read of each, and a bar for all of it. Ranks with equal numbers are one row."""
+    from rich.text import Text
+
+    columns = [name for name in _COLUMNS if any(getattr(share.memory, name) is not None for share in shares)]
+    hosts = any(share.host for share in shares)
+    made = borderless()
+    made.add_column("rank", no_wrap=True)
+    if hosts:
+        made.add_column("machine", no_wrap=True)
+    for name in columns:
+        made.add_column(f"{name} for backward" if name == "saved" else name, justify="right", no_wrap=True)
+    if len(columns) > 1:
+        made.add_column("in all", justify="right", no_wrap=True)
+    made.add_column(no_wrap=True)
+    most = max((share.total for share in shares), default=0)
+    for share in shares:
+        cells = [spans(share.ranks), *([one_line(share.host)] if hosts else [])]
+        cells += [bytes_text(getattr(share.memory, name)) for name in columns]
+        if len(columns) > 1:
+            cells.append(bytes_text(share.total))
+        made.add_row(*(Text(cell) for cell in (*cells, bar(share.total / most if most else None))))
+    return made
