@@ -20,13 +20,13 @@ from gradviz.compiled.region import (
 def region_of(text: str, sizes: int) -> Region | None:
     """The region whose backward is written in `text`; its first `sizes` inputs are sizes. None for text of another form.
 
-    >>> found = region_of('''
+    >>> region = region_of('''
     ... def forward(self, relu, tangents_1):
     ...     neg = torch.ops.aten.neg.default(tangents_1);  tangents_1 = None
     ...     mul = torch.ops.aten.mul.Tensor(neg, relu);  neg = relu = None
     ...     return (mul, None)
     ... ''', 0)
-    >>> [operation.op for operation in found.operations], found.gradients
+    >>> [operation.op for operation in region.operations], region.gradients
     (['aten.neg.default', 'aten.mul.Tensor'], (Use(value=3, result=0), None))
     """
     try:

@@ -172,8 +172,8 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     >>> nodes = (Node(0, "AddmmBackward0", sequence=1), Node(1, "TBackward0", sequence=0), Node(2, "AccumulateGrad"))
     >>> graph = Graph(nodes=nodes, edges=(Edge(0, 1, 0, 2), Edge(1, 2, 0, 0)))
     >>> modules = Registered("", "Net", "", None), Registered("fc", "Linear", "Linear", 0)
-    >>> found = infer_scopes(graph, Ownership(modules, {2: (1,)}))
-    >>> [found.scopes[node.scope].path for node in found.nodes]
+    >>> scoped = infer_scopes(graph, Ownership(modules, {2: (1,)}))
+    >>> [scoped.scopes[node.scope].path for node in scoped.nodes]
     ['fc', 'fc', 'fc']
     """
     if graph.attribution == "recorded" or not ownership.owners:
