@@ -28,7 +28,7 @@ def as_leaf(source: SourceLine | None) -> str:
 def _rewritten(statement: ast.Assign) -> str:
     bare = _Bare()
     value = bare.visit(statement.value)
-    if not bare.found or (bare.found == 1 and bare.last is value):
+    if not bare.count or (bare.count == 1 and bare.last is value):
         return ""
     targets = " = ".join(ast.unparse(target) for target in statement.targets)
     text = ast.unparse(value)
@@ -41,7 +41,7 @@ class _Bare(ast.NodeTransformer):
     """Takes away what makes a leaf: `requires_grad=True`, `.requires_grad_()` and `nn.Parameter(...)`."""
 
     def __init__(self) -> None:
-        self.found = 0
+        self.count = 0
         self.last: ast.AST | None = None
         self.wrapper = ""
 
@@ -60,7 +60,7 @@ class _Bare(ast.NodeTransformer):
         return node
 
     def _take(self, bare: ast.expr) -> ast.expr:
-        self.found += 1
+        self.count += 1
         self.last = bare
         return bare
 

@@ -159,7 +159,8 @@ class Collector:
             if not filled:
                 return replace(context, handled={})
             parameters = tuple(
-                one._replace(has_grad=tensor.grad is not None) for one, tensor in zip(context.parameters, live)
+                parameter._replace(has_grad=tensor.grad is not None)
+                for parameter, tensor in zip(context.parameters, live)
             )
         if self._limits is not None and context.gradients is None:
             with suppress(Exception):  # gradients of the user's own classes may refuse anything
@@ -176,7 +177,7 @@ class Collector:
         read, live = self._read_parameters(models, leaf_of)
         if ignored:
             inside = {id(walked.variables[node]): node for node in ignored}
-            read = [one._replace(compiled=inside.get(id(tensor))) for one, tensor in zip(read, live)]
+            read = [parameter._replace(compiled=inside.get(id(tensor))) for parameter, tensor in zip(read, live)]
         self._parameters = live if subject.call is not None else []
         index = {id(tensor): i for i, tensor in enumerate(live)}
         graph = walked.graph
@@ -226,11 +227,11 @@ class Collector:
     def _models(self, variables: Sequence[Namespace]) -> list[tuple[str, torch.nn.Module]]:
         if self._model is not None:
             return [("", self._model)]
-        found = outermost_modules(None, variables)
+        outermost = outermost_modules(None, variables)
         listed = [
             (name, model)  # a layer in a plain list of another module is in none of that one's tables
-            for name, model in found
-            if not any(name.startswith(f"{other}.") for other, _ in found)
+            for name, model in outermost
+            if not any(name.startswith(f"{other}.") for other, _ in outermost)
         ]
         return [(name, model) for name, model in listed if parameters(model)]
 
@@ -242,7 +243,7 @@ class Collector:
         self, models: Sequence[tuple[str, torch.nn.Module]], leaf_of: dict[int, int]
     ) -> tuple[list[Parameter], list[torch.Tensor]]:
         """Each parameter once, under all its names, and the live tensors in the same order."""
-        found: dict[int, Parameter] = {}
+        by_tensor: dict[int, Parameter] = {}
         live: dict[int, torch.Tensor] = {}
         lines = _ClassLines()
         for i, (prefix, model) in enumerate(models):
@@ -254,16 +255,16 @@ class Collector:
                 tensor, whole = gathered.get(
                     id(tensor), (tensor, tensor)
                 )  # the shard has the gradient, the graph the whole
-                name, known = _joined(prefix, path), found.get(id(tensor))
+                name, known = _joined(prefix, path), by_tensor.get(id(tensor))
                 if known is not None:
-                    found[id(tensor)] = known._replace(names=(*known.names, name))
+                    by_tensor[id(tensor)] = known._replace(names=(*known.names, name))
                     continue
                 owner = path.rpartition(".")[0]
                 module = modules[owner]
                 live[id(tensor)] = tensor
                 node = leaf_of.get(id(whole))
                 made, forward = lines.of(modules, path) if node is None and tensor.requires_grad else (None, None)
-                found[id(tensor)] = Parameter(
+                by_tensor[id(tensor)] = Parameter(
                     names=(name,),
                     module=_joined(prefix, owner),
                     type=type(module).__name__,
@@ -278,7 +279,7 @@ class Collector:
                     gathered=whole is not tensor,
                     run=self._run(modules, owner),
                 )
-        return list(found.values()), list(live.values())
+        return list(by_tensor.values()), list(live.values())
 
     def _run(self, modules: dict[str, torch.nn.Module], path: str) -> ModuleRun | None:
         """How the module ran that owns a parameter. A list of parameters has no forward: the module around it counts."""
@@ -298,7 +299,7 @@ class Collector:
     ) -> Iterator[Optimizer]:
         for name, optimizer in self._optimizers(variables):
             tensors = []
-            for tensor in (one for group in optimizer.param_groups for one in group["params"]):
+            for tensor in (tensor for group in optimizer.param_groups for tensor in group["params"]):
                 number = index.get(id(tensor))
                 names = parameters[number].names if number is not None else walked.names.leaf(tensor)
                 node = parameters[number].node if number is not None else leaf_of.get(id(tensor))
@@ -308,11 +309,11 @@ class Collector:
     def _optimizers(self, variables: Sequence[Namespace]) -> list[tuple[str, torch.optim.Optimizer]]:
         if self._optimizer is not None:
             return [("optimizer", self._optimizer)]
-        found: dict[int, tuple[str, torch.optim.Optimizer]] = {}
-        for one in scan(variables):
-            if one.kind == "optimizer":
-                found.setdefault(id(one.value), (one.name, one.value))
-        return list(found.values())
+        by_object: dict[int, tuple[str, torch.optim.Optimizer]] = {}
+        for variable in scan(variables):
+            if variable.kind == "optimizer":
+                by_object.setdefault(id(variable.value), (variable.name, variable.value))
+        return list(by_object.values())
 
     # -- what was cut off -------------------------------------------------------------------------------------------------
 
@@ -338,9 +339,9 @@ class Collector:
                 yield name, self._described(walked, cuts)
 
     def _described(self, walked: Walked, cuts: Sequence[DetachEvent]) -> tuple[DetachPoint, ...]:
-        leaves = [one.leaf() if one.leaf is not None else None for one in cuts]
+        leaves = [cut.leaf() if cut.leaf is not None else None for cut in cuts]
         return tuple(
-            described(one, walked.names.leaf(leaf) if leaf is not None else ()) for one, leaf in zip(cuts, leaves)
+            described(cut, walked.names.leaf(leaf) if leaf is not None else ()) for cut, leaf in zip(cuts, leaves)
         )
 
     # -- from call to call ----------------------------------------------------------------------------------------------
@@ -355,18 +356,18 @@ class Collector:
             return replace(context, earlier=tuple(self._earlier), since=since, step=self._earlier[-1].step + 1)
         earlier = tuple(self._earlier)
         step = self._step(context)
-        since = max((one.boundary for one in earlier if one.step < step), default=0)
+        since = max((call.boundary for call in earlier if call.step < step), default=0)
         retained = [*carried_by_outputs(context.graph, since)] if since else []
         if since:
             added = additions(location) if location is not None else {}
-            for one in carried_by_variables(context, subject.variables, since, attribution):
-                owner = one.name.rpartition(".")[0]  # `meter.update(loss)` adds to `meter.total`
+            for history in carried_by_variables(context, subject.variables, since, attribution):
+                owner = history.name.rpartition(".")[0]  # `meter.update(loss)` adds to `meter.total`
                 put = (
-                    added.get(one.name)
+                    added.get(history.name)
                     or added.get(owner)
-                    or (addition_to(location.body.file, one.name) if location is not None else None)
+                    or (addition_to(location.body.file, history.name) if location is not None else None)
                 )
-                retained.append(one._replace(added=put))
+                retained.append(history._replace(added=put))
         graph = context.graph
         leaves = tuple(name for leaf in graph.leaves if leaf.kind == "input" for name in leaf.names)
         output = ", ".join(root.name for root in graph.roots[:3])
@@ -383,22 +384,22 @@ class Collector:
         updated = self.leaf_watch.updated()
         if not self._earlier:
             return 0
-        held = any(one.node is not None for optimizer in context.optimizers for one in optimizer.tensors)
-        return self._earlier[-1].step + (updated or not (held or self.leaf_watch.saw_updates))
+        holds_leaf = any(tensor.node is not None for optimizer in context.optimizers for tensor in optimizer.tensors)
+        return self._earlier[-1].step + (updated or not (holds_leaf or self.leaf_watch.saw_updates))
 
 
 def _homes(graph: Graph, listed: Sequence[Parameter], models: Sequence[tuple[str, torch.nn.Module]]) -> dict[int, Home]:
-    known = {one.node for one in listed}
+    known = {parameter.node for parameter in listed}
     lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known]
-    return {leaf.node: found for leaf in lost if (found := home(leaf.names, models)) is not None}
+    return {leaf.node: place for leaf in lost if (place := home(leaf.names, models)) is not None}
 
 
 def _gathered(model: torch.nn.Module) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
     """For each parameter that FSDP2 shards: its shard and the whole that the graph holds, by the identity of either."""
     if "torch.distributed.fsdp" not in sys.modules:
         return {}
-    pairs = [(one.shard, one.whole) for one in fsdp_parameters(model) if one.whole is not None]
-    return {id(one): pair for pair in pairs for one in pair}
+    pairs = [(pair.shard, pair.whole) for pair in fsdp_parameters(model) if pair.whole is not None]
+    return {id(tensor): pair for pair in pairs for tensor in pair}
 
 
 def _ignored(graph: Graph) -> set[int]:
@@ -443,7 +444,7 @@ def _is_empty(leaf: torch.Tensor, handled: tuple[Handled, ...] | None) -> bool:
 
 
 def _all_frozen(parameters: Sequence[Parameter]) -> bool:
-    return bool(parameters) and not any(one.requires_grad for one in parameters)
+    return bool(parameters) and not any(parameter.requires_grad for parameter in parameters)
 
 
 def _has_run(graph: Graph) -> bool:
@@ -489,7 +490,7 @@ def _spot(subject: Subject) -> CodeLocation | None:
 
 def _with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
     graph = context.graph
-    unused = any(one.node is None and one.requires_grad for one in context.parameters)
+    unused = any(parameter.node is None and parameter.requires_grad for parameter in context.parameters)
     provenances: dict[str, Provenance] = dict(context.provenances or {})
     for root in graph.roots:
         if root.node is None or unused:
@@ -500,18 +501,31 @@ def _with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
     by_hand = any(times[-1].changed for times in context.handled.values() if times)
     made: tuple[Change, ...] = tuple(changes(location)) if stale or by_hand else ()
     reads = grad_reads(location)
-    held = tuple(
-        one._replace(grad_read=next((reads[name] for name in one.names if name in reads), None))
-        for one in context.named_tensors
+    named_tensors = tuple(
+        tensor._replace(grad_read=next((reads[name] for name in tensor.names if name in reads), None))
+        for tensor in context.named_tensors
     )
-    lost = [one for one in context.parameters if one.node is None and one.requires_grad and one.run is not None]
-    fates = {source: dropped(source) for source in {one.run.source for one in lost if one.run is not None}}
+    lost = [
+        parameter
+        for parameter in context.parameters
+        if parameter.node is None and parameter.requires_grad and parameter.run is not None
+    ]
+    fates = {
+        source: dropped(source) for source in {parameter.run.source for parameter in lost if parameter.run is not None}
+    }
     parameters = tuple(
-        one._replace(dropped=fates.get(one.run.source)) if one.run is not None and one.node is None else one
-        for one in context.parameters
+        parameter._replace(dropped=fates.get(parameter.run.source))
+        if parameter.run is not None and parameter.node is None
+        else parameter
+        for parameter in context.parameters
     )
     backward = location.body.line(location.line) if context.call is not None and location.line is not None else None
-    found = replace(
-        context, provenances=provenances, changes=made, named_tensors=held, backward=backward, parameters=parameters
+    completed = replace(
+        context,
+        provenances=provenances,
+        changes=made,
+        named_tensors=named_tensors,
+        backward=backward,
+        parameters=parameters,
     )
-    return replace(found, reads_grad=bool(reads))
+    return replace(completed, reads_grad=bool(reads))

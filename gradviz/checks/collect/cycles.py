@@ -33,7 +33,7 @@ def _functions(walked: Walked) -> Iterator[Cycle]:
     for i, node in enumerate(walked.nodes):
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             for attribute, value in own_attributes(node).items():
-                if any(grad_fn_of(one) is node for one in tensors_in(value)):
+                if any(grad_fn_of(tensor) is node for tensor in tensors_in(value)):
                     kind = class_attribute(type(node), "_forward_cls")
                     yield Cycle(
                         "function", attribute, i, type(node).__name__.removesuffix("Backward"), _set(kind, attribute)
@@ -61,8 +61,8 @@ def _hooks(walked: Walked) -> Iterator[Cycle]:
             function = hook.__func__ if type(hook) is MethodType else hook
             if node is None or type(function) is not FunctionType or _is_made_in_a_loop(function):
                 continue
-            for variable, held in _closed_over(function):
-                later = None if held.is_leaf else walked.position_of.get(grad_fn_of(held))
+            for variable, tensor in _closed_over(function):
+                later = None if tensor.is_leaf else walked.position_of.get(grad_fn_of(tensor))
                 if later is not None and _leads_to(walked.graph, later, node):
                     line = code_line(function.__code__, function.__code__.co_firstlineno)
                     yield Cycle("hook", variable, node, names[0], with_text(line))
@@ -74,8 +74,8 @@ def _closed_over(function: FunctionType) -> Iterator[tuple[str, torch.Tensor]]:
             value = cell.cell_contents
         except ValueError:  # not set yet
             continue
-        for one in tensors_in(value):
-            yield name, one
+        for tensor in tensors_in(value):
+            yield name, tensor
 
 
 def _is_made_in_a_loop(function: FunctionType) -> bool:

@@ -33,9 +33,9 @@ def described(event: DetachEvent, leaf: tuple[str, ...] = ()) -> DetachPoint:
     source = with_text(source)
     whole = where.kind in ("no_grad", "inference")
     lost = _whole(source) if whole else _lost(source, where.operation)
-    of = next((text_of(one, 40) for one in lost), "") if not leaf or whole else leaf[0]
-    found = (switch_above(file, line) if above else switch_around(file, line) for file, line, above in where.stack)
-    off = next(filter(None, found), None)
+    of = next((text_of(expression, 40) for expression in lost), "") if not leaf or whole else leaf[0]
+    switches = (switch_above(file, line) if above else switch_around(file, line) for file, line, above in where.stack)
+    off = next(filter(None, switches), None)
     return DetachPoint(where.kind, source, of, True, inside, where.operation, event.at, leaf, off)
 
 

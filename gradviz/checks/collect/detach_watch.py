@@ -179,9 +179,9 @@ class DetachWatch:
                 return
             results: Iterable[Any] = (result,)
         elif issubclass(kind, (tuple, list)):
-            results = [one for one in result if type(one) in _PLAIN and not one.requires_grad]
+            results = [tensor for tensor in result if type(tensor) in _PLAIN and not tensor.requires_grad]
             if torch.is_grad_enabled() and function.__name__ != "grad":
-                results = [one for one in results if not _is_real(one)]  # a real one belongs to another input
+                results = [tensor for tensor in results if not _is_real(tensor)]  # a real one belongs to another input
             if not results and function.__name__ != "tolist":
                 return
         elif kind is float or kind is int or kind.__name__ == "ndarray":
@@ -198,15 +198,15 @@ class DetachWatch:
     def _may_matter(self, arguments: tuple[Any, ...], options: Any, graphs: bool) -> bool:
         """A quick look at what nearly every operation is given: whether something was cut off, or `graphs`, or may hold such."""
         loose, numbers = self._loose, self._numbers
-        for one in (*arguments, *options.values()) if options else arguments:
-            kind = type(one)
+        for argument in (*arguments, *options.values()) if options else arguments:
+            kind = type(argument)
             if kind is torch.Tensor or kind is torch.nn.Parameter:
-                if id(one) in loose or (graphs and one.requires_grad):
+                if id(argument) in loose or (graphs and argument.requires_grad):
                     return True
             elif kind is float:
-                if one in numbers:
+                if argument in numbers:
                     return True
-            elif kind is list or kind is tuple or id(one) in loose:
+            elif kind is list or kind is tuple or id(argument) in loose:
                 return True
         return False
 
@@ -220,17 +220,19 @@ class DetachWatch:
         around: FrameType | None = frame
         while around is not None and around.f_globals.get("__name__") in _THROUGH:
             around = around.f_back
-        one = self._files.get(around.f_code.co_filename, {}).get(around.f_lineno or 0) if around is not None else None
-        if around is not None and one is not None and function.__name__ in one.functions:
-            self._dropped.add((around.f_code.co_filename, one.line))
+        unused = (
+            self._files.get(around.f_code.co_filename, {}).get(around.f_lineno or 0) if around is not None else None
+        )
+        if around is not None and unused is not None and function.__name__ in unused.functions:
+            self._dropped.add((around.f_code.co_filename, unused.line))
 
     def dropped(self) -> tuple[ResultDropped, ...]:
         """The lines that ran, as far as this is seen, and whose result nobody got."""
         return tuple(
-            ResultDropped(one.of, line_of(file, one.line), one.text, one.mended, not one.functions)
+            ResultDropped(unused.of, line_of(file, unused.line), unused.text, unused.mended, not unused.functions)
             for file, lines in self._files.items()
-            for one in dict.fromkeys(lines.values())
-            if not one.functions or (file, one.line) in self._dropped
+            for unused in dict.fromkeys(lines.values())
+            if not unused.functions or (file, unused.line) in self._dropped
         )
 
     def _switched_off(self, arguments: tuple[Any, ...], frame: FrameType) -> None:
@@ -274,15 +276,15 @@ class DetachWatch:
             return
         given = list(_flat(arguments, options))
         cuts = list(self._known(given))
-        for one in given:
-            if type(one) in _PLAIN and one.requires_grad and len(cuts) < MOST:
+        for argument in given:
+            if type(argument) in _PLAIN and argument.requires_grad and len(cuts) < MOST:
                 first = next(iter(results), None)
-                cuts.append(self._event(_kind(name, first), name, one, frame))
+                cuts.append(self._event(_kind(name, first), name, argument, frame))
         if not cuts and name in _COPIES:
-            if self._arrays and any(type(one).__module__ == "numpy" for one in given):
+            if self._arrays and any(type(argument).__module__ == "numpy" for argument in given):
                 cuts = list(self._arrays)
-            elif self.numbers and any(type(one) is float for one in given):  # computed from numbers, in this very line
-                here = _line(self._place(frame))
+            elif self.numbers and any(type(argument) is float for argument in given):
+                here = _line(self._place(frame))  # computed from numbers, in this very line
                 cuts = [cut for cut in self.numbers.values() if _line(cut.where.place) == here]
         if cuts:
             for result in results:
@@ -309,19 +311,19 @@ class DetachWatch:
         return event
 
     def _known(self, values: Iterable[Any]) -> tuple[DetachEvent, ...]:
-        found: dict[tuple[DetachPlace, int], DetachEvent] = {}
-        for one in values:
-            loose = self._loose.get(id(one))
+        known: dict[tuple[DetachPlace, int], DetachEvent] = {}
+        for value in values:
+            loose = self._loose.get(id(value))
             cuts: tuple[DetachEvent, ...] = ()
-            if type(one) is float:
-                cuts = self._numbers.get(one, ())
-            elif loose is not None and loose.ref() is one and not _has_history(one):
+            if type(value) is float:
+                cuts = self._numbers.get(value, ())
+            elif loose is not None and loose.ref() is value and not _has_history(value):
                 cuts = loose.cuts
             for cut in cuts:
                 key = cut.where, id(cut.leaf)
-                if key not in found or found[key].at < cut.at:  # the last time that the place ran
-                    found[key] = cut
-        return tuple(found.values())[:MOST]
+                if key not in known or known[key].at < cut.at:  # the last time that the place ran
+                    known[key] = cut
+        return tuple(known.values())[:MOST]
 
     def _keep(self, result: Any, cuts: tuple[DetachEvent, ...]) -> None:
         if type(result) is float:
@@ -374,17 +376,17 @@ def _stack_of(frame: FrameType | None) -> tuple[tuple[str, int, bool], ...]:
 
     Where torch has wrapped a function to switch a mode, the first line of that function follows its own, marked so.
     """
-    found: list[tuple[str, int, bool]] = []
+    lines: list[tuple[str, int, bool]] = []
     inner: FrameType | None = None
-    while frame is not None and len(found) < _FRAMES:
+    while frame is not None and len(lines) < _FRAMES:
         file = frame.f_code.co_filename
         if not package_of(file):
-            found.append((file, frame.f_lineno or 0, False))
+            lines.append((file, frame.f_lineno or 0, False))
             inner = frame
         elif inner is not None and frame.f_code is _DECORATED:
-            found.append((inner.f_code.co_filename, inner.f_code.co_firstlineno, True))
+            lines.append((inner.f_code.co_filename, inner.f_code.co_firstlineno, True))
         frame = frame.f_back
-    return tuple(found)
+    return tuple(lines)
 
 
 def _enter(mode: TorchFunctionMode) -> None:
@@ -399,8 +401,8 @@ def _leave(mode: TorchFunctionMode) -> None:
         if top is mode:
             break
         above.append(top)
-    for one in reversed(above):
-        _stack.push(one)
+    for mode in reversed(above):
+        _stack.push(mode)
 
 
 def _in_with(frame: FrameType) -> bool:
@@ -424,11 +426,11 @@ def _is_real(tensor: torch.Tensor) -> bool:
 
 
 def _flat(arguments: tuple[Any, ...], options: Any) -> Iterator[Any]:
-    for one in (*arguments, *(options.values() if options else ())):
-        if type(one) is list or type(one) is tuple:
-            yield from one
+    for argument in (*arguments, *(options.values() if options else ())):
+        if type(argument) is list or type(argument) is tuple:
+            yield from argument
         else:
-            yield one
+            yield argument
 
 
 def _kind(name: str, result: Any) -> DetachKind:

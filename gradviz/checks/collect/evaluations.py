@@ -49,8 +49,12 @@ class EvaluationWatch:
             return
         self._left -= 1
         with self._quiet(), suppress(Exception):  # tensors of the user's own classes may refuse anything
-            reached = _numbers(live_nodes([one for _, one in flatten(list(outputs))]))
-            aged = [(row, calls + 1) for row, calls in self._waiting if not any(_is_in(one, reached) for one in row)]
+            reached = _numbers(live_nodes([output for _, output in flatten(list(outputs))]))
+            aged = [
+                (row, calls + 1)
+                for row, calls in self._waiting
+                if not any(_is_in(evaluation, reached) for evaluation in row)
+            ]
             self._waiting = [(row, calls) for row, calls in aged if calls < _UNREACHED]
             over = [row for row, calls in aged if calls >= _UNREACHED]
             self._add(over, _variables(frame) if over else ())
@@ -72,9 +76,9 @@ class EvaluationWatch:
         noted = session.event_log().evaluations if session is not None else None
         rows: dict[int, _Row] = {}
         while noted:
-            one = noted.popleft()
-            if one.place is not None:
-                rows.setdefault(id(one.place), []).append(one)  # places are made once for each line
+            evaluation = noted.popleft()
+            if evaluation.place is not None:
+                rows.setdefault(id(evaluation.place), []).append(evaluation)  # places are made once for each line
         self._waiting += [(row, 0) for row in rows.values() if len(row) > 1]
 
     def _add(self, rows: Sequence[_Row], variables: Sequence[Namespace]) -> None:
@@ -94,14 +98,14 @@ def _unused(row: _Row, source: SourceLine, holders: tuple[str, ...]) -> Unused:
     body, loops = body_around(source.file, source.line), around(source.file, source.line).loops
     separate = source.function not in ("", "<module>") and body is not None and not _differentiates(body.statements)
     loop = body.line(loops[-1]) if body is not None and loops else None
-    nodes = sum(one.ended - one.began for one in row)
+    nodes = sum(evaluation.ended - evaluation.began for evaluation in row)
     return Unused(source, row[0].type, len(row), nodes, loop, separate, holders)
 
 
 def _differentiates(statements: Iterable[Any]) -> bool:
     """Whether a function calls backward() or grad(), or yields to code that may."""
-    calls = (part for one in statements for part in ast.walk(one.node))
-    return any(getattr(one, "attr", "") in ("backward", "grad") or isinstance(one, ast.Yield) for one in calls)
+    calls = (part for statement in statements for part in ast.walk(statement.node))
+    return any(getattr(part, "attr", "") in ("backward", "grad") or isinstance(part, ast.Yield) for part in calls)
 
 
 def _variables(frame: FrameType | None) -> Sequence[Namespace]:
@@ -112,19 +116,23 @@ def _variables(frame: FrameType | None) -> Sequence[Namespace]:
 
 def _holders(row: _Row, variables: Sequence[Namespace]) -> tuple[str, ...]:
     """The variables through which the graphs of several of these calls live, a list as one."""
-    held: dict[str, set[Evaluation]] = {}
+    kept: dict[str, set[Evaluation]] = {}
     with without_subclasses():
-        tensors = [one for one in scan(variables) if one.kind == "tensor"][:_MOST_TENSORS] if variables else []
-        for one in tensors:
-            if one.value.requires_grad and grad_fn_of(one.value) is not None:
-                numbers = _numbers(live_nodes([one.value]))
-                held.setdefault(_INDEX.sub("", one.name), set()).update(each for each in row if _is_in(each, numbers))
-    return tuple(name for name, calls in held.items() if len(calls) > 1)
+        tensors = (
+            [variable for variable in scan(variables) if variable.kind == "tensor"][:_MOST_TENSORS] if variables else []
+        )
+        for variable in tensors:
+            if variable.value.requires_grad and grad_fn_of(variable.value) is not None:
+                numbers = _numbers(live_nodes([variable.value]))
+                kept.setdefault(_INDEX.sub("", variable.name), set()).update(
+                    evaluation for evaluation in row if _is_in(evaluation, numbers)
+                )
+    return tuple(name for name, calls in kept.items() if len(calls) > 1)
 
 
 def _numbers(nodes: Iterable[Node]) -> set[int]:
     return {node._sequence_nr() for node in nodes}
 
 
-def _is_in(one: Evaluation, numbers: set[int]) -> bool:
-    return any(number in numbers for number in range(one.began, one.ended))
+def _is_in(evaluation: Evaluation, numbers: set[int]) -> bool:
+    return any(number in numbers for number in range(evaluation.began, evaluation.ended))

@@ -43,7 +43,7 @@ def raised(error: BaseException) -> Raised:
         if own and source is not None and not (outputs or missing):
             refused = _refused(stack, own[-1][0], source)
             told = told._replace(missing=_named(refused, namespaces(own[-1][0])))
-            made = (one for one in lines_behind(source) if set(told.missing) & set(assigned(one)))
+            made = (earlier for earlier in lines_behind(source) if set(told.missing) & set(assigned(earlier)))
             told = told._replace(made=next(made, None))
     return told
 
@@ -52,9 +52,9 @@ def _refused(stack: Sequence[tuple[FrameType, int]], frame: FrameType, source: S
     """The tensor that `deepcopy` stopped at; or the float64 tensors that a line reads, which other dtypes do not go with."""
     inner = stack[-1][0]
     if inner.f_code.co_name == "__deepcopy__":
-        return [one for one in (inner.f_locals.get("self"),) if isinstance(one, torch.Tensor)]
+        return [owner for owner in (inner.f_locals.get("self"),) if isinstance(owner, torch.Tensor)]
     values = (space.get(name) for space in namespaces(frame) for name in dict.fromkeys(read(source)))
-    return [one for one in values if type(one) is torch.Tensor and one.dtype == torch.float64]
+    return [value for value in values if type(value) is torch.Tensor and value.dtype == torch.float64]
 
 
 def _frames(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
@@ -75,47 +75,49 @@ def _call(
     inputs = tensors_in(called.get("inputs"))
     variables = namespaces(own[-1][0])
     reached = _reached(outputs) if inputs else set()
-    missing = [one for one in inputs if (one.grad_fn if one.grad_fn is not None else id(one)) not in reached]
+    missing = [
+        tensor for tensor in inputs if (tensor.grad_fn if tensor.grad_fn is not None else id(tensor)) not in reached
+    ]
     shape = tuple(outputs[0].shape) if outputs else ()
     return _named(outputs, variables), _named(missing, variables), shape
 
 
 def _reached(outputs: Sequence[torch.Tensor]) -> set[Any]:
     """Functions, and ids of leaves, that the outputs lead to."""
-    waiting = [one.grad_fn for one in outputs if one.grad_fn is not None]
-    found: set[Any] = set(waiting)
+    waiting = [tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None]
+    reached: set[Any] = set(waiting)
     while waiting:
         node = waiting.pop()
         leaf = getattr(node, "variable", None)
         if leaf is not None:
-            found.add(id(leaf))
+            reached.add(id(leaf))
         for following, _ in node.next_functions:
-            if following is not None and following not in found:
-                found.add(following)
+            if following is not None and following not in reached:
+                reached.add(following)
                 waiting.append(following)
-    return found
+    return reached
 
 
 def _named(tensors: Sequence[torch.Tensor], variables: Any) -> tuple[str, ...]:
-    names = (name_of(one, variables) or _inside(one, variables) for one in tensors)
+    names = (name_of(tensor, variables) or _inside(tensor, variables) for tensor in tensors)
     return tuple(filter(None, names))
 
 
 def _inside(tensor: torch.Tensor, variables: Sequence[Namespace]) -> str:
     """What leads to a tensor that is in an object or a container."""
-    return next((one.name for one in scan(variables) if one.value is tensor), "")
+    return next((variable.name for variable in scan(variables) if variable.value is tensor), "")
 
 
 def _custom(text: str) -> SourceLine | None:
     """The line of a custom Function that the engine's message is about: where its backward() returns, or its forward() begins."""
-    found, without = _CUSTOM.search(text), "You must implement either the backward" in text
-    waiting: list[Any] = [torch.autograd.Function] if found is not None or without else []
+    match, without = _CUSTOM.search(text), "You must implement either the backward" in text
+    waiting: list[Any] = [torch.autograd.Function] if match is not None or without else []
     bare: list[SourceLine] = []
     while waiting:
         kind = waiting.pop()
         written = {name: getattr(vars(kind).get(name), "__func__", None) for name in ("forward", "backward")}
         backward, forward = written["backward"], written["forward"]
-        if found is not None and kind.__name__ == found[1] and backward is not None:
+        if match is not None and kind.__name__ == match[1] and backward is not None:
             return _returns(backward.__code__)
         inherited = kind.backward is not torch.autograd.Function.backward or kind.vjp is not torch.autograd.Function.vjp
         if without and forward is not None and not inherited and not package_of(forward.__code__.co_filename):

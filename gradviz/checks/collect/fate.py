@@ -29,11 +29,13 @@ def dropped(line: SourceLine | None) -> Dropped | None:
     if line is None or body is None:
         return None
     statements = list(body.statements)
-    for i, one in enumerate(statements):
-        if isinstance(one.node, _SIMPLE) and one.node.lineno <= line.line <= (one.node.end_lineno or 0):
-            if isinstance(one.node, ast.Expr):
-                return Dropped("", None) if isinstance(one.node.value, ast.Call) else None
-            names = assigned(one.node)[0]
+    for i, statement in enumerate(statements):
+        if isinstance(statement.node, _SIMPLE) and statement.node.lineno <= line.line <= (
+            statement.node.end_lineno or 0
+        ):
+            if isinstance(statement.node, ast.Expr):
+                return Dropped("", None) if isinstance(statement.node.value, ast.Call) else None
+            names = assigned(statement.node)[0]
             if len(names) != 1 or "." in names[0] or _in_loop(statements, i):
                 return None  # of several some may be used; an attribute and a loop are read elsewhere
             return next(_fates(names[0], statements[i + 1 :], body.source), None)
@@ -42,18 +44,18 @@ def dropped(line: SourceLine | None) -> Dropped | None:
 
 def _fates(name: str, later: list[Statement], source: object) -> Iterator[Dropped | None]:
     """What the first statement that mentions the name does with it; nothing uses it where none does."""
-    for one in later:
-        if _reads(one.node, name):
+    for statement in later:
+        if _reads(statement.node, name):
             yield None
-        if name in assigned(one.node)[0]:
-            yield Dropped(name, source(one.node))  # type: ignore[operator]
+        if name in assigned(statement.node)[0]:
+            yield Dropped(name, source(statement.node))  # type: ignore[operator]
     yield Dropped(name, None)
 
 
 def _reads(statement: ast.stmt, name: str) -> bool:
     if isinstance(statement, ast.AugAssign) and name == getattr(statement.target, "id", ""):
         return True
-    inside: Iterator[ast.AST] = (part for one in own_expressions(statement) for part in ast.walk(one))
+    inside: Iterator[ast.AST] = (part for expression in own_expressions(statement) for part in ast.walk(expression))
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         inside = ast.walk(statement)
     return any(isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load) for part in inside)
@@ -63,9 +65,9 @@ def _in_loop(statements: list[Statement], i: int) -> bool:
     """Whether a loop is around a statement: the next round may read what it made."""
     line = statements[i].node.lineno
     return any(
-        isinstance(one.node, (ast.For, ast.AsyncFor, ast.While))
-        and one.node.lineno < line <= (one.node.end_lineno or 0)
-        for one in statements
+        isinstance(statement.node, (ast.For, ast.AsyncFor, ast.While))
+        and statement.node.lineno < line <= (statement.node.end_lineno or 0)
+        for statement in statements
     )
 
 

@@ -19,12 +19,12 @@ def gradients_left(leaves: Mapping[int, torch.Tensor], fresh: Container[int]) ->
     """
     grads = {key: grad for key, leaf in leaves.items() if (grad := _readable(leaf)) is not None}
     largest, norms = _norms(list(grads.values()), math.inf), _norms(list(grads.values()), 2)
-    found = []
+    left = []
     for (key, grad), most, norm in zip(grads.items(), largest, norms):
         bad = 0 if math.isfinite(most) else int(grad.numel() - torch.isfinite(grad.detach()).sum())
         size = norm if norm and (math.isfinite(norm) or bad) else most  # squares overflow and underflow
-        found.append(LeafGradient(key, size, most, float(most == 0), bad if key in fresh else 0, key not in fresh))
-    return tuple(found)
+        left.append(LeafGradient(key, size, most, float(most == 0), bad if key in fresh else 0, key not in fresh))
+    return tuple(left)
 
 
 def largest_left(leaves: Iterable[torch.Tensor]) -> dict[int, float]:
@@ -44,8 +44,10 @@ def _readable(leaf: torch.Tensor) -> torch.Tensor | None:
 def _norms(grads: list[torch.Tensor], order: float) -> list[float]:
     """One number for each. Small types are widened; gradients on one device are asked for at once."""
     with without_subclasses(), torch.no_grad():
-        wide = [one.detach() if one.dtype in (torch.float32, torch.float64) else one.detach().float() for one in grads]
-        found = [torch.linalg.vector_norm(one, order) for one in wide]
-        if len({(one.device, one.dtype) for one in found}) == 1:
-            return [float(one) for one in torch.stack(found).tolist()]
-        return [float(one) for one in found]
+        wide = [
+            grad.detach() if grad.dtype in (torch.float32, torch.float64) else grad.detach().float() for grad in grads
+        ]
+        norms = [torch.linalg.vector_norm(grad, order) for grad in wide]
+        if len({(norm.device, norm.dtype) for norm in norms}) == 1:
+            return [float(norm) for norm in torch.stack(norms).tolist()]
+        return [float(norm) for norm in norms]

@@ -79,18 +79,18 @@ class HeldWatch:
         """
         if not self._starts and not self._ended and len(self._parts) < LONG:
             return ()  # an unrolled loop may come to its end, and be differentiated
-        told = {one.name.rpartition(".")[2] for one in known}
+        told = {history.name.rpartition(".")[2] for history in known}
         if "" in told:
             return ()
-        return tuple(one for name, one in self._found.items() if name.rpartition(".")[2] not in told)
+        return tuple(history for name, history in self._found.items() if name.rpartition(".")[2] not in told)
 
     def _look(self, variables: Sequence[Namespace]) -> None:
         began = time.perf_counter()
         if len(self._starts or self._parts) > STEPS:
             with self._quiet(), without_subclasses(), suppress(Exception):  # classes of the user's may refuse anything
-                for one in self._held(variables):
-                    if self._starts or one.update:
-                        self._found.setdefault(one.name, one)
+                for history in self._held(variables):
+                    if self._starts or history.update:
+                        self._found.setdefault(history.name, history)
         self._spent += time.perf_counter() - began
 
     def _held(self, variables: Sequence[Namespace]) -> Iterator[RetainedHistory]:
@@ -100,7 +100,7 @@ class HeldWatch:
             old = [number for number in numbers if number < starts[-1]]
             steps = {bisect_right(starts, number) for number in old}
             if len(steps) >= STEPS and not is_window(name, variables):
-                newest = max(old if self._starts else (one for one in numbers if one < peek_sequence()))
+                newest = max(old if self._starts else (number for number in numbers if number < peek_sequence()))
                 source = _line(newest)
                 added = addition_to(source.file, name) if source is not None else None
                 name = as_written(name, variables)

@@ -24,9 +24,9 @@ def home(names: Sequence[str], models: Sequence[tuple[str, torch.nn.Module]]) ->
     for name in names:
         for prefix, model in models:
             if name.startswith(f"{prefix}."):
-                found = _below(name[len(prefix) + 1 :], model)
-                if found is not None:
-                    return found
+                place = _below(name[len(prefix) + 1 :], model)
+                if place is not None:
+                    return place
     return None
 
 

@@ -52,7 +52,7 @@ class LeafWatch:
         def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             self._updated = True
             with without_subclasses(), suppress(Exception):  # an optimizer of the user's own may hold anything
-                for leaf in (one for group in optimizer.param_groups for one in group["params"]):
+                for leaf in (tensor for group in optimizer.param_groups for tensor in group["params"]):
                     if leaf.is_leaf:  # reading `.grad` of others warns
                         (self._missed if leaf.grad is None else self._stepped).add(id(leaf))
 
@@ -105,7 +105,7 @@ class LeafWatch:
 
 def loss_of(outputs: object) -> float | None:
     """The number, when the outputs are a single real number that can be read; else None."""
-    tensors = [one for _, one in flatten(outputs)]
+    tensors = [tensor for _, tensor in flatten(outputs)]
     if len(tensors) != 1 or not isinstance(tensors[0], torch.Tensor):
         return None
     try:

@@ -60,9 +60,9 @@ _Optimizers = Sequence[tuple[str, torch.optim.Optimizer]]
 class _Leaf:
     """One leaf and what is known of it so far."""
 
-    def __init__(self, tensor: torch.Tensor, facts: Trained) -> None:
+    def __init__(self, tensor: torch.Tensor, trained: Trained) -> None:
         self.ref = weakref.ref(tensor)
-        self.facts = facts
+        self.trained = trained
         self.mark: object = None  # version and a few elements, as of the first call
         self.holders: set[int] = set()  # ids of records of optimizers
         self.updates = 0
@@ -164,15 +164,15 @@ class LedgerKeeper:
         self.scaled |= is_scaled(variables)
         self._mistyped = tuple(mistyped(models, parameters, variables)) or self._mistyped
         self._compare(models, variables)
-        known = {id(tensor): facts for facts, tensor in parameters}
+        known = {id(tensor): parameter for parameter, tensor in parameters}
         for node, tensor in walked.variables.items():
             self._reach(walked, node, tensor, call, known.get(id(tensor)), models)
         reached = {id(tensor): node for node, tensor in walked.variables.items()}
-        for one in self._optimizers.values():
-            self._unseen_step(one)
-            again = [handled[node][-1] for key, node in reached.items() if key in one.held and node in handled]
-            one.reached.update(one.held & reached.keys())
-            one.emptied += bool(again) and all(_thrown_away(each) for each in again)
+        for optimizer in self._optimizers.values():
+            self._unseen_step(optimizer)
+            again = [handled[node][-1] for key, node in reached.items() if key in optimizer.held and node in handled]
+            optimizer.reached.update(optimizer.held & reached.keys())
+            optimizer.emptied += bool(again) and all(_thrown_away(leaf_handled) for leaf_handled in again)
         self._modes = tuple(self._mode(name, model, parameters, variables) for name, model in models)
 
     def _unseen_step(self, known: _Optimizer) -> None:
@@ -191,7 +191,7 @@ class LedgerKeeper:
     def switched(self, switches: Switches, parameters: Sequence[tuple[Parameter, torch.Tensor]]) -> None:
         """What was switched on and off before the first call."""
         if not self._calls:
-            self._thawed = tuple(switches.in_vain({id(tensor): facts.names for facts, tensor in parameters}))
+            self._thawed = tuple(switches.in_vain({id(tensor): parameter.names for parameter, tensor in parameters}))
 
     def after(self, filled: bool) -> None:
         """The call has run, and filled the gradients of its leaves, or not."""
@@ -199,12 +199,12 @@ class LedgerKeeper:
         live = [(leaf, leaf.ref()) for leaf in self._leaves.values() if leaf.reached]
         for leaf, tensor in live:
             if leaf.zero and filled and tensor is not None and tensor.grad is not None and is_zero(tensor.grad):
-                leaf.facts = leaf.facts._replace(zero=leaf.facts.zero + 1)
+                leaf.trained = leaf.trained._replace(zero=leaf.trained.zero + 1)
             leaf.zero = leaf.reached = False
         if filled and self._calls <= _ZERO_CALLS:
-            gradients = [tensor.grad for leaf, tensor in live if tensor is not None and leaf.facts.parameter]
+            gradients = [tensor.grad for leaf, tensor in live if tensor is not None and leaf.trained.parameter]
             self._flat += bool(gradients) and all(
-                one is not None and _starts_with_zero(one) and is_zero(one) for one in gradients
+                gradient is not None and _starts_with_zero(gradient) and is_zero(gradient) for gradient in gradients
             )
 
     def _compare(self, models: _Models, variables: Sequence[Namespace]) -> None:
@@ -215,8 +215,8 @@ class LedgerKeeper:
                     refs = weakref.ref(first[1]), weakref.ref(second[1])
                     self._pairs.append((*refs, (first[0], second[0]), shared))
         live: list[Pair] = []
-        for one, other, names, shared in self._pairs:
-            left, right = one(), other()
+        for first_ref, second_ref, names, shared in self._pairs:
+            left, right = first_ref(), second_ref()
             if left is not None and right is not None:
                 live.append(((names[0], left), (names[1], right), shared))
         self._ties = tuple(still_tied(live, variables))
@@ -226,13 +226,13 @@ class LedgerKeeper:
     ) -> None:
         for name, optimizer in optimizers:
             self._known(optimizer).name = name
-        for facts, tensor in parameters:
-            self._names[id(tensor)] = facts.names
-        for one in self._optimizers.values():
-            live = one.ref()
+        for parameter, tensor in parameters:
+            self._names[id(tensor)] = parameter.names
+        for known in self._optimizers.values():
+            live = known.ref()
             if live is not None:
                 with without_subclasses(), suppress(Exception):
-                    one.held.update(map(id, _tensors(live)))
+                    known.held.update(map(id, _tensors(live)))
 
     def _reach(
         self,
@@ -247,25 +247,25 @@ class LedgerKeeper:
         new = leaf is None or leaf.ref() is not tensor
         if leaf is None or new:
             names = known.names if known is not None else walked.names.leaf(tensor)
-            facts = Trained(names, tensor_info(tensor), node, call, 0, known is not None)
+            trained = Trained(names, tensor_info(tensor), node, call, 0, known is not None)
             if known is not None:
                 owner = next((name for name, _ in models if known.names[0].startswith(f"{name}.")), "")
                 module = _module_at(known.module, models)
                 source = made_at(type(module), known.names[0].rpartition(".")[2]) if module is not None else None
-                facts = facts._replace(model=owner, module=known.module, type=known.type, source=source)
+                trained = trained._replace(model=owner, module=known.module, type=known.type, source=source)
             else:
-                facts = _owned(facts, models)
-            leaf = self._leaves[id(tensor)] = _Leaf(tensor, facts)
+                trained = _owned(trained, models)
+            leaf = self._leaves[id(tensor)] = _Leaf(tensor, trained)
             self._names.setdefault(id(tensor), names)
-        leaf.zero = leaf.facts.reached < _ZERO_CALLS and _all_zero(tensor)
+        leaf.zero = leaf.trained.reached < _ZERO_CALLS and _all_zero(tensor)
         leaf.reached = True
-        leaf.facts = leaf.facts._replace(node=node, call=call, reached=leaf.facts.reached + 1)
-        if not any(id(tensor) in one.held for one in self._optimizers.values()):
+        leaf.trained = leaf.trained._replace(node=node, call=call, reached=leaf.trained.reached + 1)
+        if not any(id(tensor) in optimizer.held for optimizer in self._optimizers.values()):
             mark = _mark(tensor)
             if new:
                 leaf.mark = mark
             elif mark is not None:
-                leaf.facts = leaf.facts._replace(moved=bool(leaf.facts.moved) or mark != leaf.mark)
+                leaf.trained = leaf.trained._replace(moved=bool(leaf.trained.moved) or mark != leaf.mark)
 
     def _mode(
         self,
@@ -280,16 +280,16 @@ class LedgerKeeper:
                 sleeping.append(f"{name}.{path}" if path else name)
             if isinstance(module, _BatchNorm):
                 full = f"{name}.{path}" if path else name
-                own = [one for one in module._parameters.values() if one is not None]
+                own = [weight for weight in module._parameters.values() if weight is not None]
                 if not module.training:
-                    sleeping += [full] if any(one.requires_grad for one in own) else []
-                elif own and not any(one.requires_grad for one in own):
-                    frozen = next(one for one in model.parameters() if not one.requires_grad)
+                    sleeping += [full] if any(weight.requires_grad for weight in own) else []
+                elif own and not any(weight.requires_grad for weight in own):
+                    frozen = next(weight for weight in model.parameters() if not weight.requires_grad)
                     norms += [full] if self._counted(module, frozen) else []
-        mine = [(facts, tensor) for facts, tensor in parameters if facts.names[0].startswith(f"{name}.")]
-        held = {key for one in self._optimizers.values() for key in one.held}
-        count = sum(id(tensor) in held for _, tensor in mine)
-        sharded = any(facts.sharded for facts, _ in mine)
+        mine = [(parameter, tensor) for parameter, tensor in parameters if parameter.names[0].startswith(f"{name}.")]
+        held_keys = {key for optimizer in self._optimizers.values() for key in optimizer.held}
+        count = sum(id(tensor) in held_keys for _, tensor in mine)
+        sharded = any(parameter.sharded for parameter, _ in mine)
         kind, training = type(model).__name__, model.training
         wanted = norms if training else sleeping
         switched = switched_in(variables, name, "train" if training else "eval") if wanted else None
@@ -327,9 +327,9 @@ class LedgerKeeper:
         every = list(self._optimizers.values())
         leaves = []
         for key, leaf in self._leaves.items():
-            holders = tuple(one.name or one.type for one in every if key in one.held)
-            leaves.append(leaf.facts._replace(holders=holders, updates=leaf.updates))
-        optimizers = [self._stepping(one) for one in every if one.held or one.steps]
+            holders = tuple(optimizer.name or optimizer.type for optimizer in every if key in optimizer.held)
+            leaves.append(leaf.trained._replace(holders=holders, updates=leaf.updates))
+        optimizers = [self._stepping(optimizer) for optimizer in every if optimizer.held or optimizer.steps]
         return Ledger(
             self._calls,
             tuple(leaves),
@@ -343,22 +343,22 @@ class LedgerKeeper:
             self._flat,
         )
 
-    def _stepping(self, one: _Optimizer) -> Stepping:
+    def _stepping(self, optimizer: _Optimizer) -> Stepping:
         def names(keys: set[int]) -> tuple[str, ...]:
             return tuple(names[0] for key in self._names if key in keys and (names := self._names[key]))
 
         return Stepping(
-            one.name,
-            one.type,
-            with_text(one.source) if one.source is not None else None,
-            one.steps,
-            len(one.held),
-            len(one.fed),
-            len(one.reached),
-            one.idle,
-            names(one.frozen),
-            names(one.held),
-            one.emptied,
+            optimizer.name,
+            optimizer.type,
+            with_text(optimizer.source) if optimizer.source is not None else None,
+            optimizer.steps,
+            len(optimizer.held),
+            len(optimizer.fed),
+            len(optimizer.reached),
+            optimizer.idle,
+            names(optimizer.frozen),
+            names(optimizer.held),
+            optimizer.emptied,
         )
 
 
@@ -405,16 +405,16 @@ def _starts_with_zero(gradient: torch.Tensor) -> bool:
     )
 
 
-def _owned(facts: Trained, models: _Models) -> Trained:
+def _owned(trained: Trained, models: _Models) -> Trained:
     """The same with the module that holds the tensor as a plain attribute, if one does, and the line that puts it there."""
-    for name in facts.names:
+    for name in trained.names:
         path, _, attribute = name.rpartition(".")
         owner = _module_at(path, models)
         if owner is not None:
             model = next(model for model, _ in models if path == model or path.startswith(f"{model}."))
             source = made_at(type(owner), attribute) or _registered(type(owner), attribute)
-            return facts._replace(names=(name,), model=model, module=path, type=type(owner).__name__, source=source)
-    return facts
+            return trained._replace(names=(name,), model=model, module=path, type=type(owner).__name__, source=source)
+    return trained
 
 
 def _registered(kind: type, name: str) -> SourceLine | None:

@@ -33,17 +33,17 @@ def pairs(name: str, model: torch.nn.Module) -> Iterator[Pair]:
                 or tensor.is_nested
             ):
                 continue
-            one = joined(joined(name, path), key), tensor
+            named = joined(joined(name, path), key), tensor
             storage = storage_of(tensor)
             if storage is not None and storage[1]:
                 place = storage[0], tensor.storage_offset(), tensor.shape
-                other = by_storage.setdefault(place, one)
+                other = by_storage.setdefault(place, named)
                 if other[1] is not tensor:
-                    yield other, one, True
+                    yield other, named, True
             if key == "weight" and isinstance(module, torch.nn.Embedding):
-                embeddings.append(one)
+                embeddings.append(named)
             elif key == "weight" and isinstance(module, torch.nn.Linear):
-                linears.append(one)
+                linears.append(named)
     for first in embeddings:
         for second in linears:
             if first[1] is not second[1] and first[1].shape == second[1].shape and equal(first[1], second[1]):
@@ -59,9 +59,9 @@ def equal(first: torch.Tensor, second: torch.Tensor) -> bool:
         return bool((few != few[0]).any()) and torch.equal(first.detach(), second.detach())
 
 
-def still_tied(found: Iterable[Pair], variables: Sequence[Namespace]) -> Iterator[Tie]:
+def still_tied(alike: Iterable[Pair], variables: Sequence[Namespace]) -> Iterator[Tie]:
     """What has become of pairs."""
-    for (name, first), (other, second), shared in found:
+    for (name, first), (other, second), shared in alike:
         apart = not shared and not torch.equal(first.detach(), second.detach())
         last = ".".join(other.split(".")[-2:])
         source = assigned_in(variables, last, f"{last}.data") if shared or apart else None
@@ -74,21 +74,21 @@ def mistyped(
     variables: Sequence[Namespace],
 ) -> Iterator[Mistyped]:
     """Attributes of parameters and modules that are False, and that torch does not read."""
-    found: dict[tuple[str, bool], list[str]] = {}
-    for facts, tensor in parameters:
+    by_attribute: dict[tuple[str, bool], list[str]] = {}
+    for parameter, tensor in parameters:
         for key, value in own_attributes(tensor).items():
             if value is False and key != "requires_grad" and tensor.requires_grad and _alike(key):
-                found.setdefault((key, False), []).append(facts.names[0])
+                by_attribute.setdefault((key, False), []).append(parameter.names[0])
     for name, model in models:
         for path, module in submodules(model):
             for key, value in module.__dict__.items():
                 meant = value is False and not key.startswith("_") and (key == "requires_grad" or _alike(key))
-                if meant and any(one.requires_grad for one in module.parameters()):
-                    found.setdefault((key, True), []).append(joined(name, path))
+                if meant and any(weight.requires_grad for weight in module.parameters()):
+                    by_attribute.setdefault((key, True), []).append(joined(name, path))
     compared = next(filter(None, (only_compares(file, "requires_grad") for file in files_of(variables))), None)
     if compared is not None:
         yield Mistyped((), "requires_grad ==", False, compared)
-    for (key, of_module), names in found.items():
+    for (key, of_module), names in by_attribute.items():
         yield Mistyped(tuple(names), key, of_module, assigned_in(variables, key))
 
 

@@ -40,7 +40,11 @@ class OrderWatch:
 
     def told(self) -> tuple[Event, ...]:
         """All events, with what stands around their lines."""
-        known = {one: around(one.file, one.line) for one in {event.source for event in self.events} if one is not None}
+        known = {
+            source: around(source.file, source.line)
+            for source in {event.source for event in self.events}
+            if source is not None
+        }
         return tuple(
             event._replace(
                 source=with_text(event.source), loops=known[event.source].loops, tests=known[event.source].tests
@@ -136,7 +140,7 @@ def _only_measures(parameters: object = None, max_norm: object = None, *_: objec
 def _tensors_of(about: object) -> frozenset[int] | None:
     """Identities of the parameters that a call is about; None where it cannot be told without using something up."""
     if is_a(about, torch.optim.Optimizer):
-        return frozenset(id(one) for group in about.param_groups for one in group["params"])
+        return frozenset(id(tensor) for group in about.param_groups for tensor in group["params"])
     if is_a(about, torch.nn.Module):
         return frozenset(map(id, about.parameters()))
     if is_a(about, torch.Tensor):

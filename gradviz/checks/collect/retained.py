@@ -35,9 +35,9 @@ _INDEX = re.compile(r"(\[[^\]]*\])+$")
 
 def carried_by_outputs(graph: Graph, since: int) -> Iterator[RetainedHistory]:
     """The part of a graph that is older than `since`, and the edges that lead into it."""
-    found = _older(graph, since, "")
-    if found is not None:
-        yield found
+    history = _older(graph, since, "")
+    if history is not None:
+        yield history
 
 
 def carried_by_variables(
@@ -50,34 +50,38 @@ def carried_by_variables(
 
     A list counts as one.
     """
-    beside = {one.names for one in context.named_tensors if one.node is None and not one.leaf and one.requires_grad}
+    beside = {
+        tensor.names
+        for tensor in context.named_tensors
+        if tensor.node is None and not tensor.leaf and tensor.requires_grad
+    }
     groups: dict[str, list[torch.Tensor]] = {}
     for tensor, names in Names(None, None, variables).named() if beside else ():
         if names in beside and _function(tensor) is not None:
             groups.setdefault(as_written(_INDEX.sub("", names[0]), variables), []).append(tensor)
     current = set(column(context.graph.nodes, "sequence"))
     for name, tensors in held_by([beyond(variables)]).items():
-        old = [one for one in tensors if _sequence(one) not in current]
+        old = [tensor for tensor in tensors if _sequence(tensor) not in current]
         if old:
             groups.setdefault(name, old)
     for name, tensors in groups.items():
         if is_window(name, variables):
             continue
         graph = capture(tensors, title=name, need_graph=False, attribution=attribution)
-        found = _older(replace(graph, roots=()), since, name)
-        if found is not None:
+        history = _older(replace(graph, roots=()), since, name)
+        if history is not None:
             newest = next((root.node for root in graph.roots if root.node is not None), None)
             made = graph.nodes[newest] if newest is not None else None
             number = max(sequence for sequence in column(graph.nodes, "sequence") if sequence is not None)
-            yield found._replace(source=made.source if made is not None else None, newest=number)
+            yield history._replace(source=made.source if made is not None else None, newest=number)
 
 
 def held_by(variables: Sequence[Namespace]) -> dict[str, list[torch.Tensor]]:
     """The tensors with a graph that each variable, or attribute of an object, holds. A list counts as one."""
     groups: dict[str, list[torch.Tensor]] = {}
-    for one in scan(variables):
-        if one.kind == "tensor" and one.value.requires_grad and _function(one.value) is not None:
-            groups.setdefault(_INDEX.sub("", one.name), []).append(one.value)
+    for variable in scan(variables):
+        if variable.kind == "tensor" and variable.value.requires_grad and _function(variable.value) is not None:
+            groups.setdefault(_INDEX.sub("", variable.name), []).append(variable.value)
     return groups
 
 
@@ -99,13 +103,13 @@ def beyond(variables: Sequence[Namespace]) -> dict[str, object]:
 
     That is attributes of classes, global variables of modules, and what functions have as defaults and take from around them.
     """
-    found: dict[str, object] = {}
+    owners: dict[str, object] = {}
     seen = {id(value) for space in variables for value in space.values()}
 
     def hold(name: str, attributes: Mapping[str, object]) -> None:
         known = {key: value for key, value in attributes.items() if id(value) not in seen and not key.startswith("__")}
         if known and name.isidentifier():
-            owner = found.setdefault(name, _Owner())
+            owner = owners.setdefault(name, _Owner())
             vars(owner).update(known)
 
     for space in variables:
@@ -125,18 +129,18 @@ def beyond(variables: Sequence[Namespace]) -> dict[str, object]:
                     own = {key: item for key, item in own_class(kind).items() if not is_a(item, property)}
                     hold(class_name(kind), own)
                     hold(*_module_of(module, variables))
-    return found
+    return owners
 
 
 def _inside(function: FunctionType) -> dict[str, object]:
     """What a function carries along: from the function around it, as defaults, and as attributes."""
-    found = dict(vars(function))
+    inside = dict(vars(function))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         with suppress(ValueError):  # not set yet
-            found[name] = cell.cell_contents
+            inside[name] = cell.cell_contents
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     defaults = function.__defaults__ or ()
-    return found | dict(zip(names[len(names) - len(defaults) :], defaults))
+    return inside | dict(zip(names[len(names) - len(defaults) :], defaults))
 
 
 def _module_of(name: str, variables: Sequence[Namespace]) -> tuple[str, Mapping[str, object]]:
@@ -225,9 +229,9 @@ def _saved_result(walked: Walked, maker: int, edge: Any) -> tuple[int, int] | No
     if own is not None:
         return own, maker
     for use in graph.consumers(maker):
-        found = _matching(walked, use.consumer, maker, output)
-        if found is not None:
-            return found, use.consumer
+        storage = _matching(walked, use.consumer, maker, output)
+        if storage is not None:
+            return storage, use.consumer
     return None
 
 

@@ -36,7 +36,14 @@ class Switches:
 
     def off_at(self, tensor: torch.Tensor) -> SourceLine | None:
         """The last line that froze a parameter."""
-        return next((_own_line(one.place) for one in reversed(self._noted) if not one.on and one.ref() is tensor), None)
+        return next(
+            (
+                _own_line(switched.place)
+                for switched in reversed(self._noted)
+                if not switched.on and switched.ref() is tensor
+            ),
+            None,
+        )
 
     def in_vain(self, names: Mapping[int, tuple[str, ...]]) -> Iterator[Thawed]:
         """Lines whose freezing another line has undone as a whole, and with it for more. `names` are by identity."""
@@ -44,12 +51,12 @@ class Switches:
         thawed: dict[int, dict[int, int]] = {}
         places: dict[int, Place] = {}
         last: dict[int, tuple[bool, int]] = {}
-        for when, one in enumerate(self._noted):
-            tensor = one.ref()
+        for when, switched in enumerate(self._noted):
+            tensor = switched.ref()
             if tensor is not None and id(tensor) in names:
-                places[id(one.place)] = one.place
-                (thawed if one.on else frozen).setdefault(id(one.place), {})[id(tensor)] = when
-                last[id(tensor)] = one.on, id(one.place)
+                places[id(switched.place)] = switched.place
+                (thawed if switched.on else frozen).setdefault(id(switched.place), {})[id(tensor)] = when
+                last[id(tensor)] = switched.on, id(switched.place)
         for line, members in frozen.items():
             undone = {last[key] for key in members}
             if len(undone) != 1:

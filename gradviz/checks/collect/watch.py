@@ -78,7 +78,7 @@ class CallWatch:
             if is_broken(loss, scaled=self._scaled()):
                 self.seen_enough = True
             elif not reading and self._spent <= max(FREE, SHARE * (time.perf_counter() - self._began)):
-                reading = self._suspicious(live_nodes([one for _, one in flatten(list(call.outputs))]))
+                reading = self._suspicious(live_nodes([output for _, output in flatten(list(call.outputs))]))
         return reading or self.seen_enough
 
     def _has_its_turn(self, call: EngineCall) -> bool:
@@ -94,11 +94,11 @@ class CallWatch:
         )
 
     def _suspicious(self, nodes: list[Node]) -> bool:
-        self._leaves = [one for node in nodes if isinstance(one := leaf_of(node), torch.Tensor)]
+        self._leaves = [leaf for node in nodes if isinstance(leaf := leaf_of(node), torch.Tensor)]
         self.reached.update(map(id, self._leaves))
-        found = self._left > 0 and not self._scaled() and at_a_pole(nodes)
-        self._left -= found
-        return found
+        suspicious = self._left > 0 and not self._scaled() and at_a_pole(nodes)
+        self._left -= suspicious
+        return suspicious
 
     def after(self, filled: bool | None) -> bool:
         """Whether the call that has run is to be read, for the gradients that it left."""
