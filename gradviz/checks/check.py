@@ -13,13 +13,13 @@ from dataclasses import replace
 
 import torch
 
+from gradviz.checks.collect.call_watch import CallWatch
 from gradviz.checks.collect.collector import Collector, Subject
 from gradviz.checks.collect.detach_watch import DetachWatch
 from gradviz.checks.collect.evaluations import EvaluationWatch
 from gradviz.checks.collect.failed_line import raised
-from gradviz.checks.collect.held import HeldWatch
 from gradviz.checks.collect.order import OrderWatch
-from gradviz.checks.collect.watch import CallWatch
+from gradviz.checks.collect.retained_watch import RetainedWatch
 from gradviz.checks.context import CheckContext, Gradients, LeafGradient
 from gradviz.checks.finding import Findings
 from gradviz.checks.registry import chosen, run
@@ -131,7 +131,7 @@ def check_target(
     cuts = reader.cuts = DetachWatch(UserCode().place)
     if target.kind == "script":
         cuts.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
-    evaluations, histories = EvaluationWatch(cuts.paused), HeldWatch(lambda: order.updates, cuts.paused)
+    evaluations, histories = EvaluationWatch(cuts.paused), RetainedWatch(lambda: order.updates, cuts.paused)
     watch = CallWatch(lambda: order.scaled, passed, cuts.paused)
     runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.checks.advice import Fault, alarms, shows_and_heals
-from tests.checks.test_held import HEAD
+from tests.checks.test_leaks import HEAD
 
 SCRIPT = """
 class Net(nn.Module):

@@ -38,7 +38,7 @@ LONG = 64
 _TENSORS = 200  # of one variable that are looked at
 
 
-class HeldWatch:
+class RetainedWatch:
     """Of one run, in the thread that calls backward. `updates` counts steps of optimizers; `quiet` is around what it does."""
 
     def __init__(self, updates: Callable[[], int], quiet: Callable[[], AbstractContextManager[None]]) -> None:
