@@ -30,7 +30,6 @@ MODULES = (
     "gradviz.gradients.flow",
     "gradviz.gradients.paths",
     "gradviz.comparison.diff",
-    "gradviz.ranks.merging",
     "gradviz.ranks.rank_diff",
     "gradviz.notebook",
     "gradviz.recording.record",

@@ -45,8 +45,8 @@ for _ in range({length}):
     y = torch.tanh(y)
 begin = time.process_time()
 graph = gradviz.walk(y)
-for path in {paths}:
-    graph.save(path, **{options})
+for path, options in {saved}:
+    graph.save(path, **options)
 print(len(graph.nodes), time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 del graph, y
 """
@@ -137,17 +137,13 @@ def test_twice_the_steps_are_about_twice_the_work(depth: str) -> None:
 # -- real graphs, each in a process of its own -------------------------------------------------------------------------
 
 
-def test_a_chain_of_100_000_is_folded(tmp_path: Path) -> None:
-    paths = ["a.svg", "a.dot", "a.md"]
-    nodes, _, _ = run(CHAIN.format(length=100_000, paths=paths, options={}), tmp_path)
+def test_a_chain_of_100_000_is_folded_and_drawn_in_full(tmp_path: Path) -> None:
+    folded, full = ["small.svg", "small.dot", "small.md"], ["a.svg", "a.dot", "a.txt", "a.md", "a.json"]
+    saved = [*((path, {}) for path in folded), *((path, {"depth": "all"}) for path in full)]
+    nodes, _, _ = run(CHAIN.format(length=100_000, saved=saved), tmp_path)
     assert nodes == 100_001
-    assert all(0 < (tmp_path / path).stat().st_size < 100_000 for path in paths)
-
-
-def test_a_chain_of_100_000_is_drawn_in_full(tmp_path: Path) -> None:
-    paths = ["a.svg", "a.dot", "a.txt", "a.md", "a.json"]
-    run(CHAIN.format(length=100_000, paths=paths, options={"depth": "all"}), tmp_path)
-    drawn, dot, tree, mermaid, _ = ((tmp_path / path).read_text(encoding="utf-8") for path in paths)
+    assert all(0 < (tmp_path / path).stat().st_size < 100_000 for path in folded)
+    drawn, dot, tree, mermaid, _ = ((tmp_path / path).read_text(encoding="utf-8") for path in full)
     assert drawn.count(">TanhBackward0</text>") == 100_000 and drawn.endswith("</svg>\n")
     assert dot.count(" -> ") == 100_001  # and one to the output
     assert tree.count("TanhBackward0") >= 100_000
@@ -200,7 +196,7 @@ def test_interrupting_leaves_no_half_written_file(after: float, tmp_path: Path) 
     ("path", "options"), [("a.svg", {}), ("a.svg", {"depth": "all"}), ("a.json", {}), ("a.dot", {}), ("a.txt", {})]
 )
 def test_a_million_nodes(path: str, options: dict[str, str], tmp_path: Path) -> None:
-    nodes, seconds, memory = run(CHAIN.format(length=1_000_000, paths=[path], options=options), tmp_path, 900)
+    nodes, seconds, memory = run(CHAIN.format(length=1_000_000, saved=[(path, options)]), tmp_path, 900)
     assert nodes == 1_000_001
     assert seconds < 90
     assert memory < 3 * 1024**3

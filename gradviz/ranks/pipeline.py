@@ -43,8 +43,8 @@ def merge(graphs: Iterable[Graph] | Mapping[int, Graph]) -> RankDiff:
 
     >>> from gradviz.graph import Edge, Graph, Node
     >>> both = (Node(0, "SumBackward0"), Node(1, "ExpBackward0"))
-    >>> found = merge([Graph(both, (Edge(0, 1, 0, 0),)), Graph(both[:1])])
-    >>> found.shared, dict(found.only), found.groups
+    >>> difference = merge([Graph(both, (Edge(0, 1, 0, 0),)), Graph(both[:1])])
+    >>> difference.shared, dict(difference.only), difference.groups
     ((0,), {0: (1,), 1: ()}, ((0,), (1,)))
     """
     items = graphs.items() if isinstance(graphs, Mapping) else ((None, graph) for graph in graphs)

@@ -33,7 +33,7 @@ EVERY = [one for one in checks() if one.ranks]
 @pytest.mark.parametrize("one", EVERY, ids=lambda one: one.id)
 def test_the_example_triggers_the_check(one: object, tmp_path: Path) -> None:
     made = page(one)  # type: ignore[arg-type]
-    done = launch(2, tmp_path, "check", "train.py", "--json", "--ranks-wait", 1, text=made.example)
+    done = launch(2, tmp_path, "check", "train.py", "--json", "--ranks-wait", 3, text=made.example)
     assert done.code != 0 and done.left == ()
     found = {finding["id"]: finding for finding in json.loads(done.stdout)["findings"]}
     told = {*found, *(part["id"] for finding in found.values() for part in finding["consequences"])}

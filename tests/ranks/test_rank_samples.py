@@ -27,7 +27,7 @@ pytestmark = [
     ],
 )
 def test_check_finds_the_fault(name: str, fault: str, ids: set[str], tmp_path: Path) -> None:
-    arguments = ("check", "train.py", "--json", "--ranks-wait", 1, "--", "--fault", fault)
+    arguments = ("check", "train.py", "--json", "--ranks-wait", 8, "--", "--fault", fault)
     done = launch(2, tmp_path, *arguments, text=(SAMPLES / name).read_text())
     assert done.code != 0 and done.left == ()
     found = json.loads(done.stdout)["findings"]
