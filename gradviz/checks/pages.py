@@ -6,9 +6,12 @@ A check's docstring is the one source: the documentation, `gradviz check --expla
 from __future__ import annotations
 
 import inspect
+import textwrap
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from gradviz.checks.registry import Check
+from gradviz.checks.text import WIDTH
 
 SECTIONS = {"found": "How it is found", "do": "What to do", "ignore": "When to ignore it"}
 """How the paragraphs of a docstring begin that are sections of their own."""
@@ -46,3 +49,28 @@ def page(check: Check) -> Page:
         example=example.partition("```")[0],
         **{key: "\n\n".join(parts.get(key, [])) for key in ("meaning", *SECTIONS)},
     )
+
+
+_INDENT = "  "
+
+
+def page_lines(page: Page, width: int = WIDTH) -> Iterator[str]:
+    """The page line by line, at most `width` wide but for the code."""
+    check = page.check
+    yield f"{check.id}: {check.severity}{', with --values' if check.needs_values else ''}"
+    yield from textwrap.wrap(check.summary, width, initial_indent=_INDENT, subsequent_indent=_INDENT)
+    yield from _section("What it means", page.meaning, width)
+    yield from ("", "Example", "")
+    yield from (f"{_INDENT}{line}".rstrip() for line in page.example.rstrip().splitlines())
+    for key, title in SECTIONS.items():
+        yield from _section(title, getattr(page, key), width)
+
+
+def _section(title: str, text: str, width: int) -> Iterator[str]:
+    yield from ("", title)
+    for i, paragraph in enumerate(text.split("\n\n")):
+        if i:
+            yield ""
+        yield from textwrap.wrap(
+            paragraph, width, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
+        )

@@ -7,10 +7,10 @@ is writing one function with `@check(...)` in one of the family modules.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from gradviz.checks.causes import Explained, joined
 from gradviz.checks.context import CheckContext
 from gradviz.checks.excerpt import excerpt
 from gradviz.checks.finding import (
@@ -178,3 +178,49 @@ def _finding(rule: Check, item: Diagnosis, context: CheckContext) -> Finding:
         call=context.call,
         code=excerpt(source, item.part, node if source == made else None),
     )
+
+
+class Explained(NamedTuple):
+    """A finding, and ids of checks whose findings explain it: any of theirs, or only one about the same names or more."""
+
+    finding: Finding
+    by: tuple[str, ...] = ()
+    by_same_names: tuple[str, ...] = ()
+
+
+def joined(explained: Sequence[Explained]) -> list[Finding]:
+    """The findings without those that another one explains, which carries them and is as bad as the worst of them."""
+    causes = {i: cause for i in range(len(explained)) if (cause := _cause(explained, i)) is not None}
+    first = [_first(causes, i) for i in range(len(explained))]
+    return [
+        _with(explanation.finding, [explained[j].finding for j in range(len(explained)) if first[j] == i != j])
+        for i, explanation in enumerate(explained)
+        if first[i] == i
+    ]
+
+
+def _cause(explained: Sequence[Explained], i: int) -> int | None:
+    mine = set(explained[i].finding.names)
+    for j, (other, _, _) in enumerate(explained):
+        same = mine and mine.issubset(other.names)
+        if j != i and (other.id in explained[i].by or (other.id in explained[i].by_same_names and same)):
+            return j
+    return None
+
+
+def _first(causes: Mapping[int, int], i: int) -> int:
+    """The finding at the beginning of the chain; where that is a circle, the finding stays for itself."""
+    seen = [i]
+    while seen[-1] in causes:
+        following = causes[seen[-1]]
+        if following in seen:
+            return i
+        seen.append(following)
+    return seen[-1]
+
+
+def _with(finding: Finding, consequences: Sequence[Finding]) -> Finding:
+    if not consequences:
+        return finding
+    worst = min((finding, *consequences), key=lambda finding: SEVERITIES.index(finding.severity)).severity
+    return replace(finding, severity=worst, consequences=(*finding.consequences, *consequences))

@@ -34,8 +34,7 @@ def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
 
 def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> None:
     if id is not None and not ctx.resilient_parsing:
-        from gradviz.checks.page import page_lines
-        from gradviz.checks.pages import page
+        from gradviz.checks.pages import page, page_lines
         from gradviz.checks.registry import chosen
 
         (check,) = chosen([id])

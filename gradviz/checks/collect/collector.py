@@ -18,9 +18,8 @@ import torch
 from gradviz.checks.collect.cycles import cycles
 from gradviz.checks.collect.detach_places import described
 from gradviz.checks.collect.detach_watch import DetachEvent, DetachWatch
-from gradviz.checks.collect.fate import dropped, forward_of, made_at
+from gradviz.checks.collect.fate import dropped, forward_of, home, made_at
 from gradviz.checks.collect.gradients_left import gradients_left
-from gradviz.checks.collect.homes import home
 from gradviz.checks.collect.leaf_watch import LeafWatch, is_broken, loss_of
 from gradviz.checks.collect.ledger import LedgerKeeper
 from gradviz.checks.collect.poles import at_a_pole

@@ -1,14 +1,17 @@
-"""What becomes of what a line of code made, and which lines of a class make and use a part of it, as far as the text shows it.
+"""What becomes of what a line of code made, and which lines of a class make, use and keep a part of it, by their text.
 
-Reads text only; runs nothing.
+Reads text and attributes only; runs nothing.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
-from gradviz.checks.context import Dropped
+import torch
+
+from gradviz.checks.context import Dropped, Home
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, with_text
 from gradviz.source.statements import (
@@ -18,7 +21,7 @@ from gradviz.source.statements import (
     body_of,
     own_expressions,
 )
-from gradviz.variables.objects import class_attribute
+from gradviz.variables.objects import class_attribute, members
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.Expr)
 
@@ -88,3 +91,43 @@ def forward_of(kind: type) -> SourceLine | None:
     """The line where the forward() of a class begins."""
     code = getattr(class_attribute(kind, "forward"), "__code__", None)
     return with_text(code_line(code, code.co_firstlineno)) if code is not None else None
+
+
+_FIRST = re.compile(r"(\w+)(.*)", re.DOTALL)
+
+
+def home(names: Sequence[str], models: Sequence[tuple[str, torch.nn.Module]]) -> Home | None:
+    """Of a parameter with these names, which begin with the name of a model; None when no model's attribute holds it.
+
+    >>> net = torch.nn.Linear(1, 1)
+    >>> home(["net.extra[0].weight"], [("net", net)])
+    Home(attribute='self.extra', container='torch.nn.ModuleList', line=None)
+    """
+    for name in names:
+        for prefix, model in models:
+            if name.startswith(f"{prefix}."):
+                place = _below(name[len(prefix) + 1 :], model)
+                if place is not None:
+                    return place
+    return None
+
+
+def _below(rest: str, module: torch.nn.Module) -> Home | None:
+    while True:
+        match = _FIRST.fullmatch(rest)
+        if match is None:
+            return None
+        attribute, tail = match.groups()
+        child = dict(members(module, "_modules")).get(attribute)
+        if child is None or not tail.startswith("."):
+            return Home(f"self.{attribute}", _container(tail), made_at(type(module), attribute))
+        module, rest = child, tail[1:]
+
+
+def _container(tail: str) -> str:
+    """What registers the things in a list or dict, by how one of them is named: `[0].weight`, `['a']`; "" for an attribute."""
+    match = re.match(r"\[(.*?)\](.*)", tail, re.DOTALL)
+    if match is None:
+        return ""
+    kind = "Module" if match[2] else "Parameter"
+    return f"torch.nn.{kind}{'List' if match[1].isdecimal() else 'Dict'}"
