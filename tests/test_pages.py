@@ -61,3 +61,9 @@ def test_the_guide_shows_the_pictures_that_it_draws(path: Path) -> None:
 def test_every_picture_is_shown() -> None:
     shown = "".join(path.read_text(encoding="utf-8") for path in GUIDE)
     assert all(f"(pictures/{picture.name})" in shown for picture in (ROOT / "docs" / "guide" / "pictures").iterdir())
+
+
+def test_no_picture_names_a_path_of_the_machine_that_drew_it() -> None:
+    pictures = [*(ROOT / "docs" / "pictures").glob("*.svg"), *(ROOT / "docs" / "guide" / "pictures").glob("*.svg")]
+    assert len(pictures) > 5
+    assert [picture.name for picture in pictures if "line: /" in picture.read_text(encoding="utf-8")] == []
