@@ -194,12 +194,29 @@ def test_patience_and_interval() -> None:
 # -- a real terminal ---------------------------------------------------------------------------------------------------
 
 # Runs the command line on a terminal of its own, impatiently; what is shown while the script runs would be a mistake.
+# However busy the machine is, the first stage of each name stays open until the line has been written at its end.
 ON_TERMINAL = """
-import fcntl, sys, termios
+import fcntl, sys, termios, time
 fcntl.ioctl(2, termios.TIOCSCTTY, 0)
 from gradviz.cli import progress
+from gradviz.stages import Stage
 progress._PATIENCE, progress._INTERVAL = 0.01, 0.001
 sys.setswitchinterval(0.0005)
+said, asked, write, leave = [], set(), progress.Line._write, Stage.__exit__
+
+def noted(line, text, end=""):
+    write(line, text, end)
+    said.append(text)
+
+def patient(stage, kind, error, trace):
+    if stage._among is not None and kind is None and stage.name not in asked:
+        asked.add(stage.name)
+        sofar, deadline = len(said) + 1, time.monotonic() + 5  # + 1: one may be on its way
+        while not any(text.startswith(stage.name) for text in said[sofar:]) and time.monotonic() < deadline:
+            time.sleep(0.001)
+    leave(stage, kind, error, trace)
+
+progress.Line._write, Stage.__exit__ = noted, patient
 from gradviz.cli.main import main
 main()
 """
