@@ -29,10 +29,11 @@ from gradviz.gradients.live import open_graph, stopped_note
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.recording.record import Recording
+from gradviz.run.ending import Captured
 from gradviz.run.engine import EngineCall
-from gradviz.run.live import Captured, LiveOutputs
-from gradviz.run.target import run_target
-from gradviz.run.target_name import Target
+from gradviz.run.outputs import LiveOutputs
+from gradviz.run.program import Target
+from gradviz.run.run import Run
 from gradviz.source.running import UserCode
 from gradviz.variables.scanner import Namespace, namespaces
 from gradviz.wording import one_line, plural
@@ -108,7 +109,7 @@ def check_target(
     process: Callable[[Graph, LiveOutputs], Graph] | None = None,
     seen: Callable[[Graph], None] | None = None,
 ) -> Captured[Findings]:
-    """The same for a TARGET of the command line. Raises what `run_target` raises.
+    """The same for a TARGET of the command line. Raises what `Run.captured` raises.
 
     Reads `steps` backward calls in a row; without that number `STEPS` of them, and then lets the script run on, with a time
     limit, until it ends, fails or has a loss or gradient that is not finite. `around` makes a context for whatever is not the
@@ -168,20 +169,20 @@ def check_target(
         return context
 
     with reader.leaf_watch.optimizers_watched(), reader.ledger.watching(), order.watched(), cuts.watching():
-        captured = run_target(
+        captured = Run(
             target,
+            read,
             arguments,
             at=at,
             keep_going=keep_going,
-            read=read,
             record=record,
-            steps=steps or STEPS,
-            afterwards=afterwards,
             around=around,
-            nothing=lambda: CheckContext(Graph()),
+            steps=steps or STEPS,
             look=watch if runs_on else None,
+            afterwards=afterwards,
             ended=ended if runs_on else None,
-        )
+            nothing=CheckContext(Graph()),
+        ).captured()
     failure = captured.failure if captured.failure is not None and captured.failure.exit_code is None else None
     with around():
         every = _with_other_calls([captured.result, *captured.later])

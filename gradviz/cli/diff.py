@@ -17,8 +17,8 @@ from gradviz.errors import FormatError, TargetError
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.report.results import write_json
-from gradviz.run.target import Captured
-from gradviz.run.target_name import parse_target
+from gradviz.run.ending import Captured
+from gradviz.run.program import parse_target
 
 if TYPE_CHECKING:
     from gradviz.compiled.compare import CompiledDiff

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from gradviz.gradients.paths import Paths
-    from gradviz.run.target import LiveOutputs
+    from gradviz.run.outputs import LiveOutputs
 
 _ELEMENTS = 1000  # of a tensor that JSON lists
 
@@ -53,7 +53,7 @@ def command(source: Source, name: str, top: int | None, limit: int, run_custom: 
 
 def _find(live: LiveOutputs, name: str, limit: int, place: str, run_custom: bool) -> Paths:
     from gradviz.gradients.paths import find_paths
-    from gradviz.run.find import lookup
+    from gradviz.run.outputs import lookup
 
     target = _tensor(lookup(name, live.variables, place), name, place)
     return find_paths(opened(live), target, limit=limit, run_custom=run_custom).with_names(name, live.names)

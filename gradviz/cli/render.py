@@ -19,7 +19,7 @@ from gradviz.wording import visible
 
 if TYPE_CHECKING:
     from gradviz.graph import Graph
-    from gradviz.run.target import Captured
+    from gradviz.run.ending import Captured
 
 _DEFAULT = "svg"
 _TO_STDOUT = "-"
@@ -67,7 +67,7 @@ def _read(source: Source, options: dict[str, Any], check: bool) -> Captured[Grap
     """The graph to draw. With `check` it is that of the worst finding, which may be of a later backward call."""
     if not check:
         return source.graph(backward=_needs_backward(options))
-    from gradviz.run.target import Captured
+    from gradviz.run.ending import Captured
 
     checked = source.findings()
     return Captured(checked.result.graph, checked.target, checked.failure)

@@ -18,14 +18,15 @@ from gradviz.errors import TargetError
 from gradviz.rank import rank
 from gradviz.ranks.meeting import meeting
 from gradviz.ranks.part import Given, Part
-from gradviz.run.target_name import Target, parse_module, parse_target
+from gradviz.run.program import Target, parse_module, parse_target
 
 if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
     from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.replay import LiveGraph
     from gradviz.graph import Graph
-    from gradviz.run.target import Captured, LiveOutputs
+    from gradviz.run.ending import Captured
+    from gradviz.run.outputs import LiveOutputs
 
 
 # Measures the gradients of what a script led to, while its tensors are alive, for the commands that show them.
@@ -138,7 +139,7 @@ class Source:
         if isinstance(given, Given):
             return given.captured(self.target)
         if self.target.kind != "graph":
-            from gradviz.run.target import read_graph
+            from gradviz.run.run import read_graph
 
             read = partial(with_backward, run_custom=self.run_custom) if backward else read_graph
             if rank() is not None:
@@ -156,7 +157,7 @@ class Source:
             if isinstance(given, Part):
                 given.graph(captured)
             return captured
-        from gradviz.run.target import Captured
+        from gradviz.run.ending import Captured
 
         self._refuse_script_options()
         from gradviz.graph.files import load
@@ -169,9 +170,9 @@ class Source:
     ) -> Captured[T]:
         """Run the script and `read` what it leads to, while it is alive. Raises TargetError for a saved graph.
 
-        `need_graph` and `whole_step` are those of `run_target`.
+        `need_graph` and `whole_step` are those of `Run`.
         """
-        from gradviz.run.target import run_target
+        from gradviz.run.run import Run
 
         part = _object()
         together = isinstance(part, Part) and not self.keep_going and (need_graph or self.at is not None)
@@ -179,17 +180,17 @@ class Source:
             part.whole = self.keep_going or together
         if isinstance(part, Part) and together and (not self.target.name or self.at is not None):
             part.stops_after(max(self.at) if isinstance(self.at, Sequence) else self.at or 1)
-        return run_target(
+        return Run(
             self.target,
+            read,
             self.arguments,
             at=self.at,
             keep_going=self.keep_going or together,
             record=self.record,
-            read=read,
             need_graph=need_graph,
             around=reading,
             whole_step=whole_step,
-        )
+        ).captured()
 
     def findings(self, **options: Any) -> Captured[Findings]:
         """Run the script and check its graphs. Options: `gradviz.checks.check.check_target`."""

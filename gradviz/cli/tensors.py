@@ -13,7 +13,7 @@ from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
 
 if TYPE_CHECKING:
-    from gradviz.run.target import LiveOutputs
+    from gradviz.run.outputs import LiveOutputs
     from gradviz.tensors.inventory import TensorFacts
 
 _TOP = 100

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 from gradviz.ranks.meeting import Meeting
 from gradviz.ranks.outcome import Outcome
 from gradviz.ranks.stopping import may_stop
-from gradviz.run.selection import microbatch_of
-from gradviz.run.target_name import Target
+from gradviz.run.engine import microbatch_of
+from gradviz.run.program import Target
 
 if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
     from gradviz.graph import Graph
     from gradviz.ranks.rank_diff import RankDiff
-    from gradviz.run.live import Captured, LiveOutputs
+    from gradviz.run.ending import Captured
+    from gradviz.run.outputs import LiveOutputs
 
 MERGED = {"render": "graph", "tree": "graph", "check": "findings"}
 """Commands that show one graph, or one list of findings, for all ranks; by what the ranks must have left."""
@@ -64,7 +65,7 @@ class Part:
             self.meeting.write("ready", {"at": time.monotonic()})
             self.ready = True
         if self.ready and may_stop(self.meeting):
-            from gradviz.run.failure import Stopped
+            from gradviz.run.ending import Stopped
 
             self.whole = False
             raise Stopped
@@ -125,13 +126,13 @@ class Given:
     def captured(self, target: Target) -> Captured[Graph]:
         """The merged graph."""
         from gradviz.graph import Graph
-        from gradviz.run.live import Captured
+        from gradviz.run.ending import Captured
 
         return Captured(self.diff.graph if self.diff is not None else Graph(), target)
 
     def checked(self, target: Target, only: Sequence[str], ignore: Sequence[str]) -> Captured[Findings]:
         """The findings of all ranks."""
         from gradviz.ranks.checking import merged_findings
-        from gradviz.run.live import Captured
+        from gradviz.run.ending import Captured
 
         return Captured(merged_findings(self.outcomes, self.diff, only, ignore), target)

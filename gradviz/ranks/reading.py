@@ -13,8 +13,8 @@ from gradviz.graph import Graph, Process, RankMemory
 from gradviz.rank import rank
 from gradviz.ranks.calls import noted
 from gradviz.ranks.view import saved_bytes
-from gradviz.run.live import LiveOutputs
-from gradviz.run.selection import microbatch_of
+from gradviz.run.engine import microbatch_of
+from gradviz.run.outputs import LiveOutputs
 from gradviz.variables.scanner import Namespace, scan
 from gradviz.walker.names import outermost_modules, registered
 from gradviz.walker.private import fsdp_parameters, without_subclasses

@@ -6,14 +6,18 @@ scripts or of what is done with a call.
 
 from __future__ import annotations
 
+import linecache
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from gradviz.packages import is_foundation, package_of
 from gradviz.recording.late import when_imported
+from gradviz.variables.scanner import Namespace, name_of
 
 Afterwards = Callable[["bool | None"], None]
 """Called when the engine has ended, with whether it has filled the `.grad` of all leaves; None when it raised."""
@@ -121,3 +125,85 @@ def _compiling(frame: FrameType | None) -> bool:
 
 def _module(frame: FrameType | None) -> str:
     return str(frame.f_globals.get("__name__", "")) if frame is not None else ""
+
+
+# -- what a call is called ---------------------------------------------------------------------------------------------
+
+_NAMED = 3  # outputs of one call that are named
+_CALLED_ON = re.compile(r"(?<![\w.)\]])([A-Za-z_][\w.]*(?:\[\w+\])?)\.backward\(")  # `out.loss`, `losses[0]`; no call
+
+
+def call_words(call: EngineCall, variables: Sequence[Namespace], outermost: CodeType) -> str:
+    """The call as the user writes it: `out.loss.backward()`, `autograd.grad(y)`, or `backward()` of what has no name."""
+    names = ", ".join(_names(call.outputs, variables))
+    if not call.accumulates:
+        return f"autograd.grad({names})"
+    if _is_method(call.frame):
+        names = names or _called_on(_calling(call.frame, outermost))
+        return f"{names}.backward()" if names else "backward()"
+    return f"autograd.backward({names})"
+
+
+def call_place(frame: FrameType, outermost: CodeType) -> str:
+    """`file.py:12`, where the script's own code called; the nearest other code where none of the script's is on the stack."""
+    nearest = _calling(frame, outermost)
+    return f"{os.path.basename(nearest.f_code.co_filename)}:{nearest.f_lineno}" if nearest is not None else ""
+
+
+def _calling(frame: FrameType, outermost: CodeType) -> FrameType | None:
+    nearest = None
+    at: FrameType | None = frame
+    while at is not None and at.f_code is not outermost:
+        file = at.f_code.co_filename
+        if not is_foundation(file):
+            nearest = nearest or at
+            if not package_of(file):
+                return at
+        at = at.f_back
+    return nearest
+
+
+def _called_on(frame: FrameType | None) -> str:
+    """What the line says `backward` is called on, if it is said once and without a call."""
+    called = (
+        _CALLED_ON.findall(linecache.getline(frame.f_code.co_filename, frame.f_lineno)) if frame is not None else []
+    )
+    return called[0] if len(called) == 1 else ""
+
+
+def _names(outputs: Sequence[Any], variables: Sequence[Namespace]) -> list[str]:
+    names = [name_of(output, variables) for output in outputs[:_NAMED]]
+    if not all(names):
+        return []
+    return [*names, "..."] if len(outputs) > _NAMED else names
+
+
+def _is_method(frame: FrameType) -> bool:
+    """Whether `tensor.backward()` is what called `torch.autograd.backward`."""
+    caller = frame.f_back
+    return caller is not None and caller.f_globals.get("__name__") == "torch._tensor"
+
+
+class Microbatch(NamedTuple):
+    """The part of a batch that a stage of `torch.distributed.pipelining` calls backward for, of so many that there are."""
+
+    stage: int
+    number: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs
+
+
+_OF_STAGES = "torch.distributed.pipelining.stage", ("backward_one_chunk", "backward_weight_one_chunk")
+
+
+def microbatch_of(frame: FrameType | None) -> Microbatch | None:
+    """What a backward call is for that a pipeline makes; None for other calls, and where this torch does not tell."""
+    module, functions = _OF_STAGES
+    while frame is not None:
+        if frame.f_code.co_name in functions and frame.f_globals.get("__name__") == module:
+            stage, number = frame.f_locals.get("self"), frame.f_locals.get("bwd_chunk_id")
+            index, count = getattr(stage, "stage_index", None), getattr(stage, "chunks", None)
+            if isinstance(index, int) and isinstance(number, int) and isinstance(count, int):
+                return Microbatch(index, number, count)
+            return None
+        frame = frame.f_back
+    return None

@@ -1,7 +1,8 @@
-"""Runs a user's script as `python script.py` does, a module as `python -m` does, or imports one as `import package.module` does.
+"""The program that a TARGET of the command line names, and running it as Python would.
 
-Owns what such code sees of the interpreter (`__main__`, argv, sys.path, cwd, standard streams) and puts all of it back.
-Knows nothing of torch or graphs.
+A target is spelled `script.py`, `script.py:name`, `package.module:name`, `-m package.module`, or is a saved `graph.json`. Owns what
+such code sees of the interpreter (`__main__`, argv, sys.path, cwd, standard streams) and
+puts all of it back. Knows nothing of torch or graphs.
 """
 
 from __future__ import annotations
@@ -9,19 +10,139 @@ from __future__ import annotations
 import builtins
 import io
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
 from types import CodeType, ModuleType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from gradviz.errors import TargetError
-from gradviz.run.target_name import Target
+from gradviz.errors import TargetError, did_you_mean
 
 T = TypeVar("T")
+
+TargetKind = Literal["script", "main", "module", "graph"]
+
+_SCRIPT_SUFFIXES = (".py", ".pyw", "")
+_DIGITS = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to look at. `place` is a path as it was given, or a module's dotted name; `name` is "" when none was given.
+
+    A "main" is a module that runs as `python -m` runs it, a "module" one that is imported.
+    """
+
+    kind: TargetKind
+    place: str
+    name: str = ""
+
+    @property
+    def short(self) -> str:
+        """The script's or module's name, for messages and titles: "train.py"."""
+        return self.place if self.kind in ("main", "module") else os.path.basename(self.place)
+
+    @property
+    def title(self) -> str:
+        """What is looked at: "train.py:loss", or "train.py" when no name was given."""
+        return f"{self.short}:{self.name}" if self.name else self.short
+
+    @property
+    def stem(self) -> str:
+        """The name a result file gets: "train"."""
+        if self.kind in ("main", "module"):
+            return self.short.removesuffix(".__main__").rpartition(".")[2]
+        return os.path.splitext(self.short)[0]
+
+
+def parse_target(text: str) -> Target:
+    """The target that `text` spells. Raises TargetError when it names no file, or no module and name."""
+    place, name = _split(text)
+    if os.path.isdir(place):
+        raise TargetError(f"{place!r} is a folder. Give a script in it, such as {os.path.join(place, 'train.py')!r}.")
+    if os.path.splitext(place)[1].lower() == ".json":
+        return _graph_file(place, name)
+    if os.path.exists(place):
+        return _script(place, name)
+    if name and not _looks_like_path(place) and _is_dotted(place):
+        return Target("module", place, name)
+    raise TargetError(_missing(place, name))
+
+
+def parse_module(text: str) -> Target:
+    """The target that `-m text` spells: "package.train" or "package.train:name". Raises TargetError when it is no such name."""
+    place, _, name = text.partition(":")
+    if not all(part.isidentifier() for part in place.split(".")) or (name and not _is_dotted(name)):
+        raise TargetError(
+            f"{text!r} is not a module's name. Write it as for python -m, such as package.train or package.train:loss."
+        )
+    return Target("main", place, name)
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Path or module, and the name after the last colon. A file whose own name holds a colon is taken whole."""
+    place, colon, name = text.rpartition(":")
+    if not colon or not place or os.path.exists(text):
+        return text, ""
+    if len(place) == 1 and name[:1] in ("/", "\\"):  # C:\train.py
+        return text, ""
+    if not _is_dotted(name):
+        raise TargetError(
+            f"{name!r} after the colon is not a name. Write a variable or function, such as train.py:loss."
+        )
+    return place, name
+
+
+def _is_dotted(name: str) -> bool:
+    """Whether this is a name with attributes: "loss", "out.loss", "outs.0"."""
+    first, *rest = name.split(".")
+    return first.isidentifier() and all(part.isidentifier() or _DIGITS.fullmatch(part) for part in rest)
+
+
+def _looks_like_path(place: str) -> bool:
+    return "/" in place or os.sep in place or place.endswith((".py", ".pyw"))
+
+
+def _graph_file(place: str, name: str) -> Target:
+    if name:
+        raise TargetError(f"{place!r} is a saved graph, which holds no variable {name!r}. Leave out ':{name}'.")
+    if not os.path.exists(place):
+        raise TargetError(_missing(place, name))
+    return Target("graph", place)
+
+
+def _script(place: str, name: str) -> Target:
+    suffix = os.path.splitext(place)[1].lower()
+    if suffix == ".ipynb":
+        raise TargetError(
+            f"{place!r} is a notebook. In it, `gradviz.walk(loss)` as the last line of a cell shows the graph."
+        )
+    if suffix not in _SCRIPT_SUFFIXES:
+        raise TargetError(f"{place!r} is not a Python script (.py) and not a saved graph (.json).")
+    return Target("script", place, name)
+
+
+def _missing(place: str, name: str) -> str:
+    if not name and _is_dotted(place) and not place.endswith((".py", ".json")):
+        return (
+            f"there is no file {place!r}. To run a module: -m {place}. To import one, say what to look at in it: {place}:NAME. "
+            f"For a script give its file, such as {place}.py."
+        )
+    folder, base = os.path.split(place)
+    try:
+        entries = [entry for entry in os.listdir(folder or ".") if entry.endswith((".py", ".json"))]
+    except OSError:
+        return f"there is no file {place!r}, because there is no folder {folder!r}."
+    hint = did_you_mean(base, entries, what=f"scripts and saved graphs in {folder or 'this folder'}")
+    return f"there is no file {place!r}. {hint}"
+
+
+# -- running it ------
 
 
 def main_module(name: str) -> tuple[ModuleSpec, CodeType]:
@@ -83,11 +204,22 @@ def _none(name: str) -> TargetError:
     return TargetError(f"there is no module {name!r} in {os.getcwd()!r} nor on Python's path")
 
 
+_COUNTER = re.compile(r"count\((\d+)")
+
+
+def _processes() -> int:
+    """How many processes this one has started with multiprocessing, those included that have ended and been forgotten."""
+    counter = getattr(sys.modules.get("multiprocessing.process"), "_process_counter", None)
+    counted = _COUNTER.match(repr(counter))  # taking a value from it would change the names of processes to come
+    return int(counted[1]) - 1 if counted is not None else 0
+
+
 class Program:
     """The user's code, ready to run once. `namespace` fills while it runs."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
+        self._processes = _processes()
         self._main = _main(target)
         self._source = _read(target.place) if target.kind == "script" else b""
         self.problem: TargetError | None = None  # why there was nothing to run, once `run` has failed
@@ -97,6 +229,11 @@ class Program:
         """The globals of `__main__`, or of the imported module."""
         module = self._main or sys.modules.get(self._target.place)
         return vars(module) if module is not None else {}
+
+    @property
+    def processes(self) -> int:
+        """How many processes it has started with multiprocessing: what runs in them cannot be seen from here."""
+        return _processes() - self._processes
 
     def run(self) -> None:
         """Run the code to its end. Raises what it raises. Call it inside `interpreter()`."""

@@ -1,102 +1,96 @@
-"""One run of one target: which tensors are meant, and reading them at the right moment.
+"""One run of one target: which tensors are meant, and reading them at the right moment, while they are alive.
 
 That is a name, else the K-th backward call, else what is left when the script ends. How code is run, how backward is seen
-and how failures are shown lie in `program`, `engine` and `failure`.
+and how a run ends lie in `program`, `engine` and `ending`.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, TypeVar
 
 from gradviz.errors import GradvizError, NoGraphError, TargetError
+from gradviz.graph import Graph
 from gradviz.rank import rank
-from gradviz.run.engine import Afterwards, EngineCall, watching_backward
-from gradviz.run.failure import Failure, Stopped, stoppable_main, users_code
-from gradviz.run.find import check_tensors, final_tensors, lookup, outputs_of
-from gradviz.run.live import Captured, LiveOutputs
-from gradviz.run.program import Program
-from gradviz.run.selection import (
-    Chosen,
-    FirstBackward,
-    FirstIf,
-    InARow,
-    Look,
-    RunOn,
-    Selection,
-    WholeStep,
-    call_place,
-    call_words,
-    microbatch_of,
-)
-from gradviz.run.target_name import Target
+from gradviz.recording.late import recording_from_torch_on
+from gradviz.run.ending import Captured, Failure, Stopped, stoppable_main, users_code
+from gradviz.run.engine import Afterwards, EngineCall, call_place, call_words, watching_backward
+from gradviz.run.outputs import LiveOutputs, check_tensors, final_tensors, lookup, outputs_of
+from gradviz.run.program import Program, Target
+from gradviz.run.selection import Chosen, FirstBackward, FirstIf, InARow, Look, RunOn, Selection, WholeStep
 from gradviz.source.running import variables_at
 from gradviz.variables.scanner import Namespace, name_of
 
-if TYPE_CHECKING:
-    from gradviz.recording.record import Recording
-
-# Counts the processes that the user's code starts with multiprocessing: what runs in them cannot be seen from here.
-
-_COUNTER = re.compile(r"count\((\d+)")
-
-
-def started() -> int:
-    """How many this process has started so far, those included that have ended and been forgotten."""
-    counter = getattr(sys.modules.get("multiprocessing.process"), "_process_counter", None)
-    counted = _COUNTER.match(repr(counter))  # taking a value from it would change the names of processes to come
-    return int(counted[1]) - 1 if counted is not None else 0
-
-
-def hint(count: int) -> str:
-    """What to say of them where no graph was found; "" when there were none."""
-    if not count:
-        return ""
-    processes = "a process" if count == 1 else f"{count} processes"
-    return (
-        f"\nIt started {processes} of its own (multiprocessing), and a backward() in there cannot be seen from here. Have it "
-        "train in its own process (many scripts have an option for the number of workers), or name a function of it that "
-        "returns the loss (script.py:NAME)."
-    )
-
-
 T = TypeVar("T")
+
+_OUTERMOST = Program.run.__code__
+
+
+def read_graph(live: LiveOutputs) -> Graph:
+    """The graph behind the outputs, for `Run.read`."""
+    from gradviz.walker.walk import capture
+
+    graph = capture(live.outputs, variables=live.variables, title=live.title, attribution=live.attribution)
+    if live.notes:
+        graph = replace(graph, notes=(*live.notes, *graph.notes))
+    return graph.with_root_names(live.names)
 
 
 @dataclass
 class Run(Generic[T]):
-    """One run of one target. `run_target` says what the fields mean."""
+    """A script to run, or a module to import, and how to `read` what it leads to. For one use.
+
+    Args:
+        target: what to run, and the name to look at in it if there is one.
+        read: called while everything is alive, once for each call that is looked at; its results are `Captured.result` and
+            `Captured.later`. Where a backward() takes the place of a call of `autograd.grad`, the result of the latter is dropped.
+        arguments: the script's own arguments.
+        at: which call of backward to look at, counted from 1, or several: the first is `Captured.result`, others are
+            `Captured.later`, in the order in which they come. With a name: look the name up at that call, among the local
+            variables too, and not when the script has ended. Without: the first `backward()`; a call of `autograd.grad` before
+            it is read only if no backward() follows in the same step (`gradviz.run.selection`).
+        keep_going: let the script run on to its end after the call.
+        record: note module calls and source lines while the script runs, which takes some time.
+        need_graph: without it, a script is read when it has ended, all its variables and whatever they hold, unless `at` is
+            given, or no global variable holds a tensor at the first call: then there. A name may stand for anything.
+        around: makes a context that is entered while tensors are read, and left while the user's code runs.
+        whole_step: where a pipeline calls backward, read its other microbatches of that step, too, as `Captured.later`.
+        steps: how many backward calls in a row to read, from the first one looked at on. Those with `create_graph` are
+            read in addition, as parts of a step. A script may end before.
+        look: lets the script run on after those steps, and says which later calls to read (`gradviz.run.selection`). A call
+            at which the engine raises is read, too.
+        afterwards: called when the engine has ended after a call that was read, with that result and whether all leaves got
+            their `.grad`; what it returns takes the result's place. The script then is stopped after the engine, not before.
+        ended: called with the variables when the script has come to its end by itself; it must not raise.
+        nothing: the result where the script raised before anything was read; without it that raises ScriptError.
+    """
 
     target: Target
-    program: Program
-    at: Sequence[int]
-    keep_going: bool
     read: Callable[[LiveOutputs], T]
-    recording: Callable[[], Recording | None]
-    need_graph: bool
-    steps: int | None
-    afterwards: Callable[[T, bool | None], T] | None
-    around: Callable[[], AbstractContextManager[object]]
-    nothing: Callable[[], T] | None
-    look: Look | None
-    ended: Callable[[Sequence[Namespace]], None] | None
-    whole_step: bool
+    arguments: Sequence[str] = ()
+    at: int | Sequence[int] | None = None
+    keep_going: bool = False
+    record: bool = True
+    need_graph: bool = True
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
+    whole_step: bool = False
+    steps: int | None = None
+    look: Look | None = None
+    afterwards: Callable[[T, bool | None], T] | None = None
+    ended: Callable[[Sequence[Namespace]], None] | None = None
+    nothing: T | None = None
 
     def __post_init__(self) -> None:
         place = rank()
         self._title = f"{self.target.title}, {place}" if place is not None else self.target.title
-        selection = self._select(self.steps)
-        self._chosen_by = type(selection)
-        self._selection = WholeStep(selection) if self.whole_step and selection is not None else selection
-        self._children = started()
+        self._at = (self.at,) if isinstance(self.at, int) else tuple(self.at or ())
+        self._selection = self._select()
         self._calls = 0
-        self._first_place = ""  # of the call that a backward() is preferred to
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
         self._reader: int | None = None  # the thread that is reading
@@ -105,50 +99,78 @@ class Run(Generic[T]):
         self._error: Exception | KeyboardInterrupt | None = None
         self._failure: Failure | None = None
 
-    def _select(self, steps: int | None) -> Selection | None:
-        """Which calls to read; None when they are not looked at, because a name is read when the script has ended."""
-        if steps is not None:
-            first = self.at[0] if self.at else 1
-            return InARow(first, steps) if self.look is None else RunOn(first, steps, self.look, self._out_of_patience)
-        if self.at:
-            return Chosen(self.at)
-        if self.target.name:
-            return None
-        return FirstBackward(self._out_of_patience) if self.need_graph else FirstIf(self._no_global_tensors)
+    def _select(self) -> Selection:
+        """Which calls to read: none where a name is read when the script has ended."""
+        if self.steps is not None:
+            first = self._at[0] if self._at else 1
+            return (
+                InARow(first, self.steps)
+                if self.look is None
+                else RunOn(first, self.steps, self.look, self._out_of_patience)
+            )
+        if self._at:
+            selection: Selection = Chosen(self._at)
+        elif self.target.name:
+            return Selection()
+        else:
+            selection = FirstBackward(self._out_of_patience) if self.need_graph else FirstIf(self._no_global_tensors)
+        return WholeStep(selection) if self.whole_step else selection
 
     def captured(self) -> Captured[T]:
-        watching = watching_backward(self._on_backward) if self._selection is not None else nullcontext()
+        """Run it and read.
+
+        Raises:
+            TargetError, NotATensorError, NoGraphError: there is nothing to look at; the message says why.
+            ScriptError: the script failed before anything was captured. Its traceback has been printed.
+        """
+        if self.target.kind == "graph":
+            raise TargetError(
+                f"{self.target.place!r} is a saved graph. This needs the script, because it reads live tensors."
+            )
+        self._program = Program(self.target)
+        with self._program.interpreter(self.arguments):
+            recording = recording_from_torch_on() if self.record else nullcontext(lambda: None)
+            with recording as self._recording:
+                self._run()
+                return self._ended()
+
+    def _run(self) -> None:
+        """Run the code, and read at the calls that are selected."""
+        unwatched = type(self._selection) is Selection
+        watching = nullcontext() if unwatched else watching_backward(self._on_backward)
         with users_code() as outcome, stoppable_main() as self._stop_main, watching:
             try:
-                self.program.run()
+                self._program.run()
                 if self.ended is not None:
-                    self.ended([self.program.namespace])
+                    self.ended([self._program.namespace])
             finally:
-                if self._selection is not None:
-                    self._selection.close()
-        if self.program.problem is not None:
-            raise self.program.problem
+                self._selection.close()
+        if self._program.problem is not None:
+            raise self._program.problem
         self._failure = self._failure or outcome.failure
-        if not self._results and self._error is None and self._failure is not None:
-            self._guarded(lambda: self._read_unfinished(self._failure))
-        if not self._results and self._error is None and self._failure is None:
-            self._guarded(self._read_at_end)
-        unread = not self._results and self._error is None and self._failure is not None
-        if self.nothing is not None and unread and self._failure is not None and self._failure.exit_code is None:
-            return Captured(self.nothing(), self.target, self._failure)
-        if self._error is not None and not (self._results and self._unread()):
+
+    def _ended(self) -> Captured[T]:
+        """What was read at calls, else what can be read now that the code has ended."""
+        if not self._results and self._error is None:
+            with self._guarded():
+                if self._failure is None:
+                    self._read_at_end()
+                else:
+                    self._read_unfinished(self._failure)
+        failure, results, unread = self._failure, self._results, self._unread()
+        if self._error is not None and not (results and unread):
             raise self._error
-        if len(self._results) < (len(set(self.at)) or 1):
-            if self._failure is None:
+        if self.nothing is not None and not results and failure is not None and failure.exit_code is None:
+            return Captured(self.nothing, self.target, failure)
+        if len(results) < (len(set(self._at)) or 1):
+            if failure is None:
                 raise NoGraphError(self._too_few_calls())
-            self._failure.raise_error(self.target, f" before {self._awaited()}")
-        timed_out = isinstance(self._selection, RunOn) and self._selection.timed_out
-        later = tuple(self._results[1:])
-        return Captured(self._results[0], self.target, self._failure, later, self._unread(), self._calls, timed_out)
+            failure.raise_error(self.target, f" before {self._awaited()}")
+        timed_out = self._selection.timed_out
+        return Captured(results[0], self.target, failure, tuple(results[1:]), unread, self._calls, timed_out)
 
     @property
     def _done(self) -> bool:
-        assert self._selection is not None
         if self._selection.enough or isinstance(self._error, KeyboardInterrupt) or self._failure is not None:
             return True
         return self._error is not None and not self._selection.standing_in
@@ -156,20 +178,25 @@ class Run(Generic[T]):
     def _unread(self) -> str:
         """Why reading several steps ended early. What had been read before must not be lost."""
         error = self._error
-        if not (isinstance(error, Exception) and isinstance(self._selection, InARow)):
+        if self.steps is None or not isinstance(error, Exception):
             return ""
         kind = "" if isinstance(error, GradvizError) else f"{type(error).__name__}: "
         return f"backward call {self._calls} could not be read: {kind}{error}"
 
     def _awaited(self) -> str:
-        if not self.at and self.target.name:
+        if not self._at and self.target.name:
             return f"{self.target.name} could be read"
-        return "it called backward()" if max(self.at, default=1) == 1 else f"its backward() call {self.at[-1]}"
+        return "it called backward()" if max(self._at, default=1) == 1 else f"its backward() call {self._at[-1]}"
 
-    def _guarded(self, action: Callable[[], None]) -> None:
+    def _too_few_calls(self) -> str:
+        times = {0: "no backward()", 1: "backward() once"}.get(self._calls, f"backward() {self._calls} times")
+        return f"{self.target.short} called {times}, so there is no call {self._at[-1]} to look at"
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
         """Keep what `read` or the search raises: it happens inside the user's code, which must not catch it."""
         try:
-            action()
+            yield
         except (Exception, KeyboardInterrupt) as error:
             self._error = error
 
@@ -178,35 +205,32 @@ class Run(Generic[T]):
     def _on_backward(self, call: EngineCall) -> Afterwards | None:
         if self._reader == threading.get_ident():
             return None  # `read` itself computes gradients
-        assert self._selection is not None
         with self._lock:  # another thread's backward waits until this one has been read
             self._calls += 1
-            self._guarded(_remember_regions)
+            with self._guarded():
+                _remember_regions()
             before = len(self._results)
             if not self._done and self._selection.wants(self._calls, call):
-                self._guarded(lambda: self._read_at_backward(call))
+                with self._guarded():
+                    self._read_at_backward(call)
                 self._selection.took(call)
             if self.afterwards is not None and len(self._results) > before:
                 return self._after_the_engine
             self._stop_when_done()
-            if isinstance(self._selection, RunOn) and not self._done:
-                return lambda filled: self._after_a_call_not_read(call, filled)
-        return None
+            return partial(self._after_a_call_not_read, call) if self.look is not None and not self._done else None
 
     def _after_the_engine(self, filled: bool | None) -> None:
         with self._lock:
-            self._guarded(lambda: self._put_afterwards(filled))
+            with self._guarded():
+                self._put_afterwards(filled)
             self._stop_when_done()
 
     def _after_a_call_not_read(self, call: EngineCall, filled: bool | None) -> None:
-        def action() -> None:
-            self._read_at_backward(call, ran=True)
-            self._put_afterwards(filled)
-
-        assert isinstance(self._selection, RunOn)
         with self._lock:
-            if self._selection.ended(call, filled) and not self._done:
-                self._guarded(action)
+            if self._selection.ended(filled) and not self._done:
+                with self._guarded():
+                    self._read_at_backward(call, ran=True)
+                    self._put_afterwards(filled)
                 self._selection.took(call)
             if filled is not None:  # else what the engine raised ends the code
                 self._stop_when_done()
@@ -217,67 +241,41 @@ class Run(Generic[T]):
 
     def _out_of_patience(self) -> None:
         """No call came for a while. An optimizer says so, or a thread of its own."""
-        assert self._selection is not None
         with self._lock:
-            if not self._done or isinstance(self._selection, RunOn):
+            if not self._done or self.look is not None:
                 self._selection.settle()
                 self._stop_when_done()
 
     def _stop_when_done(self) -> None:
         if isinstance(self._error, KeyboardInterrupt) or (self._done and not self.keep_going):
-            if self._selection is not None:
-                self._selection.settle()
+            self._selection.settle()
             self._stop()
 
     def _no_global_tensors(self) -> bool:
         from gradviz.tensors.inventory import inventory
 
-        return not inventory([self.program.namespace])
+        return not inventory([self._program.namespace])
 
     def _read_at_backward(self, call: EngineCall, ran: bool = False) -> None:
-        variables = variables_at(call.frame, self.program.namespace, Program.run.__code__)
+        variables = variables_at(call.frame, self._program.namespace, _OUTERMOST)
         if self.target.name:
             self._read_named(variables)
             return
-        place = call_place(call.frame, Program.run.__code__)
-        title = f"{self._title}: {call_words(call, variables, Program.run.__code__)} at {place}, call {self._calls}"
-        names: tuple[str, ...] = ()
-        if len(call.outputs) > 1:
-            names = tuple(name_of(output, variables) or f"output[{i}]" for i, output in enumerate(call.outputs))
-        chosen = call.outputs if names else call.outputs[0]
-        self._take(
-            LiveOutputs(
-                chosen,
-                variables,
-                title,
-                self.recording(),
-                names,
-                self._remarks(call, place),
-                call.frame,
-                self._calls,
-                call.create_graph,
-                ran,
-            )
-        )
-
-    def _remarks(self, call: EngineCall, place: str) -> tuple[str, ...]:
-        """What to know about a call that nobody chose: which were passed over for it, or what it stands in for."""
-        if self._chosen_by is not FirstBackward or microbatch_of(call.frame) is not None:
-            return ()
-        if not call.accumulates:
-            self._first_place = place
-            return ("no backward() followed it in the same step; --at 2 shows the next call, if there is one",)
-        if self._calls == 1:
-            return ()
-        before = f"{self._calls - 1} calls of autograd.grad" if self._calls > 2 else "a call of autograd.grad"
-        return (f"{before} came before this backward(), the first at {self._first_place}: --at 1 shows it",)
+        place = call_place(call.frame, _OUTERMOST)
+        title = f"{self._title}: {call_words(call, variables, _OUTERMOST)} at {place}, call {self._calls}"
+        outputs, names = call.outputs, tuple[str, ...]()
+        if len(outputs) > 1:
+            names = tuple(name_of(output, variables) or f"output[{i}]" for i, output in enumerate(outputs))
+        notes = self._selection.remarks(self._calls, call, place)
+        seen = LiveOutputs(outputs if names else outputs[0], variables, title, names, notes)
+        self._take(replace(seen, frame=call.frame, call=self._calls, create_graph=call.create_graph, ran=ran))
 
     def _take(self, live: LiveOutputs) -> None:
         self._reader = threading.get_ident()
         try:
             with self.around():
-                result = self.read(live)
-            if self._selection is not None and self._selection.standing_in:
+                result = self.read(replace(live, recording=self._recording()))
+            if self._selection.standing_in:
                 self._results.clear()
                 self._error = None
             self._results.append(result)
@@ -294,42 +292,35 @@ class Run(Generic[T]):
     # -- when the script has ended -------------------------------------------------------------------------------------
 
     def _read_at_end(self) -> None:
-        namespace = self.program.namespace
-        if self.at:
+        namespace = self._program.namespace
+        if self._at:
             raise NoGraphError(self._too_few_calls())
         if self.target.name:
             self._read_named([namespace])
             return
         if not self.need_graph:
-            self._take(LiveOutputs(None, [namespace], self._title, self.recording()))
+            self._take(LiveOutputs(None, [namespace], self._title))
             return
         with self.around():
-            try:
-                tensors = final_tensors(namespace, self.target.short, also="called no backward() and ")
-            except NoGraphError as error:
-                raise NoGraphError(f"{error}{hint(started() - self._children)}") from error
+            tensors = final_tensors(namespace, self.target.short, self._program.processes)
         title = f"{self._title}: {', '.join(list(tensors)[:3])}" + (", ..." if len(tensors) > 3 else "")
         outputs = list(tensors.values())
-        self._take(
-            LiveOutputs(
-                outputs[0] if len(outputs) == 1 else outputs, [namespace], title, self.recording(), tuple(tensors)
-            )
-        )
+        self._take(LiveOutputs(outputs[0] if len(outputs) == 1 else outputs, [namespace], title, tuple(tensors)))
 
-    def _read_unfinished(self, failure: Failure | None) -> None:
+    def _read_unfinished(self, failure: Failure) -> None:
         """Read what had been computed when the script failed, if a forward pass was under way."""
-        recording, last = self.recording(), None
-        if recording is not None and failure is not None:
-            last = recording.last_outputs(failure.error, [self.program.namespace])
-        if last is None or not last.outputs or last.source is None or not self.need_graph:
+        recording, namespace = self._recording(), self._program.namespace
+        if recording is None or not self.need_graph:
+            return
+        last = recording.last_outputs(failure.error, [namespace])
+        if not last.outputs or last.source is None:
             return
         at = f"{os.path.basename(last.source.file)}:{last.source.line}"
         inside = f" in {last.module}" if last.module else ""
         notes = (f"stopped at {at}{inside}: {last.source.text}", last.error.splitlines()[0])
         names = tuple(f"{name}, where it failed" if name.startswith("input of") else name for name in last.outputs)
         title = f"{self._title}, until it failed at {at}"
-        outputs = list(last.outputs.values())
-        self._take(LiveOutputs(outputs, [self.program.namespace], title, self.recording(), names, notes))
+        self._take(LiveOutputs(list(last.outputs.values()), [namespace], title, names, notes))
 
     def _read_named(self, variables: Sequence[Namespace]) -> None:
         """Read the value of the target's name, or what it returns when it is a function: that part is the user's code."""
@@ -346,11 +337,7 @@ class Run(Generic[T]):
             return
         if self.need_graph:
             check_tensors(outputs, label, place)
-        self._take(LiveOutputs(outputs, [{label: outputs}, *variables], self._title, self.recording()))
-
-    def _too_few_calls(self) -> str:
-        times = {0: "no backward()", 1: "backward() once"}.get(self._calls, f"backward() {self._calls} times")
-        return f"{self.target.short} called {times}, so there is no call {self.at[-1]} to look at"
+        self._take(LiveOutputs(outputs, [{label: outputs}, *variables], self._title))
 
 
 def _remember_regions() -> None:

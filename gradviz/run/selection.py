@@ -6,101 +6,13 @@ A selection is told of every call, says which it wants, and when it has had enou
 from __future__ import annotations
 
 import _thread
-import linecache
-import os
-import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from types import CodeType, FrameType
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
 
-from gradviz.packages import is_foundation, package_of
-from gradviz.run.engine import EngineCall
-from gradviz.variables.scanner import Namespace, name_of
-
-# What a call of backward is called: what the user wrote, and where.
-
-_NAMED = 3  # outputs of one call that are named
-_CALLED_ON = re.compile(r"(?<![\w.)\]])([A-Za-z_][\w.]*(?:\[\w+\])?)\.backward\(")  # `out.loss`, `losses[0]`; no call
-
-
-def call_words(call: EngineCall, variables: Sequence[Namespace], outermost: CodeType) -> str:
-    """The call as the user writes it: `out.loss.backward()`, `autograd.grad(y)`, or `backward()` of what has no name."""
-    names = ", ".join(_names(call.outputs, variables))
-    if not call.accumulates:
-        return f"autograd.grad({names})"
-    if _is_method(call.frame):
-        names = names or _called_on(_calling(call.frame, outermost))
-        return f"{names}.backward()" if names else "backward()"
-    return f"autograd.backward({names})"
-
-
-def call_place(frame: FrameType, outermost: CodeType) -> str:
-    """`file.py:12`, where the script's own code called; the nearest other code where none of the script's is on the stack."""
-    nearest = _calling(frame, outermost)
-    return f"{os.path.basename(nearest.f_code.co_filename)}:{nearest.f_lineno}" if nearest is not None else ""
-
-
-def _calling(frame: FrameType, outermost: CodeType) -> FrameType | None:
-    nearest = None
-    at: FrameType | None = frame
-    while at is not None and at.f_code is not outermost:
-        file = at.f_code.co_filename
-        if not is_foundation(file):
-            nearest = nearest or at
-            if not package_of(file):
-                return at
-        at = at.f_back
-    return nearest
-
-
-def _called_on(frame: FrameType | None) -> str:
-    """What the line says `backward` is called on, if it is said once and without a call."""
-    called = (
-        _CALLED_ON.findall(linecache.getline(frame.f_code.co_filename, frame.f_lineno)) if frame is not None else []
-    )
-    return called[0] if len(called) == 1 else ""
-
-
-def _names(outputs: Sequence[Any], variables: Sequence[Namespace]) -> list[str]:
-    names = [name_of(output, variables) for output in outputs[:_NAMED]]
-    if not all(names):
-        return []
-    return [*names, "..."] if len(outputs) > _NAMED else names
-
-
-def _is_method(frame: FrameType) -> bool:
-    """Whether `tensor.backward()` is what called `torch.autograd.backward`."""
-    caller = frame.f_back
-    return caller is not None and caller.f_globals.get("__name__") == "torch._tensor"
-
-
-class Microbatch(NamedTuple):
-    """The part of a batch that a stage of `torch.distributed.pipelining` calls backward for, of so many that there are."""
-
-    stage: int
-    number: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs
-
-
-_OF_STAGES = "torch.distributed.pipelining.stage", ("backward_one_chunk", "backward_weight_one_chunk")
-
-
-def microbatch_of(frame: FrameType | None) -> Microbatch | None:
-    """What a backward call is for that a pipeline makes; None for other calls, and where this torch does not tell."""
-    module, functions = _OF_STAGES
-    while frame is not None:
-        if frame.f_code.co_name in functions and frame.f_globals.get("__name__") == module:
-            stage, number = frame.f_locals.get("self"), frame.f_locals.get("bwd_chunk_id")
-            index, count = getattr(stage, "stage_index", None), getattr(stage, "chunks", None)
-            if isinstance(index, int) and isinstance(number, int) and isinstance(count, int):
-                return Microbatch(index, number, count)
-            return None
-        frame = frame.f_back
-    return None
-
+from gradviz.run.engine import EngineCall, microbatch_of
 
 PARTS = 4
 """Of several calls, at most this many for each: a call with `create_graph` is a part of a step, read with the one that ends it."""
@@ -127,10 +39,11 @@ class Look(Protocol):
 class Selection:
     """Wants no call. `standing_in` says that what was read gives way to a later call, if one comes.
 
+    `timed_out`: it had enough because there was no time left.
     `out_of_patience` is called from a thread of its own where `_wait_for_more` was called and nothing has settled it in time.
     """
 
-    standing_in = False
+    standing_in = timed_out = False
 
     def __init__(self, out_of_patience: Callable[[], None] = lambda: None) -> None:
         self.enough = False
@@ -144,6 +57,14 @@ class Selection:
 
     def took(self, call: EngineCall) -> None:
         """The call was read, or reading it failed."""
+
+    def ended(self, filled: bool | None) -> bool:
+        """The engine has ended after a call that was not read. Whether to read it now: its tensors are there still."""
+        return False
+
+    def remarks(self, number: int, call: EngineCall, place: str) -> tuple[str, ...]:
+        """What to know about a call that is to be read and that nobody chose."""
+        return ()
 
     def settle(self) -> None:
         """Nothing more will be read."""
@@ -209,6 +130,9 @@ class WholeStep(Selection):
             self._left.discard(microbatch.number)
         self.enough = not self._left
 
+    def remarks(self, number: int, call: EngineCall, place: str) -> tuple[str, ...]:
+        return self._chosen.remarks(number, call, place)
+
     def settle(self) -> None:
         super().settle()
         self._chosen.settle()
@@ -245,7 +169,7 @@ class RunOn(InARow):
     def __init__(self, first: int, steps: int, look: Look, out_of_patience: Callable[[], None]) -> None:
         super().__init__(first, steps, out_of_patience)
         self._look = look
-        self._watching = self.timed_out = False
+        self._watching = False
 
     def wants(self, number: int, call: EngineCall) -> bool:
         reading = not self._watching and super().wants(number, call)
@@ -258,8 +182,7 @@ class RunOn(InARow):
             self._wait_for_more()
         self.enough = self._look.seen_enough or self.timed_out
 
-    def ended(self, call: EngineCall, filled: bool | None) -> bool:
-        """The engine has ended after a call that was not read. Whether to read it now: its tensors are there still."""
+    def ended(self, filled: bool | None) -> bool:
         wanted = self._watching and (self._look.after(filled) or filled is None)
         self.enough = self.enough or self._look.seen_enough
         return wanted
@@ -294,6 +217,7 @@ class FirstBackward(Selection):
     def __init__(self, out_of_patience: Callable[[], None]) -> None:
         super().__init__(out_of_patience)
         self._unhook: Callable[[], None] = lambda: None
+        self._first_place = ""  # of the call that a backward() is preferred to
 
     def wants(self, number: int, call: EngineCall) -> bool:
         if number > CALLS and not call.accumulates:
@@ -308,6 +232,18 @@ class FirstBackward(Selection):
             self.standing_in = True
             self._unhook = _after_optimizer_step(self._out_of_patience)
             self._wait_for_more()
+
+    def remarks(self, number: int, call: EngineCall, place: str) -> tuple[str, ...]:
+        """Which calls were passed over for it, or what it stands in for."""
+        if microbatch_of(call.frame) is not None:
+            return ()
+        if not call.accumulates:
+            self._first_place = place
+            return ("no backward() followed it in the same step; --at 2 shows the next call, if there is one",)
+        if number == 1:
+            return ()
+        before = f"{number - 1} calls of autograd.grad" if number > 2 else "a call of autograd.grad"
+        return (f"{before} came before this backward(), the first at {self._first_place}: --at 1 shows it",)
 
     def close(self) -> None:
         super().close()

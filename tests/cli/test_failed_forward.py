@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gradviz.errors import ScriptError
-from gradviz.run.target import run_target
+from tests.run.running import run_target
 
 SCRIPT = """
 import torch
@@ -24,7 +24,7 @@ def write(folder: Path, text: str) -> str:
 
 
 def test_the_graph_up_to_the_failure_is_read(tmp_path: Path) -> None:
-    captured = run_target(write(tmp_path, SCRIPT), [])
+    captured = run_target(write(tmp_path, SCRIPT))
     graph = captured.result
     assert sorted(node.op for node in graph.nodes) == [
         "AccumulateGrad", "AccumulateGrad", "AddmmBackward0", "ReluBackward0", "TBackward0",
@@ -45,4 +45,4 @@ def test_without_a_graph_only_the_failure_is_shown(
     tmp_path: Path, failing: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ScriptError):
-        run_target(write(tmp_path, failing), [])
+        run_target(write(tmp_path, failing))

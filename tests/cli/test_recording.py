@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.run.target import run_target
+from tests.run.running import run_target
 
 _SCRIPT = """\
 import os

@@ -13,7 +13,7 @@ from gradviz.draw.scene import Scene
 from gradviz.graph import Graph
 from gradviz.graph.files import load
 from gradviz.layout.model import Placement
-from gradviz.run.live import Captured
+from gradviz.run.ending import Captured
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import TRAINING, script
 
@@ -107,4 +107,4 @@ def test_the_way_from_the_loss_to_the_picture_comes_back_to_few_modules(gradviz:
         gradviz("render", path, "-o", "net.svg", "--layout", "layered")
     finally:
         sys.setprofile(None)
-    assert len(returns) <= 14, sorted(returns)
+    assert len(returns) <= 12, sorted(returns)

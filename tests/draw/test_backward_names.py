@@ -13,8 +13,8 @@ from gradviz.draw.options import Options
 from gradviz.draw.output import render
 from gradviz.graph import Function, Node
 from gradviz.graph.origins import forward_name, with_forward_names
-from gradviz.run.target import run_target
 from tests.builders import diamond
+from tests.run.running import run_target
 
 ROOT = Path(__file__).parents[2]
 EXPLAINED = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/backward-names.md").read_text(), re.M))
@@ -25,7 +25,7 @@ EXPLAINED = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/backward-names.md").
 )
 def test_every_name_in_a_sample_is_explained(name: str) -> None:
     with contextlib.redirect_stdout(io.StringIO()):
-        graph = run_target(str(ROOT / "samples" / f"{name}.py"), []).result
+        graph = run_target(str(ROOT / "samples" / f"{name}.py")).result
     assert {node.op for node in graph.nodes} <= EXPLAINED
 
 

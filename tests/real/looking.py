@@ -20,8 +20,9 @@ import torch
 
 from gradviz.cli.target import Source
 from gradviz.graph import Graph
-from gradviz.run.live import LiveOutputs, read_graph
-from gradviz.run.target_name import parse_target
+from gradviz.run.outputs import LiveOutputs
+from gradviz.run.program import parse_target
+from gradviz.run.run import read_graph
 from gradviz.walker.walk import capture
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep

@@ -1,4 +1,4 @@
-"""`run_target` as other commands use it: a callback that reads live tensors, and a recorder around the script."""
+"""`Run` as commands use it: a callback that reads live tensors, and a recorder around the script."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from gradviz.errors import (
     TargetError,
 )
 from gradviz.graph import Graph
-from gradviz.run.target import Captured, LiveOutputs, run_target
+from gradviz.run.outputs import LiveOutputs
+from gradviz.run.program import Target, parse_target
+from gradviz.run.run import Run
 from tests.cli.scripts import TRAINING, script
+from tests.run.running import run_target
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +30,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def _script(folder: Path) -> Target:
+    return Target("script", str(script(folder, TRAINING)))
+
+
 def test_the_default_reads_the_graph(tmp_path: Path) -> None:
-    captured = run_target(str(script(tmp_path, TRAINING)))
+    captured = run_target(script(tmp_path, TRAINING))
     assert isinstance(captured.result, Graph)
     assert captured.result.title == "script.py: loss.backward() at script.py:10, call 1"
     assert captured.target.title == "script.py"
@@ -46,7 +53,7 @@ def test_read_gets_live_tensors_that_die_with_the_script(tmp_path: Path) -> None
         watched.extend([weakref.ref(live.outputs), weakref.ref(live.variables[0]["x"])])
         return sorted(live.variables[0])
 
-    captured: Captured[list[str]] = run_target(str(script(tmp_path, TRAINING)), read=read)
+    captured = Run(_script(tmp_path), read).captured()
     gc.collect()
     assert captured.result == ["loss", "step", "steps", "x"]
     assert [reference() for reference in watched] == [None, None]
@@ -54,9 +61,7 @@ def test_read_gets_live_tensors_that_die_with_the_script(tmp_path: Path) -> None
 
 def test_read_is_called_once_and_sees_the_frames_as_they_are(tmp_path: Path) -> None:
     seen = []
-    run_target(
-        str(script(tmp_path, TRAINING)), at=2, keep_going=True, read=lambda live: seen.append(live.variables[0]["step"])
-    )
+    Run(_script(tmp_path), lambda live: seen.append(live.variables[0]["step"]), at=2, keep_going=True).captured()
     assert seen == [1]
 
 
@@ -67,7 +72,7 @@ def test_read_may_compute_gradients_itself(tmp_path: Path, capsys: pytest.Captur
         assert weight.grad is None
         return found[0].flatten().tolist()
 
-    captured = run_target(str(script(tmp_path, TRAINING)), read=read, keep_going=True)
+    captured = Run(_script(tmp_path), read, keep_going=True).captured()
     assert len(captured.result) == 3 and any(captured.result)
     assert capsys.readouterr().out.splitlines() == ["step 0", "step 1", "step 2", "end"]
 
@@ -90,20 +95,20 @@ def test_an_error_of_read_is_not_the_users_to_catch(tmp_path: Path, target: str)
         raise NoGraphError("from read")
 
     with pytest.raises(NoGraphError, match="from read"):
-        run_target(target, read=read)
+        Run(parse_target(target), read).captured()
 
 
 def test_modules_and_lines_are_recorded_unless_told_otherwise(tmp_path: Path) -> None:
     path = script(tmp_path, TRAINING)
     line = next(i for i, text in enumerate(path.read_text().splitlines(), 1) if "loss =" in text)
-    graph = run_target(str(path), at=2).result
+    graph = run_target(path, at=2).result
     assert graph.attribution == "recorded"
     assert {(scope.path, scope.type) for scope in graph.scopes} == {("model", "Linear")}
     made = {node.op: node.source for node in graph.nodes if node.source is not None}
     assert {source.line for source in made.values()} == {line}
     assert {source.file for source in made.values()} == {str(path)}
     assert set(made) >= {"MulBackward0", "SumBackward0", "PowBackward0", "AddmmBackward0"}
-    plain = run_target(str(path), at=2, record=False).result
+    plain = run_target(path, at=2, record=False).result
     assert (plain.attribution, plain.scopes) == ("", ())
     assert [node.op for node in plain.nodes] == [node.op for node in graph.nodes]
 
@@ -112,12 +117,12 @@ def test_recording_ends_with_the_script_however_it_ends(tmp_path: Path) -> None:
     before = sys.gettrace(), torch.nn.modules.module._global_forward_hooks.copy()
     for text in (TRAINING, "1 / 0\n", "raise SystemExit(1)\n"):
         with contextlib.suppress(ScriptError):
-            run_target(str(script(tmp_path, text)))
+            run_target(script(tmp_path, text))
         assert (sys.gettrace(), torch.nn.modules.module._global_forward_hooks) == before
 
 
 def test_a_failure_after_the_capture_is_kept_for_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    captured = run_target(str(script(tmp_path, TRAINING + "    1 / 0\n")), keep_going=True)
+    captured = run_target(script(tmp_path, TRAINING + "    1 / 0\n"), keep_going=True)
     assert len(captured.result.roots) == 1
     assert capsys.readouterr().err == ""
     with pytest.raises(ScriptError):
@@ -129,7 +134,7 @@ def test_ctrl_c_goes_through_and_everything_is_put_back(tmp_path: Path) -> None:
     argv, engine = list(sys.argv), torch.autograd._engine_run_backward
     path = script(tmp_path, "import sys, torch\nsys.argv = []\nraise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
-        run_target(str(path))
+        run_target(path)
     assert (sys.argv, torch.autograd._engine_run_backward) == (argv, engine)
 
 
@@ -140,17 +145,13 @@ def test_the_script_computes_what_it_computes_alone(tmp_path: Path) -> None:
     path = script(tmp_path, text)
     exec(compile(text, "alone", "exec"), {"__name__": "__main__"})
     alone = torch.load(tmp_path / "grad.pt")
-    run_target(str(path), keep_going=True)
+    run_target(path, keep_going=True)
     assert torch.equal(torch.load(tmp_path / "grad.pt"), alone)
 
 
-@pytest.mark.parametrize(("target", "at"), [("graph.json", None), ("script.py", 0)])
-def test_what_cannot_be_run(tmp_path: Path, target: str, at: int | None) -> None:
-    script(tmp_path, "{}", "graph.json")
-    script(tmp_path, TRAINING)
-    with pytest.raises(TargetError) as caught:
-        run_target(target, at=at)
-    assert isinstance(caught.value, GradvizError)
+def test_a_saved_graph_cannot_be_run(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="is a saved graph"):
+        run_target(script(tmp_path, "{}", "graph.json"))
 
 
 @pytest.mark.parametrize(
@@ -167,6 +168,6 @@ def test_what_was_read_is_kept_when_a_later_call_cannot_be_read(tmp_path: Path, 
             raise error
         return call
 
-    captured: Captured[int] = run_target(str(script(tmp_path, TRAINING)), read=read, steps=3)
+    captured = Run(_script(tmp_path), read, steps=3).captured()
     assert (captured.result, captured.later) == (1, (2,))
     assert captured.unread == f"backward call 3 could not be read: {told}"

@@ -14,8 +14,8 @@ import torch
 
 import gradviz
 from gradviz.packages import is_foundation, package_of, runs_around_user
-from gradviz.run import engine, failure
-from gradviz.run.selection import call_place
+from gradviz.run import ending, engine
+from gradviz.run.engine import call_place
 from gradviz.source.running import variables_at
 
 
@@ -58,4 +58,4 @@ def test_a_torch_that_runs_where_it_was_built(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_runs_around_the_user() -> None:
-    assert runs_around_user(failure.__file__) and not runs_around_user(gradviz.__file__)
+    assert runs_around_user(ending.__file__) and not runs_around_user(gradviz.__file__)

@@ -11,8 +11,8 @@ from torch.autograd.graph import get_gradient_edge
 import gradviz
 from gradviz.errors import NoGraphError
 from gradviz.graph import Graph
-from gradviz.run.target import run_target
 from tests.cli.scripts import script
+from tests.run.running import run_target
 from tests.walker.graphs import needs_raw
 
 

@@ -1,4 +1,4 @@
-"""How a user's script ended, and its own traceback as plain Python would show it.
+"""How a run of a user's script ended: what was read, how it failed, and its own traceback as plain Python would show it.
 
 Knows nothing of torch or graphs.
 """
@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from gradviz.errors import ScriptError, text_of
 from gradviz.packages import runs_around_user
-from gradviz.run.program import as_module
-from gradviz.run.target_name import Target
+from gradviz.run.program import Target, as_module
+
+T = TypeVar("T")
 
 _IMPORTING = "<frozen importlib"
 _HANDING_OVER = "handle_torch_function"
@@ -68,6 +69,24 @@ def _hint(error: BaseException, target: Target) -> str:
     folder, name = as_module(target.place)
     where = "" if os.path.samefile(folder, os.getcwd()) else f" in {folder!r}"
     return f"{target.short} imports from its own package. Run it as python -m does{where}: -m {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Captured(Generic[T]):
+    """What `read` returned, and how the script failed afterwards, if it did."""
+
+    result: T
+    target: Target
+    failure: Failure | None = None
+    later: tuple[T, ...] = ()  # what was read at further calls of backward, when more than one was asked for
+    unread: str = ""  # why a further call could not be read
+    calls: int = 0  # backward calls that were seen
+    timed_out: bool = False  # whether the script was ended because there was no time left
+
+    def raise_failure(self) -> None:
+        """Show the user's own traceback and raise ScriptError, when the script failed. Write the result before."""
+        if self.failure is not None:
+            self.failure.raise_error(self.target)
 
 
 class Outcome:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gradviz.errors import TargetError
-from gradviz.run.target_name import Target, parse_target
+from gradviz.run.program import Target, parse_target
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Finds what to look at in a script's variables: a name that was asked for, or the tensors that nothing depends on.
+"""What to look at: a name that was asked for, or the tensors that nothing depends on; and it, while it is alive.
 
 Reads live variables and calls a function that the user named; knows nothing of how the script was run.
 """
@@ -7,17 +7,50 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any
 
 from gradviz.errors import NoGraphError, NotATensorError, TargetError, did_you_mean
 from gradviz.variables.objects import unwrapped
 from gradviz.variables.scanner import NamedValue, Namespace, scan
 from gradviz.wording import few_lines, plural
 
+if TYPE_CHECKING:
+    from gradviz.recording.record import Recording
+    from gradviz.walker.description import Attribution
+
 _ABSENT = object()
 _ROUTINES = (FunctionType, BuiltinFunctionType, MethodType)
 _SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOutputs:
+    """The outputs that were looked for, while they are alive. Keep nothing of it: the script's tensors must die with the script.
+
+    `variables` are the namespaces that know names, innermost first. `names` are names for the outputs where no variable
+    holds them all. `recording` knows module calls and source lines; it is None when nothing was recorded. `notes` is what a
+    reader of the graph must know about how it was found.
+    `frame` is the one that torch called the engine from at backward call `call`; both are None when the script has ended.
+    `create_graph` is that of the call; `ran` is whether the engine has run already.
+    """
+
+    outputs: Any
+    variables: Sequence[Namespace]
+    title: str
+    names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    recording: Recording | None = None
+    frame: FrameType | None = None
+    call: int | None = None
+    create_graph: bool = False
+    ran: bool = False
+
+    @property
+    def attribution(self) -> Attribution | None:
+        """Which module call and line made each node, where that was recorded."""
+        return self.recording.attribution(None, self.variables) if self.recording is not None else None
 
 
 def lookup(name: str, namespaces: Sequence[Namespace], place: str) -> object:
@@ -69,18 +102,16 @@ def check_tensors(outputs: object, name: str, place: str) -> None:
         raise NotATensorError(f"{name} in {place}: {error}") from None
 
 
-def final_tensors(namespace: Namespace, place: str, *, also: str = "") -> dict[str, Any]:
+def final_tensors(namespace: Namespace, place: str, processes: int) -> dict[str, Any]:
     """The tensors with a graph among global variables that no other such tensor depends on, by name.
 
-    Raises NoGraphError that lists the tensors seen and why each has no graph. `also` is said first in that message.
+    Raises NoGraphError that lists the tensors seen and why each has no graph. `processes` are those that the script started.
     """
     named_tensors = [named for named in scan([namespace]) if named.kind == "tensor"]
     seen = _distinct(named_tensors)
-    if not seen:
-        raise NoGraphError(f"{place} {also}has no global variable that holds a tensor.\n{_advice(place)}")
     outputs = _not_depended_on(_distinct(named for named in named_tensors if not named.level)) or _not_depended_on(seen)
     if not outputs:
-        raise NoGraphError(_no_graph(seen, place, also))
+        raise NoGraphError(_no_graph(seen, place, processes))
     return outputs
 
 
@@ -151,15 +182,20 @@ def _distinct(named_tensors: Iterable[NamedValue]) -> dict[str, Any]:
     return {named.name: named.value for named in first.values()}
 
 
-def _no_graph(seen: Mapping[str, Any], place: str, also: str) -> str:
+def _no_graph(seen: Mapping[str, Any], place: str, processes: int) -> str:
     from gradviz.walker.private import without_subclasses
     from gradviz.walker.tensors import why_no_graph
 
     with without_subclasses():
         lines = few_lines([f"{name} {why_no_graph(tensor)}" for name, tensor in seen.items()], _SHOWN)
-    head = f"{place} {also}has no global tensor with a graph. Seen:"
-    return "\n".join([head, *lines, _advice(place)])
-
-
-def _advice(place: str) -> str:
-    return f"Name what to look at ({place}:NAME, a tensor or a function that returns one), or call backward() on it."
+    what = "tensor with a graph. Seen:" if seen else "variable that holds a tensor."
+    advice = [
+        f"Name what to look at ({place}:NAME, a tensor or a function that returns one), or call backward() on it."
+    ]
+    if processes:
+        advice.append(
+            f"It started {'a process' if processes == 1 else f'{processes} processes'} of its own (multiprocessing), and a "
+            "backward() in there cannot be seen from here. Have it train in its own process (many scripts have an option for the "
+            "number of workers), or name a function of it that returns the loss (script.py:NAME)."
+        )
+    return "\n".join([f"{place} called no backward() and has no global {what}", *lines, *advice])
