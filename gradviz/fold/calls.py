@@ -178,8 +178,8 @@ class Family(NamedTuple):
     """Calls that may become one box: the nodes of each turn, in the order they ran, and the module that each turn called."""
 
     kind: Literal["alike", "repeat"]
-    modules: tuple[Scope, ...]
-    turns: tuple[tuple[int, ...], ...]
+    modules: Sequence[Scope]
+    turns: Sequence[Sequence[int]]
     scope: int | None
 
     @property
@@ -307,7 +307,7 @@ def _runs(family: Family, partition: Partition) -> list[Family]:
             runs.append([])
         runs[-1].append(i)
     return [
-        family._replace(modules=tuple(family.modules[i] for i in run), turns=tuple(family.turns[i] for i in run))
+        family._replace(modules=[family.modules[i] for i in run], turns=[family.turns[i] for i in run])
         for run in runs
         if 1 < len(run) < len(family.turns)
     ]

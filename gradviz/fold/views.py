@@ -2,23 +2,27 @@
 
 An open call shows what is in it, a closed one is one box. Closed calls of one module become one box ("×12"), closed siblings of one
 structure too ("12 alike"), and so do ops that repeat outside modules. Which view is wanted is decided by `fold`.
+
+Ops without a module of their own are grouped by what made them first: a loss, the right side of an ODE, a gradient of a gradient.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from itertools import groupby
+from typing import NamedTuple
 
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.fold.calls import Closing, Family, alike_siblings, join_families
-from gradviz.fold.functions import with_functions
 from gradviz.fold.partition import Earlier, Partition
 from gradviz.fold.repeats import join_ops
 from gradviz.fold.segments import join_loose
-from gradviz.graph import Graph
+from gradviz.graph import Graph, Scope, SourceLine, column
+from gradviz.graph.amounts import forward_order
 from gradviz.graph.scopes import ScopeTree
 
 CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
@@ -62,7 +66,6 @@ class Views:
         self.deepest = max(self.tree.depth, default=0) + 1
         """The level at which every op is shown."""
         self._closing = Closing(graph, self.tree)
-        self._alike: dict[int | None, list[list[int]]] = {}
 
     def check(self, paths: Collection[str]) -> None:
         """Raise FormatError for a path that is no module's."""
@@ -178,31 +181,15 @@ class Views:
     @cached_property
     def _later(self) -> set[int]:
         """Calls that show nothing new: repeats of a module and alike siblings, except the first of each."""
-        later: set[int] = set()
-        for siblings in self._siblings(range(len(self.tree.scopes))).values():
-            seen: set[str] = set()
-            for scope in siblings:
-                path = self.tree.scopes[scope].path
-                if path in seen:
-                    later.add(scope)
-                seen.add(path)
-        for parent in [None, *range(len(self.tree.scopes))]:
-            for family in self._alike_under(parent):
-                later.update(family[1:])
-        return later
+        first: dict[tuple[int | None, str], int] = {}
+        later = {i for i, scope in enumerate(self.tree.scopes) if first.setdefault((scope.parent, scope.path), i) != i}
+        return later.union(*(family[1:] for families in self._alike.values() for family in families))
 
-    def _siblings(self, scopes: Iterable[int]) -> dict[int | None, list[int]]:
-        siblings: dict[int | None, list[int]] = {}
-        for scope in scopes:
-            siblings.setdefault(self.tree.scopes[scope].parent, []).append(scope)
-        return siblings
-
-    def _alike_under(self, parent: int | None) -> list[list[int]]:
-        """Sets of alike calls of different modules, made directly inside `parent`."""
-        if parent not in self._alike:
-            siblings = self.tree.outermost if parent is None else self.tree.children[parent]
-            self._alike[parent] = alike_siblings(self.graph, self.tree, siblings) if len(siblings) > 1 else []
-        return self._alike[parent]
+    @cached_property
+    def _alike(self) -> Mapping[int | None, list[list[int]]]:
+        """Sets of alike calls of different modules, by the call that they were made directly inside of."""
+        siblings = (None, self.tree.outermost), *enumerate(self.tree.children)
+        return {parent: alike_siblings(self.graph, self.tree, calls) for parent, calls in siblings}
 
     # -- closing calls, and joining closed ones -----------------------------------------------------------------------
 
@@ -236,23 +223,105 @@ class Views:
 
     def _families(self, closed: list[int]) -> list[Family]:
         """Closed calls that may become one box: calls of one module, and alike siblings."""
-        families: list[Family] = []
-        for parent, siblings in self._siblings(closed).items():
-            here = set(siblings)
-            taken: set[int] = set()
-            for alike in self._alike_under(parent):
-                turns = [scope for scope in alike if scope in here]
-                if len(turns) > 1:
-                    families.append(self._family("alike", turns, parent))
-                    taken.update(turns)
+        tree, families = self.tree, list[Family]()
+        siblings: dict[int | None, list[int]] = {}
+        for scope in closed:
+            siblings.setdefault(tree.scopes[scope].parent, []).append(scope)
+        for parent, here in siblings.items():
+            known = set(here)
+            alike = [[scope for scope in family if scope in known] for family in self._alike[parent]]
+            taken = {scope for turns in alike if len(turns) > 1 for scope in turns}
             calls: dict[str, list[int]] = {}
-            for scope in siblings:
+            for scope in here:
                 if scope not in taken:
-                    calls.setdefault(self.tree.scopes[scope].path, []).append(scope)
-            families.extend(self._family("repeat", turns, parent) for turns in calls.values() if len(turns) > 1)
+                    calls.setdefault(tree.scopes[scope].path, []).append(scope)
+            for turns in (*alike, *calls.values()):
+                if len(turns) > 1:
+                    turns.sort(key=tree.place.__getitem__)
+                    modules = [tree.scopes[scope] for scope in turns]
+                    nodes = [tree.members[scope] for scope in turns]
+                    families.append(Family("alike" if turns[0] in taken else "repeat", modules, nodes, parent))
         return families
 
-    def _family(self, kind: Literal["alike", "repeat"], turns: list[int], parent: int | None) -> Family:
-        turns = sorted(turns, key=lambda scope: self.tree.place[scope])
-        members = tuple(tuple(self.tree.members[scope]) for scope in turns)
-        return Family(kind, tuple(self.tree.scopes[scope] for scope in turns), members, parent)
+
+# Functions. A recorded line names the innermost function only, and not who called it. So a call is a run of ops that one
+# function made one after the other, and functions that made the outputs are left alone: they are the script's, or the
+# module's own forward.
+
+LEAST_CALLS = 4
+"""How often a function is called for its calls to be groups: of three, such as for queries, keys and values, each is read."""
+LEAST_OPS = 8
+"""Ops that one call outside of all modules makes for it to be a group however seldom the function is called, and ops that a line
+without a function of its own makes each time."""
+LEAST_GRAD = 4
+"""Ops that backward made for one `autograd.grad(..., create_graph=True)` to be a group."""
+_GRAD = re.compile(r"\bgrad\(|\bbackward\(.*\bcreate_graph\b")
+"""A line where backward makes ops. `loss = net(x).sum(); loss.backward()` is not one."""
+
+
+class _Run(NamedTuple):
+    """Ops that one function made one after the other, directly inside one module call (None: outside of all).
+
+    `name` is `func()`, `grad() line 12` for what backward made there, or `line 12` where the function has no name.
+    """
+
+    scope: int | None
+    file: str
+    name: str
+    nodes: list[int]
+
+
+def with_functions(graph: Graph) -> Graph:
+    """The graph with a scope for each call of such a function, `func()`, behind the scopes that it has.
+
+    >>> from gradviz.graph import Node, Root, SourceLine, TensorInfo
+    >>> lines = [SourceLine("ode.py", 3, "func") if i % 2 else SourceLine("ode.py", 9, "main") for i in range(9)]
+    >>> nodes = tuple(Node(i, "MulBackward0", (), i, source=line) for i, line in enumerate(lines))
+    >>> graph = with_functions(Graph(nodes, roots=(Root(8, 0, "y", TensorInfo((), "float32", "cpu")),)))
+    >>> [(scope.path, scope.call) for scope in graph.scopes], graph.nodes[3].scope
+    ([('func()', 1), ('func()', 2), ('func()', 3), ('func()', 4)], 1)
+    """
+    runs = list(_runs(graph)) if any(column(graph.nodes, "source")) else []
+    count, own = Counter(run[:3] for run in runs), _own(graph, runs)
+    calls = [run for run in runs if _is_group(run, count[run[:3]], run[:3] in own)]
+    if not calls:
+        return graph
+    scopes, nodes = list(graph.scopes), list(graph.nodes)
+    number: Counter[str] = Counter()
+    for run in calls:
+        number[run.name] += 1
+        for node in run.nodes:
+            nodes[node] = nodes[node]._replace(scope=len(scopes))
+        scopes.append(Scope(run.name, "", number[run.name], run.scope))
+    return replace(graph, scopes=tuple(scopes), nodes=tuple(nodes))
+
+
+def _is_group(run: _Run, calls: int, is_own: bool) -> bool:
+    if run.name.startswith("grad() line"):
+        return len(run.nodes) >= LEAST_GRAD
+    if run.name.startswith("line "):
+        return calls >= LEAST_CALLS and len(run.nodes) >= LEAST_OPS
+    return not is_own and (calls >= LEAST_CALLS or (run.scope is None and len(run.nodes) >= LEAST_OPS))
+
+
+def _runs(graph: Graph) -> Iterator[_Run]:
+    sources, scopes, sequences = (column(graph.nodes, name) for name in ("source", "scope", "sequence"))
+    numbered = ((node, sources[node]) for node in forward_order(graph) if sequences[node] is not None)
+    made = ((node, source, scopes[node]) for node, source in numbered if source is not None)
+    for key, run in groupby(made, key=lambda op: (op[2], op[1].file, _name(op[1], op[2]))):
+        yield _Run(*key, [node for node, *_ in run])
+
+
+def _name(source: SourceLine, scope: int | None) -> str:
+    if _GRAD.search(source.text):
+        return f"grad() line {source.line}"
+    function = source.function
+    says_nothing = not function or function.startswith(("<", "__")) or (function == "forward" and scope is not None)
+    return f"line {source.line}" if says_nothing else f"{function}()"
+
+
+def _own(graph: Graph, runs: list[_Run]) -> set[tuple[int | None, str, str]]:
+    """The function that made what comes last in each module call, and those that made the outputs."""
+    own = {run.scope: run[:3] for run in runs if run.scope is not None}.values()
+    sources = (graph.nodes[root.node].source for root in graph.roots if root.node is not None)
+    return {*own, *((None, source.file, _name(source, None)) for source in sources if source is not None)}
