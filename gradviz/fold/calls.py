@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from gradviz.fold.partition import Part, Partition, cycles
-from gradviz.graph import Graph, GroupKind, Scope, column
+from gradviz.graph import Edge, Graph, GroupKind, Node, Scope, column
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.scopes import ScopeTree
 from gradviz.wording import plural
@@ -32,23 +32,18 @@ LEAST = 3
 
 def structure(graph: Graph, tree: ScopeTree, scope: int) -> Hashable:
     """What makes a call alike another: equal values mean equal structure."""
-    members = tree.members[scope]
-    place = {node: i for i, node in enumerate(members)}
-    return tuple(_node(graph, tree, scope, node, place) for node in members)
+    place = {node: i for i, node in enumerate(tree.members[scope])}
 
+    def source(edge: Edge) -> Hashable:
+        if edge.producer in place:
+            return place[edge.producer], edge.output, edge.position
+        leaf = graph.leaf_of.get(edge.producer)
+        return ("leaf", leaf.tensor, edge.position) if leaf is not None else ("outside", edge.position)
 
-def _node(graph: Graph, tree: ScopeTree, scope: int, node: int, place: dict[int, int]) -> Hashable:
-    record = graph.nodes[node]
-    wiring = tuple(_input(graph, edge.producer, edge.output, edge.position, place) for edge in graph.inputs(node))
-    return record.op, record.outputs, tree.relative(record.scope, scope), wiring
+    def described(node: Node) -> Hashable:
+        return node.op, node.outputs, tree.relative(node.scope, scope), tuple(map(source, graph.inputs(node.id)))
 
-
-def _input(graph: Graph, producer: int, output: int, position: int, place: dict[int, int]) -> Hashable:
-    inside = place.get(producer)
-    if inside is not None:
-        return inside, output, position
-    leaf = graph.leaf_of.get(producer)
-    return ("leaf", leaf.tensor, position) if leaf is not None else ("outside", position)
+    return tuple(described(graph.nodes[node]) for node in place)
 
 
 def alike_siblings(graph: Graph, tree: ScopeTree, siblings: Sequence[int]) -> list[list[int]]:
@@ -113,22 +108,14 @@ class Closing:
         return {call: runs for call, runs in parts.items() if len(runs) > 1}
 
     def _is_interval(self, call: int) -> bool:
-        inside, place = self._tree.members[call], self._place
+        inside, place = self._tree.members[call], self._tree.position
         return self._is_in_order and (not inside or place[inside[-1]] - place[inside[0]] + 1 == len(inside))
-
-    @cached_property
-    def _place(self) -> list[int]:
-        """Where each node stands in forward order."""
-        place = [0] * len(self._graph.nodes)
-        for i, node in enumerate(forward_order(self._graph)):
-            place[node] = i
-        return place
 
     @cached_property
     def _is_in_order(self) -> bool:
         """Whether data runs along the forward order, which it need not when several threads numbered the nodes."""
         numbered = [number is not None for number in column(self._graph.nodes, "sequence")]
-        place = self._place
+        place = self._tree.position
         return all(not numbered[producer] or place[producer] < place[consumer] for producer, consumer in self._edges())
 
     def _edges(self) -> Iterator[tuple[int, int]]:
@@ -152,7 +139,7 @@ class Closing:
         def add(node: int) -> None:
             its = class_of[node]
             if not ready.get(its):
-                heapq.heappush(heap, (its < closed, self._place[node], its))
+                heapq.heappush(heap, (its < closed, self._tree.position[node], its))
             ready.setdefault(its, []).append(node)
 
         for node in nodes:
@@ -220,16 +207,14 @@ def _join(partition: Partition, families: list[Family]) -> list[Family]:
     family_of = {partition.box_of[turn[0]]: -1 - i for i, family in enumerate(families) for turn in family.turns}
     loops = cycles(partition.edges(family_of))
     looped = {box for loop in loops for box in loop}
-    members = partition.members()
     failed: list[Family] = []
     for i, family in enumerate(families):
         if -1 - i not in looped:
             _join_alone(partition, family)
     for loop in loops:
         inside = [families[-1 - box] for box in reversed(loop) if box < 0]
-        boxes = [box for box in loop if box >= 0]
-        plain = [node for box in boxes for node in members[box]]
-        if any(box in partition.parts for box in boxes) or not _is_regular(partition.graph, inside, plain):
+        plain = [box for box in loop if box >= 0]
+        if any(box in partition.parts for box in plain) or not _is_regular(partition.graph, inside, plain):
             failed.extend(inside)
         else:
             _join_loop(partition, inside, plain)

@@ -4,7 +4,7 @@
 never form a cycle other than a box with itself.
 
 A first view begins with all module calls closed. The heaviest kind of module is opened first, in the first of its calls, then what
-is the heaviest of the rest, as long as the page holds it. What does not fit even when closed is joined further (`smaller`).
+is the heaviest of the rest, as long as the page holds it. What does not fit even when closed is joined further.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from gradviz.errors import FormatError
+from gradviz.fold.ops import join_leaves, join_segments
 from gradviz.fold.partition import Partition, in_order
-from gradviz.fold.segments import smaller, steps_from
 from gradviz.fold.views import Opening, Views, Wanted
 from gradviz.graph import Graph
 from gradviz.graph.scopes import ScopeTree
@@ -65,20 +65,40 @@ def _fold(graph: Graph, depth: Depth, focus: str | None, expand: tuple[str, ...]
     views.check([*([focus] if focus else []), *expand])
     if depth == "auto":
         return FirstView(views, focus, page, expand).folded()
-    if depth == "all" and focus is None and not expand:
+    every = depth == "all"
+    if every and focus is None and not expand:
         return graph
-    if depth == "all":
-        return _folded(views.view(Wanted(level=views.deepest, focus=focus, expand=expand, every=True, join=False)))
-    return _folded(views.view(Wanted(level=depth, focus=focus, expand=expand)))
-
-
-def _folded(partition: Partition) -> Graph:
-    partition.absorb_parameters()
-    return partition.folded()
+    level = depth if isinstance(depth, int) else views.deepest
+    view = views.view(Wanted(level=level, focus=focus, expand=expand, every=every, join=not every))
+    view.absorb_parameters()
+    return view.folded()
 
 
 # -- the first view -----------------------------------------------------------------------------------------------------
 
+
+class _Step(NamedTuple):
+    """What to join of a view, whatever the graph: how many segments to leave (None: all that there is), across modules or inside
+    each, and what to do with leaves."""
+
+    segments: int | None
+    across: bool = False
+    shared: bool = True  # parameters that several boxes use are drawn inside the first of them
+    few_leaves: bool = False
+
+
+_STEPS = (
+    _Step(12),
+    _Step(12, few_leaves=True),
+    _Step(12, across=True),
+    _Step(8, across=True, few_leaves=True),
+    _Step(5, across=True, few_leaves=True),
+    _Step(3, across=True, few_leaves=True),
+    _Step(1, across=True, few_leaves=True),
+)
+"""Each joins more than the one before. The last leaves one box for all ops and a few leaves, so that it always fits."""
+LEAVES = 8
+"""Leaves that stay single when there are so many that no page holds them."""
 SMALL = 50
 """Nodes of a graph, or of a focused module, that is drawn in full when its page holds it: the reader wants all of it."""
 SPARE = 4 / 3
@@ -120,9 +140,24 @@ class FirstView:
         is_tall = self._is_over(view, SPARE)
         if not is_tall and self._holds(view.folded()):
             return self._finished(wanted) if self._expand else view.folded()
-        wanted = replace(wanted, expand=self._expand)
-        steps = steps_from(self._page.rows, is_tall=is_tall)
-        return smaller(lambda: self._views.view(wanted), steps, self._holds, self._views.inside(self._expand))
+        return self._smaller(replace(wanted, expand=self._expand), is_tall)
+
+    def _smaller(self, wanted: Wanted, is_tall: bool) -> Graph:
+        """The first of ever smaller foldings of a view that the page holds, else the last: what modules and repeats do not fold
+        is joined by its order. What is to be expanded is left as it is as long as that can be.
+        """
+        spared, most = self._views.inside(self._expand), int(self._page.rows)
+        for step in (_Step(most, shared=False) if is_tall else _Step(None), _Step(most), *_STEPS):
+            view = self._views.view(wanted)
+            if step.segments is not None:
+                join_segments(view, step.segments, () if step.across else spared, across=step.across)
+            view.absorb_parameters(shared=step.shared)
+            if step.few_leaves:
+                join_leaves(view, LEAVES)
+            folded = view.folded()
+            if self._holds(folded):
+                break
+        return folded
 
     def _finished(self, wanted: Wanted) -> Graph:
         view = self._views.view(replace(wanted, expand=self._expand))
@@ -245,9 +280,9 @@ def deeper(folded: Graph) -> Deeper:
     tree = views.tree
     closed = sorted(_closed(folded, views), key=lambda box: (box.later, -box.ops, box.call))
     opened = {tree.depth[scope] for node in folded.nodes for scope in tree.around(node.scope)}
-    depths = [max(tree.depth[box.call], *opened, 0) + 1 for box in closed if not box.later]
+    depths = (max(tree.depth[box.call], *opened, 0) + 1 for box in closed if not box.later)
     paths = (tree.scopes[box.call].path for box in closed if not box.looped)
-    return Deeper(depths[0] if depths else None, next((path for path in paths if path), None))
+    return Deeper(next(depths, None), next(filter(None, paths), None))
 
 
 def _closed(folded: Graph, views: Views) -> Iterator[_Closed]:

@@ -55,10 +55,8 @@ def modules(graph: Graph, *, every: bool = False, ops: bool = False) -> Iterator
     for node in forward_order(graph):
         if node not in graph.leaf_of:
             own.setdefault(graph.nodes[node].scope, []).append(node)
-    place = {node: i for i, node in enumerate(forward_order(graph))}
-    top = [i for i, scope in enumerate(graph.scopes) if scope.parent is None]
     stack: list[tuple[int, str, _Group | int]] = [
-        (0, "", group) for group in reversed(_groups(graph, tree, [top], every))
+        (0, "", group) for group in reversed(_groups(graph, tree, [tree.outermost], every))
     ]
     while stack:
         depth, around, item = stack.pop()
@@ -71,7 +69,7 @@ def modules(graph: Graph, *, every: bool = False, ops: bool = False) -> Iterator
         inside: list[_Group | int] = list(_groups(graph, tree, [tree.children[scope] for scope in item.scopes], every))
         if ops and len(item.scopes) == 1:
             inside += own.get(item.scopes[0], [])
-            inside.sort(key=lambda item: place[item] if isinstance(item, int) else tree.place[item.scopes[0]])
+            inside.sort(key=lambda item: tree.position[item] if isinstance(item, int) else tree.place[item.scopes[0]])
         path = tree.scopes[item.scopes[0]].path
         stack.extend((depth + 1, path, inner) for inner in reversed(inside))
     outside = own.get(None, [])

@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.fold.calls import Closing, Family, alike_siblings, join_families
+from gradviz.fold.ops import join_loose, join_ops
 from gradviz.fold.partition import Earlier, Partition
-from gradviz.fold.repeats import join_ops
-from gradviz.fold.segments import join_loose
 from gradviz.graph import Graph, Scope, SourceLine, column
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.scopes import ScopeTree

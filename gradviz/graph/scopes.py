@@ -104,8 +104,15 @@ class ScopeTree:
     @cached_property
     def place(self) -> list[int]:
         """Where each call begins among all nodes in forward order; calls without nodes come last."""
-        position = {node: i for i, node in enumerate(forward_order(self._graph))}
-        return [position[inside[0]] if inside else len(position) for inside in self.members]
+        return [self.position[inside[0]] if inside else len(self.position) for inside in self.members]
+
+    @cached_property
+    def position(self) -> list[int]:
+        """Where each node stands in forward order."""
+        position = [0] * len(self._graph.nodes)
+        for i, node in enumerate(forward_order(self._graph)):
+            position[node] = i
+        return position
 
     def around(self, scope: int | None) -> Iterator[int]:
         """The scope itself and every scope around it, inner first."""

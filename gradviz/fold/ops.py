@@ -1,17 +1,21 @@
-"""Joins ops that repeat outside of closed calls: what a Python loop ran again and again, and equal branches.
+"""Joins ops that no closed call holds: what a loop ran again and again, equal branches, and pieces of what is still too tall.
 
-Thirty times select, neg and mul are thirty branches of three ops. What lies on a cycle because of joining is one loop.
+Thirty times select, neg and mul are thirty branches of three ops. What lies on a cycle because of joining is one loop. A long
+script of plain functions repeats nothing, nor does a module with a thousand ops of its own: these are cut into segments.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from gradviz.fold.calls import turns_of
-from gradviz.fold.partition import Part, Partition, cycles
+from gradviz.fold.partition import Part, Partition, cycles, in_order
 from gradviz.graph import Edge, Graph, column
+from gradviz.graph.scopes import ScopeTree
 
 LEAST_OPS = 8
 """Single ops are joined only when a loop ran them this often: fewer are easier to read one by one."""
@@ -27,13 +31,15 @@ def join_ops(partition: Partition) -> None:
     for node, role in _roles(partition).items():
         roles.setdefault(role, []).append(node)
     repeated = {role: nodes for role, nodes in roles.items() if len(nodes) >= LEAST_OPS}
-    members = partition.members()
     while repeated:
         role_at = {nodes[0]: role for role, nodes in repeated.items()}
         stand_in = {node: nodes[0] for nodes in repeated.values() for node in nodes}
-        loops = [_loop(partition, boxes, role_at, members) for boxes in cycles(partition.edges(stand_in))]
+        loops = [
+            _Loop([role_at[box] for box in boxes if box in role_at], [box for box in boxes if box not in role_at])
+            for boxes in cycles(partition.edges(stand_in))
+        ]
         loops = [loop for loop in loops if loop.roles]  # joining made no other cycle
-        irregular = {role for loop in loops if not _is_even(loop, repeated) for role in loop.roles}
+        irregular = {role for loop in loops if not _is_even(partition, loop, repeated) for role in loop.roles}
         if not irregular:
             _join_roles(partition, repeated, loops)
             return
@@ -41,24 +47,17 @@ def join_ops(partition: Partition) -> None:
 
 
 class _Loop(NamedTuple):
-    """What lies on one cycle: ops that repeat, by role; single ops besides; and whether closed boxes are in the way."""
+    """What lies on one cycle: ops that repeat, by role, and boxes besides."""
 
     roles: list[int]
     others: list[int]
-    blocked: bool
 
 
-def _loop(partition: Partition, boxes: Sequence[int], role_at: dict[int, int], members: dict[int, list[int]]) -> _Loop:
-    roles = [role_at[box] for box in boxes if box in role_at]
-    others = [members[box][0] for box in boxes if box not in role_at]
-    return _Loop(roles, others, any(box in partition.parts for box in boxes))
-
-
-def _is_even(loop: _Loop, repeated: dict[int, list[int]]) -> bool:
-    """Whether nearly everything on the loop repeats, each about as often."""
-    counts = [len(repeated[role]) for role in loop.roles]
-    if loop.blocked:
+def _is_even(partition: Partition, loop: _Loop, repeated: dict[int, list[int]]) -> bool:
+    """Whether nearly everything on the loop repeats, each about as often, and no closed box is in the way."""
+    if any(box in partition.parts for box in loop.others):
         return False
+    counts = [len(repeated[role]) for role in loop.roles]
     return min(counts) * 10 >= max(counts) * 8 and len(loop.others) * 4 <= sum(counts)
 
 
@@ -89,7 +88,8 @@ def _join_roles(partition: Partition, repeated: dict[int, list[int]], loops: Seq
         partition.turn_of.update({node: i for i, node in enumerate(nodes)})
         partition.join(nodes, Part("chain", first.op, len(nodes), first.scope, owns=False))
     alike = {role: nodes for role, nodes in repeated.items() if role not in looped and role not in chained}
-    for its_roles, turn_of in branches(partition, alike):
+    joined, turn_of = _branches(partition, alike)
+    for its_roles in joined:
         nodes = [node for role in its_roles for node in repeated[role]]
         partition.turn_of.update({node: turn_of[node] for node in nodes})
         # the ops of one branch, only the first and the last where there are more: `SelectBackward0 … MulBackward0`
@@ -145,21 +145,23 @@ TRIES = 20
 """Steps that are tried one by one where all of them together would close a cycle."""
 
 
-def branches(partition: Partition, alike: Mapping[int, Sequence[int]]) -> Iterator[tuple[list[int], Mapping[int, int]]]:
+def _branches(partition: Partition, alike: Mapping[int, Sequence[int]]) -> tuple[Iterable[list[int]], dict[int, int]]:
     """Sets of `alike` ops, by role, joined where each op of one set feeds one op of the next and no box would wait for itself.
 
-    Yields the roles of each joined set, which has one op of each in every branch, and the branch of each op.
+    The roles of each joined set, which has one op of each in every branch, and the branch of each op.
     """
     steps = list(_steps(partition.graph, alike))
     chosen = steps
-    if _is_tangled(partition, alike, _joined(alike, steps)[0]):
+    if _is_tangled(partition, alike, steps):
         chosen = []
         for step in steps[:TRIES]:
-            if not _is_tangled(partition, alike, _joined(alike, [*chosen, step])[0]):
+            if not _is_tangled(partition, alike, [*chosen, step]):
                 chosen.append(step)
     set_of, turn_of = _joined(alike, chosen)
-    for its in dict.fromkeys(set_of.values()):
-        yield [role for role in set_of if set_of[role] == its], turn_of
+    sets: dict[int, list[int]] = {}
+    for role, its in set_of.items():
+        sets.setdefault(its, []).append(role)
+    return sets.values(), turn_of
 
 
 class _Step(NamedTuple):
@@ -198,8 +200,110 @@ def _steps(graph: Graph, alike: Mapping[int, Sequence[int]]) -> Iterator[_Step]:
             yield _Step(first, second, list(fed))
 
 
-def _is_tangled(partition: Partition, alike: Mapping[int, Sequence[int]], set_of: Mapping[int, int]) -> bool:
-    """Whether a set of several roles would lie on a cycle if it were one box."""
+def _is_tangled(partition: Partition, alike: Mapping[int, Sequence[int]], steps: Iterable[_Step]) -> bool:
+    """Whether a set of several roles that these steps join would lie on a cycle if it were one box."""
+    set_of, _ = _joined(alike, steps)
     size = Counter(set_of.values())
     stand_in = {node: -1 - set_of[role] for role, nodes in alike.items() for node in nodes}
     return any(size[-1 - box] > 1 for loop in cycles(partition.edges(stand_in)) for box in loop)
+
+
+# -- segments ----------------------------------------------------------------------------------------------------------
+
+# Boxes that follow one another in the order they ran, each segment one box. Segments are pieces of one topological order,
+# so joining them never closes a cycle. They end where few values are alive, which is between the steps of a computation.
+
+LEAST = 3
+"""Single ops that are joined to make room for a module: fewer take little."""
+
+
+def join_segments(partition: Partition, most: int, spare: Collection[int | None] = (), *, across: bool = False) -> None:
+    """Join boxes until about `most` follow one another, and at least one for each change of the module around them.
+
+    With `across` a segment may lie in several modules. What lies in the calls in `spare` is left as it is.
+    """
+    boxes, edges = _ordered(partition)
+    scopes = [None if across else partition.scope(box) for box in boxes]
+    runs = [(start, end) for start, end in _runs(scopes) if partition.scope(boxes[start]) not in spare]
+    alive = _alive(boxes, edges)
+    members = partition.members()
+    length = _length([end - start for start, end in runs], most)
+    for start, end in runs:
+        for first, after in _cut(start, end, length, alive):
+            if after - first > 1 or most == 1:
+                _join(partition, boxes[first:after], members)
+
+
+def join_loose(partition: Partition, scopes: Collection[int | None]) -> None:
+    """Join single ops that follow one another directly inside one of these calls (None: outside of all modules)."""
+    boxes, _ = _ordered(partition)
+    members = partition.members()
+    keys = [None if box in partition.parts else (partition.scope(box),) for box in boxes]
+    for start, end in _runs(keys):
+        key = keys[start]
+        if key is not None and key[0] in scopes and end - start >= LEAST:
+            _join(partition, boxes[start:end], members)
+
+
+def _ordered(partition: Partition) -> tuple[list[int], list[tuple[int, int]]]:
+    """Boxes that are not leaves, every one after those it uses, and the edges between them."""
+    leaves = {partition.box_of[leaf.node] for leaf in partition.graph.leaves} - partition.parts.keys()
+    places = {box: place for box, place in partition.places().items() if box not in leaves}
+    edges = [(producer, consumer) for producer, consumer in partition.edges() if producer not in leaves]
+    return in_order(edges, places), edges
+
+
+def _runs(keys: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """Where runs of equal keys begin, and where they end."""
+    starts = [i for i, key in enumerate(keys) if i == 0 or key != keys[i - 1]]
+    return list(zip(starts, [*starts[1:], len(keys)]))
+
+
+def _alive(boxes: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[int]:
+    """How many values made before each place are used at it or after it."""
+    place = {box: i for i, box in enumerate(boxes)}
+    last_use = list(range(len(boxes)))
+    for producer, consumer in edges:
+        last_use[place[producer]] = max(last_use[place[producer]], place[consumer])
+    change = [0] * (len(boxes) + 2)
+    for i, last in enumerate(last_use):
+        change[i + 1] += 1
+        change[last + 1] -= 1
+    return list(accumulate(change))
+
+
+def _length(lengths: list[int], most: int) -> int:
+    """The least length of a segment that leaves at most `most` of them, as far as that can be."""
+    longest = max(lengths, default=1)
+    return (
+        bisect_left(range(1, longest), True, key=lambda length: sum(-(-whole // length) for whole in lengths) <= most)
+        + 1
+    )
+
+
+def _cut(start: int, end: int, length: int, alive: list[int]) -> list[tuple[int, int]]:
+    """Segments of about this length, each ending near there, where the fewest values are alive."""
+    count = -(-(end - start) // length)
+    room = length // 3
+    cuts = [start]
+    for i in range(1, count):
+        ideal = start + i * (end - start) // count
+        near = range(max(ideal - room, cuts[-1] + 1), min(ideal + room, end - 1) + 1)
+        cuts.append(min(near, key=lambda place: (alive[place], abs(place - ideal)), default=ideal))
+    return list(zip(cuts, [*cuts[1:], end]))
+
+
+def _join(partition: Partition, boxes: list[int], members: dict[int, list[int]]) -> None:
+    parts, nodes = partition.parts, partition.graph.nodes
+    titles = [parts[box].title if box in parts else nodes[box].op for box in boxes]
+    title = titles[0] if len(set(titles)) == 1 else f"{titles[0]} … {titles[-1]}"
+    scope = ScopeTree(partition.graph).common({partition.scope(box) for box in boxes})
+    partition.join([node for box in boxes for node in members[box]], Part("chain", title, 1, scope))
+
+
+def join_leaves(partition: Partition, most: int) -> None:
+    """Leave `most` leaves single, and put the rest into one box."""
+    single = [leaf.node for leaf in partition.graph.leaves if partition.box_of[leaf.node] == leaf.node]
+    rest = single[most:]
+    if len(rest) > 1:
+        partition.join(rest, Part("more", f"+{len(rest):,} more leaves"))
