@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet, SheetPlacement
-from gradviz.layout.layered.sheets import place_sheet
+from gradviz.layout.layered import SheetPlacement, place_sheet
+from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet
 from gradviz.layout.model import Floats, Ints
 from gradviz.page.cells import Walk
 from gradviz.stages import Stage
@@ -172,9 +172,8 @@ def _heights(shape: Shape) -> list[float]:
 
 
 def _cut_apart(shapes: Sequence[Shape], first: Ints, placed: SheetPlacement) -> list[Laid]:
-    px, py = _whole(placed.x), _whole(placed.y)
-    points, starts = _whole(placed.points), placed.starts.tolist()
-    width, height = np.ceil(placed.widths).astype(np.int64).tolist(), np.ceil(placed.heights).astype(np.int64).tolist()
+    (x, y), sizes = _whole(placed.middles).T, np.ceil(placed.sizes).astype(np.int64).tolist()
+    points, starts = _whole(placed.routes.points), placed.routes.starts.tolist()
     laid: list[Laid] = []
     edge = 0
     for i, shape in enumerate(shapes):
@@ -184,7 +183,8 @@ def _cut_apart(shapes: Sequence[Shape], first: Ints, placed: SheetPlacement) -> 
             lines.append((line[::-1] if _is_back(shape, *ends) else line).ravel().tolist())
             edge += 1
         here = slice(int(first[i]), int(first[i + 1]))
-        laid.append(Laid(shape, width[i], height[i], px[here].tolist(), py[here].tolist(), lines))
+        width, height = sizes[i]
+        laid.append(Laid(shape, width, height, x[here].tolist(), y[here].tolist(), lines))
     return laid
 
 

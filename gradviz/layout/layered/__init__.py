@@ -2,23 +2,44 @@
 
 The steps are those of Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical System Structures"
 (1981): rows, order within rows, coordinates. What makes them fast and keeps deep drawings narrow is said in `ranks`,
-`ordering` and `coordinates`. Nothing here knows of graphs, ops or text, and nothing walks a graph by recursion.
+`ordering` and `coordinates`. Every frame is laid out on its own, the innermost first, and is then one box in its parent.
+Nothing here knows of graphs, ops or text, and nothing walks a graph by recursion.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout.layered.frames import place_with_frames
-from gradviz.layout.layered.grouping import distinct
-from gradviz.layout.layered.layers import plain_sheet
+from gradviz.layout.layered.coordinates import first_coordinates, pieces_by_place, polish, spacing
+from gradviz.layout.layered.crossings import depth_order, given_order, level_order
+from gradviz.layout.layered.grouping import components, distinct, extremes, group, starts_of
+from gradviz.layout.layered.hierarchy import Hierarchy, build_hierarchy, frame_tree
+from gradviz.layout.layered.layers import FREE, TOP, Layers, Sheet, chain_pieces, cut_into_layers, plain_sheet
 from gradviz.layout.layered.leaf_grids import Grids, leaf_routes, make_grids
-from gradviz.layout.layered.routes import Routes, joined
-from gradviz.layout.layered.sheets import PHASES, place_sheet
-from gradviz.layout.model import Drawing, Floats, Ints, Placement
+from gradviz.layout.layered.ordering import best_order
+from gradviz.layout.layered.ranks import Neighbours, neighbours, rank_nodes, rows_by_component, straight_edges
+from gradviz.layout.layered.routes import (
+    Routes,
+    Rows,
+    channel_coordinates,
+    edge_routes,
+    joined,
+    place_rows,
+    reversed_routes,
+)
+from gradviz.layout.model import Drawing, Floats, Ints, Placement, Rect
 from gradviz.stages import Stage, phase
+
+
+class SheetPlacement(NamedTuple):
+    """Where a sheet's boxes went. Every drawing has its own origin, the upper left corner of what is in it."""
+
+    middles: Floats  # (n, 2)
+    routes: Routes
+    sizes: Floats  # (parts, 2)
 
 
 def place(drawing: Drawing) -> Placement:
@@ -32,19 +53,18 @@ def place(drawing: Drawing) -> Placement:
         widths, heights = (np.asarray(size, np.float64) for size in (drawing.widths, drawing.heights))
         frame_of = np.asarray(drawing.frame_of, np.int64)
         grids = make_grids(replace(drawing, widths=widths, heights=heights, edges=edges, frame_of=frame_of))
-        placed = place_with_frames(grids.outside) if drawing.frames else _place_flat(grids.outside)
+        frames: tuple[Rect, ...] = ()
+        if drawing.frames:
+            placed, frames = _place_with_frames(grids.outside)
+        else:
+            placed = place_sheet(plain_sheet(grids.outside))
         phase("joining")
-        x, y = placed.x[grids.box], placed.y[grids.box]
-        x[grids.leaf] += grids.dx
-        y[grids.leaf] += grids.dy
-        routes = _whole_routes(grids, placed, x, y, heights, which)
-        return replace(placed, x=x, y=y, points=routes.points, starts=routes.starts)
-
-
-def _place_flat(drawing: Drawing) -> Placement:
-    placed = place_sheet(plain_sheet(drawing))
-    size = float(placed.widths[0]), float(placed.heights[0])
-    return Placement(placed.x, placed.y, placed.points, placed.starts, (), *size, "layered")
+        middles = placed.middles[grids.box]
+        middles[grids.leaf] += grids.aside
+        routes = _whole_routes(grids, placed.routes, leaf_routes(grids, middles, heights), which)
+        x, y = middles.T.copy()
+        width, height = placed.sizes[0].tolist()
+        return Placement(x, y, routes.points, routes.starts, frames, width, height, "layered")
 
 
 def _distinct_edges(drawing: Drawing) -> tuple[Ints, Ints]:
@@ -57,16 +77,223 @@ def _distinct_edges(drawing: Drawing) -> tuple[Ints, Ints]:
     return np.column_stack((keys // size, keys % size)), which
 
 
-def _whole_routes(grids: Grids, placed: Placement, x: Floats, y: Floats, heights: Floats, which: Ints) -> Routes:
+def _whole_routes(grids: Grids, outside: Routes, inner: Routes, which: Ints) -> Routes:
     """Routes of all edges of the drawing; those from grids begin, or end, inside them."""
-    inner = leaf_routes(grids, x[grids.leaf], y[grids.leaf], heights[grids.leaf])
     every = Routes(
-        np.concatenate((placed.points, inner.points)),
-        np.concatenate((placed.starts[:-1], len(placed.points) + inner.starts)),
+        np.concatenate((outside.points, inner.points)),
+        np.concatenate((outside.starts[:-1], len(outside.points) + inner.starts)),
     )
     inside = np.full((len(grids.edge), 3), -1, np.int64)  # pieces before, outside and after
     inside[:, 1] = grids.edge
-    inside[grids.leaf_edge, np.where(grids.flipped, 2, 0)] = len(placed.starts) - 1 + np.arange(len(grids.leaf))
+    inside[grids.leaf_edge, np.where(grids.flipped, 2, 0)] = len(outside.starts) - 1 + np.arange(len(grids.leaf))
     drawn = np.flatnonzero(which >= 0)
     pieces = inside[which[drawn]]
     return joined(every, np.repeat(drawn, (pieces >= 0).sum(axis=1)), pieces[pieces >= 0], len(which))
+
+
+# -- frames ------------------------------------------------------------------------------------------------------------
+
+# All frames of one depth are one sheet. Room is kept on top of each frame for its title, at the upper left corner; edges
+# enter to the right of it, so that none runs through the text.
+
+TITLE_ROOM = 6.0  # px between a title and the first edge beside it
+
+
+def _place_with_frames(drawing: Drawing) -> tuple[SheetPlacement, tuple[Rect, ...]]:
+    """Place boxes and the frames around them. Edges must be distinct. Raises Cycle when they form one."""
+    rank = rank_nodes(neighbours(drawing.size, *drawing.edges.T)).rank
+    placer = _Placer(build_hierarchy(frame_tree(drawing.frame_of, drawing.frames), drawing.edges, rank), drawing)
+    deepest = int(placer.tree.depth.max())
+    phase("modules", of=PHASES * (deepest + 1) + 3)
+    for depth in range(deepest, -1, -1):
+        sizes = placer.place_level(depth)
+    return placer.on_page(sizes)
+
+
+class _Placer:
+    """Collects what is known of nodes and segments, level by level. Until `on_page`, places count from their frame."""
+
+    def __init__(self, hierarchy: Hierarchy, drawing: Drawing) -> None:
+        self.hierarchy, self.drawing, self.tree = hierarchy, drawing, hierarchy.tree
+        nodes, self.boxes, self.page = len(hierarchy.home), drawing.size, hierarchy.tree.page
+        self.size, self.middle = np.zeros((nodes, 2)), np.zeros((nodes, 2))
+        self.size[: self.boxes] = np.column_stack((drawing.widths, drawing.heights))
+        self.title = np.array([(frame.title_width, frame.title_height) for frame in drawing.frames])
+        self.inset = np.zeros((self.page + 1, 2))
+        self.port_offset = np.zeros(nodes - self.boxes - self.page + 1)  # a port of -1 has offset 0
+        self.placed: list[tuple[Ints, Routes]] = []  # segments and their routes
+
+    def place_level(self, depth: int) -> Floats:
+        """Place the contents of all frames of one depth, and return how large these are."""
+        depth_of, home, segment = self.tree.depth, self.hierarchy.home, self.hierarchy.segments
+        frames, members = np.flatnonzero(depth_of == depth), np.flatnonzero(depth_of[home] == depth)
+        segments = np.flatnonzero(depth_of[segment.frame] == depth)
+        local, part = np.zeros(len(home), np.int64), np.zeros(self.page + 1, np.int64)
+        local[members], part[frames] = np.arange(len(members)), np.arange(len(frames))
+        placed = place_sheet(
+            Sheet(
+                widths=self.size[members, 0],
+                heights=self.size[members, 1],
+                above=local[segment.upper[segments]],
+                below=local[segment.lower[segments]],
+                above_offset=self.port_offset[segment.upper_port[segments]],
+                below_offset=self.port_offset[segment.lower_port[segments]],
+                part=part[home[members]],
+                parts=len(frames),
+                pin=self.hierarchy.pin[members],
+                gap=self.drawing.gap,
+                rank_gap=self.drawing.rank_gap,
+            )
+        )
+        self.middle[members] = placed.middles
+        self.placed.append((segments, placed.routes))
+        if depth:
+            self._size_frames(frames, members, placed.sizes)
+        return placed.sizes
+
+    def _size_frames(self, frames: Ints, members: Ints, contents: Floats) -> None:
+        """Sizes of frames from their contents, and where their ports are."""
+        home, pin, gap = self.hierarchy.home, self.hierarchy.pin, self.drawing.gap
+        title, title_height = self.title[frames].T
+        entry = np.full(self.page + 1, np.inf)
+        ports = members[pin[members] == TOP]
+        np.minimum.at(entry, home[ports], self.middle[ports, 0])
+        widths, heights = contents.T
+        beside = np.where(title > 0, title + TITLE_ROOM - entry[frames], 0.0)
+        left = np.maximum(np.maximum(gap, beside), (title + gap - widths) / 2)
+        top = title_height + gap / 2
+        self.inset[frames] = np.column_stack((left, top))
+        node = self.boxes + frames
+        self.size[node] = np.column_stack((np.maximum(left + widths, title) + gap, top + heights + gap / 2))
+        ports = members[pin[members] != FREE]
+        inside = home[ports]
+        self.port_offset[ports - self.boxes - self.page] = (
+            self.middle[ports, 0] + self.inset[inside, 0] - self.size[self.boxes + inside, 0] / 2
+        )
+
+    def on_page(self, sizes: Floats) -> tuple[SheetPlacement, tuple[Rect, ...]]:
+        """Everything in the coordinates of the page, and the frames there."""
+        depth, corner = self.tree.depth, np.zeros_like(self.inset)
+        for level in range(1, int(depth.max()) + 1):
+            frames = np.flatnonzero(depth == level)
+            node = self.boxes + frames
+            around = self.tree.home[node]
+            corner[frames] = corner[around] + self.inset[around] + self.middle[node] - self.size[node] / 2
+        rects = np.column_stack((corner[:-1], self.size[self.boxes : self.boxes + self.page])).tolist()
+        inner = corner + self.inset
+        middles = self.middle[: self.boxes] + inner[self.tree.home[: self.boxes]]
+        return SheetPlacement(middles, self._routes(inner), sizes), tuple(Rect(*rect) for rect in rects)
+
+    def _routes(self, inner: Floats) -> Routes:
+        """Routes of the edges from those of their segments."""
+        order = np.concatenate([segments for segments, _ in self.placed])
+        sizes = np.concatenate([np.diff(routes.starts) for _, routes in self.placed])
+        points = np.concatenate([routes.points for _, routes in self.placed])
+        points += inner[np.repeat(self.hierarchy.segments.frame[order], sizes)]
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        pieces = place[self.hierarchy.step_segment]
+        routes = joined(Routes(points, starts_of(sizes)), self.hierarchy.step_edge, pieces, len(self.drawing.edges))
+        return reversed_routes(routes, self.hierarchy.upwards)
+
+
+# -- one run over a sheet: rows, first order, fewer crossings, x, y, routes, shelves -----------------------------------------
+
+ASPECT = 1.6  # width to height that shelves aim at
+PHASES = 5
+"""Phases that one run begins."""
+
+
+def place_sheet(sheet: Sheet) -> SheetPlacement:
+    """Place everything on a sheet. Raises Cycle when the edges form one."""
+    phase("rows")
+    near = neighbours(sheet.size, sheet.above, sheet.below)
+    layers = _layers(sheet, near)
+    x = _across(sheet, layers, near)
+    phase("routes")
+    rows = place_rows(sheet, layers, x)
+    channel_x = channel_coordinates(sheet, layers, x)
+    routes = edge_routes(sheet, layers, x, rows, channel_x)
+    phase("shelves")
+    return _on_shelves(sheet, layers, x, rows, routes, channel_x)
+
+
+def _layers(sheet: Sheet, near: Neighbours) -> Layers:
+    n, above, below = sheet.size, sheet.above, sheet.below
+    component, count = components(n, above, below)
+    ranking = rank_nodes(near)
+    row = rows_by_component(ranking.rank, component, count, sheet.pin)
+    kind = straight_edges(n, above, below, near, ranking.upwards, component, sheet.pin == TOP)
+    return cut_into_layers(sheet, row, component, count, kind)
+
+
+def _across(sheet: Sheet, layers: Layers, near: Neighbours) -> Floats:
+    """x of every point; each component has its own origin."""
+    n, above, below = sheet.size, sheet.above, sheet.below
+    starts = (
+        lambda: depth_order(n, above, below, layers.row[:n], sheet.pin != FREE),
+        lambda: level_order(below, near),
+        lambda: given_order(n, above),
+    )
+    phase("ordering")
+    order = best_order(layers, starts)
+    phase("columns")
+    pieces, room = pieces_by_place(order), spacing(order)
+    x, straight = first_coordinates(order, pieces, room)
+    return polish(x, pieces, np.flatnonzero(chain_pieces(layers) & straight), room)[order.place]
+
+
+def _on_shelves(
+    sheet: Sheet, layers: Layers, x: Floats, rows: Rows, routes: Routes, channel_x: Floats
+) -> SheetPlacement:
+    """Move every component to its place in its drawing."""
+    component = layers.component[: sheet.size]
+    left, _ = extremes(x - layers.half, layers.component, layers.components)
+    _, right = extremes(x + layers.half, layers.component, layers.components)
+    np.maximum.at(right, component[sheet.above[layers.left_out]], channel_x)
+    move, sizes = _shelves(sheet, component, right - left, rows.height)
+    move[:, 0] -= left
+    points = routes.points + move[component[sheet.above].repeat(np.diff(routes.starts))]
+    middles = np.column_stack((x[: sheet.size], rows.y)) + move[component]
+    return SheetPlacement(middles, routes._replace(points=points), sizes)
+
+
+def _shelves(sheet: Sheet, component: Ints, widths: Floats, heights: Floats) -> tuple[Floats, Floats]:
+    """Upper left corner of every component in its drawing, and the size of every drawing.
+
+    Components of one drawing stand beside and below each other, the highest first. Those with ports stand side by side at the top,
+    so that nothing lies between them and the border below.
+    """
+    ported = np.zeros(len(widths), np.bool_)
+    ported[component[sheet.pin != FREE]] = True
+    part = np.zeros(len(widths), np.int64)
+    part[component] = sheet.part
+    corner, whole = np.zeros((len(widths), 2)), np.zeros((sheet.parts, 2))
+
+    def in_rows(members: Ints, left: float, limit: float) -> tuple[float, float]:
+        """Place components from x = `left` on. Returns the furthest right (a gap on) and lowest points."""
+        x = y = tallest = furthest = 0.0
+        for number in members.tolist():
+            wide = float(widths[number]) + 2 * sheet.gap
+            if x and x + wide > limit:
+                x, y, tallest = 0.0, y + tallest + sheet.rank_gap, 0.0
+            corner[number] = left + x, y
+            x += wide
+            furthest, tallest = max(furthest, x), max(tallest, float(heights[number]))
+        return left + furthest, y + tallest
+
+    members = group(part, sheet.parts)
+    size = np.diff(members.start)
+    alone = members.order[members.start[:-1][size == 1]]
+    whole[part[alone]] = np.column_stack((widths, heights))[alone]
+    for p in np.flatnonzero(size > 1).tolist():
+        here = members.order[members.start[p] : members.start[p + 1]]
+        right, bottom = in_rows(here[ported[here]], 0.0, np.inf)
+        rest = here[~ported[here]]
+        if len(rest):
+            area = float(((widths[rest] + 2 * sheet.gap) * (heights[rest] + sheet.rank_gap)).sum())
+            limit = max(float(widths[rest].max()) + 2 * sheet.gap, (area * ASPECT) ** 0.5)
+            right, low = in_rows(rest[np.argsort(-heights[rest], kind="stable")], right, limit)
+            bottom = max(bottom, low)
+        whole[p] = right - 2 * sheet.gap, bottom
+    return corner, whole

@@ -48,18 +48,6 @@ class Sheet:
         return len(self.widths)
 
 
-@dataclass(frozen=True, eq=False)
-class SheetPlacement:
-    """Where a sheet's boxes went. Every drawing has its own origin, the upper left corner of what is in it."""
-
-    x: Floats  # (n,) centres
-    y: Floats
-    points: Floats  # (p, 2)
-    starts: Ints  # (m + 1,)
-    widths: Floats  # (parts,)
-    heights: Floats
-
-
 def plain_sheet(drawing: Drawing) -> Sheet:
     """A sheet that is one drawing without ports."""
     edges, nothing = drawing.edges, np.zeros(len(drawing.edges))

@@ -29,8 +29,7 @@ class Grids:
     leaf: Ints  # (k,) the boxes inside grids
     leaf_edge: Ints  # (k,) and the edge of each
     flipped: Mask  # (k,) hangs below its box
-    dx: Floats  # (k,) from the middle of the grid
-    dy: Floats
+    aside: Floats  # (k, 2) from the middle of the grid
     bus: Floats  # (k,) y of the bus below or above the leaf, from the middle of the grid
     foot: Floats  # (k,) y where the trunk ends, from the middle of the grid
 
@@ -59,7 +58,8 @@ def make_grids(boxes: Drawing) -> Grids:
     tall = cell - boxes.rank_gap
     dx = (column - (across[grid] - 1) / 2) * width[grid]
     dy, bus = top + tall / 2, top + tall + boxes.rank_gap / 2
-    return Grids(outside, box, edge_outside, leaf, edge, flipped, dx, dy * sign, bus * sign, foot * sign)
+    aside = np.column_stack((dx, dy * sign))
+    return Grids(outside, box, edge_outside, leaf, edge, flipped, aside, bus * sign, foot * sign)
 
 
 def _leaves(boxes: Drawing) -> tuple[Ints, Ints, Mask]:
@@ -94,15 +94,11 @@ def _outside(
     return outside, box, edge_outside
 
 
-def leaf_routes(grids: Grids, x: Floats, y: Floats, heights: Floats) -> Routes:
-    """The part of each leaf's edge that lies inside its grid, from above to below.
-
-    `x` and `y` are the middles of the leaves, `heights` their heights.
-    """
-    sign = np.where(grids.flipped, -1.0, 1.0)
-    trunk, bus = x - grids.dx, y - grids.dy + grids.bus
-    foot = y - grids.dy + grids.foot
-    across, down = np.stack((x, x, trunk, trunk), 1), np.stack((y + sign * heights / 2, bus, bus, foot), 1)
-    points = np.stack((across, down), 2)
+def leaf_routes(grids: Grids, middles: Floats, heights: Floats) -> Routes:
+    """The part of each leaf's edge that lies inside its grid, from above to below, by middles and heights of all boxes."""
+    (x, y), (trunk, middle) = middles[grids.leaf].T, (middles[grids.leaf] - grids.aside).T
+    start = y + np.where(grids.flipped, -1.0, 1.0) * heights[grids.leaf] / 2
+    bus, foot = middle + grids.bus, middle + grids.foot
+    points = np.stack((np.stack((x, x, trunk, trunk), 1), np.stack((start, bus, bus, foot), 1)), 2)
     points[grids.flipped] = points[grids.flipped, ::-1]
     return Routes(points.reshape(-1, 2), starts_of(np.full(len(x), 4)))
