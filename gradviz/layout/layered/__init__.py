@@ -15,7 +15,7 @@ import numpy as np
 
 from gradviz.layout.layered.coordinates import first_coordinates, pieces_by_place, polish, spacing
 from gradviz.layout.layered.crossings import depth_order, given_order, level_order
-from gradviz.layout.layered.grouping import components, distinct, extremes, group, starts_of
+from gradviz.layout.layered.grouping import by_key, components, distinct, group, places, starts_of
 from gradviz.layout.layered.hierarchy import Hierarchy, build_hierarchy, frame_tree
 from gradviz.layout.layered.layers import FREE, TOP, Layers, Sheet, chain_pieces, cut_into_layers, plain_sheet
 from gradviz.layout.layered.leaf_grids import Grids, leaf_routes, make_grids
@@ -155,9 +155,8 @@ class _Placer:
         """Sizes of frames from their contents, and where their ports are."""
         home, pin, gap = self.hierarchy.home, self.hierarchy.pin, self.drawing.gap
         title, title_height = self.title[frames].T
-        entry = np.full(self.page + 1, np.inf)
         ports = members[pin[members] == TOP]
-        np.minimum.at(entry, home[ports], self.middle[ports, 0])
+        entry = by_key(np.minimum, self.middle[ports, 0], home[ports], self.page + 1, np.inf)
         widths, heights = contents.T
         beside = np.where(title > 0, title + TITLE_ROOM - entry[frames], 0.0)
         left = np.maximum(np.maximum(gap, beside), (title + gap - widths) / 2)
@@ -190,9 +189,7 @@ class _Placer:
         sizes = np.concatenate([np.diff(routes.starts) for _, routes in self.placed])
         points = np.concatenate([routes.points for _, routes in self.placed])
         points += inner[np.repeat(self.hierarchy.segments.frame[order], sizes)]
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        pieces = place[self.hierarchy.step_segment]
+        pieces = places(order)[self.hierarchy.step_segment]
         routes = joined(Routes(points, starts_of(sizes)), self.hierarchy.step_edge, pieces, len(self.drawing.edges))
         return reversed_routes(routes, self.hierarchy.upwards)
 
@@ -248,8 +245,8 @@ def _on_shelves(
 ) -> SheetPlacement:
     """Move every component to its place in its drawing."""
     component = layers.component[: sheet.size]
-    left, _ = extremes(x - layers.half, layers.component, layers.components)
-    _, right = extremes(x + layers.half, layers.component, layers.components)
+    left = by_key(np.minimum, x - layers.half, layers.component, layers.components, np.inf)
+    right = by_key(np.maximum, x + layers.half, layers.component, layers.components, -np.inf)
     np.maximum.at(right, component[sheet.above[layers.left_out]], channel_x)
     move, sizes = _shelves(sheet, component, right - left, rows.height)
     move[:, 0] -= left

@@ -13,7 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout.layered.crossings import Order
-from gradviz.layout.layered.grouping import Mask, counts, extremes, first_of_runs, follow_adding, group
+from gradviz.layout.layered.grouping import (
+    Mask,
+    by_key,
+    counts,
+    extremes,
+    first_of_runs,
+    follow_adding,
+    group,
+    numbered,
+)
 from gradviz.layout.layered.layers import inner_pieces, lone_pieces, separation
 from gradviz.layout.layered.ranks import LONG, MAIN, SHORT
 from gradviz.layout.model import Floats, Ints
@@ -97,8 +106,8 @@ def _chains(places: int, pieces: Pieces, chosen: Ints) -> tuple[Ints, Floats]:
 def make_blocks(places: int, pieces: Pieces, vertical: Ints) -> Blocks:
     """Join the ends of the given pieces. At most one of them may begin and one end at a place."""
     root, shift = _chains(places, pieces, vertical)
-    heads = root == np.arange(places)
-    return Blocks((np.cumsum(heads) - 1)[root], shift, int(heads.sum()))
+    block, total = numbered(root)
+    return Blocks(block, shift, total)
 
 
 class Spacing(NamedTuple):
@@ -263,9 +272,7 @@ def relax(x: Floats, pieces: Pieces, chain: Ints, room: Spacing) -> Floats:
         pull = block_x[lower] - block_x[upper] - shift
         want = np.bincount(upper, weights=pull, minlength=count) - np.bincount(lower, weights=pull, minlength=count)
         free = np.maximum(block_x[limits.right] - block_x[limits.left] - limits.distance, 0) / 2
-        to_right, to_left = np.full(count, np.inf), np.full(count, np.inf)
-        np.minimum.at(to_right, limits.left, free)
-        np.minimum.at(to_left, limits.right, free)
+        to_right, to_left = (by_key(np.minimum, free, side, count, np.inf) for side in (limits.left, limits.right))
         block_x += np.clip(want / weight, -to_left, to_right)
     return block_x[blocks.block] + blocks.shift
 

@@ -16,7 +16,9 @@ from gradviz.layout.layered.grouping import (
     counts,
     group,
     place_in_group,
+    places,
     starts_of,
+    unsorted,
 )
 from gradviz.layout.layered.layers import Layers
 from gradviz.layout.layered.ranks import Neighbours
@@ -48,8 +50,7 @@ def level_order(below: Ints, near: Neighbours) -> FirstOrder:
             if not seen[other]:
                 seen[other] = 1
                 line.append(other)
-    key = np.empty(size, np.int64)
-    key[line] = np.arange(size)
+    key = places(np.array(line, np.int64))
     return FirstOrder(key, key[below])
 
 
@@ -65,9 +66,7 @@ def depth_order(size: int, above: Ints, below: Ints, rank: Ints, port: Mask) -> 
     start = starts_of(counts(below, size))
     ends = np.flatnonzero(counts(above, size) == 0)
     node_key, sorted_edge_key = _walk(above[order].tolist(), start.tolist(), ends.tolist())
-    edge_key = np.empty(len(above), np.int64)
-    edge_key[order] = sorted_edge_key
-    return FirstOrder(np.array(node_key, np.int64), edge_key)
+    return FirstOrder(np.array(node_key, np.int64), unsorted(np.array(sorted_edge_key, np.int64), order))
 
 
 def _preference(size: int, above: Ints, below: Ints, rank: Ints, port: Mask) -> Floats:
@@ -127,7 +126,7 @@ class Order:
     def __init__(self, layers: Layers, key: Ints) -> None:
         self.layers = layers
         self.line = layers.line
-        self.lines = int(layers.first_line[-1])
+        self.lines = layers.lines
         self.line_start = starts_of(counts(layers.line, self.lines))
         self.sort(key)
         self.steps = PORT_STEPS if layers.ported else 1
@@ -146,12 +145,11 @@ class Order:
     def sort(self, key: Ints) -> None:
         """Order every line by the keys of its points."""
         self.at = np.lexsort((key, self.line))
-        self.place = np.empty(len(key), np.int64)
-        self.place[self.at] = np.arange(len(key))
+        self.place = places(self.at)
 
     def restore_places(self) -> None:
         """Set `at` from `place`."""
-        self.at[self.place] = np.arange(len(self.place))
+        self.at = places(self.place)
 
     def neighbours(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Places whose right neighbour is in the same line."""

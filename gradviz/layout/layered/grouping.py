@@ -5,12 +5,13 @@ Plain index arithmetic on numpy arrays. Knows nothing of boxes, ranks or coordin
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from gradviz.layout.model import Floats, Ints
 
+Values = TypeVar("Values", Floats, Ints)
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 """One truth value per entry."""
 
@@ -51,11 +52,38 @@ def ranges(starts: Ints, sizes: Ints) -> tuple[Ints, Ints]:
     return owner, entry
 
 
+def by_key(choose: np.ufunc, values: Values, keys: Ints, count: int, start: float) -> Values:
+    """What `choose`, np.minimum or np.maximum, takes of the values of each key and `start`."""
+    chosen = np.full(count, start, values.dtype)
+    choose.at(chosen, keys, values)
+    return chosen
+
+
+def extremes(values: Floats, keys: Ints, count: int) -> tuple[Floats, Floats]:
+    """The least and the largest value of each key; infinite where a key has none."""
+    return by_key(np.minimum, values, keys, count, np.inf), by_key(np.maximum, values, keys, count, -np.inf)
+
+
+def unsorted(values: Values, order: Ints) -> Values:
+    """Values that stand in an order, back where they came from: the first belongs to entry order[0]."""
+    back = np.empty_like(values)
+    back[order] = values
+    return back
+
+
+def places(order: Ints) -> Ints:
+    """The place of every entry in an order of all of them."""
+    return unsorted(np.arange(len(order)), order)
+
+
 def first_of_runs(keys: Ints) -> Ints:
     """Index of the first entry of every run of equal neighbours."""
-    if not len(keys):
-        return np.zeros(0, np.int64)
-    return np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+    return np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+
+
+def _over_runs(values: Ints, first: Ints, count: int) -> Ints:
+    """One value for each run of `count` entries, as often as the run is long."""
+    return np.repeat(values, np.diff(np.append(first, count)))
 
 
 def distinct(keys: Ints) -> tuple[Ints, Ints]:
@@ -64,20 +92,15 @@ def distinct(keys: Ints) -> tuple[Ints, Ints]:
     One sort; `numpy.unique` hashes first and was the slowest call of the layout.
     """
     order = np.argsort(keys, kind="stable")
-    sorted_keys = keys[order]
-    first = first_of_runs(sorted_keys)
-    index = np.empty(len(keys), np.int64)
-    index[order] = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(keys))))
-    return sorted_keys[first], index
+    first = first_of_runs(keys[order])
+    return keys[order[first]], unsorted(_over_runs(np.arange(len(first)), first, len(keys)), order)
 
 
 def place_in_group(keys: Ints) -> Ints:
     """0, 1, 2, ... within equal keys, in order of appearance."""
     order = np.argsort(keys, kind="stable")
     first = first_of_runs(keys[order])
-    place = np.empty(len(keys), np.int64)
-    place[order] = np.arange(len(keys)) - np.repeat(first, np.diff(np.append(first, len(keys))))
-    return place
+    return unsorted(np.arange(len(keys)) - _over_runs(first, first, len(keys)), order)
 
 
 def components(count: int, first: Ints, second: Ints) -> tuple[Ints, int]:
@@ -91,8 +114,13 @@ def components(count: int, first: Ints, second: Ints) -> tuple[Ints, int]:
         first, second, a, b = first[apart], second[apart], a[apart], b[apart]
         np.minimum.at(label, np.maximum(a, b), np.minimum(a, b))
         label = follow(label)
-    heads = label == np.arange(count)
-    return (np.cumsum(heads) - 1)[label], int(heads.sum())
+    return numbered(label)
+
+
+def numbered(pointer: Ints) -> tuple[Ints, int]:
+    """Numbers for the ends of pointers, 0, 1, ... from the first on: that of the end each points at, and how many there are."""
+    heads = pointer == np.arange(len(pointer))
+    return (np.cumsum(heads) - 1)[pointer], int(heads.sum())
 
 
 def follow(pointer: Ints) -> Ints:
@@ -112,11 +140,3 @@ def follow_adding(pointer: Ints, step: Floats) -> tuple[Ints, Floats]:
             return pointer, step
         step = step + step[pointer]
         pointer = further
-
-
-def extremes(values: Floats, keys: Ints, count: int) -> tuple[Floats, Floats]:
-    """The least and the largest value of each key; infinite where a key has none."""
-    least, largest = np.full(count, np.inf), np.full(count, -np.inf)
-    np.minimum.at(least, keys, values)
-    np.maximum.at(largest, keys, values)
-    return least, largest

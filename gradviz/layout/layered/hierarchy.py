@@ -19,6 +19,7 @@ from gradviz.layout.layered.grouping import (
     counts,
     distinct,
     group,
+    places,
 )
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP
 from gradviz.layout.model import Floats, Frame, Ints
@@ -194,14 +195,13 @@ def _mean_rank(tree: FrameTree, rank: Ints) -> Floats:
     """Rank of every box, and the mean of the ranks inside every frame."""
     boxes, home, depth = tree
     page = tree.page
-    total = np.bincount(home[:boxes], weights=rank, minlength=page + 1).astype(np.float64)
-    members = np.bincount(home[:boxes], minlength=page + 1).astype(np.float64)
+    inside = home[:boxes]  # sums of ranks, and how many they are
+    sums = np.column_stack([np.bincount(inside, values, page + 1) for values in (rank, np.ones(boxes))])
     around = np.append(home[boxes:], page)
     for level in range(int(depth.max()), 1, -1):
         frames = np.flatnonzero(depth == level)
-        np.add.at(total, around[frames], total[frames])
-        np.add.at(members, around[frames], members[frames])
-    return np.concatenate((rank, (total / np.maximum(members, 1))[:page]))
+        np.add.at(sums, around[frames], sums[frames])
+    return np.concatenate((rank, (sums[:, 0] / np.maximum(sums[:, 1], 1))[:page]))
 
 
 def _line_up(items: int, above: Ints, below: Ints, preference: Floats) -> Ints:
@@ -225,6 +225,4 @@ def _line_up(items: int, above: Ints, below: Ints, preference: Floats) -> Ints:
                     ready.append(other)
         if next_choice >= 0 and not done[next_choice]:
             ready.append(next_choice)
-    position = np.empty(items, np.int64)
-    position[line] = np.arange(items)
-    return position
+    return places(np.array(line, np.int64))

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradviz.layout.layered.grouping import Mask, counts, ranges, starts_of
+from gradviz.layout.layered.grouping import Mask, by_key, counts, ranges, starts_of, unsorted
 from gradviz.layout.layered.ranks import NONE
 from gradviz.layout.model import Drawing, Floats, Ints
 
@@ -106,9 +106,12 @@ class Layers:
     @cached_property
     def first_line(self) -> Ints:
         """Lines number the rows of all components through: row r of component c is line first_line[c] + r."""
-        rows = np.zeros(self.components, np.int64)
-        np.maximum.at(rows, self.component, self.row + 1)
-        return starts_of(rows)
+        return starts_of(by_key(np.maximum, self.row + 1, self.component, self.components, 0))
+
+    @property
+    def lines(self) -> int:
+        """Number of lines."""
+        return int(self.first_line[-1])
 
     @cached_property
     def line(self) -> Ints:
@@ -119,7 +122,7 @@ class Layers:
     def packed_width(self) -> Floats:
         """Per component, the width that its fullest row needs at least."""
         need = 2 * self.half + np.where(self.bend, self.gap * BEND_GAP, self.gap)
-        per_line = np.bincount(self.line, weights=need, minlength=int(self.first_line[-1])).astype(np.float64)
+        per_line = np.bincount(self.line, weights=need, minlength=self.lines).astype(np.float64)
         if not self.components:
             return per_line
         widest: Floats = np.maximum.reduceat(per_line, self.first_line[:-1])
@@ -179,9 +182,7 @@ def _trunks(sheet: Sheet, kind: Ints) -> Ints:
     above, offset, apart = sheet.above[order], sheet.above_offset[order], kind[order] < NONE
     begins = np.ones(edges, np.bool_)
     begins[1:] = (above[1:] != above[:-1]) | (offset[1:] != offset[:-1]) | apart[1:] | apart[:-1]
-    trunk = np.empty(edges, np.int64)
-    trunk[order] = np.cumsum(begins) - 1
-    return trunk
+    return unsorted(np.cumsum(begins) - 1, order)
 
 
 def _trunk_bends(span: Ints, trunk: Ints) -> tuple[Ints, Ints]:
@@ -190,9 +191,7 @@ def _trunk_bends(span: Ints, trunk: Ints) -> tuple[Ints, Ints]:
     ends = np.ones(len(order), np.bool_)
     ends[:-1] = trunk[order][1:] != trunk[order][:-1]
     leader = order[ends]
-    number = np.empty(len(order), np.int64)
-    number[order] = np.cumsum(ends) - ends
-    return leader, starts_of(span[leader] - 1)[number]
+    return leader, starts_of(span[leader] - 1)[unsorted(np.cumsum(ends) - ends, order)]
 
 
 def _within_budget(span: Ints, trunk: Ints, nodes: int) -> Mask:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradviz.layout.layered.grouping import Mask, counts, distinct, extremes, place_in_group, starts_of
+from gradviz.layout.layered.grouping import Mask, by_key, counts, distinct, place_in_group, starts_of
 from gradviz.layout.layered.routes import Routes
 from gradviz.layout.model import Drawing, Floats, Ints
 
@@ -44,9 +44,8 @@ def make_grids(boxes: Drawing) -> Grids:
     leaf, edge, flipped = leaf[many], edge[many], flipped[many]
     alike, grid = distinct(key[many])
     members = counts(grid, len(alike))
-    _, width = extremes(boxes.widths[leaf], grid, len(alike))
-    _, height = extremes(boxes.heights[leaf], grid, len(alike))
-    width, height = width + boxes.gap, height + boxes.rank_gap  # of a cell
+    width = by_key(np.maximum, boxes.widths[leaf], grid, len(alike), 0) + boxes.gap  # of a cell
+    height = by_key(np.maximum, boxes.heights[leaf], grid, len(alike), 0) + boxes.rank_gap
     half = np.ceil(np.sqrt(members * height * ASPECT / width) / 2)
     across = 2 * np.maximum(half, 1).astype(np.int64)  # even, so that the trunk has a gap to run in
     down = -(-members // across)

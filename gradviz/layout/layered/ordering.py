@@ -156,11 +156,9 @@ def _windows(crossings: Ints, order: Order) -> tuple[list[tuple[int, int]], Ints
 
     A run never reaches from one component into the next.
     """
-    near = np.zeros(order.lines + 1, np.int64)
     crossed = np.flatnonzero(crossings)
-    np.add.at(near, np.maximum(crossed - REACH, 0), 1)
-    np.add.at(near, np.minimum(crossed + 2 + REACH, order.lines), -1)
-    inside = np.cumsum(near[:-1]) > 0
+    first, end = np.maximum(crossed - REACH, 0), np.minimum(crossed + 2 + REACH, order.lines)
+    inside = np.cumsum(counts(first, order.lines) - counts(end, order.lines + 1)[:-1]) > 0
     begins = inside.copy()
     begins[1:] &= ~inside[:-1]
     first_line = order.layers.first_line[:-1]

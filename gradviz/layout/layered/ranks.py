@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout.layered.grouping import Mask, counts, group
+from gradviz.layout.layered.grouping import Mask, by_key, counts, group
 from gradviz.layout.model import Cycle, Ints
 
 
@@ -138,12 +138,9 @@ def _pull_up(rank: list[int], upwards: list[int], main: bytearray, near: Neighbo
 def rows_by_component(rank: Ints, component: Ints, count: int, pin: Ints) -> Ints:
     """Rows counted from 0 within each component. Ports get rows of their own, first and last."""
     inner = pin == 0
-    top = np.full(count, np.iinfo(np.int64).max)
-    bottom = np.full(count, -1, np.int64)
-    np.minimum.at(top, component[inner], rank[inner])
-    top[top == np.iinfo(np.int64).max] = 0  # a line straight through a frame: nothing but ports
-    rows = rank - top[component]
-    np.maximum.at(bottom, component[inner], rows[inner])
+    top = by_key(np.minimum, rank[inner], component[inner], count, len(rank))
+    rows = rank - top[component]  # means nothing in a line straight through a frame: nothing but ports
+    bottom = by_key(np.maximum, rows[inner], component[inner], count, -1)
     has_top = np.zeros(count, np.int64)
     has_top[component[pin < 0]] = 1
     rows = np.where(pin < 0, 0, np.where(pin > 0, bottom[component] + 1, rows) + has_top[component])
@@ -187,8 +184,7 @@ def straight_edges(
 def _candidates(nodes: Ints, length: Ints, component: Ints, ends: Mask, last: bool) -> list[int]:
     """Where ways may begin, the longest first; the first node of a leaf's own line after others of its length."""
     if not last:
-        longest = np.zeros(int(component.max(initial=0)) + 1, np.int64)
-        np.maximum.at(longest, component[nodes], length)
+        longest = by_key(np.maximum, length, component[nodes], int(component.max(initial=0)) + 1, 0)
         long = (length > SHORT_LENGTH) & (2 * length >= longest[component[nodes]])
         nodes, length = nodes[long], length[long]
     begins: list[int] = nodes[np.lexsort((ends[nodes], -length))].tolist()

@@ -9,6 +9,7 @@ import numpy as np
 
 from gradviz.layout.layered.grouping import (
     Mask,
+    by_key,
     counts,
     distinct,
     first_of_runs,
@@ -39,8 +40,7 @@ def place_rows(sheet: Sheet, layers: Layers, x: Floats) -> Rows:
     """Rows as high as their highest box. Boxes without inputs stand at the bottom of theirs, unused ones at the top."""
     line = layers.line[: layers.boxes]
     first = layers.first_line[:-1]
-    tall = np.zeros(int(layers.first_line[-1]))
-    np.maximum.at(tall, line, sheet.heights)
+    tall = by_key(np.maximum, sheet.heights, line, layers.lines, 0)
     gap = _gaps(sheet, layers, x)
     bottom = np.cumsum(tall + gap) - gap
     component_of_line = np.repeat(np.arange(layers.components), np.diff(layers.first_line))
@@ -57,8 +57,7 @@ def place_rows(sheet: Sheet, layers: Layers, x: Floats) -> Rows:
 def _gaps(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
     """Room below every row. Edges that go far sideways get more, or they would be nearly level and hard to follow."""
     aside = x[layers.below] - x[layers.above] - layers.above_offset + layers.below_offset
-    furthest = np.zeros(int(layers.first_line[-1]))
-    np.maximum.at(furthest, layers.line[layers.above], np.abs(aside))
+    furthest = by_key(np.maximum, np.abs(aside), layers.line[layers.above], layers.lines, 0)
     gap = sheet.rank_gap * np.minimum(1 + np.maximum(furthest - LEVEL_FREE, 0) / LEVEL, MOST_GAPS)
     line = layers.line[: layers.boxes]
     gap[line[sheet.pin == TOP]] *= PORT_GAP
@@ -77,12 +76,9 @@ def channel_coordinates(sheet: Sheet, layers: Layers, x: Floats) -> Floats:
     above, below = sheet.above[edges], sheet.below[edges]
     into, out_of = counts(below, sheet.size)[below], counts(above, sheet.size)[above]
     channels, channel = distinct(np.where(into >= out_of, below * 2, above * 2 + 1))
-    first = np.full(len(channels), np.iinfo(np.int64).max)
-    last = np.zeros(len(channels), np.int64)
-    np.minimum.at(first, channel, layers.line[above] + 1)
-    np.maximum.at(last, channel, layers.line[below] - 1)
-    right = np.full(layers.components, -np.inf)
-    np.maximum.at(right, layers.component, x + layers.half)
+    first = by_key(np.minimum, layers.line[above] + 1, channel, len(channels), layers.lines)
+    last = by_key(np.maximum, layers.line[below] - 1, channel, len(channels), 0)
+    right = by_key(np.maximum, x + layers.half, layers.component, layers.components, -np.inf)
     component = np.zeros(len(channels), np.int64)
     component[channel] = layers.component[above]
     step = BEND_GAP * layers.gap + BEND_HALF_WIDTH
