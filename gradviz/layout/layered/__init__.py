@@ -14,13 +14,21 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout.layered.coordinates import first_coordinates, pieces_by_place, polish, spacing
-from gradviz.layout.layered.crossings import depth_order, given_order, level_order
 from gradviz.layout.layered.grouping import by_key, components, distinct, group, places, starts_of
 from gradviz.layout.layered.hierarchy import Hierarchy, build_hierarchy, frame_tree
 from gradviz.layout.layered.layers import FREE, TOP, Layers, Sheet, chain_pieces, cut_into_layers, plain_sheet
 from gradviz.layout.layered.leaf_grids import Grids, leaf_routes, make_grids
 from gradviz.layout.layered.ordering import best_order
-from gradviz.layout.layered.ranks import Neighbours, neighbours, rank_nodes, rows_by_component, straight_edges
+from gradviz.layout.layered.ranks import (
+    Neighbours,
+    depth_order,
+    given_order,
+    level_order,
+    neighbours,
+    rank_nodes,
+    rows_by_component,
+    straight_edges,
+)
 from gradviz.layout.layered.routes import (
     Routes,
     Rows,

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout.layered.crossings import Order
 from gradviz.layout.layered.grouping import (
     Mask,
     by_key,
@@ -24,6 +23,7 @@ from gradviz.layout.layered.grouping import (
     numbered,
 )
 from gradviz.layout.layered.layers import inner_pieces, lone_pieces, separation
+from gradviz.layout.layered.ordering import Order
 from gradviz.layout.layered.ranks import LONG, MAIN, SHORT
 from gradviz.layout.model import Floats, Ints
 

@@ -1,4 +1,8 @@
-"""Fewer crossings: exchanges of neighbours everywhere at once, then sweeps over the lines that still have crossings.
+"""The order of points in every row, how many edges cross between rows, and how crossings become fewer.
+
+A line is one row of one component. Places number all points through, line after line and from left to right, so that
+one array describes the whole order. Crossings go by exchanges of neighbours everywhere at once, then by sweeps over the lines that
+still have some.
 
 Both only ever find the best order near the one they start from, so components that keep crossings are tried from other
 first orders too.
@@ -11,15 +15,116 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradviz.layout.layered.crossings import FirstOrder, Order
 from gradviz.layout.layered.grouping import (
     Groups,
     Mask,
     counts,
+    group,
+    places,
     ranges,
+    starts_of,
 )
 from gradviz.layout.layered.layers import Layers
+from gradviz.layout.layered.ranks import FirstOrder
 from gradviz.layout.model import Floats, Ints
+
+PORT_STEPS = 1024  # steps across a box, for edges that meet it elsewhere than in the middle
+BUSY = 500  # pieces between two lines from which crossings are counted by sorting instead of pair by pair
+
+
+class Order:
+    """`at` is the point at every place, `place` the place of every point."""
+
+    def __init__(self, layers: Layers, key: Ints) -> None:
+        self.layers = layers
+        self.line = layers.line
+        self.lines = layers.lines
+        self.line_start = starts_of(counts(layers.line, self.lines))
+        self.sort(key)
+        self.steps = PORT_STEPS if layers.ported else 1
+        self.above_port = self._port(layers.above, layers.above_offset)
+        self.below_port = self._port(layers.below, layers.below_offset)
+        self.down: Groups = group(layers.above, layers.size)
+        self.up: Groups = group(layers.below, layers.size)
+
+    def _port(self, point: Ints, offset: Floats) -> Ints:
+        """Where along its box a piece begins or ends, in steps."""
+        if self.steps == 1:
+            return np.zeros(len(point), np.int64)
+        share = offset / (2 * self.layers.half[point]) + 0.5
+        return np.clip(share * self.steps, 0, self.steps - 1).astype(np.int64)
+
+    def sort(self, key: Ints) -> None:
+        """Order every line by the keys of its points."""
+        self.at = np.lexsort((key, self.line))
+        self.place = places(self.at)
+
+    def restore_places(self) -> None:
+        """Set `at` from `place`."""
+        self.at = places(self.place)
+
+    def neighbours(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Places whose right neighbour is in the same line."""
+        line = self.line[self.at]
+        return np.flatnonzero(line[:-1] == line[1:])
+
+    def crossings(self) -> Ints:
+        """Crossings below every line."""
+        crossings = np.zeros(self.lines, np.int64)
+        layers = self.layers
+        if not len(layers.above):
+            return crossings
+        upper = self.place[layers.above] * self.steps + self.above_port
+        lower = self.place[layers.below] * self.steps + self.below_port
+        order = np.argsort(upper * (layers.size * self.steps) + lower, kind="stable")
+        lower, line = lower[order], self.line[layers.above[order]]
+        size = counts(line, self.lines)
+        end = np.cumsum(size)
+        busy = size > BUSY
+        for i in np.flatnonzero(busy).tolist():
+            crossings[i] = inversions(lower[end[i] - size[i] : end[i]])
+        return crossings + _pairwise(lower, line, end, ~busy, self.lines)
+
+
+def _pairwise(lower: Ints, line: Ints, end: Ints, chosen: Mask, count: int) -> Ints:
+    """Crossings below the chosen lines, comparing every piece with the next, then the next but one, and so on."""
+    crossings = np.zeros(count, np.int64)
+    end_of = end[line]
+    here = np.flatnonzero(chosen[line])
+    step = 0
+    while True:
+        step += 1
+        here = here[here + step < end_of[here]]
+        if not len(here):
+            return crossings
+        crossed = here[lower[here] > lower[here + step]]
+        crossings += counts(line[crossed], count)
+
+
+def inversions(values: Ints) -> int:
+    """Number of pairs i < j with values[i] > values[j], by merging sorted runs of doubling length.
+
+    >>> inversions(np.array([2, 0, 1]))
+    2
+    """
+    _, rank = np.unique(values, return_inverse=True)
+    values = rank.astype(np.int64)
+    n, total, width = len(values), 0, 1
+    place = np.arange(n)
+    while width < n:
+        block, right = place // (2 * width), (place // width) % 2
+        order = np.argsort((block * n + values) * 2 + right, kind="stable")
+        left = right[order] == 0
+        block = block[order]
+        in_left = np.bincount(block, weights=left).astype(np.int64)
+        passed = np.cumsum(left) - (np.cumsum(in_left) - in_left)[block]
+        total += int((in_left[block] - passed)[~left].sum())
+        values = values[order]
+        width *= 2
+    return total
+
+
+# -- fewer crossings -----------------------------------------------------------------------------------------------------
 
 EXCHANGE_ROUNDS = 20
 SWEEPS = 4

@@ -1,11 +1,11 @@
-"""What the graph alone decides: which row each box lies in, and which edges should be straight.
+"""What the graph alone decides: which row each box lies in, which edges should be straight, and first orders within rows.
 
 A box lies as near to what uses it as possible, side outputs right under what makes them. Straight is the longest way through
 each component first, then other long ways, then short ones. This is what keeps a deep drawing narrow: where columns are made of
 whole ways through the network, a block is drawn the same way every time it occurs; where each box is aligned with its nearest
 neighbours instead, every block shifts the main stream a little and the drawing slides sideways as it gets deeper.
 
-Rows count downwards from 0. Knows nothing of sizes, of coordinates or of the order within a row.
+Rows count downwards from 0. Knows nothing of sizes, of coordinates or of crossings.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout.layered.grouping import Mask, by_key, counts, group
-from gradviz.layout.model import Cycle, Ints
+from gradviz.layout.layered.grouping import Mask, by_key, counts, group, place_in_group, places, starts_of, unsorted
+from gradviz.layout.model import Cycle, Floats, Ints
 
 
 class Neighbours(NamedTuple):
@@ -30,6 +30,23 @@ class Neighbours(NamedTuple):
     below_edge: Ints
     above: list[int]
     above_start: list[int]
+
+    def ends(self) -> list[int]:
+        """The nodes with nothing below them."""
+        return [node for node, (start, end) in enumerate(pairwise(self.below_start)) if start == end]
+
+    def upwards_from(self, ends: list[int]) -> list[int]:
+        """These nodes and all above them, as a breadth-first walk meets them."""
+        met = list(ends)
+        seen = bytearray(len(self.above_start) - 1)
+        for end in ends:
+            seen[end] = 1
+        for node in met:  # grows while it is read
+            for other in self.above[self.above_start[node] : self.above_start[node + 1]]:
+                if not seen[other]:
+                    seen[other] = 1
+                    met.append(other)
+        return met
 
 
 class Ranking(NamedTuple):
@@ -54,9 +71,9 @@ def rank_nodes(near: Neighbours) -> Ranking:
         raise Cycle("the edges form a cycle, so the boxes cannot be placed in rows")
     deepest = max(height, default=0)
     rank = [deepest - h for h in height]
-    ends = [node for node in range(len(height)) if near.below_start[node] == near.below_start[node + 1]]
+    ends = near.ends()
     if len(ends) > 1:
-        _pull_up(rank, upwards, _above_all(_main_ends(upwards, ends, near), near), near)
+        _pull_up(rank, upwards, near.upwards_from(_main_ends(upwards, ends, near)), near)
     return Ranking(np.array(rank, np.int64), upwards)
 
 
@@ -84,48 +101,38 @@ def _main_ends(upwards: list[int], ends: list[int], near: Neighbours) -> list[in
     """Ends that matter most where they are: no node above them leads to a deeper end."""
     below, start = near.below, near.below_start
     depth = [0] * len(upwards)
-    for node in reversed(upwards):
-        here = depth[node] + 1
-        for other in below[start[node] : start[node + 1]]:
-            if depth[other] < here:
-                depth[other] = here
+    _hand_down(depth, upwards, near, 1)
     deepest = depth[:]  # of the ends that can be reached
     for node in upwards:
         for other in below[start[node] : start[node + 1]]:
             if deepest[other] > deepest[node]:
                 deepest[node] = deepest[other]
-    for node in reversed(upwards):  # ... and of the ends that any node above leads to
-        here = deepest[node]
-        for other in below[start[node] : start[node + 1]]:
-            if deepest[other] < here:
-                deepest[other] = here
+    _hand_down(deepest, upwards, near, 0)  # ... and of the ends that any node above leads to
     return [end for end in ends if deepest[end] == depth[end]]
 
 
-def _above_all(ends: list[int], near: Neighbours) -> bytearray:
-    """1 for the given nodes and everything that leads to them."""
-    above, start = near.above, near.above_start
-    reached = bytearray(len(start) - 1)
-    nodes = list(ends)
-    for end in ends:
-        reached[end] = 1
-    for node in nodes:  # grows while it is read
-        for other in above[start[node] : start[node + 1]]:
-            if not reached[other]:
-                reached[other] = 1
-                nodes.append(other)
-    return reached
+def _hand_down(values: list[int], upwards: list[int], near: Neighbours, more: int) -> None:
+    """Raise the value of every node to the largest above it and `more`."""
+    below, start = near.below, near.below_start
+    for node in reversed(upwards):
+        here = values[node] + more
+        for other in below[start[node] : start[node + 1]]:
+            if values[other] < here:
+                values[other] = here
 
 
-def _pull_up(rank: list[int], upwards: list[int], main: bytearray, near: Neighbours) -> None:
+def _pull_up(rank: list[int], upwards: list[int], main: list[int], near: Neighbours) -> None:
     """Move what does not lead to a main end right under what it is made from.
 
     Without this every auxiliary output would hang at the bottom of the page, at the end of a very long line.
     """
     above, above_start, below, below_start = near.above, near.above_start, near.below, near.below_start
-    settled = bytearray(main)
+    leads_to_main = bytearray(len(rank))
+    for node in main:
+        leads_to_main[node] = 1
+    settled = bytearray(leads_to_main)
     for node in reversed(upwards):
-        if not main[node]:
+        if not leads_to_main[node]:
             made_from = [rank[v] for v in above[above_start[node] : above_start[node + 1]] if settled[v]]
             if made_from:
                 settled[node] = 1
@@ -256,3 +263,87 @@ class _WayFinder:
         for place in places:
             self.taken[self.near.below[place]] = 1
         self.kind[self.near.below_edge[places]] = kind
+
+
+# -- first orders --------------------------------------------------------------------------------------------------------
+
+# First orders for boxes side by side. The one from a depth-first walk upwards from the ends already has few crossings
+# or none for networks made of blocks in series. Where blocks pass several values on, as recurrent networks do, others
+# are better starts.
+
+TWIG_LENGTH = 3  # boxes
+
+
+class FirstOrder(NamedTuple):
+    """Sorting a row by the keys of its boxes, and those of the edges that pass it, gives its order from left to right."""
+
+    box: Ints
+    edge: Ints
+
+
+def level_order(below: Ints, near: Neighbours) -> FirstOrder:
+    """The order in which a breadth-first walk upwards from the ends meets the boxes."""
+    key = places(np.array(near.upwards_from(near.ends()), np.int64))
+    return FirstOrder(key, key[below])
+
+
+def given_order(size: int, above: Ints) -> FirstOrder:
+    """The order in which the boxes were given."""
+    return FirstOrder(np.arange(size), above)
+
+
+def depth_order(size: int, above: Ints, below: Ints, rank: Ints, port: Mask) -> FirstOrder:
+    """The order in which a depth-first walk upwards from the ends meets boxes and edges, deepest inputs first."""
+    preference = _preference(size, above, below, rank, port)
+    order = np.lexsort((preference, below))
+    start = starts_of(counts(below, size))
+    ends = np.flatnonzero(counts(above, size) == 0)
+    node_key, sorted_edge_key = _walk(above[order].tolist(), start.tolist(), ends.tolist())
+    return FirstOrder(np.array(node_key, np.int64), unsorted(np.array(sorted_edge_key, np.int64), order))
+
+
+def _preference(size: int, above: Ints, below: Ints, rank: Ints, port: Mask) -> Floats:
+    """Small values are walked first: the node farthest up. Twigs go by turns to the left and right of everything."""
+    preference: Floats = rank[above] / (float(rank.max(initial=0)) + 1.0)
+    from_twig = np.flatnonzero(_twigs(size, above, below, port)[above])
+    place = place_in_group(below[from_twig])
+    preference[from_twig] = np.where(place % 2, -1.0 - place, 2.0 + place)
+    return preference
+
+
+def _twigs(size: int, above: Ints, below: Ints, port: Mask) -> Mask:
+    """Leaves with one use, and boxes with one use that a few of these lead to: a parameter and its transposition."""
+    one_use = (counts(above, size) == 1) & ~port
+    twig: Mask = one_use & (counts(below, size) == 0)
+    for _ in range(TWIG_LENGTH - 1):
+        other_inputs = np.zeros(size, np.bool_)
+        other_inputs[below[~twig[above]]] = True
+        twig = one_use & ~other_inputs
+    return twig
+
+
+def _walk(above: list[int], start: list[int], ends: list[int]) -> tuple[list[int], list[int]]:
+    """Number nodes and edges in the order a depth-first walk meets them. The edges into v are start[v]..start[v+1]."""
+    node_key = [-1] * (len(start) - 1)
+    edge_key = [0] * len(above)
+    upcoming = start[:-1]
+    clock = 0
+    for end in ends:
+        node_key[end] = clock
+        stack = [end]
+        while stack:
+            node = stack[-1]
+            edge = upcoming[node]
+            if edge == start[node + 1]:
+                stack.pop()
+                continue
+            upcoming[node] = edge + 1
+            clock += 1
+            edge_key[edge] = clock
+            other = above[edge]
+            if node_key[other] < 0:
+                clock += 1
+                node_key[other] = clock
+                stack.append(other)
+        clock += 1
+    return node_key, edge_key
