@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gradviz.layout import Drawing, Floats, Placement
 from gradviz.layout.layered import place
-from gradviz.layout.model import Drawing, Floats, Placement
 from tests.layout.geometry import (
     boxes_cut,
     count_crossings,

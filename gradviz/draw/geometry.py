@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from gradviz.draw.palette import BoxKind
-from gradviz.layout.model import Floats, Ints, Rect
+from gradviz.layout import Floats, Ints, Rect
 
 Tone = Literal["title", "strong", "name", "plain", "dim", "warning"]
 """How a text looks: the picture's title; in a box its first line, a name, other facts, a flag; dim around the boxes."""

@@ -23,8 +23,8 @@ from gradviz.draw.summary import BARS_TITLE
 from gradviz.draw.typesetting import FRAME_LINE, FRAME_TITLE, PAD_X, FrameTitle, Sized, Strip, frame_title, measured_all
 from gradviz.errors import LayoutError
 from gradviz.graph import Graph
+from gradviz.layout import Drawing, Frame, Placement, Rect
 from gradviz.layout.choose import place
-from gradviz.layout.model import Drawing, Frame, Placement, Rect
 from gradviz.layout.page_columns import side_by_side
 from gradviz.wording import one_line
 

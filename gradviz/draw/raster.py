@@ -25,8 +25,8 @@ from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
 from gradviz.draw.wires import HEAD_LENGTH
 from gradviz.errors import FormatError, GraphvizNotFound, LayoutError
 from gradviz.graph import Graph
+from gradviz.layout import Floats, Rect
 from gradviz.layout.graphviz import run
-from gradviz.layout.model import Floats, Rect
 from gradviz.stages import Stage
 
 # Writes a picture as DOT in which everything has its place already, for Graphviz to paint as PNG or PDF. Every box,

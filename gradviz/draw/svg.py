@@ -22,7 +22,7 @@ from gradviz.draw.picture import picture
 from gradviz.draw.typesetting import NOTE_SIZE, PLAIN_SIZE, STRONG_SIZE, TITLE_SIZE
 from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
 from gradviz.graph import Graph
-from gradviz.layout.model import Floats
+from gradviz.layout import Floats
 from gradviz.stages import Stage
 from gradviz.wording import visible
 

@@ -15,7 +15,7 @@ from gradviz.draw.geometry import Block, Tone, Words
 from gradviz.draw.metrics import ADVANCE, cells, shorten, text_width
 from gradviz.draw.palette import BoxKind
 from gradviz.draw.scene import Box
-from gradviz.layout.model import Rect
+from gradviz.layout import Rect
 from gradviz.report.labels import names_text
 from gradviz.wording import one_line
 

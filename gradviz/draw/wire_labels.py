@@ -15,7 +15,7 @@ import numpy as np
 from gradviz.draw.geometry import Curves, FrameBlock, Words
 from gradviz.draw.metrics import text_width
 from gradviz.draw.typesetting import NOTE_SIZE as TITLE_SIZE
-from gradviz.layout.model import Floats, Rect
+from gradviz.layout import Floats, Rect
 
 SIZE = 9.0
 GAP = 4.0

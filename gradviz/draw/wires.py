@@ -16,7 +16,7 @@ from gradviz.draw.geometry import Curves
 from gradviz.draw.options import Direction
 from gradviz.draw.scene import Scene
 from gradviz.draw.typesetting import Sized
-from gradviz.layout.model import Drawing, Floats, Frame, Ints, Placement, Rect
+from gradviz.layout import Drawing, Floats, Frame, Ints, Placement, Rect
 
 # -- loops: links from a box to itself, which no layout engine draws -------------------------------------------------
 

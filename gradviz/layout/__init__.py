@@ -1,1 +1,77 @@
-"""From boxes and wires to positions. Knows no graph and no picture format."""
+"""From boxes and wires to positions. Knows no graph and no picture format.
+
+This module has what every layout engine is given and what it returns. An engine knows nothing of ops or text: only boxes
+with sizes, edges between them, and frames around groups of them. Units are pixels. x grows to the right, y grows downwards,
+the origin is the upper left corner of the drawing. Edges point downwards (the first box is above the second); another
+direction is the caller's to make, by transposing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class Cycle(ValueError):
+    """Edges form a cycle, so the boxes cannot be placed in rows."""
+
+
+class Frame(NamedTuple):
+    """A group to be drawn with a border and a title: a module. `parent` is the index of the frame around it."""
+
+    parent: int | None
+    title_width: float
+    title_height: float
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """Boxes to place. `edges` has one row (above, below) per edge; parallel edges and self-loops are allowed."""
+
+    widths: Floats  # (n,)
+    heights: Floats  # (n,)
+    edges: Ints  # (m, 2)
+    frame_of: Ints  # (n,) index into frames, -1 for none
+    frames: tuple[Frame, ...] = ()
+    gap: float = 14.0  # least free room between boxes side by side
+    rank_gap: float = 26.0  # least free room between rows
+
+    @property
+    def size(self) -> int:
+        """Number of boxes."""
+        return len(self.widths)
+
+
+class Rect(NamedTuple):
+    """A rectangle by its upper left corner and its size."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Where everything went. Edge i's points are `points[starts[i]:starts[i + 1]]`, from the box above to the one below.
+
+    Points are a polyline, or with `curved` the control points of cubic Bezier pieces (1 + 3k points). An edge with no
+    points (a self-loop) is not drawn.
+    """
+
+    x: Floats  # (n,) centres
+    y: Floats  # (n,)
+    points: Floats  # (p, 2)
+    starts: Ints  # (m + 1,)
+    frames: tuple[Rect, ...]
+    width: float
+    height: float
+    engine: str  # "dot" or "layered"
+    curved: bool = False
+    notes: tuple[str, ...] = field(default=())  # what the reader must be told: "dot took longer than 20 s, ..."

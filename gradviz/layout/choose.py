@@ -19,9 +19,8 @@ from gradviz.errors import (
     LayoutTimeout,
     did_you_mean,
 )
-from gradviz.layout import dot, layered
+from gradviz.layout import Cycle, Drawing, Ints, Placement, dot, layered
 from gradviz.layout.layered.ranks import heights, neighbours
-from gradviz.layout.model import Cycle, Drawing, Ints, Placement
 
 Engine = Literal["auto", "dot", "layered"]
 
@@ -90,7 +89,7 @@ def size_for_dot(drawing: Drawing) -> float:
     Infinite once boxes and edges alone are too many. Linear time.
 
     >>> import numpy as np
-    >>> from gradviz.layout.model import Drawing
+    >>> from gradviz.layout import Drawing
     >>> two = Drawing(np.full(2, 60.0), np.full(2, 24.0), np.array([[0, 1]]), np.full(2, -1))
     >>> size_for_dot(two)
     1.75
@@ -127,7 +126,7 @@ def leading_back(drawing: Drawing) -> Ints:
 
     They are those that a depth-first walk from the boxes without inputs meets on its own way (Tarjan, 1972).
 
-    >>> from gradviz.layout.model import Drawing
+    >>> from gradviz.layout import Drawing
     >>> ring = Drawing(np.ones(3), np.ones(3), np.array([[0, 1], [1, 2], [2, 0]]), np.full(3, -1))
     >>> leading_back(ring).tolist()
     [2]

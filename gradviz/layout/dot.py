@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from gradviz.errors import LayoutError
-from gradviz.layout import graphviz
-from gradviz.layout.model import (
+from gradviz.layout import (
     Drawing,
     Floats,
     Placement,
     Rect,
+    graphviz,
 )
 from gradviz.stages import Stage
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout.model import (
+from gradviz.layout import (
     Drawing,
     Floats,
     Ints,

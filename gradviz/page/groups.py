@@ -14,7 +14,7 @@ from typing import Literal
 
 from gradviz.graph import Graph, Group, column
 from gradviz.graph.scopes import ScopeTree
-from gradviz.layout.model import Ints
+from gradviz.layout import Ints
 from gradviz.page.order import alive, common_start, outermost_first, places
 
 Kind = Literal["page", "module", "joined", "segment"]

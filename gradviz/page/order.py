@@ -13,7 +13,7 @@ import numpy as np
 from gradviz.graph import Graph, column
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.scopes import ScopeTree
-from gradviz.layout.model import Ints
+from gradviz.layout import Ints
 
 
 def ops_in_order(graph: Graph) -> list[int]:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gradviz.layout import Floats, Ints
 from gradviz.layout.layered import SheetPlacement, place_sheet
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet
-from gradviz.layout.model import Floats, Ints
 from gradviz.page.cells import Walk
 from gradviz.stages import Stage
 

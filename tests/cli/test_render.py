@@ -12,7 +12,7 @@ from gradviz.draw.geometry import Curves, Picture
 from gradviz.draw.scene import Scene
 from gradviz.graph import Graph
 from gradviz.graph.files import load
-from gradviz.layout.model import Placement
+from gradviz.layout import Placement
 from gradviz.run.ending import Captured
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import TRAINING, script

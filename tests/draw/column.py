@@ -10,7 +10,7 @@ from gradviz.draw.options import Direction, Options
 from gradviz.draw.picture import compose
 from gradviz.draw.scene import scene
 from gradviz.graph import Graph
-from gradviz.layout.model import (
+from gradviz.layout import (
     Drawing,
     Floats,
     Placement,

@@ -36,7 +36,7 @@ from gradviz.graph import (
     Scope,
     TensorInfo,
 )
-from gradviz.layout.model import Drawing, Placement, Rect
+from gradviz.layout import Drawing, Placement, Rect
 from tests.builders import (
     GRAPHS,
     chain,

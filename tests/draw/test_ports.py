@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradviz.draw.wires import CORNER, TWIN_ROOM, spread
-from gradviz.layout.model import (
+from gradviz.layout import (
     Drawing,
     Floats,
     Ints,

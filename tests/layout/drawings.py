@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from gradviz.layout.model import Drawing, Frame, Placement
+from gradviz.layout import Drawing, Frame, Placement
 
 
 def drawing(size, edges, *, frame_of=None, frames=(), width=60.0, height=24.0) -> Drawing:

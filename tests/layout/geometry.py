@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from gradviz.layout.model import (
+from gradviz.layout import (
     Drawing,
     Floats,
     Placement,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradviz.layout.model import Drawing, Frame
+from gradviz.layout import Drawing, Frame
 
 CHARACTER, PADDING, HEIGHT = 7.0, 16.0, 22.0
 TITLE_HEIGHT = 18.0

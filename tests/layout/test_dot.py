@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gradviz.errors import LayoutError, LayoutTimeout
-from gradviz.layout import dot, graphviz
-from gradviz.layout.model import Frame, Rect
+from gradviz.layout import Frame, Rect, dot, graphviz
 from tests.layout.drawings import (
     chain,
     check_boxes,

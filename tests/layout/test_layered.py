@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from gradviz.layout import Drawing, Frame, Placement
 from gradviz.layout.layered import place
-from gradviz.layout.model import Drawing, Frame, Placement
 from gradviz.stages import Stage, watched
 from tests.layout.drawings import drawing
 from tests.layout.geometry import (
@@ -77,7 +77,7 @@ def test_edges_past_the_budget_are_legal_too(drawing: Drawing) -> None:
 @given(drawings())
 def test_small_grids_are_legal(drawing: Drawing) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gradviz.layout.layered.leaf_grids.MOST_IN_A_ROW", 2)
+        patch.setattr("gradviz.layout.layered.nesting.MOST_IN_A_ROW", 2)
         assert_legal(drawing, place(drawing))
 
 

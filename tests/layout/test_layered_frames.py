@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gradviz.layout.layered import place
-from gradviz.layout.model import (
+from gradviz.layout import (
     Drawing,
     Floats,
     Frame,
     Placement,
 )
+from gradviz.layout.layered import place
 from tests.layout.geometry import (
     boxes_cut,
     frame_rectangles,
@@ -113,7 +113,7 @@ def test_frames_are_right_past_the_budget_and_with_grids(drawing: Drawing) -> No
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gradviz.layout.layered.layers.LEAST_BUDGET", 0)
         patch.setattr("gradviz.layout.layered.layers.BUDGET_PER_NODE", 0)
-        patch.setattr("gradviz.layout.layered.leaf_grids.MOST_IN_A_ROW", 2)
+        patch.setattr("gradviz.layout.layered.nesting.MOST_IN_A_ROW", 2)
         assert_framed(drawing, place(drawing))
 
 

@@ -7,14 +7,14 @@ import itertools
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
+from gradviz.layout import Drawing, Ints
 from gradviz.layout.layered.coordinates import Constraints, pack
 from gradviz.layout.layered.grouping import components, follow_adding, place_in_group
-from gradviz.layout.layered.hierarchy import FrameTree, against_the_stream
 from gradviz.layout.layered.layers import Sheet, cut_into_layers, plain_sheet
+from gradviz.layout.layered.nesting import FrameTree, against_the_stream
 from gradviz.layout.layered.ordering import Order, exchange, inversions
 from gradviz.layout.layered.ranks import LONG, MAIN, NONE, neighbours, rank_nodes
 from gradviz.layout.layered.routes import Routes, without_idle_points
-from gradviz.layout.model import Drawing, Ints
 
 pairs = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=40)
 

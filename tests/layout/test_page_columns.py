@@ -8,8 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gradviz.layout import layered
-from gradviz.layout.model import Drawing, Placement
+from gradviz.layout import Drawing, Placement, layered
 from gradviz.layout.page_columns import BETWEEN, STUBS, side_by_side
 from tests.layout.networks import (
     gpt,

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gradviz.layout import choose
+from gradviz.layout import Drawing, choose
 from gradviz.layout.choose import leading_back, turned
-from gradviz.layout.model import Drawing
 from tests.layout.drawings import (
     check_boxes,
     check_frames,

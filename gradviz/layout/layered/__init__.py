@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
 from gradviz.layout.layered.coordinates import first_coordinates, pieces_by_place, polish, spacing
 from gradviz.layout.layered.grouping import by_key, components, distinct, group, places, starts_of
-from gradviz.layout.layered.hierarchy import Hierarchy, build_hierarchy, frame_tree
 from gradviz.layout.layered.layers import FREE, TOP, Layers, Sheet, chain_pieces, cut_into_layers, plain_sheet
-from gradviz.layout.layered.leaf_grids import Grids, leaf_routes, make_grids
+from gradviz.layout.layered.nesting import Grids, Hierarchy, build_hierarchy, frame_tree, leaf_routes, make_grids
 from gradviz.layout.layered.ordering import best_order
 from gradviz.layout.layered.ranks import (
     Neighbours,
@@ -38,7 +38,6 @@ from gradviz.layout.layered.routes import (
     place_rows,
     reversed_routes,
 )
-from gradviz.layout.model import Drawing, Floats, Ints, Placement, Rect
 from gradviz.stages import Stage, phase
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gradviz.layout import Floats, Ints
 from gradviz.layout.layered.grouping import (
     Mask,
     by_key,
@@ -25,7 +26,6 @@ from gradviz.layout.layered.grouping import (
 from gradviz.layout.layered.layers import inner_pieces, lone_pieces, separation
 from gradviz.layout.layered.ordering import Order
 from gradviz.layout.layered.ranks import LONG, MAIN, SHORT
-from gradviz.layout.model import Floats, Ints
 
 TIERS = 5
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from gradviz.layout.model import Floats, Ints
+from gradviz.layout import Floats, Ints
 
 Values = TypeVar("Values", Floats, Ints)
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]

@@ -16,9 +16,9 @@ from functools import cached_property
 
 import numpy as np
 
+from gradviz.layout import Drawing, Floats, Ints
 from gradviz.layout.layered.grouping import Mask, by_key, counts, ranges, starts_of, unsorted
 from gradviz.layout.layered.ranks import NONE
-from gradviz.layout.model import Drawing, Floats, Ints
 
 FREE, TOP, BOTTOM = 0, -1, 1
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gradviz.layout import Floats, Ints
 from gradviz.layout.layered.grouping import (
     Groups,
     Mask,
@@ -26,7 +27,6 @@ from gradviz.layout.layered.grouping import (
 )
 from gradviz.layout.layered.layers import Layers
 from gradviz.layout.layered.ranks import FirstOrder
-from gradviz.layout.model import Floats, Ints
 
 PORT_STEPS = 1024  # steps across a box, for edges that meet it elsewhere than in the middle
 BUSY = 500  # pieces between two lines from which crossings are counted by sorting instead of pair by pair

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gradviz.layout import Cycle, Floats, Ints
 from gradviz.layout.layered.grouping import Mask, by_key, counts, group, place_in_group, places, starts_of, unsorted
-from gradviz.layout.model import Cycle, Floats, Ints
 
 
 class Neighbours(NamedTuple):

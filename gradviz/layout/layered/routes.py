@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gradviz.layout import Floats, Ints
 from gradviz.layout.layered.grouping import (
     Mask,
     by_key,
@@ -17,7 +18,6 @@ from gradviz.layout.layered.grouping import (
     starts_of,
 )
 from gradviz.layout.layered.layers import BEND_GAP, BEND_HALF_WIDTH, BOTTOM, TOP, Layers, Sheet
-from gradviz.layout.model import Floats, Ints
 
 # How high every row is, where each box stands in its row, and how much room lies between the rows.
 
