@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every verdict")
     options = parser.parse_args(arguments)
     import gradviz.checks.check
-    import gradviz.checks.text  # noqa: F401 -- loaded once, for all scripts
+    import gradviz.checks.output  # noqa: F401 -- loaded once, for all scripts
 
     verdicts = [judge(options.folder, fault, options.limit) for fault in manifest(options.folder)]
     print("\n".join(report(verdicts)))

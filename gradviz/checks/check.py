@@ -13,13 +13,11 @@ from dataclasses import replace
 
 import torch
 
-from gradviz.checks.collect.call_watch import CallWatch
 from gradviz.checks.collect.collector import Collector, Subject
 from gradviz.checks.collect.detach_watch import DetachWatch
-from gradviz.checks.collect.evaluations import EvaluationWatch
-from gradviz.checks.collect.failed_line import raised
-from gradviz.checks.collect.order import OrderWatch
-from gradviz.checks.collect.retained_watch import RetainedWatch
+from gradviz.checks.collect.lines import raised
+from gradviz.checks.collect.loop import OrderWatch
+from gradviz.checks.collect.watches import CallWatch, EvaluationWatch, RetainedWatch
 from gradviz.checks.context import CheckContext, Gradients, LeafGradient
 from gradviz.checks.finding import Findings
 from gradviz.checks.registry import chosen, run

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, overload
 
-from gradviz.checks.excerpt import Excerpt
+from gradviz.checks.words import Excerpt
 from gradviz.graph import Graph, Mark
 from gradviz.report.results import displayed
 from gradviz.wording import plural
@@ -58,7 +58,7 @@ class Finding:
         return data
 
 
-@displayed("gradviz.checks.text.FindingsTable")
+@displayed("gradviz.checks.output.FindingsTable")
 @dataclass(frozen=True)
 class Findings(Sequence[Finding]):
     """The findings of one run, the worst first, and what was checked. A sequence of `Finding`; `print` shows a report."""

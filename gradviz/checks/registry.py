@@ -12,14 +12,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.excerpt import excerpt
 from gradviz.checks.finding import (
     SEVERITIES,
     Finding,
     Findings,
     Severity,
 )
-from gradviz.checks.words import line
+from gradviz.checks.words import excerpt, line
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import SourceLine
 from gradviz.graph.origins import own_line
@@ -35,14 +34,11 @@ FAMILIES = (
     "history",
     "steps",
     "order",
-    "lost",
     "loss_inputs",
     "nonfinite",
     "numbers",
-    "leaks",
     "memory",
     "notes",
-    "compiled",
     "raised",
     "ranks",
 )

@@ -1,13 +1,21 @@
-"""How findings name places, tensors and lists of things. One line of plain text each."""
+"""How findings name places, tensors and lists of things, what they show of a line of code, and how they write it anew.
+
+A name is one line of plain text. An excerpt is the line with the part of it that matters: what a compiler puts a caret under. Its
+columns come from the text of the statement.
+"""
 
 from __future__ import annotations
 
+import ast
+import linecache
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from gradviz.graph import Graph, Node, SavedTensor, SourceLine
-from gradviz.graph.origins import own_line
+from gradviz.graph.origins import forward_name, own_line
+from gradviz.source.code_line import parsed
 from gradviz.wording import clip, few, one_line, verb as verb
 
 SHOWN = 3
@@ -89,3 +97,240 @@ def as_code(name: str) -> str:
 def slot_name(saved: SavedTensor) -> str:
     """A saved slot in a sentence: `result`."""
     return one_line(saved.slot)
+
+
+_LONGEST = 30
+"""Lines that a statement is searched for before its first line is taken alone."""
+_OPERATORS: dict[str, tuple[type[ast.AST], ...]] = {
+    "add": (ast.Add,),
+    "sub": (ast.Sub,),
+    "rsub": (ast.Sub,),
+    "mul": (ast.Mult,),
+    "div": (ast.Div,),
+    "pow": (ast.Pow,),
+    "mm": (ast.MatMult,),
+    "bmm": (ast.MatMult,),
+    "mv": (ast.MatMult,),
+    "dot": (ast.MatMult,),
+    "neg": (ast.USub,),
+}
+
+
+class Excerpt(NamedTuple):
+    """A line of code with its indentation. `column` and `end_column` count its characters from 1, the end behind the last one."""
+
+    file: str
+    line: int
+    text: str
+    column: int
+    end_column: int
+
+    @property
+    def part(self) -> str:
+        """What the columns enclose."""
+        return self.text[self.column - 1 : self.end_column - 1]
+
+
+def excerpt(source: SourceLine | None, part: str = "", node: Node | None = None) -> Excerpt | None:
+    """The line with the columns of `part`; else of the one expression in it that is the operation of `node`; else of its value.
+
+    None when the text of the line is not known.
+
+    >>> line = SourceLine("train.py", 7, "", "loss = torch.log(x).sum() + 1  # of the batch")
+    >>> [excerpt(line).part, excerpt(line, "torch.log( x )").part, excerpt(line, node=Node(0, "SumBackward0")).part]
+    ['torch.log(x).sum() + 1', 'torch.log(x)', 'torch.log(x).sum()']
+    """
+    lines = _lines(source) if source is not None else []
+    if source is None or not lines or not lines[0].strip():
+        return None
+    text = lines[0].rstrip()
+    indent = len(text) - len(text.lstrip())
+    statement = _statement(lines, indent)
+    columns = _part(text, part, statement) if part else None
+    if columns is None and statement is not None:
+        chosen = (_operation(statement, node) if node is not None else None) or _value(statement)
+        columns = _columns(text, chosen, indent) if chosen is not None else None
+    start, end = columns if columns is not None and columns[0] < columns[1] else (indent, _without_comment(text))
+    return Excerpt(source.file, source.line, text, start + 1, end + 1)
+
+
+def around(source: SourceLine, part: str) -> str:
+    """The call or comparison that a piece of code is an argument of, as the code says it; the piece itself when none is found.
+
+    >>> around(SourceLine("train.py", 7, "", "y = torch.argmax(f(x), 1) * 2"), "f(x)")
+    'torch.argmax(f(x), 1)'
+    """
+    lines = _lines(source)
+    text = lines[0].rstrip() if lines else ""
+    statement = _statement(lines, len(text) - len(text.lstrip())) if text.strip() else None
+    smallest = part
+    for node in ast.walk(statement) if statement is not None else ():  # the outer ones come first
+        inside = [*node.args, node.func] if isinstance(node, ast.Call) else []
+        inside += [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        inside += [node.func.value] if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else []
+        if any(ast.unparse(inner) == part for inner in inside):
+            smallest = ast.unparse(node)
+    return smallest
+
+
+def _lines(source: SourceLine) -> list[str]:
+    """The line and those after it from the file, while that still says the same; else what was noted."""
+    lines = linecache.getlines(source.file)[source.line - 1 : source.line - 1 + _LONGEST] if source.line > 0 else []
+    return lines if lines and (lines[0].strip() == source.text.strip() or not source.text) else [source.text]
+
+
+def _statement(lines: list[str], indent: int) -> ast.stmt | None:
+    """The statement that begins in the first line, its columns counted from `indent`."""
+    text = ""
+    for line in lines:
+        text += line[indent:] if not line[:indent].strip() else line
+        for attempt in _attempts(text):
+            try:
+                body = ast.parse(attempt).body
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                continue
+            return body[0] if body else None
+    return None
+
+
+def _attempts(text: str) -> Iterator[str]:
+    yield text
+    stripped = text.rstrip()
+    if stripped.endswith(":"):
+        yield f"{stripped} pass"
+        yield f"{stripped.replace('elif', 'if  ', 1)} pass"
+    if stripped.startswith("@"):
+        yield f"{stripped}\ndef f(): pass"
+
+
+def _part(text: str, part: str, statement: ast.stmt | None) -> tuple[int, int] | None:
+    """Where a piece of code stands in the line, however it is spaced."""
+    at = text.find(part)
+    while at >= 0:  # a whole word, not the `x` of `exp`
+        before, after = text[:at][-1:], text[at + len(part) :][:1]
+        if not (_joins(before, part[:1]) or _joins(part[-1:], after)):
+            return at, at + len(part)
+        at = text.find(part, at + 1)
+    try:
+        wanted = ast.unparse(ast.parse(part.strip(), mode="eval"))
+    except (SyntaxError, ValueError):
+        return None
+    indent = len(text) - len(text.lstrip())
+    for node in ast.walk(statement) if statement is not None else ():
+        if isinstance(node, ast.expr) and ast.unparse(node) == wanted:
+            return _columns(text, node, indent)
+    return None
+
+
+def _joins(character: str, other: str) -> bool:
+    return (character.isalnum() or character == "_") and (other.isalnum() or other == "_")
+
+
+def _operation(statement: ast.stmt, node: Node) -> ast.expr | None:
+    """The expression that calls the operation of a node, when there is exactly one."""
+    name = forward_name(node)
+    operators = _OPERATORS.get(name, ())
+    operations = [
+        expression
+        for expression in ast.walk(statement)
+        if (isinstance(expression, ast.Call) and _called(expression) in (name, f"{name}_"))
+        or (isinstance(expression, (ast.BinOp, ast.UnaryOp)) and isinstance(expression.op, operators))
+    ]
+    return operations[0] if len(operations) == 1 else None
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _value(statement: ast.stmt) -> ast.AST | None:
+    """The expression that a statement is about: the right side, the condition, what is gone through."""
+    for name in ("value", "iter", "test", "exc"):
+        value = getattr(statement, name, None)
+        if isinstance(value, ast.expr):
+            return statement if isinstance(statement, ast.AugAssign) else value
+    items = getattr(statement, "items", None)
+    return items[0].context_expr if items else None
+
+
+def _columns(text: str, node: ast.AST, indent: int) -> tuple[int, int] | None:
+    """Where a node stands in the first line of its statement. Columns of `ast` count bytes."""
+    line, end_line = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
+    if line != 1:
+        return None
+    encoded = text[indent:].encode()
+    start = indent + len(encoded[: getattr(node, "col_offset", 0)].decode(errors="ignore"))
+    if end_line != 1:
+        return start, _without_comment(text)
+    return start, indent + len(encoded[: getattr(node, "end_col_offset", 0)].decode(errors="ignore"))
+
+
+def _without_comment(text: str) -> int:
+    """Where the code of a line ends."""
+    code = text
+    for at in range(len(text) - 1, -1, -1):
+        if text[at] == "#" and text[:at].count('"') % 2 == 0 and text[:at].count("'") % 2 == 0:
+            code = text[:at]
+    return len(code.rstrip()) or len(text)
+
+
+# How a line that makes no leaf should be written: what makes the numbers first, and the leaf last.
+
+
+def as_leaf(source: SourceLine | None) -> str:
+    """A line that computes something of a new leaf, written so that its result is the leaf; "" for all other lines.
+
+    >>> as_leaf(SourceLine("a.py", 1, "", "w = torch.randn(3, requires_grad=True) * 0.01"))
+    'w = (torch.randn(3) * 0.01).requires_grad_()'
+    >>> as_leaf(SourceLine("a.py", 1, "", "self.w = nn.Parameter(torch.ones(3)).to(device)"))
+    'self.w = nn.Parameter(torch.ones(3).to(device))'
+    >>> as_leaf(SourceLine("a.py", 1, "", "w = torch.randn(3, requires_grad=True)"))
+    ''
+    """
+    return next(
+        filter(None, (_rewritten(statement) for statement in parsed(source) if isinstance(statement, ast.Assign))), ""
+    )
+
+
+def _rewritten(statement: ast.Assign) -> str:
+    bare = _Bare()
+    value = bare.visit(statement.value)
+    if not bare.count or (bare.count == 1 and bare.last is value):
+        return ""
+    targets = " = ".join(ast.unparse(target) for target in statement.targets)
+    text = ast.unparse(value)
+    if bare.wrapper:
+        return f"{targets} = {bare.wrapper}({text})"
+    return f"{targets} = {text if isinstance(value, ast.Call) else f'({text})'}.requires_grad_()"
+
+
+class _Bare(ast.NodeTransformer):
+    """Takes away what makes a leaf: `requires_grad=True`, `.requires_grad_()` and `nn.Parameter(...)`."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last: ast.AST | None = None
+        self.wrapper = ""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called == "Parameter" and len(node.args) == 1:
+            self.wrapper = ast.unparse(node.func)
+            return self._take(node.args[0])
+        if called == "requires_grad_" and isinstance(node.func, ast.Attribute):
+            return self._take(node.func.value)
+        kept = [keyword for keyword in node.keywords if not (keyword.arg == "requires_grad" and _true(keyword.value))]
+        if len(kept) < len(node.keywords):
+            node.keywords = kept
+            return self._take(node)
+        return node
+
+    def _take(self, bare: ast.expr) -> ast.expr:
+        self.count += 1
+        self.last = bare
+        return bare
+
+
+def _true(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is True

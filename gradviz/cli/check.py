@@ -25,8 +25,8 @@ FOUND = 1
 
 def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
+        from gradviz.checks.output import catalogue
         from gradviz.checks.registry import checks
-        from gradviz.checks.text import catalogue
 
         click.echo("\n".join(catalogue(checks())))
         ctx.exit()
@@ -34,7 +34,7 @@ def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
 
 def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> None:
     if id is not None and not ctx.resilient_parsing:
-        from gradviz.checks.pages import page, page_lines
+        from gradviz.checks.output import page, page_lines
         from gradviz.checks.registry import chosen
 
         (check,) = chosen([id])
@@ -121,7 +121,7 @@ def command(source: Source, fail_on: str, form: str, verbose: bool, page: str | 
         if page is not None:
             _write_page(findings, page)
         if form == "text":
-            from gradviz.checks.text import FindingsTable
+            from gradviz.checks.output import FindingsTable
 
             write_table(stream, FindingsTable(findings, verbose), str(rank() or ""))
         else:
@@ -137,7 +137,7 @@ def command(source: Source, fail_on: str, form: str, verbose: bool, page: str | 
 def _data(findings: Findings, form: str) -> dict[str, Any]:
     if form == "json":
         return findings.as_data()
-    from gradviz.checks.sarif import sarif
+    from gradviz.checks.output import sarif
 
     return sarif(findings)
 

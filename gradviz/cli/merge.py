@@ -52,7 +52,7 @@ def command(files: tuple[str, ...], output: str | None, as_json: bool, **options
             write_table(stream, table(merged))
             wrong = findings_of(merged)
             if len(wrong):
-                from gradviz.checks.text import FindingsTable
+                from gradviz.checks.output import FindingsTable
 
                 stream.write("\n")
                 write_table(stream, FindingsTable(wrong))

@@ -15,7 +15,7 @@ from importlib import resources
 from typing import Any
 
 from gradviz.checks.finding import Finding, Findings
-from gradviz.checks.text import code_lines
+from gradviz.checks.output import code_lines
 from gradviz.comparison.diff import Change, GraphDiff
 from gradviz.draw.difference import joined
 from gradviz.draw.options import Options

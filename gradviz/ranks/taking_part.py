@@ -74,7 +74,7 @@ def _failure(error: GradvizError) -> dict[str, Any]:
     cause = error.__cause__
     if cause is None or isinstance(cause, GradvizError):
         return {"problem": str(error)}
-    from gradviz.checks.collect.failed_line import raised
+    from gradviz.checks.collect.lines import raised
 
     told = raised(cause)
     return {"problem": str(error) or reason_of(cause), "failed": reason_of(cause), "source": told.source}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gradviz.checks.pages import SECTIONS, page
+from gradviz.checks.output import SECTIONS, page
 from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
 

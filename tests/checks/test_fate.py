@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradviz.checks.collect.fate import dropped, forward_of, made_at
+from gradviz.checks.collect.lines import dropped, forward_of, made_at
 from gradviz.graph import SourceLine
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from gradviz.checks.collect.fate import home
+from gradviz.checks.collect.lines import home
 from tests.checks.test_scripts import check, written
 
 SCRIPT = """

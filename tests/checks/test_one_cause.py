@@ -13,10 +13,10 @@ from rich.cells import cell_len
 from torch import nn
 
 import gradviz
-from gradviz.checks.excerpt import Excerpt, excerpt
 from gradviz.checks.finding import Finding, Findings, Severity
+from gradviz.checks.output import code_lines, report
 from gradviz.checks.registry import Explained, joined
-from gradviz.checks.text import code_lines, report
+from gradviz.checks.words import Excerpt, excerpt
 from gradviz.cli.main import cli
 from gradviz.graph import Node, SourceLine
 from tests.checks.test_scripts import check, written

@@ -13,7 +13,7 @@ import torch
 from click.testing import CliRunner
 
 from gradviz.checks.finding import KEYS
-from gradviz.checks.pages import page
+from gradviz.checks.output import page
 from gradviz.checks.registry import Check, checks
 from gradviz.cli.main import cli
 from tests.checks.near_misses import NEAR

@@ -11,7 +11,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from gradviz.checks.collect.leaf_watch import LeafWatch
+from gradviz.checks.collect.loop import LeafWatch
 from gradviz.checks.context import Handled
 from gradviz.cli.main import cli
 from tests.checks.test_scripts import check, written

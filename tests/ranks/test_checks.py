@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradviz.checks.context import CheckContext, Raised
-from gradviz.checks.pages import page
+from gradviz.checks.output import page
 from gradviz.checks.registry import checks, run
 from gradviz.graph import (
     Call,

@@ -7,7 +7,7 @@ numbers, runs no hook, writes nothing. What to conclude from the facts is none o
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import FrameType
@@ -15,15 +15,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.collect.cycles import cycles
-from gradviz.checks.collect.detach_places import described
 from gradviz.checks.collect.detach_watch import DetachEvent, DetachWatch
-from gradviz.checks.collect.fate import dropped, forward_of, home, made_at
-from gradviz.checks.collect.gradients_left import gradients_left
-from gradviz.checks.collect.leaf_watch import LeafWatch, is_broken, loss_of
+from gradviz.checks.collect.held import carried, copies, cycles
 from gradviz.checks.collect.ledger import LedgerKeeper
-from gradviz.checks.collect.poles import at_a_pole
-from gradviz.checks.collect.retained import carried_by_outputs, carried_by_variables, copies
+from gradviz.checks.collect.lines import ClassLines, described, dropped, home, users_frame
+from gradviz.checks.collect.loop import LeafWatch, gradients_left, is_broken, loss_of, optimized
 from gradviz.checks.context import (
     CheckContext,
     Earlier,
@@ -37,8 +33,8 @@ from gradviz.checks.context import (
     OptimizerTensor,
     Parameter,
 )
-from gradviz.graph import Graph, SourceLine
-from gradviz.packages import is_foundation
+from gradviz.checks.poles import at_a_pole
+from gradviz.graph import Graph
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.source.location import (
     Change,
@@ -51,7 +47,7 @@ from gradviz.source.location import (
     location_at_end,
 )
 from gradviz.source.provenance import DetachPoint, Provenance, provenance
-from gradviz.variables.objects import every_path, parameters
+from gradviz.variables.objects import every_path, joined, parameters
 from gradviz.variables.scanner import Namespace, scan
 from gradviz.walker.compiled import graph_breaks
 from gradviz.walker.description import Walked
@@ -244,7 +240,7 @@ class Collector:
         """Each parameter once, under all its names, and the live tensors in the same order."""
         by_tensor: dict[int, Parameter] = {}
         live: dict[int, torch.Tensor] = {}
-        lines = _ClassLines()
+        lines = ClassLines()
         for i, (prefix, model) in enumerate(models):
             modules = dict(every_path(model))
             gathered = _gathered(model)
@@ -254,7 +250,7 @@ class Collector:
                 tensor, whole = gathered.get(
                     id(tensor), (tensor, tensor)
                 )  # the shard has the gradient, the graph the whole
-                name, known = _joined(prefix, path), by_tensor.get(id(tensor))
+                name, known = joined(prefix, path), by_tensor.get(id(tensor))
                 if known is not None:
                     by_tensor[id(tensor)] = known._replace(names=(*known.names, name))
                     continue
@@ -265,7 +261,7 @@ class Collector:
                 made, forward = lines.of(modules, path) if node is None and tensor.requires_grad else (None, None)
                 by_tensor[id(tensor)] = Parameter(
                     names=(name,),
-                    module=_joined(prefix, owner),
+                    module=joined(prefix, owner),
                     type=type(module).__name__,
                     model=i,
                     tensor=tensor_info(tensor),
@@ -298,7 +294,7 @@ class Collector:
     ) -> Iterator[Optimizer]:
         for name, optimizer in self._optimizers(variables):
             tensors = []
-            for tensor in (tensor for group in optimizer.param_groups for tensor in group["params"]):
+            for tensor in optimized(optimizer):
                 number = index.get(id(tensor))
                 names = parameters[number].names if number is not None else walked.names.leaf(tensor)
                 node = parameters[number].node if number is not None else leaf_of.get(id(tensor))
@@ -356,17 +352,14 @@ class Collector:
         earlier = tuple(self._earlier)
         step = self._step(context)
         since = max((call.boundary for call in earlier if call.step < step), default=0)
-        retained = [*carried_by_outputs(context.graph, since)] if since else []
-        if since:
-            added = additions(location) if location is not None else {}
-            for history in carried_by_variables(context, subject.variables, since, attribution):
-                owner = history.name.rpartition(".")[0]  # `meter.update(loss)` adds to `meter.total`
-                put = (
-                    added.get(history.name)
-                    or added.get(owner)
-                    or (addition_to(location.body.file, history.name) if location is not None else None)
-                )
-                retained.append(history._replace(added=put))
+        retained = list(carried(context, subject.variables, since, attribution)) if since else []
+        if location is not None and retained:
+            added, file = additions(location), location.body.file
+            for i, history in enumerate(retained):
+                if history.name:
+                    owner = history.name.rpartition(".")[0]  # `meter.update(loss)` adds to `meter.total`
+                    put = added.get(history.name) or added.get(owner) or addition_to(file, history.name)
+                    retained[i] = history._replace(added=put)
         graph = context.graph
         leaves = tuple(name for leaf in graph.leaves if leaf.kind == "input" for name in leaf.names)
         output = ", ".join(root.name for root in graph.roots[:3])
@@ -407,34 +400,6 @@ def _ignored(graph: Graph) -> set[int]:
         return set()
     reached = {edge.producer for edge in graph.edges} | {root.node for root in graph.roots}
     return {leaf.node for leaf in graph.leaves} - reached
-
-
-class _ClassLines:
-    """Where the nearest class of the user's around a parameter makes it, or the module it is in, and where its forward() begins.
-
-    Of one reading, in which each question is answered once.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, str], tuple[SourceLine | None, SourceLine | None]] = {}
-
-    def of(self, modules: Mapping[str, torch.nn.Module], path: str) -> tuple[SourceLine | None, SourceLine | None]:
-        while path:
-            path, _, attribute = path.rpartition(".")
-            own = (
-                base for base in type(modules[path]).__mro__ if not base.__module__.startswith(("torch.", "builtins"))
-            )
-            kind = next(own, None)
-            if kind is not None:
-                key = id(kind), attribute
-                if key not in self._known:
-                    self._known[key] = made_at(kind, attribute), forward_of(kind)
-                return self._known[key]
-        return None, None
-
-
-def _joined(outer: str, inner: str) -> str:
-    return f"{outer}.{inner}" if outer and inner else outer or inner
 
 
 def _is_empty(leaf: torch.Tensor, handled: tuple[Handled, ...] | None) -> bool:
@@ -479,9 +444,7 @@ def _named_tensors(walked: Walked, leaf_of: dict[int, int], parameters: dict[int
 
 
 def _spot(subject: Subject) -> CodeLocation | None:
-    frame = subject.frame
-    while frame is not None and is_foundation(frame.f_code.co_filename):
-        frame = frame.f_back
+    frame = users_frame(subject.frame)
     if frame is not None:
         return location_at(frame.f_code, frame.f_lineno, subject.variables)
     return location_at_end(subject.variables)

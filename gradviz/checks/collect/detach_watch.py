@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-from gradviz.checks.collect.switches import Switches
+from gradviz.checks.collect.parameters import Switches
 from gradviz.checks.context import ResultDropped
 from gradviz.packages import is_foundation, package_of
 from gradviz.source.alone import Alone, alone

@@ -19,17 +19,17 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from gradviz.checks.collect.fate import made_at
-from gradviz.checks.collect.leaf_watch import is_scaled
-from gradviz.checks.collect.likeness import (
+from gradviz.checks.collect.lines import made_at, users_frame
+from gradviz.checks.collect.loop import is_readable, is_scaled, optimized
+from gradviz.checks.collect.parameters import (
     Pair,
+    Switches,
     mistyped,
     pairs,
     still_tied,
     switched_in,
     switched_only,
 )
-from gradviz.checks.collect.switches import Switches
 from gradviz.checks.context import (
     Handled,
     Ledger,
@@ -42,14 +42,14 @@ from gradviz.checks.context import (
     Trained,
 )
 from gradviz.graph import SourceLine
-from gradviz.packages import code_line, is_foundation, with_text
+from gradviz.packages import code_line, with_text
 from gradviz.source.search import registers_buffer
 from gradviz.variables.objects import submodules
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.description import Walked
 from gradviz.walker.private import has_compiled, without_subclasses
 from gradviz.walker.tensors import tensor_info, version_of
-from gradviz.walker.values import is_zero, why_unreadable
+from gradviz.walker.values import is_zero
 
 _ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
 _ZERO_CALLS = 3  # for which it is seen whether a weight is zero and stays so
@@ -125,7 +125,9 @@ class LedgerKeeper:
     def _known(self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None) -> _Optimizer:
         known = self._optimizers.get(id(optimizer))
         if known is None or known.ref() is not optimizer:
-            known = self._optimizers[id(optimizer)] = _Optimizer(optimizer, _users_line(frame))
+            frame = users_frame(frame)
+            source = code_line(frame.f_code, frame.f_lineno) if frame is not None else None
+            known = self._optimizers[id(optimizer)] = _Optimizer(optimizer, source)
         return known
 
     def _steps(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -137,7 +139,7 @@ class LedgerKeeper:
             known = self._known(optimizer)
             known.steps += 1
             known.idle += all(float(group.get("lr", 1.0)) == 0.0 for group in optimizer.param_groups)
-            for tensor in _tensors(optimizer):
+            for tensor in optimized(optimizer):
                 known.held.add(id(tensor))
                 if tensor.is_leaf and tensor.grad is not None:
                     known.fed.add(id(tensor))
@@ -178,7 +180,7 @@ class LedgerKeeper:
     def _unseen_step(self, known: _Optimizer) -> None:
         """Count a step that was compiled, and so ran no hook: the parameters have changed since the last call all the same."""
         live = known.ref()
-        tensors = list(_tensors(live)) if live is not None and has_compiled() else []
+        tensors = list(optimized(live)) if live is not None and has_compiled() else []
         versions = {id(tensor): version_of(tensor) for tensor in tensors}
         moved = {key for key, version in versions.items() if known.versions.get(key, version) != version}
         if moved and known.steps == known.counted:
@@ -232,7 +234,7 @@ class LedgerKeeper:
             live = known.ref()
             if live is not None:
                 with without_subclasses(), suppress(Exception):
-                    known.held.update(map(id, _tensors(live)))
+                    known.held.update(map(id, optimized(live)))
 
     def _reach(
         self,
@@ -362,37 +364,21 @@ class LedgerKeeper:
         )
 
 
-def _tensors(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    return (tensor for group in optimizer.param_groups for tensor in group["params"])
-
-
 def _thrown_away(handled: Handled) -> bool:
     """Whether a gradient was reset before anything was done with it."""
     return bool(handled.reset) and not (handled.stepped or handled.missed or handled.changed)
 
 
-def _users_line(frame: FrameType | None) -> SourceLine | None:
-    while frame is not None and is_foundation(frame.f_code.co_filename):
-        frame = frame.f_back
-    return code_line(frame.f_code, frame.f_lineno) if frame is not None else None
-
-
 def _mark(tensor: torch.Tensor) -> object:
     """What changes when a leaf does: its version, and a few of its elements, for writing to `.data` leaves that alone."""
-    if not _readable(tensor):
+    if not is_readable(tensor):
         return None
     with without_subclasses(), torch.no_grad():
         return version_of(tensor), tuple(map(str, tensor.detach().flatten()[:_ELEMENTS].tolist()))
 
 
-def _readable(tensor: torch.Tensor) -> bool:
-    """Whether a leaf has plain numbers."""
-    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
-    return plain and not tensor.is_nested and not why_unreadable(tensor)
-
-
 def _all_zero(tensor: torch.Tensor) -> bool:
-    if not _readable(tensor):
+    if not is_readable(tensor):
         return False
     values = tensor.detach()
     return values.dim() > 1 and not bool(values.flatten()[:1].any()) and bool(is_zero(values))

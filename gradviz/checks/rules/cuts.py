@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.rules.roots import cut_words, expression, mend_all
+from gradviz.checks.ways import from_outputs
 from gradviz.checks.words import (
     code,
     line,
@@ -258,10 +259,11 @@ def zero_derivative(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     graph = context.graph
-    flat = [node.id for node in graph.nodes if node.op in _FLAT]
+    flat = {node.id for node in graph.nodes if node.op in _FLAT}
     if not flat or context.guessed:
         return
-    alive, stops = reached(graph, set(flat))
+    alive = from_outputs(graph, flat)
+    stops = [node for node in alive if node in flat]
     lost = [leaf for leaf in graph.leaves if leaf.node not in alive and leaf.kind == "parameter"]
     if not lost:
         return
@@ -280,19 +282,3 @@ def zero_derivative(context: CheckContext) -> Iterator[Diagnosis]:
         tuple(stops),
         source=source,
     )
-
-
-def reached(graph: Graph, flat: set[int]) -> tuple[set[int], list[int]]:
-    """The nodes that a gradient other than zero may reach, and the flat ones where it ends."""
-    seen = {root.node for root in graph.roots if root.node is not None}
-    waiting, stops = list(seen), []
-    while waiting:
-        node = waiting.pop()
-        if node in flat:
-            stops.append(node)
-            continue
-        for edge in graph.inputs(node):
-            if edge.producer not in seen:
-                seen.add(edge.producer)
-                waiting.append(edge.producer)
-    return seen, stops

@@ -1,15 +1,22 @@
-"""Checks on what a graph drags along from earlier steps: parts that backward has used up, and parts that only grow."""
+"""Checks on a graph that backward has already used up, and what the tensors are called that join a new graph to it.
+
+A variable that was given a new value no longer tells. Then the code does: of `out, h = rnn(x, h)`, only `h` can be what the
+next step took over, because the line also reads it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import ast
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext, Earlier, RetainedHistory
-from gradviz.checks.old_tensors import NotNeeded, OldTensors, not_needed, old_tensors
+from gradviz.checks.context import CheckContext, Earlier
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.rewrite import as_leaf, filled, without_graph
+from gradviz.checks.ways import behind
 from gradviz.checks.words import (
-    code,
+    as_code,
+    as_leaf,
     line,
     listed,
     title,
@@ -23,9 +30,10 @@ from gradviz.graph import (
     SourceLine,
 )
 from gradviz.graph.origins import own_line
-from gradviz.source.code_line import adds_to
+from gradviz.source.code_line import assigned, parsed, read
 from gradviz.source.search import taken_over
-from gradviz.wording import bytes_text, one_line, plural
+from gradviz.source.statements import around, assigned as given, body_around
+from gradviz.wording import one_line, plural
 
 # -- freed-graph -------------------------------------------------------------------------------------------------------
 
@@ -186,7 +194,7 @@ def _freed_fix(context: CheckContext, joints: Sequence[Edge], old: Sequence[OldT
     constant = [tensors for tensors in old if tensors.retained is False]
     if retained:
         parts.append(
-            f"Cut the history between the steps: {_cuts(retained)}.{_between(context, retained)} retain_graph=True would go back "
+            f"Cut the history between the steps: {cuts(retained)}.{between(context, retained)} retain_graph=True would go back "
             "to the very first step each time."
         )
     if constant:
@@ -194,7 +202,7 @@ def _freed_fix(context: CheckContext, joints: Sequence[Edge], old: Sequence[OldT
         parts.append(
             f"Compute {listed(names) or 'the tensor there'} inside the loop, in every step. If "
             f"{verb(names, 'it needs', 'they need')} no gradient, detach {verb(names, 'it', 'them')} once "
-            f"({_cuts(constant)})"
+            f"({cuts(constant)})"
             + ("." if retained else "; backward(retain_graph=True) works too and keeps its memory.")
         )
     for tensors in old:
@@ -207,7 +215,7 @@ def _freed_fix(context: CheckContext, joints: Sequence[Edge], old: Sequence[OldT
     return " ".join(parts)
 
 
-def _between(context: CheckContext, old: Sequence[OldTensors]) -> str:
+def between(context: CheckContext, old: Sequence[OldTensors]) -> str:
     """Where to put what cuts the history off: in front of the line that takes the tensors over, or behind the call."""
     backward = context.backward
     lines = taken_over(backward) if backward is not None else {}
@@ -223,166 +231,229 @@ def _is_filled(graph: Graph, joints: Sequence[Edge], name: str) -> bool:
     return any(into.rpartition(".")[2] == name.rpartition(".")[2] for source in lines for into in filled(source))
 
 
-def _cuts(old: Sequence[OldTensors]) -> str:
+def cuts(old: Sequence[OldTensors]) -> str:
     return "; ".join(dict.fromkeys(tensors.cut() for tensors in old))
 
 
-# -- growing-graph -----------------------------------------------------------------------------------------------------
+# -- old tensors -----------------------------------------------------------------------------------------------------
 
 
-@check("growing-graph", "warning", "the graph of earlier steps is kept, and more of it with every step")
-def growing_graph(context: CheckContext) -> Iterator[Diagnosis]:
-    """What hangs on earlier steps grows from one backward call to the next: memory fills up slowly, and steps get slower.
+class OldTensors(NamedTuple):
+    """Tensors that one line made in an earlier step, by the names that the user has for them; none where nobody knows.
 
-    Three things do it: a running total of losses with their graphs (`total += loss`), a state that keeps its history, and an
-    update that is recorded (`w = w - lr * w.grad`). Consecutive steps of the run are compared (three are needed): nodes that
-    were made in an earlier step, and of which there are more each time. Backward calls with no update between them belong to
-    one step: several losses of one forward pass share its graph. The graph merely being larger, as with a longer sequence, is
-    no sign and not reported.
-
-    How it is found: At each step, the nodes are counted that are older than the step before and still held, by the outputs and
-    by each variable, also in closures, classes and modules of yours. From the third step on, growth shows. Later, now and then
-    and when the script ends, variables are looked for that hold the graphs of three steps or more.
-
-    What to do: Add `loss.item()` or `loss.detach()` to running totals, cut states with `.detach()`, and update under
-    `torch.no_grad()`.
-
-    When to ignore it: When a few steps are accumulated on purpose and then let go, as in truncated backpropagation over several
-    chunks.
-
-    ```python
-    import torch
-
-    w = torch.ones(1, requires_grad=True)
-    total = 0.0
-    for step in range(3):
-        loss = (w * step - 1).square().sum()
-        loss.backward()
-        total = total + loss
-    ```
+    `several` are the names that hold several tensors, `mappings` those of them that are dicts. `carried`: whether each step
+    makes them anew, as it does a state; None when that is unknown.
     """
-    yield from (_held(context, history) for history in context.held)
-    if context.step < 2:
-        return
-    before = _step_before(context)
-    told: set[SourceLine | None] = set()  # lines whose results the graph of the outputs carries along
-    for history in context.retained:
-        call, last = before.get(history.name, (context.earlier[-1].call, RetainedHistory(history.name, 0, 0)))
-        if history.name and history.newest == last.newest:
-            continue  # it holds what it held, and more of that is old by now
-        if history.nodes > last.nodes and (last.nodes or history.repeats) and history.source not in told:
-            yield _growing(context, history, last, call)
-            if not history.name:
-                told = {context.graph.nodes[edge.producer].source for edge in _edges(context.graph, history)} - {None}
 
+    names: tuple[str, ...]
+    several: frozenset[str]
+    mappings: frozenset[str]
+    retained: bool | None
 
-def _step_before(context: CheckContext) -> dict[str, tuple[int, RetainedHistory]]:
-    """The most that each variable, or the outputs, carried along in the step before this one, and at which call."""
-    most: dict[str, tuple[int, RetainedHistory]] = {}
-    for call in context.earlier:
-        for history in call.retained if call.step == context.step - 1 else ():
-            if history.name not in most or history.nodes >= most[history.name][1].nodes:
-                most[history.name] = call.call, history
-    return most
+    def cut(self) -> str:
+        """The code that cuts the history of these.
 
+        >>> OldTensors(("h", "c"), frozenset("c"), frozenset(), True).cut()
+        'h = h.detach(); c = tuple(one.detach() for one in c)'
+        """
+        return "; ".join(self._cut(as_code(name)) for name in self.names or ("state",))
 
-def _edges(graph: Graph, retained: RetainedHistory) -> list[Edge]:
-    """The joints of the outputs' graph; those of a variable's are in a graph of its own."""
-    joints = set(retained.joints) if not retained.name else set()
-    return [edge for edge in graph.edges if (edge.consumer, edge.position) in joints]
-
-
-def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHistory, previous: int) -> Diagnosis:
-    graph = context.graph
-    joints = _edges(graph, history)
-    old = old_tensors(context, joints)
-    names = (history.name,) if history.name else tuple(dict.fromkeys(name for tensors in old for name in tensors.names))
-    nodes = history.nodes - last.nodes
-    grown = f"{plural(nodes, 'node')}"
-    if history.nbytes and last.nbytes is not None and history.nbytes > last.nbytes:
-        grown += f" and {bytes_text(history.nbytes - last.nbytes)} of saved tensors"
-    call = context.call
-    end = max(earlier.call for earlier in context.earlier if earlier.step < context.step)
-    holds = (
-        f"{one_line(history.name)} holds"
-        if history.name
-        else f"the graph of {listed(root.name for root in graph.roots)} holds"
-    )
-    source = history.added or history.source or (graph.nodes[joints[0].producer].source if joints else None)
-    carrier = f", through {listed(names)}" if names and not history.name else ""
-    why = (
-        f"at backward call {call} {holds} {plural(history.nodes, 'node')} from before call {end}{carrier}; at call "
-        f"{previous} there were {last.nodes:,} such nodes: {grown} more per step"
-    )
-    if source is not None:
-        why += f". The history is taken along in {code(source)}"
-    name = one_line(names[0]) if names else ""
-    edges = () if history.name else history.joints
-    return Diagnosis(
-        f"{name or 'the graph'} keeps the history of all earlier steps: {grown} more per step",
-        names,
-        ", ".join(
-            filter(None, (place(graph, joints[0].producer) if joints else "", line(source) if history.name else ""))
-        ),
-        why,
-        _growing_fix(context, name, history, joints, old),
-        tuple(dict.fromkeys(edge.producer for edge in joints)),
-        edges,
-        source=source,
-    )
-
-
-def _held(context: CheckContext, history: RetainedHistory) -> Diagnosis:
-    """What began to hold graphs after the calls that are read in full."""
-    name, source = one_line(history.name), history.added or history.source
-    if history.update:
-        return _recorded_update(history, name)
-    why = f"what it holds leads to {plural(history.nodes, 'node')} of earlier steps, with all that these keep"
-    if source is not None:
-        why += f". The history is taken along in {code(source)}"
-    return Diagnosis(
-        f"{name} keeps the graphs of {plural(history.steps, 'step')}",
-        (history.name,),
-        line(source),
-        why,
-        _growing_fix(context, name, history, (), ()),
-        source=source,
-    )
-
-
-def _recorded_update(history: RetainedHistory, name: str) -> Diagnosis:
-    """An update that is recorded with its gradients, in a run of which every call has `create_graph`."""
-    return Diagnosis(
-        f"{name} keeps the graphs of all earlier updates: {plural(history.steps, 'backward call')} so far",
-        (history.name,),
-        line(history.source),
-        f"{code(history.source)} records the update, create_graph=True records the gradients in it, and no backward call goes "
-        f"through them: {plural(history.nodes, 'node')} of earlier steps are kept",
-        f"Cut the history in each step: ({one_line(history.update)}).detach().requires_grad_(). Leave out create_graph=True where "
-        "no gradient of a gradient is needed.",
-        source=history.source,
-        part=history.update,
-    )
-
-
-def _growing_fix(
-    context: CheckContext, name: str, history: RetainedHistory, joints: Sequence[Edge], old: Sequence[OldTensors]
-) -> str:
-    if history.name and adds_to(history.source, history.name) is False:
-        return f"Cut the history between the steps: {name} = {name}.detach()."
-    if history.name:
-        handed = without_graph(history.added) or without_graph(history.source)
-        where = history.added if without_graph(history.added) else history.source
-        if handed:
-            return f"In {line(where)}, hand over what has no graph: {handed}. Or .item(), for a number alone."
-        return f"Add numbers or detached tensors to {name}: loss.item() or loss.detach() instead of loss."
-    graph = context.graph
-    if joints and all(
-        graph.nodes[edge.producer].op.startswith(("Sub", "Add")) and graph.nodes[edge.producer].none_inputs
-        for edge in joints
-    ):
+    def _cut(self, name: str) -> str:
+        if name in self.mappings:
+            return f"{name} = {{key: one.detach() for key, one in {name}.items()}}"
         return (
-            f"Update {name or 'parameters'} without recording: inside torch.no_grad() and in place, or with "
-            "torch.optim."
+            f"{name} = tuple(one.detach() for one in {name})" if name in self.several else f"{name} = {name}.detach()"
         )
-    return f"Cut the history between the steps: {_cuts(old) or 'state = state.detach()'}.{_between(context, old)}"
+
+
+def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> list[OldTensors]:
+    """What is behind these edges, which lead from a new part of the graph into an old one; same names are told once."""
+    graph = context.graph
+    oldest_new = min((graph.nodes[edge.consumer].sequence or 0 for edge in joints), default=0)
+    newer = {node.source for node in graph.nodes if (node.sequence or -1) >= oldest_new}
+    groups = [
+        (*tensor.names, *tensor.aliases) for tensor in context.named_tensors if tensor.requires_grad and not tensor.leaf
+    ]
+    several = {_variable(name) for names in groups for name in names if "[" in name}
+    mappings = {_variable(name) for names in groups for name in names if "['" in name or '["' in name}
+    inside = context.backward is not None and "self" in " ".join(read(context.backward))
+    outside = taken_over(context.backward) if context.backward is not None else {}
+    carried = tuple(name for name in outside if any(name == _variable(other) for names in groups for other in names))
+    old: dict[tuple[str, ...], tuple[bool | None, set[tuple[int, int]]]] = {}
+    for edge in joints:
+        record = graph.nodes[edge.producer]
+        names = _names(record.names, record.source, graph.nodes[edge.consumer].source, groups)
+        if len(names) == 1 and names[0].startswith("self.") and not inside:
+            names = _from_outside(names[0], groups) or names
+        elif not record.names and carried and _elsewhere(record.source, context.backward):
+            names = carried  # what the function around the backward call calls it
+        retained = record.source in newer if record.source is not None else None
+        old.setdefault(names, (retained, set()))[1].add((edge.producer, edge.output))
+    single = {name for names in groups for name in names if "[" not in name}
+    made = []
+    for names, (retained, tensors) in old.items():
+        packed = several.intersection(names) - single
+        if len(names) == 1 and len(tensors) > 1 and names[0] not in single:
+            packed.add(names[0])
+        made.append(OldTensors(names, frozenset(packed), frozenset(mappings.intersection(packed)), retained))
+    return made
+
+
+def _names(
+    now: Sequence[str], made: SourceLine | None, used: SourceLine | None, groups: Sequence[Sequence[str]]
+) -> tuple[str, ...]:
+    """What the user calls a tensor that line `made` made and line `used` uses, when variables call it `now`.
+
+    `groups` are the names of each tensor that variables hold now, among them what the line made in this step.
+    """
+    if now:
+        return (_variable(now[0]),)
+    given, taken = assigned(made), set(read(used))
+    both = tuple(name for name in given if name in taken)
+    if both:
+        return both
+    passed_on = [names for names in groups if not taken.isdisjoint(map(_variable, names))]
+    again = [names for names in passed_on if not set(given).isdisjoint(names)]  # given another name after the line
+    names_now = [_variable(name) for names in again or passed_on for name in names]
+    return tuple(dict.fromkeys(name for name in names_now if name in taken)) or given[:1]
+
+
+def _elsewhere(made: SourceLine | None, backward: SourceLine | None) -> bool:
+    """Whether a line is in another function than the backward call, which has names of its own."""
+    return (
+        made is not None and backward is not None and (made.file, made.function) != (backward.file, backward.function)
+    )
+
+
+def _from_outside(name: str, groups: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The tensors that a module calls `self.x`, as the code around it calls them: `net.first.x` and `net.second.x`."""
+    ending = name.removeprefix("self")
+    return tuple(names[0] for names in groups if names and names[0].endswith(ending) and "[" not in names[0])
+
+
+def _variable(name: str) -> str:
+    """The variable that holds what is called so: "state" of "state[0]"."""
+    return name.partition("[")[0]
+
+
+# Which of two backward calls through one tensor did not need its history: that of the network whose turn it was not.
+
+
+class NotNeeded(NamedTuple):
+    """The line that used `name` with its history, though nothing behind it is trained from there, and why."""
+
+    source: SourceLine
+    name: str
+    because: str
+
+
+def not_needed(context: CheckContext, joints: Sequence[Edge], names: Sequence[str]) -> NotNeeded | None:
+    """Where one of the calls could have gone without the history: a running value, or a loss with another optimizer's turn."""
+    return _running(context, joints, names) or _first_call(context, joints, names) or _second_call(context)
+
+
+def _running(context: CheckContext, joints: Sequence[Edge], names: Sequence[str]) -> NotNeeded | None:
+    """A line such as `mean = 0.9 * mean + 0.1 * score`, which takes the history of `score` along to the next step."""
+    roots = {root.name for root in context.graph.roots}
+    with_graph = {
+        name for tensor in context.named_tensors if tensor.node is not None and not tensor.leaf for name in tensor.names
+    }
+    for edge in joints if len(names) == 1 else ():
+        source = own_line(context.graph.nodes[edge.consumer])
+        reads = set(read(source))
+        carriers = {name for name in assigned(source) if name in reads and name in with_graph - roots}
+        if source is not None and carriers and names[0] in reads - carriers and _sole(source, carriers):
+            return NotNeeded(
+                source, names[0], f"{min(carriers)} is carried on to the next step, and needs numbers only"
+            )
+    return None
+
+
+def _sole(source: SourceLine, names: set[str]) -> bool:
+    """Whether no other line of the loop gives these a value, as one that begins anew in each step would."""
+    loops = around(source.file, source.line).loops
+    body = body_around(source.file, source.line)
+    lines = [
+        statement.node.lineno
+        for statement in (body.statements if body is not None else ())
+        if names & {*given(statement.node)[0]}
+    ]
+    return bool(loops) and all(line == source.line or line < loops[-1] for line in lines)
+
+
+def _second_call(context: CheckContext) -> NotNeeded | None:
+    """The second of two losses of one forward pass, when it trains only what an optimizer of its own holds."""
+    graph, before = context.graph, context.before
+    if before is None:
+        return None
+    old = {node.sequence for node in before.nodes} - {None}
+    with_graph = {
+        tensor.node: tensor.names for tensor in context.named_tensors if tensor.node is not None and not tensor.leaf
+    }
+    for edge in graph.edges:
+        shared, own = graph.nodes[edge.producer], graph.nodes[edge.consumer]
+        if shared.sequence not in old or own.sequence in old or edge.producer not in with_graph:
+            continue
+        behind = _leaves(graph, [edge.producer])
+        beside = _leaves(graph, (root.node for root in graph.roots), [edge.producer])
+        there, elsewhere = _holders(context, behind), _holders(context, beside - behind)
+        source = own_line(own)
+        if source is not None and there and elsewhere and not there & elsewhere:
+            why = f"{min(elsewhere)} updates nothing behind it, so that call needs no history of it"
+            return NotNeeded(source, with_graph[edge.producer][0], why)
+    return None
+
+
+def _first_call(context: CheckContext, joints: Sequence[Edge], names: Sequence[str]) -> NotNeeded | None:
+    """Where the first call could have gone without the history, as optimizers of their own on both sides tell."""
+    before = context.before
+    if before is None or not joints or len(names) != 1:
+        return None
+    sequence = context.graph.nodes[joints[0].producer].sequence
+    node = next((node.id for node in before.nodes if node.sequence == sequence and sequence is not None), None)
+    if node is None:
+        return None
+    behind = _leaves(before, [node])
+    beside = _leaves(before, (root.node for root in before.roots), [node])
+    there, elsewhere = _holders(context, behind), _holders(context, beside - behind)
+    word = re.compile(rf"(?<![\w.]){re.escape(names[0])}(?!\w)")
+    for edge in before.consumers(node):
+        source = own_line(before.nodes[edge.consumer])
+        if source is not None and word.search(source.text) and there and elsewhere and not there & elsewhere:
+            why = f"{min(elsewhere)} updates nothing behind it, so that call needs no history of it, and leaves it to the next one"
+            return NotNeeded(source, names[0], why)
+    return None
+
+
+def _leaves(graph: Graph, start: Iterable[int | None], without: Collection[int] = ()) -> set[str]:
+    """The names of the leaves behind some nodes, and not only behind another."""
+    return {
+        name for node in behind(graph, start, without) if node in graph.leaf_of for name in graph.leaf_of[node].names
+    }
+
+
+def _holders(context: CheckContext, names: set[str]) -> set[str]:
+    return {
+        optimizer.name
+        for optimizer in context.optimizers
+        if any(names.intersection(tensor.names) for tensor in optimizer.tensors)
+    }
+
+
+FILLING = ("add", "append", "appendleft", "extend", "extendleft", "insert", "setdefault", "update")
+
+
+def filled(source: SourceLine | None) -> tuple[str, ...]:
+    """The containers that a line puts something into.
+
+    >>> [filled(SourceLine("a.py", 1, "f", text)) for text in ("self.seen.append(p[a])", "losses[step] = loss", "x = (")]
+    [('self.seen',), ('losses',), ()]
+    """
+    containers: list[str] = []
+    for statement in parsed(source):
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        containers += [ast.unparse(target.value) for target in targets if isinstance(target, ast.Subscript)]
+        for call in ast.walk(statement):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in FILLING:
+                containers.append(ast.unparse(call.func.value))
+    return tuple(dict.fromkeys(containers))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gradviz.checks.context import CheckContext, Tie, Trained
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.rules.cuts import reached
+from gradviz.checks.ways import from_outputs
 from gradviz.checks.words import (
     as_code,
     code,
@@ -214,7 +214,7 @@ def _on_every_way(graph: Graph) -> Node | None:
     """The operation nearest to the output that cuts values off and that every parameter's gradient comes through."""
     leaves = {leaf.node for leaf in graph.leaves if leaf.kind == "parameter"}
     clipped = [node for node in graph.nodes if node.op in _CLIPPED][:_FEW]
-    return next((node for node in clipped if leaves.isdisjoint(reached(graph, {node.id})[0])), None)
+    return next((node for node in clipped if leaves.isdisjoint(from_outputs(graph, [node.id]))), None)
 
 
 def _one_class(node: Node) -> bool:

@@ -1,16 +1,135 @@
-"""Notes on memory: saved tensors that are large, and values that are kept twice."""
+"""Checks on memory: graphs that nothing uses or that keep themselves alive, saved tensors that are large or saved twice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gradviz.checks.context import CheckContext, Copy
+from gradviz.checks.context import CheckContext, Copy, Unused
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import title, title_and_code, where as place
+from gradviz.checks.words import code, line, listed, title, title_and_code, verb, where as place
 from gradviz.graph import Graph
 from gradviz.graph.amounts import COUNTED
 from gradviz.memory.saved import holders
-from gradviz.wording import bytes_text, plural, tensor_line
+from gradviz.wording import bytes_text, one_line, plural, tensor_line
+
+
+@check("unused-graph", "warning", "passes in eval() mode record a graph that no backward() uses")
+def unused_graph(context: CheckContext) -> Iterator[Diagnosis]:
+    """A model in `eval()` mode runs over data with recording on, and no backward call reaches what it records.
+
+    `eval()` switches dropout and batch normalization, and does not switch recording off. So each pass keeps what its
+    operations save, until its result is gone: validation then needs several times the memory that it should, and a sum or a
+    list of results keeps all passes alive.
+
+    How it is found: Several calls of a model in `eval()` mode, in a row from one line, made nodes, and none of these is in
+    the graph of a later backward call.
+
+    What to do: Run the evaluation under `torch.no_grad()`, or `torch.inference_mode()`.
+
+    When to ignore it: When a gradient of these results is computed after the run that was watched.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+    model.eval()
+    total = 0.0
+    for batch in range(4):
+        total += model(torch.ones(2, 3)).mean()
+    ```
+    """
+    for evaluation in context.evaluations:
+        why = (
+            f"{plural(evaluation.calls, 'call')} in a row from {code(evaluation.source)} made {plural(evaluation.nodes, 'node')}, "
+            "and no backward call reached any of them: eval() does not switch recording off"
+        )
+        if evaluation.holders:
+            holders = evaluation.holders
+            why += (
+                f". {listed(holders)} {verb(holders, 'keeps', 'keep')} the graphs of several calls, with all they saved"
+            )
+        yield Diagnosis(
+            f"{plural(evaluation.calls, 'pass', 'passes')} of {one_line(evaluation.type)} in eval() mode record a graph that "
+            "nothing uses",
+            evaluation.holders,
+            line(evaluation.source),
+            why,
+            _fix(evaluation),
+            source=evaluation.source,
+        )
+
+
+def _fix(evaluation: Unused) -> str:
+    if evaluation.separate:
+        return f"Put @torch.no_grad() above `def {one_line(evaluation.source.function)}`."
+    if evaluation.loop is not None:
+        return f"Put the loop of {line(evaluation.loop)} into a block `with torch.no_grad():`."
+    return f"Run {line(evaluation.source)} in a block `with torch.no_grad():`."
+
+
+@check("reference-cycle", "warning", "a graph keeps itself alive, through ctx or a hook")
+def reference_cycle(context: CheckContext) -> Iterator[Diagnosis]:
+    """A custom Function keeps its own output as an attribute of `ctx`, or a hook keeps the tensor that it is on.
+
+    An output leads to the node that made it, and that node is `ctx`, or holds the hook. So the step's graph is not freed when
+    its variables are gone. Python's garbage collector finds a circle through `ctx` sooner or later, after memory has filled up; it
+    cannot see through a hook on a tensor: that memory never comes back.
+
+    How it is found: Attributes of `ctx` are compared with the outputs, and the variables that hooks take from the function around
+    them are looked up in the graph. A hook made in a loop is left alone: there the next round lets go of the tensor.
+
+    What to do: `ctx.save_for_backward(result)` for outputs and inputs. Give a hook a detached tensor.
+
+    When to ignore it: When it happens once, and not in each step.
+
+    ```python
+    import torch
+
+
+    class Exponential(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.result = x.exp()
+            return ctx.result
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * ctx.result
+
+
+    x = torch.ones(3, requires_grad=True)
+    loss = Exponential.apply(x).sum()
+    loss.backward()
+    ```
+    """
+    for cycle in dict.fromkeys(cycle._replace(node=0) for cycle in context.cycles):
+        nodes = tuple(other.node for other in context.cycles if other._replace(node=0) == cycle)
+        attribute, of = one_line(cycle.attribute), one_line(cycle.of)
+        if cycle.kind == "function":
+            summary = f"{of} keeps its own output as ctx.{attribute}, so each graph keeps itself alive"
+            why = f"the output leads to its node, and that node is ctx, which has the output as {attribute}"
+            then = "is freed only when the garbage collector runs"
+            fix = f"Call ctx.save_for_backward(...) for it in place of setting ctx.{attribute}, and read it from ctx.saved_tensors."
+        else:
+            summary = f"a hook on {of} keeps {attribute}, so each graph keeps itself alive"
+            why = f"the graph holds the hook, the hook holds {attribute}, and {attribute} leads to that graph"
+            then = "is never freed: the garbage collector does not see through a hook on a tensor"
+            fix = f"Make kept = {attribute}.detach() before the hook, and use kept in the hook in place of {attribute}."
+        yield Diagnosis(
+            summary,
+            (cycle.of,),
+            line(cycle.source),
+            f"{why}. What is behind it {then}",
+            fix,
+            nodes,
+            source=cycle.source,
+        )
+
 
 LARGE_SHARE, LARGE_BYTES = 0.25, 16 * 1024 * 1024
 """`large-saved`: one saved tensor is this part of all that is held for backward, and at least so many bytes."""

@@ -8,23 +8,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from gradviz.checks.births import (
+from gradviz.checks.context import CheckContext, Gradients
+from gradviz.checks.poles import (
     POLES,
     born,
-    diverged,
-    from_the_update,
     function,
     left_out,
     reason,
     remedy,
     suspect,
 )
-from gradviz.checks.context import CheckContext, Gradients
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import line, listed, op, title_and_code, where as place
+from gradviz.checks.words import as_code, line, listed, op, title_and_code, where as place
 from gradviz.graph import Graph, Leaf
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import own_line
+from gradviz.source.search import lines_behind
 from gradviz.walker.values import Value
 from gradviz.wording import one_line, plural
 
@@ -253,4 +252,75 @@ def _called(graph: Graph, node: int) -> str:
     leaf = graph.leaf_of.get(node)
     return (listed(leaf.names[:1]) if leaf is not None else one_line(" = ".join(graph.nodes[node].names))) or op(
         graph.nodes[node]
+    )
+
+
+GROWN = 1e3
+"""A loss that ends at more than this multiple of its least value did not fall, but diverge."""
+
+
+LARGE = 10.0
+"""Inputs above this are called large: layers are initialised for inputs of about 1."""
+
+
+def diverged(context: CheckContext) -> bool:
+    """Whether the losses before this call grew from step to step."""
+    losses = [abs(value) for _, value in context.losses if math.isfinite(value)]
+    return len(losses) > 1 and losses[-1] > GROWN * max(min(losses), 1e-30) and losses[-1] > losses[0]
+
+
+def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
+    """Updates have made parameters NaN or infinite, or so large that the loss is: the steps are too large."""
+    names = tuple(dict.fromkeys(name for value in bad for name in value.names[:1]))
+    have = "has" if len(names) == 1 else "have"
+    why = (
+        f"{listed(names)} {have} NaN or Inf since the update before this call"
+        if names
+        else "the parameters have grown too large"
+    )
+    losses = [loss for loss in context.losses if math.isfinite(loss[1])]
+    if len(losses) > 1:
+        (first, begin), (last, end) = losses[0], losses[-1]
+        why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {context.loss}"
+    else:
+        why += "; the gradient of that step overflowed, or the step was too large"
+    maker = next((optimizer.source for optimizer in context.optimizers if optimizer.source is not None), None)
+    # `maker` is the line with the learning rate
+    source = context.backward if maker is None or _largest(context) > LARGE else maker
+    what = f"an update has made {plural(len(names), 'parameter')} NaN or infinite" if names else "the loss diverges"
+    return Diagnosis(
+        f"{what}: the steps are too large",
+        names or tuple(name for leaf in context.graph.leaves if leaf.kind == "parameter" for name in leaf.names[:1]),
+        line(source),
+        why,
+        _fix(context),
+        tuple(value.made_by for value in bad if value.made_by is not None),
+        source=source,
+    )
+
+
+def _input(context: CheckContext) -> str:
+    """Where the large input comes from, and the line that scales it."""
+    name = as_code(context.values.largest_name) if context.values is not None else ""
+    if not name.isidentifier():
+        return ", as in x = (x - x.mean(0)) / x.std(0)"
+    made = next(iter(lines_behind(context.backward, name)), None) if context.backward is not None else None
+    behind = f", behind {line(made)}" if made is not None else ""
+    return f"{behind}: {name} = ({name} - {name}.mean(0)) / {name}.std(0)"
+
+
+def _largest(context: CheckContext) -> float:
+    return context.values.largest_input if context.values is not None else 0.0
+
+
+def _fix(context: CheckContext) -> str:
+    largest = _largest(context)
+    if largest > LARGE:
+        return (
+            f"Scale the inputs to about 1{_input(context)}: the largest number among them is {largest:.4g}. "
+            "Else lower the learning rate, tenfold at a time."
+        )
+    return (
+        "Lower the learning rate, tenfold at a time, until the loss falls; torch.nn.utils.clip_grad_norm_(parameters, 1.0) before "
+        "step() bounds single steps that are too large."
     )

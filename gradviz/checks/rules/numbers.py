@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, LeafGradient
-from gradviz.checks.main_path import main_path
 from gradviz.checks.registry import Diagnosis, check
+from gradviz.checks.ways import main_path
 from gradviz.checks.words import code, line, listed, verb
 from gradviz.graph import Graph
 from gradviz.graph.amounts import known_elements

@@ -12,11 +12,11 @@ from gradviz.checks.context import (
     Parameter,
 )
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.rewrite import as_leaf
-from gradviz.checks.rules.cuts import reached
 from gradviz.checks.verdicts import Verdict, grouped, modules_of
+from gradviz.checks.ways import from_outputs
 from gradviz.checks.words import (
     as_code,
+    as_leaf,
     code,
     line,
     listed,
@@ -178,7 +178,7 @@ def _gives_none(graph: Graph, leaves: Sequence[int]) -> Function | None:
     for node in reversed(graph.nodes):
         custom: Function | None = node.function
         known = custom is not None and custom.definition is not None
-        if known and set(leaves).isdisjoint(reached(graph, {node.id})[0]):
+        if known and set(leaves).isdisjoint(from_outputs(graph, [node.id])):
             return custom
     return None
 

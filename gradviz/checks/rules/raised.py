@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, Raised
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.rewrite import as_leaf
-from gradviz.checks.words import as_code, code, line, listed
+from gradviz.checks.words import as_code, as_leaf, code, line, listed
 from gradviz.graph import SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.search import lines_behind, passes

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from gradviz.checks.context import (
     CheckContext,
 )
-from gradviz.checks.excerpt import around
 from gradviz.checks.finding import Severity
 from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import (
+    around,
     code,
     line,
     listed,

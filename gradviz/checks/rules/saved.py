@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, NamedTensor
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.rewrite import out_of_place
 from gradviz.checks.words import (
     code,
     line,
@@ -19,7 +19,7 @@ from gradviz.checks.words import (
 )
 from gradviz.graph import Graph, SavedTensor, SourceLine
 from gradviz.graph.origins import own_line
-from gradviz.source.code_line import changed_in_place, in_place_part, with_copies
+from gradviz.source.code_line import changed_in_place, in_place_part, in_place_pieces, with_copies
 from gradviz.source.location import Change
 from gradviz.wording import one_line, plural, tensor_line
 
@@ -230,3 +230,28 @@ def _updates(context: CheckContext, change: Change, names: tuple[str, ...]) -> b
 
 def _is_step(change: Change) -> bool:
     return change.what.partition("(")[0].endswith(".step")
+
+
+def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
+    """A piece of a line that changes a tensor in place, and what makes a new tensor instead; None when its text shows neither.
+
+    A change of a part of a tensor, `h[0] = 1`, has no such form.
+
+    >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("h += a + b", "y = f(h.mul_(2))", "h.add_(1)")]
+    [('h += a + b', 'h = h + (a + b)'), ('h.mul_(2)', 'h.mul(2)'), ('h.add_(1)', 'h = h.add(1)')]
+    >>> out_of_place(SourceLine("a.py", 1, "f", "h[0] += 1")), out_of_place(SourceLine("a.py", 1, "f", "torch.relu_(h)"))
+    (None, ('torch.relu_(h)', 'h = torch.relu(h)'))
+    >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("if h.add_(1).sum() > 0:", "f(h).add_(1)")]
+    [('h.add_(1)', 'h.add(1)'), None]
+    """
+    statement, piece = next(in_place_pieces(source), (None, None))
+    if piece is None or isinstance(piece.changed, (ast.Subscript, ast.Call)):
+        return None  # the change of a part, or of what nobody holds
+    node, changed, part = piece.node, ast.unparse(piece.changed), ast.unparse(piece.node)
+    if isinstance(node, ast.AugAssign):
+        return part, f"{changed} = {ast.unparse(ast.BinOp(piece.changed, node.op, node.value))}"
+    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    function = ast.Attribute(node.func.value, node.func.attr.removesuffix("_"), ast.Load())
+    new = ast.unparse(ast.Call(function, node.args, node.keywords))
+    alone = isinstance(statement, ast.Expr) and statement.value is node
+    return part, f"{changed} = {new}" if alone else new

@@ -1,14 +1,227 @@
-"""Checks on what the code does from one backward call to the next: resetting gradients, and updating parameters."""
+"""Checks on what goes on from one step to the next: graphs that grow, gradients that add up, and updates without one."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 
-from gradviz.checks.context import CheckContext, Optimizer
+from gradviz.checks.context import CheckContext, Optimizer, RetainedHistory
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import line, listed, verb
-from gradviz.graph import Leaf
-from gradviz.wording import one_line, plural
+from gradviz.checks.rules.history import FILLING, OldTensors, between, cuts, old_tensors
+from gradviz.checks.words import (
+    code,
+    line,
+    listed,
+    verb,
+    where as place,
+)
+from gradviz.graph import (
+    Edge,
+    Graph,
+    Leaf,
+    SourceLine,
+)
+from gradviz.source.code_line import adds_to, parsed
+from gradviz.wording import bytes_text, one_line, plural
+
+# -- growing-graph -----------------------------------------------------------------------------------------------------
+
+
+@check("growing-graph", "warning", "the graph of earlier steps is kept, and more of it with every step")
+def growing_graph(context: CheckContext) -> Iterator[Diagnosis]:
+    """What hangs on earlier steps grows from one backward call to the next: memory fills up slowly, and steps get slower.
+
+    Three things do it: a running total of losses with their graphs (`total += loss`), a state that keeps its history, and an
+    update that is recorded (`w = w - lr * w.grad`). Consecutive steps of the run are compared (three are needed): nodes that
+    were made in an earlier step, and of which there are more each time. Backward calls with no update between them belong to
+    one step: several losses of one forward pass share its graph. The graph merely being larger, as with a longer sequence, is
+    no sign and not reported.
+
+    How it is found: At each step, the nodes are counted that are older than the step before and still held, by the outputs and
+    by each variable, also in closures, classes and modules of yours. From the third step on, growth shows. Later, now and then
+    and when the script ends, variables are looked for that hold the graphs of three steps or more.
+
+    What to do: Add `loss.item()` or `loss.detach()` to running totals, cut states with `.detach()`, and update under
+    `torch.no_grad()`.
+
+    When to ignore it: When a few steps are accumulated on purpose and then let go, as in truncated backpropagation over several
+    chunks.
+
+    ```python
+    import torch
+
+    w = torch.ones(1, requires_grad=True)
+    total = 0.0
+    for step in range(3):
+        loss = (w * step - 1).square().sum()
+        loss.backward()
+        total = total + loss
+    ```
+    """
+    yield from (_held(context, history) for history in context.held)
+    if context.step < 2:
+        return
+    before = _step_before(context)
+    told: set[SourceLine | None] = set()  # lines whose results the graph of the outputs carries along
+    for history in context.retained:
+        call, last = before.get(history.name, (context.earlier[-1].call, RetainedHistory(history.name, 0, 0)))
+        if history.name and history.newest == last.newest:
+            continue  # it holds what it held, and more of that is old by now
+        if history.nodes > last.nodes and (last.nodes or history.repeats) and history.source not in told:
+            yield _growing(context, history, last, call)
+            if not history.name:
+                told = {context.graph.nodes[edge.producer].source for edge in _edges(context.graph, history)} - {None}
+
+
+def _step_before(context: CheckContext) -> dict[str, tuple[int, RetainedHistory]]:
+    """The most that each variable, or the outputs, carried along in the step before this one, and at which call."""
+    most: dict[str, tuple[int, RetainedHistory]] = {}
+    for call in context.earlier:
+        for history in call.retained if call.step == context.step - 1 else ():
+            if history.name not in most or history.nodes >= most[history.name][1].nodes:
+                most[history.name] = call.call, history
+    return most
+
+
+def _edges(graph: Graph, retained: RetainedHistory) -> list[Edge]:
+    """The joints of the outputs' graph; those of a variable's are in a graph of its own."""
+    joints = set(retained.joints) if not retained.name else set()
+    return [edge for edge in graph.edges if (edge.consumer, edge.position) in joints]
+
+
+def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHistory, previous: int) -> Diagnosis:
+    graph = context.graph
+    joints = _edges(graph, history)
+    old = old_tensors(context, joints)
+    names = (history.name,) if history.name else tuple(dict.fromkeys(name for tensors in old for name in tensors.names))
+    nodes = history.nodes - last.nodes
+    grown = f"{plural(nodes, 'node')}"
+    if history.nbytes and last.nbytes is not None and history.nbytes > last.nbytes:
+        grown += f" and {bytes_text(history.nbytes - last.nbytes)} of saved tensors"
+    call = context.call
+    end = max(earlier.call for earlier in context.earlier if earlier.step < context.step)
+    holds = (
+        f"{one_line(history.name)} holds"
+        if history.name
+        else f"the graph of {listed(root.name for root in graph.roots)} holds"
+    )
+    source = history.added or history.source or (graph.nodes[joints[0].producer].source if joints else None)
+    carrier = f", through {listed(names)}" if names and not history.name else ""
+    why = (
+        f"at backward call {call} {holds} {plural(history.nodes, 'node')} from before call {end}{carrier}; at call "
+        f"{previous} there were {last.nodes:,} such nodes: {grown} more per step"
+    )
+    if source is not None:
+        why += f". The history is taken along in {code(source)}"
+    name = one_line(names[0]) if names else ""
+    edges = () if history.name else history.joints
+    return Diagnosis(
+        f"{name or 'the graph'} keeps the history of all earlier steps: {grown} more per step",
+        names,
+        ", ".join(
+            filter(None, (place(graph, joints[0].producer) if joints else "", line(source) if history.name else ""))
+        ),
+        why,
+        _growing_fix(context, name, history, joints, old),
+        tuple(dict.fromkeys(edge.producer for edge in joints)),
+        edges,
+        source=source,
+    )
+
+
+def _held(context: CheckContext, history: RetainedHistory) -> Diagnosis:
+    """What began to hold graphs after the calls that are read in full."""
+    name, source = one_line(history.name), history.added or history.source
+    if history.update:
+        return _recorded_update(history, name)
+    why = f"what it holds leads to {plural(history.nodes, 'node')} of earlier steps, with all that these keep"
+    if source is not None:
+        why += f". The history is taken along in {code(source)}"
+    return Diagnosis(
+        f"{name} keeps the graphs of {plural(history.steps, 'step')}",
+        (history.name,),
+        line(source),
+        why,
+        _growing_fix(context, name, history, (), ()),
+        source=source,
+    )
+
+
+def _recorded_update(history: RetainedHistory, name: str) -> Diagnosis:
+    """An update that is recorded with its gradients, in a run of which every call has `create_graph`."""
+    return Diagnosis(
+        f"{name} keeps the graphs of all earlier updates: {plural(history.steps, 'backward call')} so far",
+        (history.name,),
+        line(history.source),
+        f"{code(history.source)} records the update, create_graph=True records the gradients in it, and no backward call goes "
+        f"through them: {plural(history.nodes, 'node')} of earlier steps are kept",
+        f"Cut the history in each step: ({one_line(history.update)}).detach().requires_grad_(). Leave out create_graph=True where "
+        "no gradient of a gradient is needed.",
+        source=history.source,
+        part=history.update,
+    )
+
+
+def _growing_fix(
+    context: CheckContext, name: str, history: RetainedHistory, joints: Sequence[Edge], old: Sequence[OldTensors]
+) -> str:
+    if history.name and adds_to(history.source, history.name) is False:
+        return f"Cut the history between the steps: {name} = {name}.detach()."
+    if history.name:
+        handed = without_graph(history.added) or without_graph(history.source)
+        where = history.added if without_graph(history.added) else history.source
+        if handed:
+            return f"In {line(where)}, hand over what has no graph: {handed}. Or .item(), for a number alone."
+        return f"Add numbers or detached tensors to {name}: loss.item() or loss.detach() instead of loss."
+    graph = context.graph
+    if joints and all(
+        graph.nodes[edge.producer].op.startswith(("Sub", "Add")) and graph.nodes[edge.producer].none_inputs
+        for edge in joints
+    ):
+        return (
+            f"Update {name or 'parameters'} without recording: inside torch.no_grad() and in place, or with "
+            "torch.optim."
+        )
+    return f"Cut the history between the steps: {cuts(old) or 'state = state.detach()'}.{between(context, old)}"
+
+
+def without_graph(source: SourceLine | None) -> str:
+    """A line that puts one thing into a container, or adds it to a total, written so that it hands over a detached tensor.
+
+    >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a.append(l)", "a['x'].append(f(l) / 2)", "t += l")]
+    ['a.append(l.detach())', "a['x'].append((f(l) / 2).detach())", 't += l.detach()']
+    >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a[i] = l", "a.append((l, 1))", "a.append(l.item())")]
+    ['a[i] = l.detach()', '', '']
+    """
+    for statement in parsed(source):
+        value = getattr(statement, "value", None)
+        for call in ast.walk(statement):
+            called = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
+            fills = called in FILLING if call is value else called in ("append", "appendleft")
+            if isinstance(call, ast.Call) and fills and len(call.args) == 1 and not call.keywords:
+                if not _can_detach(call.args[0]):
+                    return ""
+                call.args = [_detached(call.args[0])]
+                return ast.unparse(statement)
+        stored = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript)
+        if (stored or isinstance(statement, ast.AugAssign)) and value is not None and _can_detach(value):
+            statement.value = _detached(value)  # type: ignore[attr-defined]
+            return ast.unparse(statement)
+    return ""
+
+
+def _can_detach(value: ast.expr) -> bool:
+    """Whether it is one thing that may be a tensor with a graph, as far as the text tells."""
+    called = value.func.attr if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else ""
+    plain = isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Call))
+    return plain and called not in ("item", "detach", "tolist", "numpy")
+
+
+def _detached(value: ast.expr) -> ast.expr:
+    return ast.Call(ast.Attribute(value, "detach", ast.Load()), [], [])
+
+
+# -- gradients and updates -----------------------------------------------------------------------------------------
 
 TIMES = 2
 """Times from which something is a habit of the code. Once may be on purpose, as in training against each other."""

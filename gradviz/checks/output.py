@@ -1,24 +1,34 @@
-"""Words the findings of the health checks: a report for the terminal, and the lines under a picture."""
+"""How findings and checks are written: a report and pages for the terminal, and a SARIF log for editors and CI.
+
+A check's docstring is its page: the documentation, `gradviz check --explain` and the rules of a SARIF log are made from it.
+SARIF 2.1.0: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
+"""
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import os
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from gradviz.checks.excerpt import Excerpt
+from gradviz import __version__
 from gradviz.checks.finding import (
     SEVERITIES,
     Finding,
     Findings,
     Severity,
 )
-from gradviz.checks.registry import Check
-from gradviz.checks.words import CODE, short_path
+from gradviz.checks.registry import Check, checks
+from gradviz.checks.words import CODE, Excerpt, short_path
 from gradviz.rank import named
 from gradviz.report import labels
 from gradviz.wording import clip, one_line, plural
@@ -183,3 +193,164 @@ def catalogue(every: tuple[Check, ...], width: int = WIDTH) -> Iterator[str]:
         values = " (with --values)" if check.needs_values else ""
         for i, line in enumerate(_wrapped(check.summary + values, width - indent)):
             yield f"{'' if i else f'{check.id:<{indent - 9}}{check.severity}':<{indent}}{line}"
+
+
+SECTIONS = {"found": "How it is found", "do": "What to do", "ignore": "When to ignore it"}
+"""How the paragraphs of a docstring begin that are sections of their own."""
+
+
+class Page(NamedTuple):
+    """The page of one check. Texts are paragraphs with a blank line between; `example` is a script that has the fault."""
+
+    check: Check
+    meaning: str
+    example: str
+    found: str
+    do: str
+    ignore: str
+
+
+def page(check: Check) -> Page:
+    """What the docstring of a check says.
+
+    >>> from gradviz.checks.registry import checks
+    >>> no_graph = page(checks()[0])
+    >>> "backward()" in no_graph.example and no_graph.do.startswith("Mend the line")
+    True
+    """
+    text, _, example = (inspect.getdoc(check.function) or "").partition("```python\n")
+    parts: dict[str, list[str]] = {"meaning": []}
+    current = "meaning"
+    for paragraph in filter(None, (part.strip() for part in text.split("\n\n"))):
+        for key, title in SECTIONS.items():
+            if paragraph.startswith(f"{title}:"):
+                current, paragraph = key, paragraph.removeprefix(f"{title}:").strip()
+        parts.setdefault(current, []).append(paragraph)
+    return Page(
+        check,
+        example=example.partition("```")[0],
+        **{key: "\n\n".join(parts.get(key, [])) for key in ("meaning", *SECTIONS)},
+    )
+
+
+_INDENT = "  "
+
+
+def page_lines(page: Page, width: int = WIDTH) -> Iterator[str]:
+    """The page line by line, at most `width` wide but for the code."""
+    check = page.check
+    yield f"{check.id}: {check.severity}{', with --values' if check.needs_values else ''}"
+    yield from textwrap.wrap(check.summary, width, initial_indent=_INDENT, subsequent_indent=_INDENT)
+    yield from _section("What it means", page.meaning, width)
+    yield from ("", "Example", "")
+    yield from (f"{_INDENT}{line}".rstrip() for line in page.example.rstrip().splitlines())
+    for key, title in SECTIONS.items():
+        yield from _section(title, getattr(page, key), width)
+
+
+def _section(title: str, text: str, width: int) -> Iterator[str]:
+    yield from ("", title)
+    for i, paragraph in enumerate(text.split("\n\n")):
+        if i:
+            yield ""
+        yield from textwrap.wrap(
+            paragraph, width, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
+        )
+
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def sarif(findings: Findings, folder: str | None = None) -> dict[str, Any]:
+    """The log of one run, with every check that ran as a rule. Files below `folder` (the current one) are named relative to it."""
+    base = os.path.abspath(folder or os.curdir)
+    ran = [check for check in checks() if check.id in findings.checked]
+    index = {check.id: i for i, check in enumerate(ran)}
+    invocation: dict[str, Any] = {"executionSuccessful": not findings.failed}
+    if findings.failed:
+        message = {"text": f"The script failed: {one_line(findings.failed)}"}
+        invocation["toolExecutionNotifications"] = [{"level": "error", "message": message}]
+    run = {
+        "tool": {"driver": {"name": "gradviz", "version": __version__, "rules": [_rule(check) for check in ran]}},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [invocation],
+        "results": [_result(finding, index, base) for finding in findings],
+    }
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _rule(check: Check) -> dict[str, Any]:
+    text = page(check)
+    parts = [("What it means", text.meaning), *((title, getattr(text, key)) for key, title in SECTIONS.items())]
+    example = f"**Example**\n\n```python\n{text.example}```"
+    return {
+        "id": check.id,
+        "shortDescription": {"text": check.summary},
+        "fullDescription": {"text": text.meaning.split("\n\n")[0].replace("\n", " ")},
+        "help": {
+            "text": "\n\n".join(f"{title}: {words}" for title, words in parts),
+            "markdown": "\n\n".join([*(f"**{title}**\n\n{words}" for title, words in parts), example]),
+        },
+        "defaultConfiguration": {"level": check.severity},
+    }
+
+
+def _result(finding: Finding, index: dict[str, int], base: str) -> dict[str, Any]:
+    parts = [
+        finding.summary,
+        finding.why,
+        *(f"So: {consequence.summary}" for consequence in finding.consequences),
+        finding.fix,
+    ]
+    result: dict[str, Any] = {
+        "ruleId": finding.id,
+        "ruleIndex": index[finding.id],
+        "level": finding.severity,
+        "message": {"text": one_line(". ".join(part.rstrip(".") for part in parts if part)) + "."},
+        "partialFingerprints": {"gradviz/v1": _fingerprint(finding)},
+        "properties": {"names": list(map(one_line, finding.names)), "call": finding.call, "rank": finding.rank},
+    }
+    location = _location(finding.code, base)
+    if location is not None:
+        result["locations"] = [location]
+    related = [
+        _location(consequence.code, base, consequence.summary)
+        for consequence in finding.consequences
+        if consequence.code != finding.code
+    ]
+    if any(related):
+        result["relatedLocations"] = [place for place in related if place is not None]
+    return result
+
+
+def _location(code: Excerpt | None, base: str, message: str = "") -> dict[str, Any] | None:
+    """A region of a file, None where there is no file, as for code of a notebook."""
+    if code is None or code.file.startswith("<"):
+        return None
+    region = {
+        "startLine": code.line,
+        "startColumn": code.column,
+        "endColumn": code.end_column,
+        "snippet": {"text": code.text},
+    }
+    place: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": _uri(code.file, base)}, "region": region}}
+    return place | ({"message": {"text": one_line(message)}} if message else {})
+
+
+def _uri(file: str, base: str) -> str:
+    """Relative to the folder where the file is below it, so that CI finds it in the repository; else absolute."""
+    path = Path(os.path.abspath(file))
+    try:
+        return quote(path.relative_to(base).as_posix())
+    except ValueError:
+        return path.as_uri()
+
+
+def _fingerprint(finding: Finding) -> str:
+    """Stays the same when lines above it come or go."""
+    parts: Sequence[str] = (
+        finding.id,
+        *finding.names,
+        finding.code.text.strip() if finding.code is not None else finding.where,
+    )
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:32]

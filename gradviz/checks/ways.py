@@ -1,14 +1,33 @@
-"""Which modules stand at the beginning of the way from the inputs to the outputs, where a gradient arrives last.
+"""Ways through a graph: what leads where, and which modules stand at the beginning of the main one, where a gradient arrives last.
 
-Between those and the outputs lies the main path. A side branch, such as the queries and keys of an attention or the inside of a
-residual block, may have a small gradient: nothing hangs on it.
+A side branch, such as the queries and keys of an attention or the inside of a residual block, may have a small gradient: nothing
+hangs on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from gradviz.graph import Graph
+
+
+def behind(graph: Graph, start: Iterable[int | None], without: Collection[int] = ()) -> Iterator[int]:
+    """The nodes that these lead to, they themselves among them. Ways end at nodes that are to be left `without`."""
+    seen = {node for node in start if node is not None}
+    waiting = list(seen)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for edge in graph.inputs(node) if node not in without else ():
+            if edge.producer not in seen:
+                seen.add(edge.producer)
+                waiting.append(edge.producer)
+
+
+def from_outputs(graph: Graph, without: Collection[int] = ()) -> Collection[int]:
+    """The nodes that backward comes to, where it ends at some: those that a gradient other than zero may reach."""
+    return dict.fromkeys(behind(graph, (root.node for root in graph.roots), without))
+
 
 Layer = Sequence[int]
 """The leaves of one module, by node."""
@@ -22,10 +41,8 @@ def main_path(graph: Graph, layers: Sequence[Layer], weak: Sequence[Layer]) -> b
     ways = [_bypass(graph, layer) for layer in weak]
     if "graph" in ways and "" not in ways:
         return False
-    chosen = {tuple(layer) for layer in weak}
-    rest = [layer for layer in layers if tuple(layer) not in chosen]
     leaves = {node for layer in layers for node in layer}
-    return not any(_begins(graph, layer, leaves.difference(layer)) for layer in rest)
+    return not any(_begins(graph, layer, leaves.difference(layer)) for layer in layers if layer not in weak)
 
 
 _FAR = 200  # operations between the inside of a residual block and its sum
@@ -36,10 +53,9 @@ def _bypass(graph: Graph, layer: Layer) -> str:
 
     "graph" where the graph shows that. "data" where something without a graph is added, as in the first block of a model.
     """
-    users = [_user(graph, edge.consumer) for node in layer for edge in graph.consumers(node)]
-    if not users:
+    first = _first_user(graph, layer)
+    if first is None:
         return ""
-    first = min(users, key=lambda node: graph.nodes[node].sequence or 0)
     waiting, seen, data = [first], {first}, ""
     for node in waiting:  # grows while it is read
         for edge in graph.consumers(node):
@@ -71,42 +87,24 @@ def _is_behind(graph: Graph, node: int, start: int) -> bool:
 
 def _begins(graph: Graph, layer: Layer, others: set[int]) -> bool:
     """Whether a module takes what no other module has made: there is no leaf of another behind the operation that uses it."""
-    waiting = [edge.consumer for node in layer for edge in graph.consumers(node)]
-    waiting = [_user(graph, node) for node in waiting]
-    first = min(waiting, key=lambda node: graph.nodes[node].sequence or 0, default=None)
-    if first is None:
-        return False
-    frontier, seen = [first], {first}
-    for node in frontier:  # grows while it is read
-        for edge in graph.inputs(node):
-            if edge.producer in others:
-                return False
-            if edge.producer not in seen:
-                seen.add(edge.producer)
-                frontier.append(edge.producer)
-    return True
+    first = _first_user(graph, layer)
+    return first is not None and others.isdisjoint(behind(graph, [first]))
 
 
-_SHAPES = (
-    "T",
-    "Transpose",
-    "Permute",
-    "View",
-    "UnsafeView",
-    "Reshape",
-    "Expand",
-    "ToCopy",
-    "Unsqueeze",
-    "Slice",
-    "Alias",
+_SHAPES = tuple(
+    f"{name}Backward"
+    for name in (
+        *("T", "Transpose", "Permute", "View", "UnsafeView", "Reshape"),
+        *("Expand", "ToCopy", "Unsqueeze", "Slice", "Alias"),
+    )
 )
 
 
-def _user(graph: Graph, node: int) -> int:
-    """The operation that uses a parameter, behind those that only give it another shape or dtype."""
-    while graph.nodes[node].op.startswith(tuple(f"{name}Backward" for name in _SHAPES)):
-        consumers = graph.consumers(node)
-        if not consumers:
-            break
-        node = consumers[0].consumer
-    return node
+def _first_user(graph: Graph, layer: Layer) -> int | None:
+    """The first operation that uses a parameter of a module, behind those that only give it another shape or dtype."""
+    users = []
+    for node in (edge.consumer for leaf in layer for edge in graph.consumers(leaf)):
+        while graph.nodes[node].op.startswith(_SHAPES) and graph.consumers(node):
+            node = graph.consumers(node)[0].consumer
+        users.append(node)
+    return min(users, key=lambda node: graph.nodes[node].sequence or 0, default=None)

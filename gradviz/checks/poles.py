@@ -1,20 +1,15 @@
-"""Where NaN and Inf are born: the operations that make them of finite numbers, and what to do about each.
-
-Knows graphs and names of operations only; which values are wrong is found elsewhere.
-"""
+"""Operations that make NaN or Inf of finite numbers, or of finite gradients: which do so in a graph, why, and what to do."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from gradviz.checks.context import CheckContext
-from gradviz.checks.registry import Diagnosis
-from gradviz.checks.words import as_code, line, listed
+import torch
+
 from gradviz.graph import Graph, Node
-from gradviz.source.search import lines_behind
-from gradviz.walker.values import Value
-from gradviz.wording import plural
+from gradviz.walker.private import Node as LiveNode, without_subclasses
+from gradviz.walker.values import tensor_in, why_unreadable
 
 POLES = (
     "LogBackward",
@@ -162,71 +157,83 @@ def remedy(op: str, half: bool = False) -> str:
 # Losses and parameters that grow from step to step until they overflow: the steps are too large. Knows the losses of
 # the run, and no operation.
 
-GROWN = 1e3
-"""A loss that ends at more than this multiple of its least value did not fall, but diverge."""
 
-LARGE = 10.0
-"""Inputs above this are called large: layers are initialised for inputs of about 1."""
+_Test = Callable[[torch.Tensor], Any]
 
 
-def diverged(context: CheckContext) -> bool:
-    """Whether the losses before this call grew from step to step."""
-    losses = [abs(value) for _, value in context.losses if math.isfinite(value)]
-    return len(losses) > 1 and losses[-1] > GROWN * max(min(losses), 1e-30) and losses[-1] > losses[0]
+def _zero(x: torch.Tensor) -> Any:
+    return (x == 0).any()
 
 
-def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
-    """Updates have made parameters NaN or infinite, or so large that the loss is: the steps are too large."""
-    names = tuple(dict.fromkeys(name for value in bad for name in value.names[:1]))
-    have = "has" if len(names) == 1 else "have"
-    why = (
-        f"{listed(names)} {have} NaN or Inf since the update before this call"
-        if names
-        else "the parameters have grown too large"
-    )
-    losses = [loss for loss in context.losses if math.isfinite(loss[1])]
-    if len(losses) > 1:
-        (first, begin), (last, end) = losses[0], losses[-1]
-        why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {context.loss}"
-    else:
-        why += "; the gradient of that step overflowed, or the step was too large"
-    maker = next((optimizer.source for optimizer in context.optimizers if optimizer.source is not None), None)
-    # `maker` is the line with the learning rate
-    source = context.backward if maker is None or _largest(context) > LARGE else maker
-    what = f"an update has made {plural(len(names), 'parameter')} NaN or infinite" if names else "the loss diverges"
-    return Diagnosis(
-        f"{what}: the steps are too large",
-        names or tuple(name for leaf in context.graph.leaves if leaf.kind == "parameter" for name in leaf.names[:1]),
-        line(source),
-        why,
-        _fix(context),
-        tuple(value.made_by for value in bad if value.made_by is not None),
-        source=source,
-    )
+def _not_positive(x: torch.Tensor) -> Any:
+    return (x <= 0).any()
 
 
-def _input(context: CheckContext) -> str:
-    """Where the large input comes from, and the line that scales it."""
-    name = as_code(context.values.largest_name) if context.values is not None else ""
-    if not name.isidentifier():
-        return ", as in x = (x - x.mean(0)) / x.std(0)"
-    made = next(iter(lines_behind(context.backward, name)), None) if context.backward is not None else None
-    behind = f", behind {line(made)}" if made is not None else ""
-    return f"{behind}: {name} = ({name} - {name}.mean(0)) / {name}.std(0)"
+def _at_one(x: torch.Tensor) -> Any:
+    return (x.abs() >= 1).any()
 
 
-def _largest(context: CheckContext) -> float:
-    return context.values.largest_input if context.values is not None else 0.0
+def _not_finite(x: torch.Tensor) -> Any:
+    return ~torch.isfinite(x).all()
 
 
-def _fix(context: CheckContext) -> str:
-    largest = _largest(context)
-    if largest > LARGE:
-        return (
-            f"Scale the inputs to about 1{_input(context)}: the largest number among them is {largest:.4g}. "
-            "Else lower the learning rate, tenfold at a time."
-        )
-    return (
-        "Lower the learning rate, tenfold at a time, until the loss falls; torch.nn.utils.clip_grad_norm_(parameters, 1.0) before "
-        "step() bounds single steps that are too large."
-    )
+def _nan(x: torch.Tensor) -> Any:
+    return torch.isnan(x).any()
+
+
+def _equal(x: torch.Tensor) -> Any:
+    return (x.diff(dim=-1) == 0).any()
+
+
+_POLES: dict[str, tuple[str, _Test]] = {
+    "SqrtBackward": ("result", _zero),
+    "RsqrtBackward": ("result", _not_finite),
+    "LogBackward": ("self", _not_positive),
+    "Log2Backward": ("self", _not_positive),
+    "Log10Backward": ("self", _not_positive),
+    "Log1PBackward": ("self", lambda x: (x <= -1).any()),
+    "DivBackward": ("other", _zero),
+    "ReciprocalBackward": ("result", _not_finite),
+    "ExpBackward": ("result", _not_finite),
+    "Expm1Backward": ("result", _not_finite),
+    "AcosBackward": ("self", _at_one),
+    "AsinBackward": ("self", _at_one),
+    "AtanhBackward": ("self", _at_one),
+    "AcoshBackward": ("self", lambda x: (x <= 1).any()),
+    "Atan2Backward": ("self", _zero),
+    "StdBackward": ("result", _zero),
+    "NormBackward": ("result", _zero),
+    "LinalgVectorNormBackward": ("result", _zero),
+    "SoftmaxBackward": ("result", _nan),
+    "LogSoftmaxBackward": ("result", _nan),
+    "LogsumexpBackward": ("result", _not_finite),
+    "LinalgEighBackward": ("eigenvalues", _equal),
+    "LinalgSvdBackward": ("S", _equal),
+    "XlogyBackward": ("other", _zero),
+}
+"""By the name of the operation: what it has saved, and when that is a pole."""
+
+
+def at_a_pole(nodes: Iterable[LiveNode]) -> bool:
+    """Whether one of these nodes stands where its gradient may not be finite, although the values are."""
+    with without_subclasses(), torch.no_grad():
+        return any(_is_at_a_pole(node) for node in nodes)
+
+
+def _is_at_a_pole(node: LiveNode) -> bool:
+    name = type(node).__name__.rstrip("0123456789").lstrip("_")
+    slot, test = ("self", _not_positive) if name == "PowBackward" else _POLES.get(name, ("", _zero))
+    if not slot or (name == "PowBackward" and not _steep_power(node)):
+        return False
+    try:
+        tensor = tensor_in(node, slot)
+        if tensor is None or not tensor.dtype.is_floating_point or tensor.is_nested or why_unreadable(tensor):
+            return False
+        return bool(test(tensor.detach()))
+    except Exception:  # freed meanwhile, or a class of tensors that refuses
+        return False
+
+
+def _steep_power(node: LiveNode) -> bool:
+    exponent = getattr(node, "_saved_exponent", None)
+    return not isinstance(exponent, (int, float)) or exponent < 1

@@ -1,19 +1,23 @@
-"""Finds parameters that look like what was meant to be one, and attributes that look like `requires_grad`. Writes nothing."""
+"""Finds parameters that are not what the code means: tied by a copy, frozen by a wrong name or in vain, in the wrong mode."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.checks.context import Mistyped, Parameter, Tie
+from gradviz.checks.collect.lines import line_at
+from gradviz.checks.collect.loop import is_readable
+from gradviz.checks.context import Mistyped, Parameter, Thawed, Tie
 from gradviz.graph import SourceLine
+from gradviz.source.running import Place
 from gradviz.source.search import calls_method, only_compares, sets_attribute
 from gradviz.variables.objects import joined, own_attributes, submodules
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.tensors import storage_of
-from gradviz.walker.values import why_unreadable
 
 _ALIKE = 0.8  # from which an attribute's name counts as `requires_grad` mistyped
 Pair = tuple[tuple[str, torch.Tensor], tuple[str, torch.Tensor], bool]
@@ -26,12 +30,7 @@ def pairs(name: str, model: torch.nn.Module) -> Iterator[Pair]:
     linears: list[tuple[str, torch.Tensor]] = []
     for path, module in submodules(model):
         for key, tensor in module._parameters.items():
-            if (
-                type(tensor) is not torch.nn.Parameter
-                or why_unreadable(tensor)
-                or tensor.layout != torch.strided
-                or tensor.is_nested
-            ):
+            if type(tensor) is not torch.nn.Parameter or not is_readable(tensor):
                 continue
             named = joined(joined(name, path), key), tensor
             storage = storage_of(tensor)
@@ -120,3 +119,58 @@ def files_of(variables: Sequence[Namespace]) -> list[str]:
 
 def _alike(name: str) -> bool:
     return SequenceMatcher(None, name, "requires_grad").ratio() >= _ALIKE
+
+
+MOST = 100_000
+"""Switches that are noted."""
+
+
+class _Switched(NamedTuple):
+    ref: weakref.ref[torch.Tensor]
+    on: bool
+    place: Place
+
+
+class Switches:
+    """Of one run, until its first backward call."""
+
+    def __init__(self) -> None:
+        self._noted: list[_Switched] = []
+
+    def note(self, tensor: Any, on: bool, place: Place | None) -> None:
+        """A line has set `requires_grad` of a parameter."""
+        if type(tensor) is torch.nn.Parameter and place is not None and len(self._noted) < MOST:
+            self._noted.append(_Switched(weakref.ref(tensor), on, place))
+
+    def off_at(self, tensor: torch.Tensor) -> SourceLine | None:
+        """The last line that froze a parameter."""
+        return next(
+            (line_at(place) for ref, on, place in reversed(self._noted) if not on and ref() is tensor),
+            None,
+        )
+
+    def in_vain(self, names: Mapping[int, tuple[str, ...]]) -> Iterator[Thawed]:
+        """Lines whose freezing another line has undone as a whole, and with it for more. `names` are by identity."""
+        frozen: dict[int, dict[int, int]] = {}  # by line, the parameters and when it froze them
+        thawed: dict[int, dict[int, int]] = {}
+        places: dict[int, Place] = {}
+        last: dict[int, tuple[bool, int]] = {}
+        for when, switched in enumerate(self._noted):
+            tensor = switched.ref()
+            if tensor is not None and id(tensor) in names:
+                places[id(switched.place)] = switched.place
+                (thawed if switched.on else frozen).setdefault(id(switched.place), {})[id(tensor)] = when
+                last[id(tensor)] = switched.on, id(switched.place)
+        for line, members in frozen.items():
+            undone = {last[key] for key in members}
+            if len(undone) != 1:
+                continue
+            on, other = undone.pop()
+            later = thawed.get(other, {})
+            if (
+                on
+                and other != line
+                and len(later) > len(members)
+                and all(later[key] > when for key, when in members.items())
+            ):
+                yield Thawed(tuple(names[key][0] for key in members), line_at(places[line]), line_at(places[other]))

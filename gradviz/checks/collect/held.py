@@ -1,7 +1,7 @@
-"""What of earlier steps is still reachable at a backward call: through the outputs, and through variables beside them.
+"""What graphs hold that should be gone: parts of earlier steps, references in a circle, and values that are saved twice.
 
-Sequence numbers decide: a node made before the previous backward call has a lower number than the call. Leaves have none
-and are no history.
+Sequence numbers decide what is of an earlier step: a node made before the previous backward call has a lower number than the
+call. Leaves have none and are no history. Reads attributes and closures; runs nothing, and asks the garbage collector nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.context import CheckContext, Copy, RetainedHistory
-from gradviz.graph import Graph, column
+from gradviz.checks.collect.lines import assignment_in
+from gradviz.checks.context import CheckContext, Copy, Cycle, RetainedHistory
+from gradviz.checks.ways import behind
+from gradviz.graph import Graph, SourceLine, column
 from gradviz.graph.amounts import COMPUTED
-from gradviz.packages import is_foundation, package_of
-from gradviz.variables.objects import class_attribute, class_name, is_a, own_attributes, own_class
+from gradviz.packages import code_line, is_foundation, package_of, with_text
+from gradviz.source.statements import around
+from gradviz.variables.objects import class_attribute, class_name, is_a, own_attributes, own_class, tensors_in
 from gradviz.variables.scanner import Namespace, as_written, scan
 from gradviz.walker.description import Walked
 from gradviz.walker.names import Names
@@ -29,27 +32,81 @@ from gradviz.walker.private import Node, without_subclasses
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import capture
 
+
+def cycles(walked: Walked) -> Iterator[Cycle]:
+    """All of a graph. Each keeps the part of the graph behind it alive when nothing else does any more."""
+    with without_subclasses():
+        yield from _functions(walked)
+        yield from _hooks(walked)
+
+
+def _made_by(walked: Walked, tensor: torch.Tensor) -> int | None:
+    """The node of the graph that made a tensor."""
+    return None if tensor.is_leaf else walked.position_of.get(grad_fn_of(tensor))
+
+
+def _functions(walked: Walked) -> Iterator[Cycle]:
+    """Custom Functions of which an attribute of `ctx` is an output: that leads to the node, which is `ctx`."""
+    for i, node in enumerate(walked.nodes):
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            for attribute, value in own_attributes(node).items():
+                if any(grad_fn_of(tensor) is node for tensor in tensors_in(value)):
+                    kind = class_attribute(type(node), "_forward_cls")
+                    name = type(node).__name__.removesuffix("Backward")
+                    yield Cycle("function", attribute, i, name, _set(kind, attribute))
+
+
+def _set(kind: Any, attribute: str) -> SourceLine | None:
+    """Where the forward() of a custom Function sets an attribute of its first argument, or setup_context() does."""
+    methods = (getattr(class_attribute(kind, method), "__func__", None) for method in ("forward", "setup_context"))
+    lines = (assignment_in(getattr(method, "__code__", None), attribute) for method in methods)
+    return next(filter(None, lines), None)
+
+
+def _hooks(walked: Walked) -> Iterator[Cycle]:
+    """Hooks on results that take with them, from the function around, that result or something that was computed from it."""
+    for tensor, names in walked.names.named():
+        node = _made_by(walked, tensor)
+        hooks = tensor._backward_hooks if node is not None else None
+        for hook in list(hooks.values()) if hooks else ():
+            function = hook.__func__ if type(hook) is MethodType else hook
+            if node is None or type(function) is not FunctionType or _is_made_in_a_loop(function):
+                continue
+            for variable, value in _closed_over(function):
+                if any(node in behind(walked.graph, [_made_by(walked, kept)]) for kept in tensors_in(value)):
+                    line = code_line(function.__code__, function.__code__.co_firstlineno)
+                    yield Cycle("hook", variable, node, names[0], with_text(line))
+
+
+def _closed_over(function: FunctionType) -> Iterator[tuple[str, object]]:
+    """What a function takes from the function around it."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        with suppress(ValueError):  # not set yet
+            yield name, cell.cell_contents
+
+
+def _is_made_in_a_loop(function: FunctionType) -> bool:
+    """Whether the next round gives the variable that the hook takes from its function another value, and lets go of this one."""
+    code = function.__code__
+    return is_foundation(code.co_filename) or bool(around(code.co_filename, code.co_firstlineno).loops)
+
+
 _WINDOW = 16  # elements of a deque that is a window over the last steps, and no leak
 _INDEX = re.compile(r"(\[[^\]]*\])+$")
 
 
-def carried_by_outputs(graph: Graph, since: int) -> Iterator[RetainedHistory]:
-    """The part of a graph that is older than `since`, and the edges that lead into it."""
-    history = _older(graph, since, "")
-    if history is not None:
-        yield history
-
-
-def carried_by_variables(
-    context: CheckContext,
-    variables: Sequence[Namespace],
-    since: int,
-    attribution: Any,
+def carried(
+    context: CheckContext, variables: Sequence[Namespace], since: int, attribution: Any
 ) -> Iterator[RetainedHistory]:
-    """The same for each variable, and attribute of an object, that holds a graph which is not part of the outputs' graph.
+    """The part of the graph of the outputs that is older than `since`, with the edges that lead into it.
+
+    Then the same for each variable, and attribute of an object, that holds a graph which is not part of the outputs' graph.
 
     A list counts as one.
     """
+    history = _older(context.graph, since, "")
+    if history is not None:
+        yield history
     beside = {
         tensor.names
         for tensor in context.named_tensors
@@ -61,7 +118,7 @@ def carried_by_variables(
             groups.setdefault(as_written(_INDEX.sub("", names[0]), variables), []).append(tensor)
     current = set(column(context.graph.nodes, "sequence"))
     for name, tensors in held_by([beyond(variables)]).items():
-        old = [tensor for tensor in tensors if _sequence(tensor) not in current]
+        old = [tensor for tensor in tensors if (made := _function(tensor)) and made._sequence_nr() not in current]
         if old:
             groups.setdefault(name, old)
     for name, tensors in groups.items():
@@ -134,10 +191,7 @@ def beyond(variables: Sequence[Namespace]) -> dict[str, object]:
 
 def _inside(function: FunctionType) -> dict[str, object]:
     """What a function carries along: from the function around it, as defaults, and as attributes."""
-    inside = dict(vars(function))
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-        with suppress(ValueError):  # not set yet
-            inside[name] = cell.cell_contents
+    inside = dict(vars(function)) | dict(_closed_over(function))
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     defaults = function.__defaults__ or ()
     return inside | dict(zip(names[len(names) - len(defaults) :], defaults))
@@ -160,11 +214,6 @@ def _is_users(file: object) -> bool:
     return type(file) is str and not is_foundation(file) and not package_of(file)
 
 
-def _sequence(tensor: torch.Tensor) -> int | None:
-    function = _function(tensor)
-    return function._sequence_nr() if function is not None else None
-
-
 def _function(tensor: torch.Tensor) -> Node | None:
     try:
         with without_subclasses():
@@ -177,9 +226,7 @@ def _older(graph: Graph, since: int, name: str) -> RetainedHistory | None:
     old = {node.id for node in graph.nodes if node.sequence is not None and node.sequence < since}
     if not old:
         return None
-    joints = tuple(
-        (edge.consumer, edge.position) for edge in graph.edges if edge.producer in old and edge.consumer not in old
-    )
+    joints = [edge for edge in graph.edges if edge.producer in old and edge.consumer not in old]
     storages = {
         slot.storage
         for i in old
@@ -187,14 +234,15 @@ def _older(graph: Graph, since: int, name: str) -> RetainedHistory | None:
         if slot.storage is not None and graph.storages[slot.storage].kind in COMPUTED
     }
     nbytes = sum(graph.storages[storage].nbytes or 0 for storage in storages)
-    first = next((graph.nodes[consumer] for consumer, _ in joints), None)
-    repeats = any(
-        graph.nodes[edge.consumer].source == graph.nodes[edge.producer].source is not None
-        for edge in graph.edges
-        if edge.producer in old and edge.consumer not in old
+    lines = [(graph.nodes[edge.consumer].source, graph.nodes[edge.producer].source) for edge in joints]
+    return RetainedHistory(
+        name,
+        len(old),
+        nbytes,
+        lines[0][0] if lines else None,
+        tuple((edge.consumer, edge.position) for edge in joints),
+        repeats=any(new == before is not None for new, before in lines),
     )
-    source = first.source if first is not None else None
-    return RetainedHistory(name, len(old), nbytes, source, joints, repeats=repeats)
 
 
 # Finds values that are saved twice: a tensor, and a copy or cast of it that some other node saved. Only nodes that
@@ -205,49 +253,27 @@ _COPIES = ("CloneBackward0", "ToCopyBackward0", "CopyBackwards")
 
 def copies(walked: Walked) -> Iterator[Copy]:
     """Every copying node whose input and output are both saved by nodes of the graph."""
-    graph = walked.graph
-    for node in graph.nodes:
-        if node.op not in _COPIES:
-            continue
-        (edge,) = graph.inputs(node.id) or (None,)
-        if edge is None:
-            continue
-        second = _saved_result(walked, node.id, edge=None)
-        first = _saved_result(walked, edge.producer, edge=edge)
-        if first is not None and second is not None and first[0] != second[0]:
-            yield Copy(node.id, first[0], second[0], first[1], second[1])
+    for node in walked.graph.nodes:
+        for edge in walked.graph.inputs(node.id) if node.op in _COPIES else ():
+            first, second = _saved_result(walked, edge.producer, edge.output), _saved_result(walked, node.id, 0)
+            if first is not None and second is not None and first[0] != second[0]:
+                yield Copy(node.id, first[0], second[0], first[1], second[1])
 
 
-def _saved_result(walked: Walked, maker: int, edge: Any) -> tuple[int, int] | None:
-    """The storage in which what `maker` made is saved, and the node that saved it; for a leaf, the leaf's own storage."""
+def _saved_result(walked: Walked, maker: int, output: int) -> tuple[int, int] | None:
+    """The storage in which an output of `maker` is saved, and the node that saved it; for a leaf, the leaf's own storage."""
     graph = walked.graph
     leaf = graph.leaf_of.get(maker)
     if leaf is not None:
         return (leaf.storage, maker) if leaf.storage is not None else None
-    output = edge.output if edge is not None else 0
-    own = _matching(walked, maker, None, 0)
-    if own is not None:
-        return own, maker
-    for use in graph.consumers(maker):
-        storage = _matching(walked, use.consumer, maker, output)
-        if storage is not None:
-            return storage, use.consumer
-    return None
-
-
-def _matching(walked: Walked, saver: int, maker: int | None, output: int) -> int | None:
-    """The storage of a slot of `saver` that holds output `output` of `maker`, or its own result when `maker` is None."""
-    record, live = walked.graph.nodes[saver], walked.nodes[saver]
-    for slot in record.saved:
-        if slot.state != "live" or slot.storage is None or slot.leaf is not None:
-            continue
-        if maker is None:
-            if slot.slot in ("result", "output", "out"):
-                return slot.storage
-            continue
-        tensor = _tensor(live, slot.slot)
-        if tensor is not None and tensor.grad_fn is walked.nodes[maker] and tensor.output_nr == output:
-            return slot.storage
+    for saver in (maker, *(edge.consumer for edge in graph.consumers(maker))):
+        for slot in graph.nodes[saver].saved:
+            if slot.state != "live" or slot.storage is None or slot.leaf is not None:
+                continue
+            tensor = _tensor(walked.nodes[saver], slot.slot) if saver != maker else None
+            theirs = tensor is not None and tensor.grad_fn is walked.nodes[maker] and tensor.output_nr == output
+            if theirs or (saver == maker and slot.slot in ("result", "output", "out")):
+                return slot.storage, saver
     return None
 
 

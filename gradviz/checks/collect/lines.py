@@ -1,0 +1,325 @@
+"""The lines of the user's code behind facts: where a graph is cut, a result is lost, a part is made, and where a run failed.
+
+Reads text, attributes, and frames of tracebacks, of which it keeps none. Runs nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gradviz.checks.context import Dropped, Home, Raised
+from gradviz.errors import text_of as message_of
+from gradviz.graph import SourceLine
+from gradviz.packages import code_line, is_foundation, package_of, with_text
+from gradviz.source.code_line import assigned as given, read
+from gradviz.source.provenance import DetachPoint
+from gradviz.source.running import Place
+from gradviz.source.search import lines_behind, switch_above, switch_around
+from gradviz.source.statements import (
+    Statement,
+    assigned,
+    body_around,
+    body_of,
+    expressions_at,
+    own_expressions,
+    text_of,
+)
+from gradviz.variables.objects import class_attribute, members, tensors_in
+from gradviz.variables.scanner import Namespace, name_of, namespaces, scan
+from gradviz.walker.private import Node, without_subclasses
+from gradviz.walker.walk import live_nodes
+
+if TYPE_CHECKING:
+    from gradviz.checks.collect.detach_watch import DetachEvent
+
+
+def users_frame(frame: FrameType | None) -> FrameType | None:
+    """The nearest frame that runs code outside torch, gradviz and Python's own library: this one, or one around it."""
+    while frame is not None and is_foundation(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def line_at(place: Place) -> SourceLine:
+    """The script's own line of a place; the library's where no script was running."""
+    return with_text(place.script_line or place.source)
+
+
+# -- what becomes of what a line made ----------------------------------------------------------------------------------
+
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.Expr)
+
+
+def dropped(line: SourceLine | None) -> Dropped | None:
+    """How the result of a line is lost, when no statement behind it in the same function reads it; else None."""
+    body = body_around(line.file, line.line) if line is not None and not line.package else None
+    if line is None or body is None:
+        return None
+    for i, statement in enumerate(body.statements):
+        node = statement.node
+        if isinstance(node, _SIMPLE) and node.lineno <= line.line <= (node.end_lineno or 0):
+            if isinstance(node, ast.Expr):
+                return Dropped("", None) if isinstance(node.value, ast.Call) else None
+            names = assigned(node)[0]
+            if len(names) != 1 or "." in names[0] or _in_loop(body.statements, node.lineno):
+                return None  # of several some may be used; an attribute and a loop are read elsewhere
+            for later, _ in body.statements[i + 1 :]:
+                if _reads(later, names[0]):
+                    return None
+                if names[0] in assigned(later)[0]:
+                    return Dropped(names[0], body.source(later))
+            return Dropped(names[0], None)
+    return None
+
+
+def _reads(statement: ast.stmt, name: str) -> bool:
+    if isinstance(statement, ast.AugAssign) and name == getattr(statement.target, "id", ""):
+        return True
+    inside: Iterator[ast.AST] = (part for expression in own_expressions(statement) for part in ast.walk(expression))
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        inside = ast.walk(statement)
+    return any(isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load) for part in inside)
+
+
+def _in_loop(statements: Sequence[Statement], line: int) -> bool:
+    """Whether a loop is around a line: the next round may read what it made."""
+    loops = (node for node, _ in statements if isinstance(node, (ast.For, ast.AsyncFor, ast.While)))
+    return any(loop.lineno < line <= (loop.end_lineno or 0) for loop in loops)
+
+
+# -- where a part of a class is made, used and kept ----------------------------------------------------------------------
+
+
+def assignment_in(code: CodeType | None, attribute: str) -> SourceLine | None:
+    """The line of a method that assigns an attribute of its first argument."""
+    body = body_of(code) if code is not None and code.co_varnames else None
+    if code is None or body is None:
+        return None
+    name = f"{code.co_varnames[0]}.{attribute}"
+    return next((body.source(node) for node, _ in body.statements if name in assigned(node)[0]), None)
+
+
+def made_at(kind: type, attribute: str) -> SourceLine | None:
+    """The line of a class, or of a base of it, that assigns an attribute of `self`."""
+    methods = (getattr(value, "__code__", None) for base in kind.__mro__ for value in vars(base).values())
+    return next(filter(None, (assignment_in(code, attribute) for code in methods)), None)
+
+
+def forward_of(kind: type) -> SourceLine | None:
+    """The line where the forward() of a class begins."""
+    code = getattr(class_attribute(kind, "forward"), "__code__", None)
+    return with_text(code_line(code, code.co_firstlineno)) if code is not None else None
+
+
+class ClassLines:
+    """Where the nearest class of the user's around a parameter makes it, or the module it is in, and where its forward() begins.
+
+    Of one reading, in which each question is answered once.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], tuple[SourceLine | None, SourceLine | None]] = {}
+
+    def of(self, modules: Mapping[str, torch.nn.Module], path: str) -> tuple[SourceLine | None, SourceLine | None]:
+        """The lines about the parameter with this path."""
+        while path:
+            path, _, attribute = path.rpartition(".")
+            for kind in type(modules[path]).__mro__:
+                if not kind.__module__.startswith(("torch.", "builtins")):
+                    key = id(kind), attribute
+                    if key not in self._known:
+                        self._known[key] = made_at(kind, attribute), forward_of(kind)
+                    return self._known[key]
+        return None, None
+
+
+_FIRST = re.compile(r"(\w+)(.*)", re.DOTALL)
+
+
+def home(names: Sequence[str], models: Sequence[tuple[str, torch.nn.Module]]) -> Home | None:
+    """Of a parameter with these names, which begin with the name of a model; None when no model's attribute holds it.
+
+    >>> net = torch.nn.Linear(1, 1)
+    >>> home(["net.extra[0].weight"], [("net", net)])
+    Home(attribute='self.extra', container='torch.nn.ModuleList', line=None)
+    """
+    inside = (
+        (name[len(prefix) + 1 :], model) for name in names for prefix, model in models if name.startswith(f"{prefix}.")
+    )
+    return next(filter(None, (_below(rest, model) for rest, model in inside)), None)
+
+
+def _below(rest: str, module: torch.nn.Module) -> Home | None:
+    while match := _FIRST.fullmatch(rest):
+        attribute, tail = match.groups()
+        child = dict(members(module, "_modules")).get(attribute)
+        if child is None or not tail.startswith("."):
+            return Home(f"self.{attribute}", _container(tail), made_at(type(module), attribute))
+        module, rest = child, tail[1:]
+    return None
+
+
+def _container(tail: str) -> str:
+    """What registers the things in a list or dict, by how one of them is named: `[0].weight`, `['a']`; "" for an attribute."""
+    match = re.match(r"\[(.*?)\](.*)", tail, re.DOTALL)
+    if match is None:
+        return ""
+    kind = "Module" if match[2] else "Parameter"
+    return f"torch.nn.{kind}{'List' if match[1].isdecimal() else 'Dict'}"
+
+
+# -- what cuts a graph off -------------------------------------------------------------------------------------------------
+
+_COMPARISONS = {"gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__"}
+_BUILT_IN = {"__float__": "float", "__int__": "int"}
+_LIBRARIES = {"torch", "F", "nn", "functional", "np", "numpy"}
+
+
+def described(event: DetachEvent, leaf: tuple[str, ...] = ()) -> DetachPoint:
+    """The record of a cut. Where a library's code cuts, the line is the script's own, and `inside` says whose code it was."""
+    where, place = event.where, event.where.place
+    source, inside = line_at(place) if place is not None else SourceLine("", 0), ""
+    if place is not None and place.script_line is not None:
+        inside = f"{place.source.package} ({os.path.basename(place.source.file)}:{place.source.line})"
+    elif source.function != "<module>":
+        inside = source.function
+    whole = where.kind in ("no_grad", "inference")
+    lost = _whole(source) if whole else _lost(source, where.operation)
+    of = next((text_of(expression, 40) for expression in lost), "") if not leaf or whole else leaf[0]
+    switches = (switch_above(file, line) if above else switch_around(file, line) for file, line, above in where.stack)
+    off = next(filter(None, switches), None)
+    return DetachPoint(where.kind, source, of, True, inside, where.operation, event.at, leaf, off)
+
+
+def _whole(source: SourceLine) -> Iterator[ast.expr]:
+    """The outermost expressions of a line."""
+    for node in expressions_at(source.file, source.line):
+        if isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            yield node
+
+
+def _lost(source: SourceLine, operation: str) -> Iterator[ast.expr]:
+    """The expressions of a line that an operation was called on."""
+    for node in expressions_at(source.file, source.line):
+        if isinstance(node, ast.Compare) and operation in _COMPARISONS:
+            yield node.left
+        elif isinstance(node, ast.Attribute) and node.attr == operation == "data":
+            yield node.value
+        elif isinstance(node, ast.Call):
+            owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name == _BUILT_IN.get(operation, operation):
+                if owner is not None and ast.unparse(owner).rpartition(".")[2] not in _LIBRARIES:
+                    yield owner
+                elif node.args:
+                    yield node.args[0]
+
+
+# -- where a run failed --------------------------------------------------------------------------------------------------
+
+_CUSTOM = re.compile(r"[Ff]unction (\w+)Backward returned an")
+_Stack = Sequence[tuple[FrameType, int]]
+
+
+def raised(error: BaseException) -> Raised:
+    """The facts about the exception that ended the user's code, while its traceback is there."""
+    stack, trace = [], error.__traceback__
+    while trace is not None:
+        stack.append((trace.tb_frame, trace.tb_lineno))
+        trace = trace.tb_next
+    own = [(frame, line) for frame, line in stack if not is_foundation(frame.f_code.co_filename)]
+    own = [(frame, line) for frame, line in own if not package_of(frame.f_code.co_filename)] or own
+    text = message_of(error)
+    told = Raised(type(error).__name__, text, custom=_custom(text))
+    if not own:
+        return told
+    frame, line = own[-1]
+    source = with_text(code_line(frame.f_code, line))
+    told = told._replace(source=source)
+    with without_subclasses(), suppress(Exception):  # tensors of the user's own classes may refuse anything
+        variables = namespaces(frame)
+        outputs, missing, shape = _call(stack, variables)
+        told = told._replace(outputs=outputs, missing=missing, shape=shape)
+        if not (outputs or missing):
+            told = told._replace(missing=_named(_refused(stack, variables, source), variables))
+            made = (earlier for earlier in lines_behind(source) if set(told.missing) & set(given(earlier)))
+            told = told._replace(made=next(made, None))
+    return told
+
+
+def _refused(stack: _Stack, variables: Sequence[Namespace], source: SourceLine) -> list[torch.Tensor]:
+    """The tensor that `deepcopy` stopped at; or the float64 tensors that a line reads, which other dtypes do not go with."""
+    inner = stack[-1][0]
+    if inner.f_code.co_name == "__deepcopy__":
+        return [owner for owner in (inner.f_locals.get("self"),) if isinstance(owner, torch.Tensor)]
+    values = (space.get(name) for space in variables for name in dict.fromkeys(read(source)))
+    return [value for value in values if type(value) is torch.Tensor and value.dtype == torch.float64]
+
+
+def _call(stack: _Stack, variables: Sequence[Namespace]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]:
+    """Names of what backward began at, names of the inputs that it does not depend on, and the shape of the first output."""
+    functions = (torch.autograd.backward.__code__, torch.autograd.grad.__code__)
+    called = next((frame.f_locals for frame, _ in stack if frame.f_code in functions), None)
+    if called is None:
+        return (), (), ()
+    outputs = tensors_in(called.get("tensors", called.get("outputs")))
+    inputs = tensors_in(called.get("inputs"))
+    reached = set(live_nodes(outputs)) if inputs else set()
+    leaves = {id(leaf_of(node)) for node in reached}
+    missing = [
+        tensor
+        for tensor in inputs
+        if id(tensor) not in leaves and (tensor.grad_fn is None or tensor.grad_fn not in reached)
+    ]
+    return _named(outputs, variables), _named(missing, variables), tuple(outputs[0].shape) if outputs else ()
+
+
+def leaf_of(node: Node) -> object:
+    """The leaf of an AccumulateGrad; None for other nodes."""
+    return getattr(node, "variable", None) if type(node).__name__ == "AccumulateGrad" else None
+
+
+def _named(tensors: Sequence[torch.Tensor], variables: Sequence[Namespace]) -> tuple[str, ...]:
+    """What leads to these tensors: a variable, or else an object or a container in one."""
+    inside = (
+        name_of(tensor, variables) or next((known.name for known in scan(variables) if known.value is tensor), "")
+        for tensor in tensors
+    )
+    return tuple(filter(None, inside))
+
+
+def _custom(text: str) -> SourceLine | None:
+    """The line of a custom Function that the engine's message is about: where its backward() returns, or its forward() begins."""
+    match, without = _CUSTOM.search(text), "You must implement either the backward" in text
+    waiting: list[Any] = [torch.autograd.Function] if match is not None or without else []
+    bare: list[SourceLine] = []
+    while waiting:
+        kind = waiting.pop()
+        forward, backward = (
+            getattr(getattr(vars(kind).get(name), "__func__", None), "__code__", None)
+            for name in ("forward", "backward")
+        )
+        if match is not None and kind.__name__ == match[1] and backward is not None:
+            body = body_of(backward)
+            returns = body.returns if body is not None else ()
+            return body.source(returns[0]) if body is not None and len(returns) == 1 else _begins(backward)
+        inherited = kind.backward is not torch.autograd.Function.backward or kind.vjp is not torch.autograd.Function.vjp
+        if without and forward is not None and not inherited and not package_of(forward.co_filename):
+            bare.append(_begins(forward))
+        waiting += kind.__subclasses__()
+    return bare[0] if len(bare) == 1 else None
+
+
+def _begins(code: CodeType) -> SourceLine:
+    """The line of `def`, behind the decorators."""
+    body = body_of(code)
+    known = body is not None and body.statements
+    return with_text(code_line(code, max(code.co_firstlineno, known[0].node.lineno - 1) if known else 0))

@@ -1,0 +1,314 @@
+"""Watches a training loop: the order of its calls, and what it does with leaves from one backward call to the next.
+
+Optimizers tell of their steps themselves: fused ones write past the version counter, which shows all other changes. Whether a
+gradient was zeroed no counter tells for certain (`w.grad.data.zero_()`), so its numbers are looked at, if the leaf was updated.
+Of torch's own functions, others stand in for some while the code runs, and change no argument and no result. Tensors are held
+weakly between the calls. Concludes nothing; writes nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import weakref
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from gradviz.checks.collect.lines import users_frame
+from gradviz.checks.context import Event, EventKind, Handled, LeafGradient
+from gradviz.graph import SourceLine
+from gradviz.packages import code_line, with_text
+from gradviz.source.statements import around
+from gradviz.variables.objects import is_a
+from gradviz.variables.scanner import Namespace
+from gradviz.walker.outputs import flatten
+from gradviz.walker.private import without_subclasses
+from gradviz.walker.tensors import is_plain, version_of
+from gradviz.walker.values import is_zero, why_unreadable
+
+
+def optimized(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """The tensors that an optimizer holds."""
+    return (tensor for group in optimizer.param_groups for tensor in group["params"])
+
+
+def is_readable(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one plain block of numbers, which can be read."""
+    return is_plain(tensor) and not tensor.is_nested and not why_unreadable(tensor)
+
+
+class _Left(NamedTuple):
+    """A leaf and its gradient as a backward call left them, and what was done with it before that call."""
+
+    leaf: weakref.ref[torch.Tensor]
+    version: int | None
+    grad: weakref.ref[torch.Tensor]
+    handled: tuple[Handled, ...]
+
+
+class LeafWatch:
+    """Of one run. `before` and `after` belong around each backward call that is read."""
+
+    def __init__(self) -> None:
+        self._left: dict[int, _Left] = {}  # by id of the leaf
+        self._stepped: set[int] = set()  # ids of leaves that an optimizer has updated since a call reached them
+        self._missed: set[int] = set()  # the same, of those that had no gradient any more
+        self._reached: list[tuple[torch.Tensor, tuple[Handled, ...]]] = []  # by the call that runs now
+        self._versions: dict[int, tuple[weakref.ref[torch.Tensor], int | None]] = {}  # of all that calls have reached
+        self._updated = False  # whether an optimizer has taken a step since `updated` was asked
+        self.saw_updates = False  # whether `updated` was ever true
+
+    @contextmanager
+    def optimizers_watched(self) -> Iterator[None]:
+        """Inside, the steps of all optimizers are noted."""
+
+        def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            self._updated = True
+            with without_subclasses(), suppress(Exception):  # an optimizer of the user's own may hold anything
+                for leaf in optimized(optimizer):
+                    if leaf.is_leaf:  # reading `.grad` of others warns
+                        (self._missed if leaf.grad is None else self._stepped).add(id(leaf))
+
+        handle = register_optimizer_step_post_hook(stepped)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def before(self, leaves: Mapping[int, torch.Tensor]) -> dict[int, tuple[Handled, ...]]:
+        """What was done with each of these leaves between the calls that reached it, by the same keys."""
+        handled = {}
+        leaves = {key: leaf for key, leaf in leaves.items() if leaf.is_leaf}
+        for key, leaf in leaves.items():
+            left = self._left.get(id(leaf))
+            if left is not None and left.leaf() is leaf:
+                handled[key] = (*left.handled, self._since(left, leaf))
+        self._reached = [(leaf, handled.get(key, ())) for key, leaf in leaves.items()]
+        return handled
+
+    def updated(self) -> bool:
+        """Whether an optimizer took a step, or a leaf was changed in place, since this was asked last. Ask after `before`."""
+        known = [(leaf, version) for ref, version in self._versions.values() if (leaf := ref()) is not None]
+        updated = self._updated or any(version_of(leaf) != version for leaf, version in known)
+        leaves = [leaf for leaf, _ in [*known, *self._reached]]
+        self._versions = {id(leaf): (weakref.ref(leaf), version_of(leaf)) for leaf in leaves}
+        self._updated, self.saw_updates = False, self.saw_updates or updated
+        return updated
+
+    def after(self, filled: bool) -> None:
+        """The call has run, and `filled` the gradients of its leaves, or not."""
+        reached, self._reached = self._reached, []
+        for leaf, handled in reached if filled else ():
+            if leaf.grad is not None:
+                self._left[id(leaf)] = _Left(weakref.ref(leaf), version_of(leaf), weakref.ref(leaf.grad), handled)
+                self._stepped.discard(id(leaf))
+                self._missed.discard(id(leaf))
+
+    def _since(self, left: _Left, leaf: torch.Tensor) -> Handled:
+        stepped, missed = id(leaf) in self._stepped, id(leaf) in self._missed
+        changed = version_of(leaf) != left.version
+        grad = leaf.grad
+        if grad is None or left.grad() is not grad:
+            return Handled(stepped, missed, changed, reset=True)
+        return Handled(stepped, missed, changed, reset=is_zero(grad) if stepped or changed else False)
+
+
+# Reads the one number that backward begins at, where it is one.
+
+
+def loss_of(outputs: object) -> float | None:
+    """The number, when the outputs are a single real number that can be read; else None."""
+    tensors = [tensor for _, tensor in flatten(outputs)]
+    if len(tensors) != 1 or not isinstance(tensors[0], torch.Tensor):
+        return None
+    try:
+        with without_subclasses():
+            loss = tensors[0].detach()
+            if loss.is_nested or why_unreadable(tensors[0]) or loss.numel() != 1 or not loss.is_floating_point():
+                return None
+            return float(loss.item())
+    except Exception:  # a class of tensors that refuses to tell
+        return None
+
+
+def is_broken(loss: float | None, variables: Iterable[Namespace] = (), scaled: bool = False) -> bool:
+    """Whether a loss is NaN or infinite. Infinity is no fault where a GradScaler makes it: the step is then left out."""
+    if loss is None or math.isfinite(loss):
+        return False
+    return math.isnan(loss) or not (scaled or is_scaled(variables))
+
+
+def is_scaled(variables: Iterable[Namespace]) -> bool:
+    """Whether a variable holds a GradScaler, which multiplies the loss and leaves out steps."""
+    return any(type(value).__name__ == "GradScaler" for space in variables for value in list(space.values()))
+
+
+def gradients_left(leaves: Mapping[int, torch.Tensor], fresh: Container[int]) -> tuple[LeafGradient, ...]:
+    """The size of the `.grad` of each leaf that has one which can be read, by the same keys. `zeros` is 0 or 1.
+
+    That of a leaf which is not `fresh` had something in it before the call.
+    """
+    grads = {key: grad for key, leaf in leaves.items() if (grad := _readable(leaf)) is not None}
+    largest, norms = _norms(list(grads.values()), math.inf), _norms(list(grads.values()), 2)
+    left = []
+    for (key, grad), most, norm in zip(grads.items(), largest, norms):
+        bad = 0 if math.isfinite(most) else int(grad.numel() - torch.isfinite(grad.detach()).sum())
+        size = norm if norm and (math.isfinite(norm) or bad) else most  # squares overflow and underflow
+        left.append(LeafGradient(key, size, most, float(most == 0), bad if key in fresh else 0, key not in fresh))
+    return tuple(left)
+
+
+def largest_left(leaves: Iterable[torch.Tensor]) -> dict[int, float]:
+    """The largest number in the `.grad` of each leaf that has one which can be read, by identity of the leaf."""
+    grads = {id(leaf): grad for leaf in leaves if (grad := _readable(leaf)) is not None}
+    return dict(zip(grads, _norms(list(grads.values()), math.inf)))
+
+
+def _readable(leaf: torch.Tensor) -> torch.Tensor | None:
+    with without_subclasses():
+        grad = leaf.grad if leaf.is_leaf else None
+        if grad is None or type(grad) is not torch.Tensor or not grad.numel() or not grad.dtype.is_floating_point:
+            return None
+        return grad if is_readable(grad) else None
+
+
+def _norms(grads: list[torch.Tensor], order: float) -> list[float]:
+    """One number for each. Small types are widened; gradients on one device are asked for at once."""
+    with without_subclasses(), torch.no_grad():
+        wide = [
+            grad.detach() if grad.dtype in (torch.float32, torch.float64) else grad.detach().float() for grad in grads
+        ]
+        norms = [torch.linalg.vector_norm(grad, order) for grad in wide]
+        if len({(norm.device, norm.dtype) for norm in norms}) == 1:
+            return [float(norm) for norm in torch.stack(norms).tolist()]
+        return [float(norm) for norm in norms]
+
+
+KEPT = 10_000
+"""Events that are noted; what an order is like shows in the first few."""
+
+
+class OrderWatch:
+    """The log of one run."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.scaled = False  # whether a GradScaler has scaled anything
+        self.updates = 0  # steps of optimizers
+        self._call = 0
+        self._stepping: list[int] = []  # optimizers whose step() runs now: a closure may call backward inside
+        self._lines: dict[tuple[CodeType, int], SourceLine] = {}
+
+    def told(self) -> tuple[Event, ...]:
+        """All events, with what stands around their lines."""
+        known = {
+            source: around(source.file, source.line)
+            for source in {event.source for event in self.events}
+            if source is not None
+        }
+        return tuple(
+            event._replace(
+                source=with_text(event.source), loops=known[event.source].loops, tests=known[event.source].tests
+            )
+            if event.source is not None
+            else event
+            for event in self.events
+        )
+
+    def backward(self, number: int, frame: FrameType) -> None:
+        """The code calls backward for the `number`-th time."""
+        self._call = number
+        self._note("backward", None, frame)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Inside, everything is noted."""
+        with ExitStack() as until:
+            before = register_optimizer_step_pre_hook(self._step_begins)
+            until.callback(before.remove)
+            until.callback(register_optimizer_step_post_hook(self._step_ends).remove)
+            scaler = torch.amp.GradScaler
+            for home, name, kind in (
+                (torch.optim.Optimizer, "zero_grad", "zero"),
+                (torch.nn.Module, "zero_grad", "zero"),
+                (scaler, "scale", "scale"),
+                (scaler, "unscale_", "unscale"),
+                (scaler, "step", "scaler_step"),
+                (scaler, "update", "update"),
+            ):
+                until.callback(self._stand_in([home], name, kind))  # type: ignore[arg-type]
+            for name in ("clip_grad_norm_", "clip_grad_value_"):
+                until.callback(self._stand_in([torch.nn.utils.clip_grad, torch.nn.utils], name, "clip"))
+            yield
+
+    def _stand_in(self, homes: Iterable[Any], name: str, kind: EventKind) -> Callable[[], None]:
+        """Puts a function in the place of another that notes the call first. Returns what undoes it."""
+        there = list(homes)
+        original = getattr(there[0], name)
+
+        @functools.wraps(original)
+        def noted(*arguments: Any, **options: Any) -> Any:
+            if not torch.compiler.is_compiling():
+                first = arguments[1] if kind in ("unscale", "scaler_step") and len(arguments) > 1 else None
+                about = first if first is not None else arguments[0] if arguments else None
+                self.scaled = self.scaled or (kind == "scale" and about is not None and about.is_enabled())
+                if kind != "clip" or not _only_measures(*arguments, **options):
+                    self._note(kind, _tensors_of(about), sys._getframe(1))
+            return original(*arguments, **options)
+
+        for home in there:
+            setattr(home, name, noted)
+
+        def put_back() -> None:
+            for home in there:
+                if getattr(home, name) is noted:
+                    setattr(home, name, original)
+
+        return put_back
+
+    def _step_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        self._note("step", _tensors_of(optimizer), sys._getframe(1))
+        self.updates += not self._stepping
+        self._stepping.append(id(optimizer))
+
+    def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if not torch.compiler.is_compiling() and id(optimizer) in self._stepping:
+            self._stepping.remove(id(optimizer))
+
+    def _note(self, kind: EventKind, tensors: frozenset[int] | None, frame: FrameType) -> None:
+        if len(self.events) < KEPT and not self._stepping:
+            self.events.append(Event(kind, self._call, tensors, self._line(frame)))
+
+    def _line(self, frame: FrameType | None) -> SourceLine | None:
+        """The nearest line outside torch."""
+        frame = users_frame(frame)
+        if frame is None:
+            return None
+        key = frame.f_code, frame.f_lineno
+        if key not in self._lines:
+            self._lines[key] = code_line(*key)
+        return self._lines[key]
+
+
+def _only_measures(parameters: object = None, max_norm: object = None, *_: object, **__: object) -> bool:
+    """Whether a call of `clip_grad_norm_` with an infinite limit asks for the norm, and clips nothing."""
+    return isinstance(max_norm, float) and math.isinf(max_norm)
+
+
+def _tensors_of(about: object) -> frozenset[int] | None:
+    """Identities of the parameters that a call is about; None where it cannot be told without using something up."""
+    if is_a(about, torch.optim.Optimizer):
+        return frozenset(map(id, optimized(about)))
+    if is_a(about, torch.nn.Module):
+        return frozenset(map(id, about.parameters()))
+    if is_a(about, torch.Tensor):
+        return frozenset({id(about)})
+    return frozenset(map(id, about)) if is_a(about, list) or is_a(about, tuple) else None

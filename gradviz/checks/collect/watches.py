@@ -1,0 +1,339 @@
+"""Follows a run beyond the backward calls that are read in full, at little cost: which to read as well, and what is held in vain.
+
+What looking costs is measured: beyond a share of the script's time it looks at less. Concludes nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import time
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from gradviz.checks.collect.held import beyond, held_by, is_window
+from gradviz.checks.collect.lines import leaf_of, line_at, users_frame
+from gradviz.checks.collect.loop import is_broken, largest_left, loss_of
+from gradviz.checks.context import RetainedHistory, Unused
+from gradviz.checks.poles import at_a_pole
+from gradviz.graph import SourceLine
+from gradviz.recording.event_log import Evaluation
+from gradviz.recording.session import running
+from gradviz.run.engine import EngineCall
+from gradviz.source.code_line import subtracts_from
+from gradviz.source.location import addition_to
+from gradviz.source.statements import around, body_around
+from gradviz.variables.scanner import Namespace, as_written, namespaces
+from gradviz.walker.outputs import flatten
+from gradviz.walker.private import Node, peek_sequence, without_subclasses
+from gradviz.walker.walk import live_nodes
+
+FREE = 0.2
+"""Seconds that looking may take in any case."""
+
+Quiet = Callable[[], AbstractContextManager[None]]
+"""What is around all that a watch does itself."""
+
+
+class _Looking:
+    """The time that a watch takes. `share`: of the time since the script began, what that may be."""
+
+    def __init__(self, quiet: Quiet, share: float) -> None:
+        self._quiet, self._share = quiet, share
+        self._began, self._spent = time.perf_counter(), 0.0
+
+    def may_go_on(self) -> bool:
+        return self._spent <= max(FREE, self._share * (time.perf_counter() - self._began))
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Inside, tensors of the user's own classes may refuse anything: then nothing is seen."""
+        began = time.perf_counter()
+        try:
+            with self._quiet(), suppress(Exception):
+                yield
+        finally:
+            self._spent += time.perf_counter() - began
+
+
+# -- which calls to read as well -----------------------------------------------------------------------------------------
+
+SUSPECTS = 3
+"""Calls that are read because of an operation at a pole; more of them tell nothing new."""
+
+KEPT = 1000
+"""Losses that are kept."""
+
+TIMES, MOST = 3, 9
+"""How often each of several lines that call backward in turn is read, and how many calls in all: three of one step tell little."""
+
+
+class CallWatch:
+    """Says which backward calls to read: with a loss or gradients that are not finite, or an operation where these may not be.
+
+    `scaled` says whether the losses are scaled: then gradients that are not finite are part of the plan. `passed` is told of every
+    call, and whether it is read.
+    """
+
+    def __init__(
+        self,
+        scaled: Callable[[], bool],
+        passed: Callable[[int, EngineCall, bool], None],
+        quiet: Quiet,
+    ) -> None:
+        self._scaled, self._passed = scaled, passed
+        self._looking = _Looking(quiet, share=0.1)
+        self._left = SUSPECTS
+        self._lines: Counter[tuple[CodeType, int]] = Counter()  # that called backward, while all calls were read
+        self._in_a_row = True
+        self._leaves: list[torch.Tensor] = []  # between a call and its end
+        self.seen_enough = False
+        self.reached: set[int] = set()  # identities of leaves that calls have led to
+        self.nonzero: set[int] = set()  # identities of leaves that calls have left a gradient other than zero
+        self.losses: list[tuple[int, float]] = []  # call and loss
+
+    def before(self, number: int, call: EngineCall, reading: bool) -> bool:
+        """Whether the call is to be read, for what its tensors show, or because it is read anyway."""
+        self._leaves = []
+        reading = reading or self._has_its_turn(call)
+        self._lines[_line(call)] += 1
+        self._in_a_row = self._in_a_row and reading
+        self._passed(number, call, reading)
+        with self._looking.timed():
+            loss = loss_of(call.outputs[0]) if len(call.outputs) == 1 else None
+            if loss is not None:
+                self.losses = [*self.losses[-KEPT:], (number, loss)]
+            if is_broken(loss, scaled=self._scaled()):
+                self.seen_enough = True
+            elif not reading and self._looking.may_go_on():
+                reading = self._suspicious(_nodes(call.outputs))
+        return reading or self.seen_enough
+
+    def _has_its_turn(self, call: EngineCall) -> bool:
+        """Whether lines take turns, all calls so far were read, and one of the lines was not yet read often enough."""
+        lines = {*self._lines, _line(call)}
+        if len(lines) < 2 or not self._in_a_row or call.create_graph or self._lines.total() >= MOST:
+            return False
+        return any(self._lines[line] < TIMES for line in lines)
+
+    def _suspicious(self, nodes: list[Node]) -> bool:
+        self._leaves = [leaf for node in nodes if isinstance(leaf := leaf_of(node), torch.Tensor)]
+        self.reached.update(map(id, self._leaves))
+        suspicious = self._left > 0 and not self._scaled() and at_a_pole(nodes)
+        self._left -= suspicious
+        return suspicious
+
+    def after(self, filled: bool | None) -> bool:
+        """Whether the call that has run is to be read, for the gradients that it left."""
+        leaves, self._leaves = self._leaves, []
+        if not filled or not leaves or self._scaled():
+            return False
+        with self._looking.timed():
+            largest = largest_left(leaves)
+            self.seen_enough = not all(map(math.isfinite, largest.values()))
+            self.nonzero.update(key for key, most in largest.items() if most)
+        return self.seen_enough
+
+
+def _line(call: EngineCall) -> tuple[CodeType, int]:
+    """The line outside torch that makes a call."""
+    frame = users_frame(call.frame) or call.frame
+    return frame.f_code, frame.f_lineno
+
+
+def _nodes(outputs: Sequence[Any]) -> list[Node]:
+    return live_nodes([output for _, output in flatten(list(outputs))])
+
+
+def _numbers(nodes: Iterable[Node]) -> list[int]:
+    return [node._sequence_nr() for node in nodes]
+
+
+# -- passes in eval() mode that nothing differentiates --------------------------------------------------------------------
+
+_UNREACHED = 3  # backward calls after which what none of them has reached is taken for unused
+_LOOKS = 30  # graphs of backward calls that are looked at
+_MOST_TENSORS = 1000  # of a variable that are asked whether they hold such a graph
+_Row = list[Evaluation]
+
+
+class EvaluationWatch:
+    """Notes forward passes in eval() mode whose graphs no backward call of the run reaches, and which variables hold them.
+
+    Looks at the graph of a backward call only where several such passes came before it.
+    """
+
+    def __init__(self, quiet: Quiet) -> None:
+        self._quiet = quiet
+        self._waiting: list[tuple[_Row, int]] = []  # passes in a row from one line, and calls that did not reach them
+        self._found: dict[object, Unused] = {}  # by line
+        self._left = _LOOKS
+
+    def backward(self, outputs: Sequence[Any], frame: FrameType) -> None:
+        """A backward call is about to run."""
+        self._take()
+        if not self._waiting or not self._left:
+            return
+        self._left -= 1
+        with self._quiet(), suppress(Exception):  # tensors of the user's own classes may refuse anything
+            numbers = set(_numbers(_nodes(outputs)))
+            aged = [(row, calls + 1) for row, calls in self._waiting if not _reached(row, numbers)]
+            self._waiting = [(row, calls) for row, calls in aged if calls < _UNREACHED]
+            over = [row for row, calls in aged if calls >= _UNREACHED]
+            self._add(over, namespaces(users_frame(frame)) if over else ())
+
+    def ended(self, variables: Sequence[Namespace]) -> None:
+        """The script has come to its end: nothing will reach what is waiting."""
+        self._take()
+        rows, self._waiting = [row for row, _ in self._waiting], []
+        with self._quiet():
+            self._add(rows, variables)
+
+    def told(self) -> tuple[Unused, ...]:
+        """All that was found, one for each line."""
+        return tuple(self._found.values())
+
+    def _take(self) -> None:
+        """What has run since the last backward call: several passes from one line are a pass over data."""
+        session = running()
+        noted = session.event_log().evaluations if session is not None else None
+        rows: dict[int, _Row] = {}
+        while noted:
+            evaluation = noted.popleft()
+            if evaluation.place is not None:
+                rows.setdefault(id(evaluation.place), []).append(evaluation)  # places are made once for each line
+        self._waiting += [(row, 0) for row in rows.values() if len(row) > 1]
+
+    def _add(self, rows: Sequence[_Row], variables: Sequence[Namespace]) -> None:
+        for row in rows:
+            assert row[0].place is not None
+            source = line_at(row[0].place)
+            known = self._found.get((source.file, source.line))
+            if known is None or len(row) > known.calls:
+                holders: tuple[str, ...] = ()
+                with suppress(Exception), without_subclasses():
+                    holders = tuple(_holders(row, variables))
+                self._found[source.file, source.line] = _unused(row, source, holders)
+
+
+def _unused(row: _Row, source: SourceLine, holders: tuple[str, ...]) -> Unused:
+    body, loops = body_around(source.file, source.line), around(source.file, source.line).loops
+    separate = source.function not in ("", "<module>") and body is not None and not _differentiates(body.statements)
+    loop = body.line(loops[-1]) if body is not None and loops else None
+    nodes = sum(evaluation.ended - evaluation.began for evaluation in row)
+    return Unused(source, row[0].type, len(row), nodes, loop, separate, holders)
+
+
+def _differentiates(statements: Iterable[Any]) -> bool:
+    """Whether a function calls backward() or grad(), or yields to code that may."""
+    calls = (part for statement in statements for part in ast.walk(statement.node))
+    return any(getattr(part, "attr", "") in ("backward", "grad") or isinstance(part, ast.Yield) for part in calls)
+
+
+def _holders(row: _Row, variables: Sequence[Namespace]) -> Iterator[str]:
+    """The variables through which the graphs of several of these calls live, a list as one."""
+    for name, tensors in held_by(variables).items():
+        if len(_reached(row, set(_numbers(live_nodes(tensors[:_MOST_TENSORS]))))) > 1:
+            yield name
+
+
+def _reached(row: _Row, numbers: set[int]) -> _Row:
+    """The passes that made one of the nodes with these numbers."""
+    return [evaluation for evaluation in row if not numbers.isdisjoint(range(evaluation.began, evaluation.ended))]
+
+
+# -- variables that hold the graphs of earlier steps -----------------------------------------------------------------------
+
+FIRST, APART = 16, 4
+"""It looks at backward call 16, and whenever there were four times as many."""
+
+STEPS = 3
+"""Steps whose graphs a variable holds, from which it is said."""
+
+LONG = 64
+"""Calls with `create_graph` and no other, after which nothing is taken to differentiate all of them."""
+
+_TENSORS = 200  # of one variable that are looked at
+
+
+class RetainedWatch:
+    """Looks now and then, and when the script ends, for variables that hold the graphs of several earlier steps.
+
+    What grows from the very first step on shows in the calls that are read in full; this sees what begins later. `updates` counts
+    steps of optimizers.
+    """
+
+    def __init__(self, updates: Callable[[], int], quiet: Quiet) -> None:
+        self._updates, self._looking = updates, _Looking(quiet, share=0.05)
+        self._starts = array("Q")  # the sequence number at the first backward call of each step
+        self._parts = array("Q")  # and at each call with `create_graph`, until one comes that ends a step
+        self._updated = -1
+        self._found: dict[str, RetainedHistory] = {}
+        self._next = FIRST
+        self._ended = False
+
+    def backward(self, number: int, frame: FrameType, create_graph: bool) -> None:
+        """A call is about to run; one with `create_graph` is a part of a step."""
+        updated = self._updates()
+        if create_graph and not self._starts:
+            self._parts.append(peek_sequence())
+        if not create_graph and (updated != self._updated or not updated):
+            self._starts.append(peek_sequence())
+            self._updated = updated
+        if number >= self._next:
+            self._next = number * APART
+            if self._looking.may_go_on():
+                self._look(namespaces(users_frame(frame)))
+
+    def ended(self, variables: Sequence[Namespace]) -> None:
+        """The script has come to its end."""
+        self._ended = True
+        self._look(variables)
+
+    def told(self, known: Sequence[RetainedHistory]) -> tuple[RetainedHistory, ...]:
+        """What was found beside what is `known`, which other code may call by another name.
+
+        Nothing where the outputs themselves carry old graphs along: a variable holds these because of that.
+        """
+        if not self._starts and not self._ended and len(self._parts) < LONG:
+            return ()  # an unrolled loop may come to its end, and be differentiated
+        told = {history.name.rpartition(".")[2] for history in known}
+        if "" in told:
+            return ()
+        return tuple(history for name, history in self._found.items() if name.rpartition(".")[2] not in told)
+
+    def _look(self, variables: Sequence[Namespace]) -> None:
+        with self._looking.timed(), without_subclasses():
+            if len(self._starts or self._parts) > STEPS:
+                for history in self._held(variables):
+                    if self._starts or history.update:
+                        self._found.setdefault(history.name, history)
+
+    def _held(self, variables: Sequence[Namespace]) -> Iterator[RetainedHistory]:
+        starts = self._starts or self._parts
+        for name, tensors in {**held_by([beyond(variables)]), **held_by(variables)}.items():
+            numbers = _numbers(live_nodes(tensors[-_TENSORS:]))
+            old = [number for number in numbers if number < starts[-1]]
+            steps = {bisect_right(starts, number) for number in old}
+            if len(steps) >= STEPS and not is_window(name, variables):
+                source = _made_at(
+                    max(old if self._starts else (number for number in numbers if number < peek_sequence()))
+                )
+                added = addition_to(source.file, name) if source is not None else None
+                name = as_written(name, variables)
+                update = subtracts_from(source, name) if not self._starts else ""
+                yield RetainedHistory(name, len(old), None, source, (), added, steps=len(steps), update=update)
+
+
+def _made_at(number: int) -> SourceLine | None:
+    """Where the node of this number was made."""
+    session = running()
+    place = session.event_log().lines.at(number) if session is not None else None
+    return line_at(place) if place is not None else None
