@@ -78,9 +78,8 @@ def render(graph: Graph, options: Options, add: Callable[[Pack], None] = lambda 
     whole = graph.original if graph.original is not None else graph
     with Stage("page"):
         drawn, known = view(whole, graph), records(whole)
-        known.put("about", about(whole))
-        known.put("allFreed", is_all_freed(whole))
-        known.put("color", options.color if options.color != "grad" or whole.backward else "kind")
+        color = options.color if options.color != "grad" or whole.backward else "kind"
+        known.put(about=about(whole), allFreed=is_all_freed(whole), color=color)
         add(known)
         return _pieces(whole, options, drawn.base64(), known.base64())
 
@@ -145,8 +144,8 @@ def render_findings(findings: Findings, options: Options) -> Iterator[str]:
     """The page of the graph that the worst finding is about, folded as in a picture, with all findings."""
 
     def add(pack: Pack) -> None:
-        pack.put("findings", [_finding(number, finding) for number, finding in enumerate(findings, 1)])
-        pack.put("checked", [one_line(name) for name in findings.checked])
+        listed = [_finding(number, finding) for number, finding in enumerate(findings, 1)]
+        pack.put(findings=listed, checked=[one_line(name) for name in findings.checked])
 
     return render(folded(findings.graph, options), options, add)
 
@@ -181,9 +180,9 @@ def render_difference(difference: GraphDiff, options: Options) -> Iterator[str]:
         kinds[node_change.after] = CHANGED
 
     def add(pack: Pack) -> None:
-        pack.add("diff", kinds)
-        pack.put("edgeDiff", _edges(difference, both, number))
-        pack.put("changes", [[node.after, [_change(change) for change in node.changes]] for node in difference.changed])
+        changes = [[node.after, [_change(change) for change in node.changes]] for node in difference.changed]
+        pack.add(diff=kinds)
+        pack.put(edgeDiff=_edges(difference, both, number), changes=changes)
 
     return render(folded(both, options), options, add)
 

@@ -52,33 +52,33 @@ class Pack:
     """Collects columns and texts of one block of data.
 
     >>> pack = Pack()
-    >>> pack.add("x", [3, 4, 5])
+    >>> pack.add(x=[3, 4, 5])
     >>> len(pack.base64()) > 0
     True
     """
 
     def __init__(self) -> None:
-        self._columns: list[tuple[str, int, bytes, bool]] = []
+        self._columns: list[tuple[str, int, int, int]] = []  # name, numbers, bytes of `_data`, whether some are wide
+        self._data: list[bytes] = []
         self._texts: dict[str, Any] = {}
 
-    def add(self, name: str, numbers: Iterable[int | None]) -> None:
-        """A column of whole numbers; None is written as -1."""
-        values = np.asarray([NOTHING if n is None else min(max(n, -LARGEST), LARGEST) for n in numbers], np.int64)
-        wide = bool(len(values)) and int(np.abs(values).max()) >= 2**31
-        self._columns.append((name, len(values), varints(zigzag(np.diff(values, prepend=0))), wide))
+    def add(self, **columns: Iterable[int | None]) -> None:
+        """Columns of whole numbers; None is written as -1."""
+        for name, numbers in columns.items():
+            values = np.asarray([NOTHING if n is None else min(max(n, -LARGEST), LARGEST) for n in numbers], np.int64)
+            wide = int(np.abs(values).max(initial=0)) >= 2**31
+            self._data.append(varints(zigzag(np.diff(values, prepend=0))))
+            self._columns.append((name, len(values), len(self._data[-1]), int(wide)))
 
-    def put(self, name: str, value: Any) -> None:
+    def put(self, **texts: Any) -> None:
         """Anything that JSON knows."""
-        self._texts[name] = value
+        self._texts |= texts
 
     def base64(self) -> str:
         """The whole block."""
-        head = {
-            "columns": [(name, count, len(data), int(wide)) for name, count, data, wide in self._columns],
-            **self._texts,
-        }
+        head = {"columns": self._columns, **self._texts}
         text = json.dumps(head, separators=(",", ":"), ensure_ascii=True).encode("ascii")
-        body = b"".join((len(text).to_bytes(4, "little"), text, *(data for _, _, data, _ in self._columns)))
+        body = b"".join((len(text).to_bytes(4, "little"), text, *self._data))
         return base64.b64encode(zlib.compress(body, 9)).decode("ascii")
 
 

@@ -1,17 +1,18 @@
-"""Everything the graph knows of its nodes, leaves, outputs and modules, as columns and tables.
+"""Everything the graph knows of its nodes, leaves, outputs and modules, and what backward does, as columns and tables.
 
 Panel, search, overlays and the backward pass read them in the browser. Knows nothing of groups and places.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from gradviz.draw.summary import rank_bars
+from gradviz.gradients.backward_order import ReadyQueue
 from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
-from gradviz.graph.amounts import held_bytes, known_elements
+from gradviz.graph.amounts import ONLY_GRAPH, held_bytes, known_elements, tensor_bytes
+from gradviz.graph.columns import UNNUMBERED
 from gradviz.graph.origins import forward_name
-from gradviz.page.backward import BackwardSteps, backward_steps
 from gradviz.page.pack import NOTHING, Pack, Table
 from gradviz.report import labels
 from gradviz.wording import clip, one_line, tensor_line
@@ -21,14 +22,15 @@ def records(graph: Graph) -> Pack:
     """The block that is read second. Columns of nodes are by node id; -1 stands for nothing."""
     pack = Pack()
     _Writer(graph, pack).write()
-    _backward(backward_steps(graph), pack)
-    pack.put("leaves", [_leaf(leaf) for leaf in graph.leaves])
-    pack.put("roots", [_root(root) for root in graph.roots])
-    pack.put("scopes", [_scope(scope) for scope in graph.scopes])
-    pack.put("marks", [[mark.number, mark.id, mark.words, list(mark.nodes), [list(e) for e in mark.edges], list(mark.outputs)]
-                       for mark in graph.marks])  # fmt: skip
-    pack.put("ofRanks", bool(graph.by_rank))
-    pack.put("byRank", [list(bar) for bar in rank_bars(graph)])
+    _backward(graph, pack)
+    pack.put(
+        leaves=[_leaf(leaf) for leaf in graph.leaves],
+        roots=[_root(root) for root in graph.roots],
+        scopes=[_scope(scope) for scope in graph.scopes],
+        marks=[mark[:-1] for mark in graph.marks],  # all but the kind
+        ofRanks=bool(graph.by_rank),
+        byRank=rank_bars(graph),
+    )
     return pack
 
 
@@ -49,19 +51,25 @@ class _Writer:
             for saved in node.saved:
                 for values, value in zip(slots, self._slot(saved)):
                     values.append(value)
-        for name, values in zip((*_NODE_COLUMNS, *_SLOT_COLUMNS), (*nodes, *slots)):
-            pack.add(name, values)
-        pack.add("held", held_bytes(graph))
-        pack.add("storageBytes", column(graph.storages, "nbytes"))
+        pack.add(**dict(zip((*_NODE_COLUMNS, *_SLOT_COLUMNS), (*nodes, *slots))))
         kinds = Table()
-        pack.add("storageKind", kinds.numbers(column(graph.storages, "kind")))
-        pack.put("storageKinds", kinds.rows)
-        tables = (self._texts, self._outputs, self._names, self._flags, self._sources, self._attributes)
-        for name, table in zip(("texts", "outputs", "names", "flags", "sources", "attributes"), tables):
-            pack.put(name, table.rows)
-        for name in ("producer", "output"):
-            pack.add(name, column(graph.edges, name))
-        pack.add("inputs", [len(graph.input_places(i)) for i in range(len(graph.nodes))])
+        pack.add(
+            held=held_bytes(graph),
+            storageBytes=column(graph.storages, "nbytes"),
+            storageKind=kinds.numbers(column(graph.storages, "kind")),
+            producer=column(graph.edges, "producer"),
+            output=column(graph.edges, "output"),
+            inputs=(len(graph.input_places(i)) for i in range(len(graph.nodes))),
+        )
+        pack.put(
+            storageKinds=kinds.rows,
+            texts=self._texts.rows,
+            outputs=self._outputs.rows,
+            names=self._names.rows,
+            flags=self._flags.rows,
+            sources=self._sources.rows,
+            attributes=self._attributes.rows,
+        )
 
     def _text(self, text: str | None) -> int | None:
         return None if text is None else self._texts.number(one_line(text))
@@ -115,19 +123,6 @@ _NODE_COLUMNS = (
 _SLOT_COLUMNS = ("slotName", "slotTensor", "slotStorage", "slotWords", "slotBytes", "slotLeaf")
 
 
-def _backward(steps: BackwardSteps, pack: Pack) -> None:
-    pack.add("stepNode", steps.nodes)
-    pack.add("stepFreed", steps.freed)
-    pack.add("stepWaiting", steps.waiting)
-    pack.add("stepFilled", steps.filled)
-    pack.put("heldAtFirst", steps.held)
-    pack.put("measured", steps.measured)
-    if steps.measured:
-        pack.put(
-            "norms", [None if norm is None else float(f"{norm:.4g}") if norm < 1e308 else "inf" for norm in steps.norms]
-        )
-
-
 def _leaf(leaf: Leaf) -> list[Any]:
     return [
         leaf.node,
@@ -161,3 +156,121 @@ def _scope(scope: Scope) -> list[Any]:
 
 def _known(number: int | None) -> int:
     return NOTHING if number is None else number
+
+
+# -- what backward does, step by step: which function runs, which bytes it frees, which gradients are on their way ------
+#
+# The order is the measured one when the graph has it, else the engine's rule is followed: of what is ready, the highest
+# sequence number first, AccumulateGrad before all. Memory is counted as autograd keeps it without `retain_graph`: what a
+# function saved is freed when it has run, a gradient waits from the first function that sends it until its own function runs.
+#
+# Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
+
+
+def _backward(graph: Graph, pack: Pack) -> None:
+    steps = backward_steps(graph)
+    pack.add(stepNode=steps.nodes, stepFreed=steps.freed, stepWaiting=steps.waiting, stepFilled=steps.filled)
+    pack.put(heldAtFirst=sum(steps.freed), measured=bool(graph.backward))
+    if graph.backward:
+        norms = [step.norm for step in graph.backward]
+        pack.put(norms=[None if norm is None else float(f"{norm:.4g}") if norm < 1e308 else "inf" for norm in norms])
+
+
+class BackwardSteps(NamedTuple):
+    """One entry for each function that backward calls, in order. Bytes; `waiting` is after the step."""
+
+    nodes: list[int]
+    freed: list[int]  # of saved tensors that only the graph holds, by this step
+    waiting: list[int]  # gradients that were sent and not yet used
+    filled: list[int]  # of a `.grad` that this step makes
+
+
+def backward_steps(graph: Graph) -> BackwardSteps:
+    """The steps of one backward call from all roots."""
+    order = [step.node for step in graph.backward] or engine_order(graph)
+    return BackwardSteps(order, _freed(graph, order), *_gradients(graph, order))
+
+
+def engine_order(graph: Graph) -> list[int]:
+    """The order in which the engine runs everything behind the roots.
+
+    >>> from gradviz.graph import Edge, TensorInfo
+    >>> nodes = (Node(0, "MulBackward0", sequence=5), Node(1, "ExpBackward0", sequence=3), Node(2, "SinBackward0", sequence=4))
+    >>> edges = (Edge(0, 1, 0, 0), Edge(0, 2, 0, 1))
+    >>> engine_order(Graph(nodes, edges, roots=(Root(0, 0, "y", TensorInfo((), "float32", "cpu")),)))
+    [0, 2, 1]
+    """
+    sequences, producers = column(graph.nodes, "sequence"), column(graph.edges, "producer")
+    behind = list(dict.fromkeys(root.node for root in graph.roots if root.node is not None))
+    waiting = [0] * len(graph.nodes)  # edges that lead to a node from what the roots reach, and have not been run
+    reached = bytearray(len(graph.nodes))
+    for node in behind:
+        reached[node] = 1
+    starts = tuple(behind)
+    for node in behind:  # grows while it is read
+        for place in graph.input_places(node):
+            producer = producers[place]
+            waiting[producer] += 1
+            if not reached[producer]:
+                reached[producer] = 1
+                behind.append(producer)
+    queue, order = ReadyQueue(), list[int]()
+    ready = [node for node in starts if not waiting[node]]
+    while ready or queue:
+        for node in ready:
+            sequence = sequences[node]
+            queue.push(node, UNNUMBERED if sequence is None else sequence)
+        order.append(queue.pop())
+        ready = []
+        for place in graph.input_places(order[-1]):
+            producer = producers[place]
+            waiting[producer] -= 1
+            if not waiting[producer]:
+                ready.append(producer)
+    return order
+
+
+def _freed(graph: Graph, order: list[int]) -> list[int]:
+    """Bytes that each step frees: storages that only the graph holds, at the last step that still needs them."""
+    last: dict[int, int] = {}
+    saved = column(graph.nodes, "saved")
+    for step, node in enumerate(order):
+        for slot in saved[node]:
+            if slot.state != "freed":
+                last.update(dict.fromkeys(slot.storages, step))
+    freed = [0] * len(order)
+    for storage, step in last.items():
+        record = graph.storages[storage]
+        if record.kind in ONLY_GRAPH:
+            freed[step] += record.nbytes or 0
+    return freed
+
+
+def _gradients(graph: Graph, order: list[int]) -> tuple[list[int], list[int]]:
+    """Bytes of gradients that wait after each step, and bytes of `.grad` that each step makes."""
+    outputs, producers = column(graph.nodes, "outputs"), column(graph.edges, "producer")
+    sent = bytearray(len(graph.nodes))
+    waiting: list[int] = []
+    filled: list[int] = []
+    now = 0
+
+    def size(node: int) -> int:
+        """Bytes of the gradient that a function gets, as far as they are known."""
+        leaf = graph.leaf_of.get(node)
+        tensors = outputs[node] if leaf is None else (leaf.tensor,)
+        return sum(tensor_bytes(tensor) or 0 for tensor in tensors if tensor is not None)
+
+    def send(node: int) -> int:
+        first, sent[node] = not sent[node], 1
+        return size(node) if first else 0
+
+    for root in graph.roots:
+        now += send(root.node) if root.node is not None else 0
+    for node in order:
+        now -= size(node) if sent[node] else 0
+        for place in graph.input_places(node):
+            now += send(producers[place])
+        waiting.append(max(now, 0))
+        leaf = graph.leaf_of.get(node)
+        filled.append(size(node) if leaf is not None and not leaf.has_grad else 0)
+    return waiting, filled

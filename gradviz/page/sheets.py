@@ -1,21 +1,139 @@
-"""The sheet of every group: its children as boxes, edges between them, and ports where edges cross the group's border.
+"""The sheet of every group: what lies on it, numbered in the order of one walk, edges between them, and all their places.
 
-An edge between two far cells becomes one edge where their groups are siblings, and one port edge for each border on the way. Groups
-of one structure have one sheet, laid out once. Knows no text.
+Cells are ops, leaves and outputs. In the order of the walk everything inside a group is one range, so the file needs no lists of
+members. An edge between two far cells becomes one edge where their groups are siblings, and one port edge for each border on the
+way. Groups of one structure have one sheet, laid out once. Knows no text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout import Floats, Ints
+from gradviz.graph import Graph, column
+from gradviz.graph.scopes import around, common
+from gradviz.layout import Ints
 from gradviz.layout.layered import SheetPlacement, place_sheet
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet
-from gradviz.page.cells import Walk
+from gradviz.page.groups import Groups
 from gradviz.stages import Stage
+
+SPLIT_ABOVE = 4
+"""A leaf that more boxes of its sheet use is drawn once in each group that uses it."""
+
+
+Homes = dict[int, tuple[int, ...]]
+"""The groups in which a box of a leaf stands, by id of its AccumulateGrad node."""
+
+
+def homes_of_leaves(groups: Groups, graph: Graph) -> Homes:
+    """A parameter stands inside the group that all its users are in, any other leaf on the page, one of many uses per use.
+
+    Parameters of a module that is called again stand in each of its calls. A leaf without users, which an output may be,
+    stands on the page.
+    """
+    homes: Homes = {}
+    for leaf in graph.leaves:
+        users = dict.fromkeys(groups.home[edge.consumer] for edge in graph.consumers(leaf.node))
+        users.pop(-1, None)
+        is_parameter = leaf.kind == "parameter"
+        meeting = common(groups, users) or 0 if is_parameter and users else 0
+        beside = {next(at for at in around(groups, user) if meeting in (at, groups[at].parent)) for user in users}
+        is_split = len(beside) > SPLIT_ABOVE or (is_parameter and _are_calls_of_one_module(groups, graph, users))
+        homes[leaf.node] = tuple(users) if is_split else (meeting,)
+    return homes
+
+
+def _are_calls_of_one_module(groups: Groups, graph: Graph, users: Iterable[int]) -> bool:
+    """Whether these are several calls of one module."""
+    scopes = {groups[user].scope for user in users}
+    paths = {None if scope is None else graph.scopes[scope].path for scope in scopes}
+    return len(scopes) > 1 and len(paths) == 1
+
+
+OP, LEAF, COPY, OUTPUT = range(4)
+"""Kinds of cells. A copy is one of several boxes of one leaf."""
+
+
+class Cell(NamedTuple):
+    """One box that is no group. `record` is the id of the node, or the place of the output among the roots."""
+
+    record: int
+    kind: int
+    group: int  # by number of the walk
+
+
+class Walk:
+    """Everything in the order of a walk from the top of the page: leaves first, then what uses them, outputs at the end.
+
+    `cells` and `groups` (ids of `Groups`) as they are met; `items[i]` are the children of group i: cells, or ~group.
+    """
+
+    def __init__(self, graph: Graph, tree: Groups) -> None:
+        self.graph, self.tree = graph, tree
+        self.cells: list[Cell] = []
+        self.groups: list[int] = []
+        self.items: list[list[int]] = []
+        self.parent: list[int] = []
+        self.cell_of: dict[int, int] = {}  # the only cell of a node
+        self.copy_of: dict[tuple[int, int], int] = {}  # the cell of a leaf in a group
+        self._homes = homes_of_leaves(tree, graph)
+        self._inside: dict[int, list[int]] = {}  # leaves by group
+        for leaf, homes in self._homes.items():
+            for home in homes:
+                self._inside.setdefault(home, []).append(leaf)
+        self._walk()
+
+    def _walk(self) -> None:
+        waiting = [(self._enter(0, -1), iter(self.tree[0].children))]
+        while waiting:
+            at, children = waiting[-1]
+            for child in children:
+                if child < 0:
+                    inner = self._enter(~child, at)
+                    self.items[at].append(~inner)
+                    waiting.append((inner, iter(self.tree[~child].children)))
+                    break
+                self._cell(child, OP, at)
+            else:
+                waiting.pop()
+        for root in range(len(self.graph.roots)):
+            self._cell(root, OUTPUT, 0)
+
+    def _enter(self, old: int, parent: int) -> int:
+        at = len(self.groups)
+        self.groups.append(old)
+        self.items.append([])
+        self.parent.append(parent)
+        for leaf in sorted(self._inside.get(old, ())):
+            self.copy_of[leaf, old] = len(self.cells)
+            self._cell(leaf, COPY if len(self._homes[leaf]) > 1 else LEAF, at)
+        return at
+
+    def _cell(self, record: int, kind: int, group: int) -> None:
+        if kind in (OP, LEAF):
+            self.cell_of[record] = len(self.cells)
+        self.items[group].append(len(self.cells))
+        self.cells.append(Cell(record, kind, group))
+
+    def edges(self) -> list[tuple[int, int]]:
+        """Producer and consumer as cells, for every edge, and from the maker of each output to its box."""
+        graph = self.graph
+        ends = zip(column(graph.edges, "producer"), column(graph.edges, "consumer"))
+        edges = [(self._beside(producer, consumer), self._beside(consumer, producer)) for producer, consumer in ends]
+        first = len(self.cells) - len(graph.roots)
+        made = ((root.node, first + i) for i, root in enumerate(graph.roots))
+        return [*edges, *((self._beside(node, -1), output) for node, output in made if node is not None)]
+
+    def _beside(self, node: int, other: int) -> int:
+        """The cell of a node; of a leaf with several, the one in the group of the `other` node, or else the first."""
+        if node in self.cell_of:
+            return self.cell_of[node]
+        at, homes = self.tree.home[other] if other >= 0 else 0, self._homes[node]
+        return self.copy_of[node, at if at in homes else homes[0]]
+
 
 CELL_HEIGHT, GROUP_HEIGHT = 34.0, 38.0
 GAP, RANK_GAP = 18.0, 34.0
@@ -133,27 +251,33 @@ def lay_out(shapes: Sequence[Shape]) -> list[Laid]:
     """Places for all shapes, in one run of the layered layout."""
     counts = [len(shape.widths) + shape.into + shape.out for shape in shapes]
     first = np.append(0, np.cumsum(counts, dtype=np.int64))
-    widths = np.array([w for s in shapes for w in (*s.widths, *[0] * (s.into + s.out))], np.float64)
-    heights = np.array([h for s in shapes for h in _heights(s)], np.float64)
-    pins = [p for s in shapes for p in (*[FREE] * len(s.widths), *[TOP] * s.into, *[BOTTOM] * s.out)]
-    ends = [(first[i] + a, first[i] + b) for i, s in enumerate(shapes) for a, b in _downwards(s)]
-    edges = np.array(ends, np.int64).reshape(-1, 2)
-    nothing = np.zeros(len(edges))
+    sizes: list[tuple[float, float, int]] = []  # width, height and pin of everything
+    ends: list[tuple[int, int]] = []
+    for shape, offset in zip(shapes, first.tolist()):
+        boxes = zip(shape.widths, shape.is_group)
+        sizes += ((width, GROUP_HEIGHT if is_group else CELL_HEIGHT, FREE) for width, is_group in boxes)
+        sizes += [(0, 0, TOP)] * shape.into + [(0, 0, BOTTOM)] * shape.out
+        for edge in shape.edges:
+            top, bottom = edge[::-1] if _is_back(shape, *edge) else edge
+            ends.append((offset + top, offset + bottom))
+    if not sizes:
+        return [Laid(shape, 0, 0, [], [], []) for shape in shapes]
+    widths, heights, pins = np.array(sizes, np.float64).T
+    above, below = np.array(ends, np.int64).reshape(-1, 2).T
+    nothing = np.zeros(len(ends))
     sheet = Sheet(
         widths=widths,
         heights=heights,
-        above=edges[:, 0],
-        below=edges[:, 1],
+        above=above,
+        below=below,
         above_offset=nothing,
         below_offset=nothing,
         part=np.repeat(np.arange(len(shapes)), counts),
         parts=len(shapes),
-        pin=np.array(pins, np.int64),
+        pin=pins.astype(np.int64),
         gap=GAP,
         rank_gap=RANK_GAP,
     )
-    if not len(widths):
-        return [Laid(shape, 0, 0, [], [], []) for shape in shapes]
     return _cut_apart(shapes, first, place_sheet(sheet))
 
 
@@ -162,31 +286,19 @@ def _is_back(shape: Shape, above: int, below: int) -> bool:
     return below < above < len(shape.widths)
 
 
-def _downwards(shape: Shape) -> list[tuple[int, int]]:
-    return [(b, a) if _is_back(shape, a, b) else (a, b) for a, b in shape.edges]
-
-
-def _heights(shape: Shape) -> list[float]:
-    boxes = [GROUP_HEIGHT if group else CELL_HEIGHT for group in shape.is_group]
-    return [*boxes, *[0.0] * (shape.into + shape.out)]
-
-
 def _cut_apart(shapes: Sequence[Shape], first: Ints, placed: SheetPlacement) -> list[Laid]:
-    (x, y), sizes = _whole(placed.middles).T, np.ceil(placed.sizes).astype(np.int64).tolist()
-    points, starts = _whole(placed.routes.points), placed.routes.starts.tolist()
+from gradviz.graph import Graph, column
+from gradviz.graph.scopes import around, common
+from gradviz.layout import Ints
+from gradviz.layout.layered import SheetPlacement, place_sheet
+from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet
+from gradviz.page.groups import Groups
     laid: list[Laid] = []
-    edge = 0
     for i, shape in enumerate(shapes):
-        lines = []
-        for ends in shape.edges:
-            line = points[starts[edge] : starts[edge + 1]]
-            lines.append((line[::-1] if _is_back(shape, *ends) else line).ravel().tolist())
-            edge += 1
-        here = slice(int(first[i]), int(first[i + 1]))
-        width, height = sizes[i]
-        laid.append(Laid(shape, width, height, x[here].tolist(), y[here].tolist(), lines))
+from gradviz.graph import Graph, column
+from gradviz.graph.scopes import around, common
+from gradviz.layout import Ints
+from gradviz.layout.layered import SheetPlacement, place_sheet
+from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet
+from gradviz.page.groups import Groups
     return laid
-
-
-def _whole(values: Floats) -> Ints:
-    return np.rint(values).astype(np.int64)

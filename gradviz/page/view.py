@@ -6,17 +6,14 @@ Names are given relative to the group around, so that groups of one structure re
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from gradviz.draw.metrics import shorten, text_width
 from gradviz.graph import Graph
 from gradviz.graph.amounts import held_bytes, known_elements
-from gradviz.page.cells import COPY, LEAF, OP, Cell, Walk
-from gradviz.page.groups import Groups, cut_into_segments, group, opened
-from gradviz.page.order import ops_in_order
+from gradviz.page.groups import Groups, Kind, grouped, opened
 from gradviz.page.pack import Pack, Table
-from gradviz.page.sheets import Sheets, make_sheets
+from gradviz.page.sheets import COPY, LEAF, OP, Cell, Sheets, Walk, make_sheets
 from gradviz.report import labels
 from gradviz.wording import count_text, one_line, plural, tensor_line
 
@@ -86,7 +83,7 @@ class Texts:
         """The text of a group, by number of the walk."""
         old = self._walk.groups[at]
         groups = self._groups
-        box, scope = groups.box[old], groups.scope[old]
+        box, scope, part = groups[old].box, groups[old].scope, groups[old].part
         kind = ""
         if box is not None:
             title = _relative(labels.group_title(box), self._path(self._walk.parent[at]))
@@ -102,8 +99,8 @@ class Texts:
             title = one_line(self._graph.title) or "graph"
         else:
             title = self._of_segment(at)
-        if groups.part[old]:
-            title += f" (part {groups.part[old]})"
+        if part:
+            title += f" (part {part})"
         sums = self.sums[at]
         words = [plural(sums.ops, "op")]
         if sums.parameters:
@@ -121,18 +118,18 @@ class Texts:
 
     def _name(self, item: int) -> str:
         """A short name of an op or a group: of segments, the one they begin with."""
-        while item < 0 and self._groups.kind[self._walk.groups[~item]] == "segment":
+        while item < 0 and self._groups[self._walk.groups[~item]].kind == "segment":
             item = self._first_item(~item)
         if item >= 0:
             return self.cell(self._walk.cells[item]).title
-        scope = self._groups.scope[self._walk.groups[~item]]
+        scope = self._groups[self._walk.groups[~item]].scope
         call = self._graph.scopes[scope].call if scope is not None else 1
         return self.group(~item).title + (f" (call {count_text(call)})" if call > 1 else "")
 
     def _path(self, at: int) -> str:
         """Path of the innermost module around what is in a group."""
         while at >= 0:
-            scope = self._groups.scope[self._walk.groups[at]]
+            scope = self._groups[self._walk.groups[at]].scope
             if scope is not None:
                 return self._graph.scopes[scope].path
             at = self._walk.parent[at]
@@ -156,17 +153,13 @@ class Texts:
         return [Sums(*counts) for counts in counted]
 
 
-def _short(title: str, line: str, kind: str = "") -> Text:
-    return Text(shorten(title, CELLS), shorten(line, CELLS), kind)
+def _short(title: str, line: str) -> Text:
+    return Text(shorten(title, CELLS), shorten(line, CELLS))
 
 
 def _relative(path: str, around: str) -> str:
     """A path as it is called inside another."""
-    if around and path.startswith(around):
-        rest = path[len(around) :]
-        if rest.startswith(".") and len(rest) > 1:
-            return rest[1:]
-    return path
+    return (path.removeprefix(f"{around}.") or path) if around else path
 
 
 CHEVRON = 20.0
@@ -175,9 +168,7 @@ CHEVRON = 20.0
 
 def view(graph: Graph, shown: Graph) -> Pack:
     """Everything that is drawn of `graph`; what is open at first is what `shown`, a graph folded from it, does not fold."""
-    order = ops_in_order(graph)
-    groups = group(graph, shown, order)
-    cut_into_segments(groups, graph, order)
+    groups = grouped(graph, shown)
     made = Walk(graph, groups)
     texts = Texts(made)
     cells, titles = [texts.cell(cell) for cell in made.cells], [texts.group(i) for i in range(len(made.groups))]
@@ -194,46 +185,47 @@ def view(graph: Graph, shown: Graph) -> Pack:
 
 
 def _tree(pack: Pack, groups: Groups, made: Walk, is_open: list[bool]) -> None:
-    pack.add("record", [cell.record for cell in made.cells])
-    pack.add("kind", [cell.kind for cell in made.cells])
-    pack.add("scope", [groups.scope[old] for old in made.groups])
-    kinds = ("page", "module", "joined", "segment")
-    pack.add("groupKind", [kinds.index(groups.kind[old]) for old in made.groups])
-    pack.add("open", [int(is_open[old]) for old in made.groups])
+    kinds = get_args(Kind)
+    pack.add(
+        record=(cell.record for cell in made.cells),
+        kind=(cell.kind for cell in made.cells),
+        scope=(groups[old].scope for old in made.groups),
+        groupKind=(kinds.index(groups[old].kind) for old in made.groups),
+        open=(int(is_open[old]) for old in made.groups),
+    )
 
 
 def _texts(pack: Pack, cells: list[Text], titles: list[Text], texts: Texts) -> None:
     words, table = Table(), Table()
     cell_text, group_text = table.numbers(cells), table.numbers(titles)
-    numbers = [words.numbers(text) for text in table.rows]
-    pack.put("words", words.rows)
-    for k, name in enumerate(("title", "line", "type")):
-        pack.add(name, [row[k] for row in numbers])
-    pack.add("cellText", cell_text)
-    pack.add("groupText", group_text)
-    for k, name in enumerate(("groupOps", "groupParameters", "groupBytes")):
-        pack.add(name, [sums[k] for sums in texts.sums])
+    title, line, kind = zip(*(words.numbers(text) for text in table.rows))
+    ops, parameters, nbytes = zip(*texts.sums)
+    pack.put(words=words.rows)
+    pack.add(title=title, line=line, type=kind, cellText=cell_text, groupText=group_text)
+    pack.add(groupOps=ops, groupParameters=parameters, groupBytes=nbytes)
 
 
 def _sheets(pack: Pack, sheets: Sheets) -> None:
     """Sheets one after another; the children of a group follow from the number of cells and groups on its sheet."""
     laid = sheets.laid
-    pack.add("sheet", sheets.of)
-    pack.add("ports", list(chain.from_iterable(sheets.ports)))
     shapes = [sheet.shape for sheet in laid]
-    pack.add("children", [len(shape.widths) for shape in shapes])
-    pack.add("into", [shape.into for shape in shapes])
-    pack.add("out", [shape.out for shape in shapes])
-    pack.add("edges", [len(shape.edges) for shape in shapes])
-    pack.add("width", [sheet.width for sheet in laid])
-    pack.add("height", [sheet.height for sheet in laid])
-    pack.add("boxWidth", [w for shape in shapes for w in shape.widths])
-    pack.add("isGroup", [int(g) for shape in shapes for g in shape.is_group])
-    pack.add("x", [v for sheet in laid for v in sheet.x])
-    pack.add("y", [v for sheet in laid for v in sheet.y])
-    pack.add("above", [a for shape in shapes for a, _ in shape.edges])
-    pack.add("below", [b for shape in shapes for _, b in shape.edges])
     lines = [line for sheet in laid for line in sheet.points]
-    pack.add("points", [len(line) // 2 for line in lines])
-    pack.add("pointX", [v for line in lines for v in line[::2]])
-    pack.add("pointY", [v for line in lines for v in line[1::2]])
+    pack.add(
+        sheet=sheets.of,
+        ports=(cell for ports in sheets.ports for cell in ports),
+        children=(len(shape.widths) for shape in shapes),
+        into=(shape.into for shape in shapes),
+        out=(shape.out for shape in shapes),
+        edges=(len(shape.edges) for shape in shapes),
+        width=(sheet.width for sheet in laid),
+        height=(sheet.height for sheet in laid),
+        boxWidth=(w for shape in shapes for w in shape.widths),
+        isGroup=(int(g) for shape in shapes for g in shape.is_group),
+        x=(v for sheet in laid for v in sheet.x),
+        y=(v for sheet in laid for v in sheet.y),
+        above=(a for shape in shapes for a, _ in shape.edges),
+        below=(b for shape in shapes for _, b in shape.edges),
+        points=(len(line) // 2 for line in lines),
+        pointX=(v for line in lines for v in line[::2]),
+        pointY=(v for line in lines for v in line[1::2]),
+    )

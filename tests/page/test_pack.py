@@ -41,16 +41,15 @@ def unpacked(text: str) -> tuple[dict[str, list[int]], dict[str, object]]:
 @given(st.lists(st.integers(-LARGEST, LARGEST)), st.text())
 def test_a_round_trip(numbers: list[int], text: str) -> None:
     pack = Pack()
-    pack.add("a", numbers)
-    pack.add("empty", [])
-    pack.put("text", text)
+    pack.add(a=numbers, empty=[])
+    pack.put(text=text)
     assert unpacked(pack.base64()) == ({"a": numbers, "empty": []}, {"text": text})
 
 
 @pytest.mark.parametrize("number", [2**64, 2**63])
 def test_what_no_browser_can_count_is_cut(number: int) -> None:
     pack = Pack()
-    pack.add("a", [number, 1])
+    pack.add(a=[number, 1])
     assert unpacked(pack.base64())[0] == {"a": [LARGEST, 1]}
 
 

@@ -15,16 +15,16 @@ from gradviz.graph import (
     Root,
     Scope,
 )
-from gradviz.page.cells import (
+from gradviz.page.groups import MOST, Groups, alive, grouped, opened, ops_in_order
+from gradviz.page.sheets import (
     COPY,
     LEAF,
     OP,
     OUTPUT,
+    Sheets,
     Walk,
+    make_sheets,
 )
-from gradviz.page.groups import MOST, Groups, cut_into_segments, group, opened
-from gradviz.page.order import alive, ops_in_order
-from gradviz.page.sheets import Sheets, make_sheets
 from tests.builders import (
     GRAPHS,
     accumulate,
@@ -40,9 +40,7 @@ EVERY = {**GRAPHS, **PAGES}
 
 
 def prepared(graph: Graph, shown: Graph | None = None) -> tuple[Groups, Walk, Sheets]:
-    order = ops_in_order(graph)
-    groups = group(graph, shown if shown is not None else graph, order)
-    cut_into_segments(groups, graph, order)
+    groups = grouped(graph, shown if shown is not None else graph)
     made = Walk(graph, groups)
     return groups, made, make_sheets(made, lambda item: 80.0)
 
@@ -62,7 +60,7 @@ def check(graph: Graph) -> None:
         for (a, b), points in zip(laid.shape.edges, laid.points):
             assert laid.y[a] <= points[1] <= points[-1] <= laid.y[b]  # downwards
     assert len(made.edges()) == len(graph.edges) + sum(root.node is not None for root in graph.roots)
-    assert sorted(made.groups) == list(range(groups.size))
+    assert sorted(made.groups) == list(range(len(groups)))
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -99,7 +97,7 @@ def test_the_first_view_is_what_the_static_picture_shows() -> None:
     shown = fold(graph)
     groups, made, _ = prepared(graph, shown)
     is_open = opened(groups, graph, shown)
-    visible = [at for at in range(groups.size) if not is_open[at] and is_open[groups.parent[at]]]
+    visible = [at for at in range(len(groups)) if not is_open[at] and is_open[groups[at].parent or 0]]
     boxes = {node.group.nodes for node in shown.nodes if node.group is not None}
 
     def ops(at: int) -> tuple[int, ...]:
@@ -117,7 +115,7 @@ def test_segments_are_closed_where_the_static_picture_folds() -> None:
     graph = chain(700)
     shown = fold(graph)
     groups, _, _ = prepared(graph, shown)
-    segments = [at for at in range(groups.size) if groups.kind[at] == "segment"]
+    segments = [at for at in range(len(groups)) if groups[at].kind == "segment"]
     assert segments and not any(opened(groups, graph, shown)[at] for at in segments)
     assert all(opened(groups, graph, graph))
 
@@ -131,7 +129,7 @@ def test_a_box_in_a_part_of_a_call_that_only_folding_knows() -> None:
         for node in cut.nodes
     ]
     groups, _, _ = prepared(graph, replace(cut, nodes=tuple(joined)))
-    assert groups.size > 8
+    assert len(groups) > 8
 
 
 def test_a_call_that_others_interrupt_becomes_parts() -> None:
@@ -140,7 +138,7 @@ def test_a_call_that_others_interrupt_becomes_parts() -> None:
     edges = tuple(Edge(i, i + 1, 0, 0) for i in range(3))
     graph = Graph(nodes, edges, (), (Root(0, 0, "y", tensor(2)),), (Scope("a", "A", 1, None), Scope("b", "B", 1, None)))
     groups, _, _ = prepared(graph)
-    assert sorted(groups.part[1:]) == [1, 1, 2, 2]
+    assert sorted(group.part for group in groups[1:]) == [1, 1, 2, 2]
     check(graph)
 
 
@@ -162,7 +160,7 @@ def test_the_order_keeps_calls_together_where_that_is_possible() -> None:
     edges = (Edge(0, 1, 0, 0), Edge(0, 2, 0, 1), *(Edge(i, i + 2, 0, 0) for i in range(1, 5)))
     graph = Graph(nodes, edges, (), (Root(0, 0, "y", tensor()),), (Scope("a", "A", 1, None), Scope("b", "B", 1, None)))
     groups, _, _ = prepared(graph)
-    assert groups.part == [0, 0, 0]
+    assert [group.part for group in groups] == [0, 0, 0]
 
 
 def test_values_alive() -> None:
@@ -190,5 +188,5 @@ def test_a_parameter_stands_inside_the_module_that_uses_it() -> None:
     groups, made, _ = prepared(graph)
     for cell in made.cells:
         if cell.kind == LEAF:
-            scope = groups.scope[made.groups[cell.group]]
+            scope = groups[made.groups[cell.group]].scope
             assert scope is not None and graph.scopes[scope].type == "Inner"
