@@ -98,7 +98,7 @@ def command(
 
             stream.write(compiled_text.text(places, 100 if top is None else top) + "\n")
         else:
-            from gradviz.comparison.text import TOP, text
+            from gradviz.comparison.diff import TOP, text
 
             stream.write(text(difference, TOP if top is None else top) + "\n")
     for run in captured:

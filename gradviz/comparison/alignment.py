@@ -27,12 +27,11 @@ def align(before: Sequence[Sequence[Hashable]], after: Sequence[Sequence[Hashabl
     [(0, 0), (2, 2)]
     """
     pairs: Pairs = []
-    gaps: list[Gap] = [(0, len(before[0]), 0, len(after[0]))] if before else []
+    gaps: list[Gap] = [(0, len(before[0]), 0, len(after[0]))]
     for level, (old, new) in enumerate(zip(before, after)):
         waiting, gaps = gaps, []
-        surroundings = (
-            level == 0 and len(before) > 1
-        )  # such keys differ around a difference, too: nothing goes on alike
+        # surroundings differ around a difference, too: nothing goes on alike
+        surroundings = level == 0 and len(before) > 1
         while waiting:
             gap, matched = _trimmed(old, new, waiting.pop())
             pairs += matched

@@ -1,4 +1,4 @@
-"""What changed between two graphs: nodes and edges added, removed and changed. Plain data; knows nothing of torch.
+"""What changed between two graphs: nodes and edges added, removed and changed; as data, and in words. Knows nothing of torch.
 
 Nodes are matched in the order of the forward pass, by their neighbourhood, then by module, name and code, then by op alone;
 leaves by their names. Nothing is said to be the same that has another op. Equal graphs have no difference.
@@ -6,14 +6,18 @@ leaves by their names. Nothing is said to be the same that has another op. Equal
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.comparison.alignment import align
 from gradviz.graph import Edge, Graph, Node
 from gradviz.graph.amounts import forward_order
+from gradviz.report import labels
 from gradviz.report.results import displayed
-from gradviz.wording import plural
+from gradviz.wording import clip, count_text, one_line, plural
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _NUMBERS = {"name", "forward_call"}  # of an operation in what is compiled: one more before it changes them
 _ROUNDS = 3  # how far a neighbourhood reaches
@@ -35,7 +39,7 @@ class NodeChange(NamedTuple):
     changes: tuple[Change, ...]
 
 
-@displayed("gradviz.comparison.text.diff_table")
+@displayed("gradviz.comparison.diff.table")
 class GraphDiff(NamedTuple):
     """The difference of two graphs. Ids of `removed` and `removed_edges` are those of `before`, of `added` and `added_edges`
     those of `after`. `matched` maps ids of `before` to ids of `after`. All are in the order of the forward pass.
@@ -101,8 +105,8 @@ def _match_ops(before: Graph, after: Graph) -> dict[int, int]:
     old, new = ([i for i in forward_order(graph) if i not in graph.leaf_of] for graph in (before, after))
     number_of: dict[Hashable, int] = {}  # of neighbourhoods, so that equal ones of both graphs are one number
     lines = all(any(node.source is not None for node in graph.nodes) for graph in (before, after))
-    old_keys, new_keys = _keys(before, old, number_of, lines), _keys(after, new, number_of, lines)
-    return {old[i]: new[j] for i, j in align(old_keys, new_keys)}
+    pairs = align(_keys(before, old, number_of, lines), _keys(after, new, number_of, lines))
+    return {old[i]: new[j] for i, j in pairs}
 
 
 def _keys(graph: Graph, order: Sequence[int], number_of: dict[Hashable, int], lines: bool) -> list[list[Hashable]]:
@@ -110,26 +114,18 @@ def _keys(graph: Graph, order: Sequence[int], number_of: dict[Hashable, int], li
 
     Where source lines are known, a node is matched by its op alone only on the same line: code that was edited there.
     """
-    local = [(_place(graph, node), _text(node, lines)) for node in graph.nodes]
+    sources = [node.source if lines else None for node in graph.nodes]
+    local = [(_place(graph, node), source and source.text) for node, source in zip(graph.nodes, sources)]
     near = _neighbourhoods(graph, local, number_of)
-    ops = [(node.op, node.group is not None, _line(node, lines)) for node in graph.nodes]
+    ops = [(node.op, node.group is not None, source and source[:2]) for node, source in zip(graph.nodes, sources)]
     levels: tuple[Sequence[Hashable], ...] = (near, local, ops)
     return [[keys[node] for node in order] for keys in levels]
 
 
-def _text(node: Node, lines: bool) -> str | None:
-    return node.source.text if lines and node.source is not None else None
-
-
-def _line(node: Node, lines: bool) -> tuple[str, int] | None:
-    return (node.source.file, node.source.line) if lines and node.source is not None else None
-
-
 def _place(graph: Graph, node: Node) -> Hashable:
-    scope = graph.scopes[node.scope] if node.scope is not None else None
     leaf = graph.leaf_of.get(node.id)
-    where = (scope.path, scope.type, scope.call) if scope is not None else None
-    return node.op, where, node.names, leaf.kind if leaf is not None else None
+    call = None if node.scope is None else graph.scopes[node.scope][:3]  # path, type and number
+    return node.op, call, node.names, leaf and leaf.kind
 
 
 def _neighbourhoods(graph: Graph, local: Sequence[Hashable], number_of: dict[Hashable, int]) -> list[int]:
@@ -173,14 +169,10 @@ def _leaf_keys(graph: Graph, nodes: Sequence[int]) -> list[list[Hashable]]:
 # -- changes -----------------------------------------------------------------------------------------------------------
 
 
-def _changed(before: Graph, after: Graph, matched: Mapping[int, int]) -> list[NodeChange]:
-    changed = []
+def _changed(before: Graph, after: Graph, matched: Mapping[int, int]) -> Iterator[NodeChange]:
     for node in forward_order(before):
-        if node in matched:
-            changes = tuple(_changes(before.nodes[node], after.nodes[matched[node]]))
-            if changes:
-                changed.append(NodeChange(node, matched[node], changes))
-    return changed
+        if node in matched and (changes := _changes(before.nodes[node], after.nodes[matched[node]])):
+            yield NodeChange(node, matched[node], tuple(changes))
 
 
 def _changes(old: Node, new: Node) -> list[Change]:
@@ -189,19 +181,16 @@ def _changes(old: Node, new: Node) -> list[Change]:
         where = f" of output {i}" if len(old.outputs) > 1 else ""
         if before is not None and after is not None:
             pairs += [(field + where, was, now) for field, was, now in zip(before._fields, before, after)]
+    old_bytes, new_bytes = (sum(slot.nbytes or 0 for slot in node.saved) for node in (old, new))
     pairs += [
         ("outputs", len(old.outputs), len(new.outputs)),
-        ("saved bytes", _saved_bytes(old), _saved_bytes(new)),
+        ("saved bytes", old_bytes, new_bytes),
         ("saved tensors", len(old.saved), len(new.saved)),
         ("state", ", ".join(old.flags) or "-", ", ".join(new.flags) or "-"),
     ]
     names = sorted({*old.attributes, *new.attributes} - _NUMBERS)
     pairs += [(name, old.attributes.get(name), new.attributes.get(name)) for name in names]
     return [Change(what, str(was), str(now)) for what, was, now in pairs if str(was) != str(now)]
-
-
-def _saved_bytes(node: Node) -> int:
-    return sum(saved.nbytes or 0 for saved in node.saved)
 
 
 def _outputs(before: Graph, after: Graph, matched: Mapping[int, int]) -> list[Change]:
@@ -224,3 +213,76 @@ def _outputs(before: Graph, after: Graph, matched: Mapping[int, int]) -> list[Ch
 
 def _op(graph: Graph, node: int | None) -> str:
     return "nothing" if node is None else graph.nodes[node].op
+
+
+# -- in words: `+` added, `-` removed, `~` changed ---------------------------------------------------------------------
+
+TOP = 100
+
+
+def text(difference: GraphDiff, top: int | None = TOP) -> str:
+    """What differs, at most `top` lines of each kind (0 or None for all), then the counts."""
+    return "\n".join(_lines(difference, top))
+
+
+def table(difference: GraphDiff) -> RenderableType:
+    """The same for rich, one line of text a line."""
+    from rich.text import Text
+
+    return Text(text(difference), overflow="fold")
+
+
+def _lines(difference: GraphDiff, top: int | None) -> Iterator[str]:
+    before, after, matched = difference.before, difference.after, difference.matched
+    yield f"before: {one_line(before.title or 'graph')}"
+    yield f"after:  {one_line(after.title or 'graph')}"
+    yield ""
+    if difference.empty:
+        yield f"no difference: {plural(len(matched), 'node')} and {plural(len(after.edges), 'edge')}"
+        return
+    inner = set(matched.values())
+    sections = {
+        "removed": [f"- {_node(before, node)}" for node in difference.removed],
+        "added": [f"+ {_node(after, node)}" for node in difference.added],
+        "changed": [f"~ {_node(after, node.after)}: {_words(node.changes)}" for node in difference.changed],
+        "edges between nodes of both": [
+            *(f"- {_edge(before, e)}" for e in difference.removed_edges if {e.consumer, e.producer} <= matched.keys()),
+            *(f"+ {_edge(after, e)}" for e in difference.added_edges if {e.consumer, e.producer} <= inner),
+        ],
+        "outputs": [f"~ {_words((change,))}" for change in difference.outputs],
+    }
+    for title, lines in sections.items():
+        if lines:
+            shown = lines[: top or None]
+            more = [labels.more(len(lines) - len(shown))] if len(shown) < len(lines) else []
+            yield from (title, *(f"  {line}" for line in (*shown, *more)), "")
+    changed = len(difference.changed)
+    yield (
+        f"{plural(len(difference.removed), 'node')} removed, {count_text(len(difference.added))} added, "
+        f"{count_text(changed)} changed, {count_text(len(matched) - changed)} the same; "
+        f"{plural(len(difference.removed_edges), 'edge')} removed, "
+        f"{count_text(len(difference.added_edges))} added"
+    )
+
+
+def _node(graph: Graph, node: int) -> str:
+    record, leaf = graph.nodes[node], graph.leaf_of.get(node)
+    scope = graph.scopes[record.scope] if record.scope is not None else None
+    parts = [
+        labels.leaf_title(leaf) if leaf is not None else labels.op_name(record),
+        labels.names_text(record.names) if leaf is None else "",
+        labels.outputs_line(record.outputs),
+        f"in {scope.path or scope.type}" if scope is not None else "",
+        labels.source_text(record.source) if record.source is not None else "",
+    ]
+    return one_line("  ".join(filter(None, parts)))
+
+
+def _edge(graph: Graph, edge: Edge) -> str:
+    leaf = graph.leaf_of.get(edge.producer)
+    name = labels.leaf_title(leaf) if leaf is not None else labels.op_name(graph.nodes[edge.producer])
+    return one_line(f"{name} -> {labels.op_name(graph.nodes[edge.consumer])}, input {edge.position}")
+
+
+def _words(changes: Iterable[Change]) -> str:
+    return one_line("; ".join(f"{what} {clip(before, 40)} -> {clip(after, 40)}" for what, before, after in changes))
