@@ -86,21 +86,18 @@ def command(
 
         with progress("comparing the graphs"):
             difference = diff(captured[0].result, captured[1].result)
-        from gradviz.compiled.compare import compiled_diff
+        from gradviz.compiled.compare import compiled_diff, text as places_text
 
         places = compiled_diff(difference.before, difference.after)
         if output is not None:
             _draw(difference, places, output)
         if as_json:
             write_json(stream, {**as_data(difference), **places_as_data(places)})
-        elif places is not None:
-            from gradviz.compiled import text as compiled_text
-
-            stream.write(compiled_text.text(places, 100 if top is None else top) + "\n")
         else:
             from gradviz.comparison.diff import TOP, text
 
-            stream.write(text(difference, TOP if top is None else top) + "\n")
+            most = TOP if top is None else top
+            stream.write((text(difference, most) if places is None else places_text(places, most)) + "\n")
     for run in captured:
         run.raise_failure()
     if not difference.empty:

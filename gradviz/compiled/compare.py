@@ -1,4 +1,4 @@
-"""What compiling made of a graph: an eager and a compiled graph of the same code, side by side by module and line.
+"""What compiling made of a graph: an eager and a compiled graph of the same code, by module and line; as data, and in words.
 
 Backward functions of the one and operations of the other have other names and numbers, so they are not matched one by one: what
 they have in common is the place in the code they come from. Knows nothing of torch.
@@ -6,12 +6,13 @@ they have in common is the place in the code they come from. Knows nothing of to
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from gradviz.graph import Graph, Node, SourceLine
 from gradviz.graph.amounts import forward_order, held_bytes, tensor_bytes
+from gradviz.report import labels
+from gradviz.wording import bytes_text, clip, count_text, one_line, plural
 
 _Place = tuple[str, str]  # module and line
 Fate = Literal["same", "fused", "split", "recomputed", "dropped", "added"]
@@ -53,10 +54,6 @@ class CompiledDiff(NamedTuple):
     edges: tuple[tuple[int, int], ...] = ()
     output: int | None = None
 
-    def fates(self) -> dict[Fate, int]:
-        """How many places had which fate."""
-        return dict(Counter(row.fate for row in self.rows))
-
 
 def compiled_diff(before: Graph, after: Graph) -> CompiledDiff | None:
     """The two graphs by place; None unless operations of a compiled function are in `after` and none in `before`.
@@ -71,44 +68,38 @@ def compiled_diff(before: Graph, after: Graph) -> CompiledDiff | None:
     if any(map(_compiled, before.nodes)) or not any(map(_compiled, after.nodes)):
         return None
     old, new = _places(before), _places(after)
-    nbytes = held_bytes(before), held_bytes(after)
+    held_before, held_after = held_bytes(before), held_bytes(after)
     passed = _passed(before, after)
-    rows: list[PlaceRow] = []
-    for place in [*old, *(place for place in new if place not in old)]:
+    rows: dict[_Place, PlaceRow] = {}
+    for place in (*old, *new):
         first, second = old.get(place, []), new.get(place, [])
-        source = next((node.source for node in [*first, *second]), None)
         again = sum("recomputed" in node.flags for node in second)
         fused = _fused(first, second, passed)
-        rows.append(
-            PlaceRow(
-                place[0],
-                source,
-                len(first),
-                len(second),
-                again,
-                fused,
-                sum(nbytes[0][node.id] for node in first),
-                sum(nbytes[1][node.id] for node in second),
-                _fate(len(first), len(second), again, fused),
-                tuple([node.op for node in first]),
-                tuple([node.op for node in second]),
-                _call(before, first) if first else _call(after, second),
-            )
+        rows[place] = PlaceRow(
+            place[0],
+            (first or second)[0].source,
+            len(first),
+            len(second),
+            again,
+            fused,
+            sum(held_before[node.id] for node in first),
+            sum(held_after[node.id] for node in second),
+            _fate(len(first), len(second), again, fused),
+            tuple([node.op for node in first]),
+            tuple([node.op for node in second]),
+            _call(before if first else after, first or second),
         )
-    entries = sum(_entry(node) for node in after.nodes)
-    edges = _edges(before, after, [*old, *(place for place in new if place not in old)], old, new)
     roots = {root.node for root in before.roots}
-    output = next((i for i, nodes in enumerate(old.values()) if any(node.id in roots for node in nodes)), None)
-    return CompiledDiff(before, after, tuple(rows), entries, sum(nbytes[0]), sum(nbytes[1]), edges, output)
-
-
-def saved_by_recomputing(graph: Graph) -> int:
-    """Bytes of the results that are computed again in backward and would have been saved otherwise, as far as known."""
-    total = 0
-    for node in graph.nodes:
-        if "recomputed" in node.flags and "saves" in node.attributes:
-            total += sum(tensor_bytes(tensor) or 0 for tensor in node.outputs if tensor is not None)
-    return total
+    return CompiledDiff(
+        before,
+        after,
+        tuple(rows.values()),
+        sum(map(_entry, after.nodes)),
+        sum(held_before),
+        sum(held_after),
+        _edges(before, after, list(rows), old, new),
+        next((i for i, nodes in enumerate(old.values()) if any(node.id in roots for node in nodes)), None),
+    )
 
 
 def _compiled(node: Node) -> bool:
@@ -206,3 +197,69 @@ def _edges(
             if every or consumer not in old or producer not in old:
                 numbered[number[consumer], number[producer]] = None
     return tuple(numbered)
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------
+
+_WORDS = {"same": "", "split": "split up"}  # of the fates that are not said as they are called
+_HEAD = ("before", "after", "held before", "held after", "", "module and line")
+
+
+def text(diff: CompiledDiff, top: int | None) -> str:
+    """The rows, at most `top` of them (0 or None for all), and what they come to."""
+    return "\n".join(_lines(diff, top))
+
+
+def _lines(diff: CompiledDiff, top: int | None) -> Iterator[str]:
+    yield f"before: {one_line(diff.before.title or 'graph')}"
+    yield f"after:  {one_line(diff.after.title or 'graph')}, compiled"
+    yield ""
+    shown = diff.rows[: top or None]
+    table = [_HEAD, *map(_cells, shown)]
+    widths = [max(map(len, column)) for column in zip(*table)]
+    for row in table:
+        numbers = [cell.rjust(width) for cell, width in zip(row[:4], widths)]
+        yield "  ".join([*numbers, row[4].ljust(widths[4]), row[5]]).rstrip()
+    if len(shown) < len(diff.rows):
+        yield labels.more(len(diff.rows) - len(shown))
+    yield ""
+    yield from sums(diff)
+
+
+def fate_text(fate: Fate, recomputed: int, fused: int) -> str:
+    """What became of a place: "1 recomputed, 2 fused"."""
+    counted = [(recomputed, "recomputed"), (fused, "fused")]
+    return ", ".join(f"{count_text(n)} {what}" for n, what in counted if n) or _WORDS.get(fate, fate)
+
+
+def _cells(row: PlaceRow) -> tuple[str, ...]:
+    place = [one_line(row.module)] if row.module else []
+    if row.source is not None:
+        place.append(f"{labels.source_text(row.source)}  {clip(row.source.text.strip(), 60)}".rstrip())
+    word = fate_text(row.fate, row.recomputed, row.fused)
+    bytes_of = [bytes_text(nbytes) if nbytes else "" for nbytes in (row.held_before, row.held_after)]
+    counts = [count_text(count) if count else "-" for count in (row.functions, row.operations)]
+    return (*counts, *bytes_of, word, "  ".join(place) or "no line known")
+
+
+def sums(diff: CompiledDiff) -> Iterator[str]:
+    """What the rows come to."""
+    functions, operations = sum(row.functions for row in diff.rows), sum(row.operations for row in diff.rows)
+    again, fused = sum(row.recomputed for row in diff.rows), sum(row.fused for row in diff.rows)
+    yield (
+        f"{plural(functions, 'backward function')} before; after, {plural(operations, 'operation')}, most of them in "
+        f"{plural(diff.regions, 'compiled function')}"
+    )
+    if again:
+        kept = [node for node in diff.after.nodes if "recomputed" in node.flags and "saves" in node.attributes]
+        instead = sum(tensor_bytes(tensor) or 0 for node in kept for tensor in node.outputs if tensor is not None)
+        yield (
+            f"{plural(again, 'operation')} computed again in backward, instead of saving up to {bytes_text(instead)} "
+            "of results"
+        )
+    yield f"held for backward: {bytes_text(diff.held_before)} before, {bytes_text(diff.held_after)} after"
+    yield from (f"note: {one_line(note)}" for note in diff.after.notes)
+    if fused:
+        own = "its own" if fused == 1 else "their own"
+        yield f"{plural(fused, 'function')} fused: a gradient goes through, and no operation of {own} is left"
+    yield "which operations share a kernel is not in the graph"

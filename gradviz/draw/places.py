@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from gradviz.compiled.compare import CompiledDiff, Fate, PlaceRow
-from gradviz.compiled.text import fate_text, sums
+from gradviz.compiled.compare import CompiledDiff, Fate, PlaceRow, fate_text, sums
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.draw.palette import BoxKind
