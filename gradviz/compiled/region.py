@@ -1,4 +1,4 @@
-"""One compiled region as plain records: what its backward computes, from which inputs, and what it gives to whom.
+"""One compiled region as plain records, and reading it from text: what its backward computes, and what it gives to whom.
 
 A region is the backward of one graph that `torch.compile` made: `CompiledFunctionBackward` runs it as one function. Which of
 its operations lie on the way of a gradient is told by what they depend on, not by their names. Knows nothing of torch.
@@ -6,6 +6,9 @@ its operations lie on the way of a gradient is told by what they depend on, not 
 
 from __future__ import annotations
 
+import ast
+import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -126,7 +129,8 @@ class Region:
         """
         first = len(self.inputs)
         read: dict[int, set[int]] = {}
-        waiting = [use for i, operation in enumerate(self.operations) if self._needs(i) for use in operation.uses]
+        needing = [i for i in range(len(self.operations)) if self.kind(i) in ("gradient", "factor")]
+        waiting = [use for i in needing for use in self.operations[i].uses]
         for use in waiting:  # grows while it is read
             number = use.value - first
             if number < 0:
@@ -138,5 +142,106 @@ class Region:
                 read.setdefault(number, set()).add(use.result)
         return {number: tuple(sorted(results)) for number, results in read.items()}
 
-    def _needs(self, number: int) -> bool:
-        return self.kind(number) in ("gradient", "factor")
+    def result(self, use: Use) -> TensorInfo | None:
+        """The tensor that is used, as far as it was noted."""
+        if use.value < len(self.inputs):
+            return self.inputs[use.value].tensor
+        results = self.operations[use.value - len(self.inputs)].results
+        return results[use.result] if use.result < len(results) else None
+
+
+# -- from text -----------------------------------------------------------------------------------------------------------
+
+
+def region_of(text: str, sizes: int) -> Region | None:
+    """The region whose backward is written in `text`, as torch's cache on disk keeps it; its first `sizes` inputs are sizes.
+
+    The text is parsed, and nothing in it is imported or run. What it has is the operations, the names of the inputs and what is
+    returned; shapes, modules and lines are not in it. None for text of another form.
+
+    >>> region = region_of('''
+    ... def forward(self, relu, tangents_1):
+    ...     neg = torch.ops.aten.neg.default(tangents_1);  tangents_1 = None
+    ...     mul = torch.ops.aten.mul.Tensor(neg, relu);  neg = relu = None
+    ...     return (mul, None)
+    ... ''', 0)
+    >>> [operation.op for operation in region.operations], region.gradients
+    (['aten.neg.default', 'aten.mul.Tensor'], (Use(value=3, result=0), None))
+    """
+    try:
+        (function,) = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    names = [argument.arg for argument in function.args.args[1:]]
+    inputs = tuple([Input(name, input_kind(name, i, sizes)) for i, name in enumerate(names)])
+    known = {name: Use(i) for i, name in enumerate(names)}
+    operations: list[Operation] = []
+    for statement in function.body:
+        match statement:
+            case ast.Return(value=value):
+                items = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
+                gradients = [known.get(item.id) if isinstance(item, ast.Name) else None for item in items]
+                return Region(inputs, tuple(operations), tuple(gradients), described=False)
+            case (
+                ast.Assign(targets=[ast.Name(id=name), *_], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=value)
+            ):
+                match value:  # `x = None` lets go of x
+                    case ast.Subscript(value=ast.Name(id=whole), slice=ast.Constant(value=int(index))):
+                        if whole in known:
+                            known[name] = Use(known[whole].value, index)
+                    case ast.Call(func=called) if "'sym_" not in ast.dump(called):
+                        known[name] = Use(len(inputs) + len(operations))
+                        arguments = [*value.args, *(keyword.value for keyword in value.keywords)]
+                        read = [
+                            node.id for given in arguments for node in ast.walk(given) if isinstance(node, ast.Name)
+                        ]
+                        uses = [known[of] for of in read if of in known and known[of].value >= sizes]
+                        operations.append(Operation(name, ast.unparse(called).removeprefix("torch.ops."), tuple(uses)))
+    return None
+
+
+def input_kind(name: str, number: int, sizes: int) -> InputKind:
+    """What an input is, by its place and by the name that the partitioner of torch itself goes by."""
+    if number < sizes:
+        return "size"
+    if "tangents" in name:
+        return "gradient"
+    return "other" if name.startswith(("bwd_seed", "bwd_base_offset", "bwd_rng_state", "fwd_rng_state")) else "saved"
+
+
+# -- symbolic sizes ------------------------------------------------------------------------------------------------------
+
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+
+
+def sized(tensor: TensorInfo | None, sizes: Mapping[str, int]) -> TensorInfo | None:
+    """The tensor with numbers for symbolic sizes, where these sizes tell them."""
+    if tensor is None or tensor.shape is None or all(isinstance(size, int) for size in tensor.shape):
+        return tensor
+    return tensor._replace(
+        shape=tuple([size if isinstance(size, int) else _size(size, sizes) for size in tensor.shape])
+    )
+
+
+def _size(text: str, sizes: Mapping[str, int]) -> int | str:
+    """The value of a symbolic size such as "s93*8"; the text itself where it is not a sum or product of known ones.
+
+    >>> _size("8*s93 + 1", {"s93": 5}), _size("Mod(s1, 2)", {"s1": 5})
+    (41, 'Mod(s1, 2)')
+    """
+    try:
+        return _value(ast.parse(text, mode="eval").body, sizes)
+    except (SyntaxError, ValueError, RecursionError, ZeroDivisionError, LookupError):
+        return text
+
+
+def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.Name(id=name):
+            return sizes[name]
+        case ast.BinOp(left=left, op=operation, right=right):
+            return int(_OPERATORS[type(operation)](_value(left, sizes), _value(right, sizes)))
+    raise LookupError("neither a number nor a name nor one of these operators")

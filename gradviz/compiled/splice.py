@@ -7,14 +7,14 @@ comes from the consumer, and a result that an operation computes again is a prod
 
 from __future__ import annotations
 
-import ast
 import re
 from bisect import bisect
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gradviz.compiled.region import Place, Region, Use
+from gradviz.compiled.region import Place, Region, Use, sized
 from gradviz.compiled.scoping import Known, Scoping
 from gradviz.graph import (
     Edge,
@@ -23,18 +23,17 @@ from gradviz.graph import (
     NodeFlag,
     Root,
     SavedTensor,
-    SourceLine,
     TensorInfo,
 )
 from gradviz.graph.amounts import tensor_bytes
 from gradviz.wording import bytes_text, few, plural, verb
 
 
-class _Entry(NamedTuple):
-    """Where the gradient of one output of a region's forward comes in: a node, and which output of that; None: it is not known."""
+class _Source(NamedTuple):
+    """Where a gradient comes from: a node, and which result of it or gradient that comes in there; None: it is not known."""
 
     node: int
-    output: int | None
+    result: int | None
 
 
 class _Edge(NamedTuple):
@@ -92,7 +91,7 @@ class _Spliced:
     def __init__(self, graph: Graph, modules: Mapping[int, Known]) -> None:
         self._before = graph
         self._nodes = list(graph.nodes)
-        self._edges: dict[int, list[_Edge]] = {}  # of each opened or new node, by position
+        self._edges = defaultdict[int, list[_Edge]](list)  # of each opened or new node, by position
         self._part_of: dict[int, tuple[int, int | None]] = {}  # region and operation
         self._moved: dict[tuple[int, int], tuple[int, int]] = {}  # node and output that are another node's now
         self._scoping = Scoping(graph, modules)
@@ -104,19 +103,18 @@ class _Spliced:
         edges: list[Edge] = []
         for edge in before.edges:
             if edge.consumer not in self._edges:
-                producer, output = self._moved.get((edge.producer, edge.output), (edge.producer, edge.output))
+                producer, output = self._at(edge.producer, edge.output)
                 edges.append(edge._replace(producer=producer, output=output))
         for consumer, given in self._edges.items():
             edges.extend(Edge(consumer, edge.producer, edge.output, i) for i, edge in enumerate(given))
         edges.sort(key=lambda edge: (edge.consumer, edge.position))
-        roots = [self._root(root) for root in before.roots]
         if self._described:
             self._place_leaves()
         return replace(
             before,
             nodes=tuple(self._nodes),
             edges=tuple(edges),
-            roots=tuple(roots),
+            roots=tuple([self._root(root) for root in before.roots]),
             scopes=self._scoping.scopes,
             attribution="recorded" if self._described else before.attribution,
             notes=(*before.notes, *self._notes),
@@ -128,20 +126,23 @@ class _Spliced:
             for node, part in self._part_of.items()
         }
 
-    def _place_leaves(self) -> None:
-        """Put leaves into the first call of the module that their name tells, where the walk knew of no such call."""
-        for leaf in self._before.leaves:
-            record = self._nodes[leaf.node]
-            known = [self._scoping.first(name.rpartition(".")[0]) for name in leaf.names]
-            if any(scope is not None for scope in known):
-                scope = next(scope for scope in known if scope is not None)
-                self._nodes[leaf.node] = record._replace(scope=scope)
+    def _at(self, node: int, output: int) -> tuple[int, int]:
+        """The node that an output is of now, and which one."""
+        return self._moved.get((node, output), (node, output))
 
     def _root(self, root: Root) -> Root:
         if root.node is None:
             return root
-        node, output = self._moved.get((root.node, root.output), (root.node, root.output))
+        node, output = self._at(root.node, root.output)
         return root._replace(node=node, output=output)
+
+    def _place_leaves(self) -> None:
+        """Put leaves into the first call of the module that their name tells, where the walk knew of no such call."""
+        for leaf in self._before.leaves:
+            known = (self._scoping.first(name.rpartition(".")[0]) for name in leaf.names)
+            scope = next((scope for scope in known if scope is not None), None)
+            if scope is not None:
+                self._nodes[leaf.node] = self._nodes[leaf.node]._replace(scope=scope)
 
     # -- one region ------------------------------------------------------------------------------------------------
 
@@ -151,34 +152,36 @@ class _Spliced:
         sizes = dict(zip((argument.symbol for argument in region.inputs if argument.kind == "size"), call.sizes))
         self._described = self._described or region.described
         outer = self._scoping.around(record.scope, [*region.inputs, *region.operations])
-        slots, rest = _slots(
-            record,
-            call,
-            [_made(argument.place, self._scoping.path(argument.place, outer)) for argument in region.inputs],
-        )
+        made = [_made(argument.place, self._scoping.path(argument.place, outer)) for argument in region.inputs]
+        slots, rest = _slots(record, call, made)
+        flags: tuple[NodeFlag, ...] = tuple(["in_compiled" if flag == "compiled" else flag for flag in record.flags])
         scopes = [self._scoping.scope(operation.place, outer) for operation in region.operations]
         self._place_sums(region, scopes, outer)
         for i, scope in enumerate(scopes):
             self._nodes.append(_node(first + i, record, region, i, slots, sizes, scope))
             self._part_of[first + i] = node, i
-        entries = self._entries(node, region)
-        taken: dict[int, list[Use]] = {}  # the gradients that an operation reads, in the order of its arguments
+        entries = self._entries(record._replace(flags=flags, none_inputs=0), region)
+
+        def give(producer: int, output: int, use: Use) -> None:
+            """An edge on which a gradient goes from the value `use` to `producer`."""
+            computed = _Source(first + use.value - inputs, use.result)
+            consumer, result = entries[use.value] if use.value < inputs else computed
+            self._edges[consumer].append(_Edge(producer, output, result))
+
         for i, operation in enumerate(region.operations):
-            given = self._edges.setdefault(first + i, [])
-            if region.kind(i) == "gradient":
-                taken[i] = [use for use in operation.uses if region.carries(use.value)]
-            for use in operation.uses:
-                if use.value >= inputs and not region.carries(use.value):
-                    given.append(_Edge(first + use.value - inputs, use.result, None))
-        for i, uses in taken.items():
-            for output, use in enumerate(uses):
-                self._give(first + i, output, use, inputs, first, entries)
-        self._give_back(node, call, first, entries)
-        for entry in [node, *(entry.node for entry in entries.values())]:
+            self._edges[first + i] = [
+                _Edge(first + use.value - inputs, use.result, None)
+                for use in operation.uses
+                if use.value >= inputs and not region.carries(use.value)
+            ]
+        for i, operation in enumerate(region.operations):
+            for output, use in enumerate(use for use in operation.uses if region.carries(use.value)):
+                give(first + i, output, use)
+        self._give_back(node, call, give)
+        for entry in {node, *(source.node for source in entries.values())}:
             self._edges.setdefault(entry, [])
             self._part_of[entry] = node, None
-        flags: tuple[NodeFlag, ...] = tuple(["in_compiled" if flag == "compiled" else flag for flag in record.flags])
-        if rest == ():
+        if not rest:
             flags = tuple([flag for flag in flags if flag not in ("freed", "packed", "modified")])
         known = {"backward_compiled": call.compiled} if call.compiled is not None else {}
         attributes = {**record.attributes, **known, "operations": len(region.operations)}
@@ -195,56 +198,44 @@ class _Spliced:
                 beside = [scopes[number] for number in placed[max(at - 1, 0) : at + 1]]
                 scopes[i] = self._scoping.common(beside) if len(beside) == 2 else outer
 
-    def _give(
-        self, producer: int, output: int, use: Use, inputs: int, first: int, entries: Mapping[int, _Entry]
-    ) -> None:
-        """An edge on which a gradient goes from the value `use` to `producer`."""
-        if use.value < inputs:
-            consumer, result = entries[use.value]
-        else:
-            consumer, result = first + use.value - inputs, use.result
-        self._edges.setdefault(consumer, []).append(_Edge(producer, output, result))
-
-    def _give_back(self, node: int, call: RegionCall, first: int, entries: Mapping[int, _Entry]) -> None:
+    def _give_back(self, node: int, call: RegionCall, give: Callable[[int, int, Use], None]) -> None:
         """The edges to what the region's forward got its inputs from."""
-        region, none = call.region, []
-        for edge, at in zip(self._before.inputs(node), call.edges):
-            use = region.gradients[at]
-            producer, output = self._moved.get((edge.producer, edge.output), (edge.producer, edge.output))
+        none = []
+        for edge, place in zip(self._before.inputs(node), call.edges):
+            use = call.region.gradients[place]
+            producer, output = self._at(edge.producer, edge.output)
             if use is None:
-                none.append(producer)
+                none.append(" = ".join(self._nodes[producer].names) or self._nodes[producer].op)
             else:
-                self._give(producer, output, use, len(region.inputs), first, entries)
+                give(producer, output, use)
         if none:
-            names = [" = ".join(self._nodes[i].names) or self._nodes[i].op for i in none]
             self._notes.append(
                 f"{plural(len(none), 'input')} of a compiled function {verb(none, 'gets', 'get')} no gradient from it: "
-                f"{few(names)}"
+                f"{few(none)}"
             )
 
-    def _entries(self, node: int, region: Region) -> dict[int, _Entry]:
+    def _entries(self, record: Node, region: Region) -> dict[int, _Source]:
         """Where the gradient of each output comes in, by the number of the input that holds it.
 
         Each has its own where there are several outputs, so that paths from one do not seem to lead through what only the other
         depends on. The first that is used stays the node itself.
         """
-        record = self._nodes[node]
+        node = record.id
         arriving = [i for i, argument in enumerate(region.inputs) if argument.kind == "gradient"]
         outputs = [i for i, output in enumerate(record.outputs) if output is not None]
         if len(arriving) == 1 or len(outputs) != len(arriving):
-            return {number: _Entry(node, outputs[0] if len(outputs) == 1 else None) for number in arriving}
+            return dict.fromkeys(arriving, _Source(node, outputs[0] if len(outputs) == 1 else None))
         used = {edge.output for edge in self._before.consumers(node)}
         used |= {root.output for root in self._before.roots_of.get(node, ())}
         own = next((output for output in outputs if output in used), outputs[0])
-        entries: dict[int, _Entry] = {}
+        entries: dict[int, _Source] = {}
         for number, output in zip(arriving, outputs):
-            entries[number] = _Entry(node, output)
+            entries[number] = _Source(node, output)
             if output != own:
-                entries[number] = _Entry(len(self._nodes), 0)
-                made = record._replace(id=len(self._nodes), outputs=(record.outputs[output],), saved=(), names=())
-                flags = tuple(["in_compiled" if flag == "compiled" else flag for flag in record.flags])
-                self._nodes.append(made._replace(flags=flags, none_inputs=0))
-                self._moved[node, output] = (made.id, 0)
+                new = len(self._nodes)
+                entries[number] = _Source(new, 0)
+                self._nodes.append(record._replace(id=new, outputs=(record.outputs[output],), saved=(), names=()))
+                self._moved[node, output] = new, 0
         return entries
 
 
@@ -266,48 +257,33 @@ def _node(
             attributes["gradient of"] = operation.called
     if kind == "recomputed":
         flags.append("recomputed")
-        results = [_known(operation.results[i], sizes) for i in region.kept_alive_by.get(number, ())]
+        results = [sized(operation.results[i], sizes) for i in region.kept_alive_by.get(number, ())]
         nbytes = [tensor_bytes(tensor) for tensor in results if tensor is not None]
         if nbytes and None not in nbytes:
             attributes["saves"] = bytes_text(sum(size for size in nbytes if size is not None))
     saved = tuple([slots[use.value] for use in dict.fromkeys(operation.uses) if use.value in slots])
     flags += [flag for flag in ("freed", "modified", "packed") if any(slot.state == flag for slot in saved)]
-    source, script_line = _lines(operation.place, record)
+    place = operation.place if operation.place.source is not None else record  # else the line that called the region
     return Node(
         id,
         operation.op,
-        tuple(_outputs(region, number, sizes)),
+        tuple([sized(tensor, sizes) for tensor in _outputs(region, number)]),
         record.sequence,
         scope,
-        source,
+        place.source,
         attributes,
         saved,
         tuple(flags),
-        script_line=script_line,
+        script_line=place.script_line,
     )
 
 
-def _lines(place: Place, record: Node) -> tuple[SourceLine | None, SourceLine | None]:
-    """The line of an operation; where the compiler noted none, the one that called the region."""
-    return (place.source, place.script_line) if place.source is not None else (record.source, record.script_line)
-
-
-def _outputs(region: Region, number: int, sizes: Mapping[str, int]) -> Iterator[TensorInfo | None]:
+def _outputs(region: Region, number: int) -> list[TensorInfo | None]:
     """The tensors that arrive as gradients, as for every backward function; of any other operation, what it makes."""
     operation = region.operations[number]
-    if region.kind(number) != "gradient":
-        yield from (_known(tensor, sizes) for tensor in operation.results)
-        return
-    for use in operation.uses:
-        if region.carries(use.value):
-            yield _known(_result(region, use), sizes)
-
-
-def _result(region: Region, use: Use) -> TensorInfo | None:
-    if use.value < len(region.inputs):
-        return region.inputs[use.value].tensor
-    results = region.operations[use.value - len(region.inputs)].results
-    return results[use.result] if use.result < len(results) else None
+    if region.kind(number) == "gradient":
+        return [region.result(use) for use in operation.uses if region.carries(use.value)]
+    return list(operation.results)
 
 
 # -- saved tensors -----------------------------------------------------------------------------------------------------
@@ -349,50 +325,6 @@ def _made(place: Place, path: str) -> str:
         file = place.source.file.replace("\\", "/").rpartition("/")[2]
         told.append(f"{file}:{place.source.line}")
     return f"made in {', '.join(told)}" if told else ""
-
-
-# -- sizes -------------------------------------------------------------------------------------------------------------
-
-
-def _known(tensor: TensorInfo | None, sizes: Mapping[str, int]) -> TensorInfo | None:
-    """The tensor with numbers for symbolic sizes, where this call's sizes tell them."""
-    if tensor is None or tensor.shape is None or all(isinstance(size, int) for size in tensor.shape):
-        return tensor
-    return tensor._replace(
-        shape=tuple([size if isinstance(size, int) else _size(size, sizes) for size in tensor.shape])
-    )
-
-
-def _size(text: str, sizes: Mapping[str, int]) -> int | str:
-    """The value of a symbolic size such as "s93*8"; the text itself where it is not a sum or product of known ones.
-
-    >>> _size("8*s93 + 1", {"s93": 5}), _size("Mod(s1, 2)", {"s1": 5})
-    (41, 'Mod(s1, 2)')
-    """
-    try:
-        value = _value(ast.parse(text, mode="eval").body, sizes)
-    except (SyntaxError, ValueError, RecursionError, ZeroDivisionError):
-        return text
-    return text if value is None else value
-
-
-def _value(node: ast.expr, sizes: Mapping[str, int]) -> int | None:
-    if isinstance(node, ast.Constant):
-        return node.value if type(node.value) is int else None
-    if isinstance(node, ast.Name):
-        return sizes.get(node.id)
-    if not isinstance(node, ast.BinOp):
-        return None
-    left, right = _value(node.left, sizes), _value(node.right, sizes)
-    if left is None or right is None:
-        return None
-    if isinstance(node.op, ast.Add):
-        return left + right
-    if isinstance(node.op, ast.Sub):
-        return left - right
-    if isinstance(node.op, ast.Mult):
-        return left * right
-    return left // right if isinstance(node.op, ast.FloorDiv) else None
 
 
 def _lost(record: Node, region: Region) -> str:

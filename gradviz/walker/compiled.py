@@ -14,9 +14,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from gradviz.compiled.region import GraphBreak, Input, ModuleCall, Operation, Place, Region, Use
+from gradviz.compiled.region import GraphBreak, Input, ModuleCall, Operation, Place, Region, Use, input_kind, region_of
 from gradviz.compiled.scoping import Known
-from gradviz.compiled.source_text import input_kind, region_of
 from gradviz.compiled.splice import RegionCall
 from gradviz.graph import SourceLine, TensorInfo
 from gradviz.packages import package_of, with_text
