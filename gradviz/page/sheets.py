@@ -8,6 +8,7 @@ way. Groups of one structure have one sheet, laid out once. Knows no text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -287,18 +288,14 @@ def _is_back(shape: Shape, above: int, below: int) -> bool:
 
 
 def _cut_apart(shapes: Sequence[Shape], first: Ints, placed: SheetPlacement) -> list[Laid]:
-from gradviz.graph import Graph, column
-from gradviz.graph.scopes import around, common
-from gradviz.layout import Ints
-from gradviz.layout.layered import SheetPlacement, place_sheet
-from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet
-from gradviz.page.groups import Groups
+    middles, points = (np.rint(values).astype(np.int64) for values in (placed.middles, placed.routes.points))
+    sizes, starts = np.ceil(placed.sizes).astype(np.int64).tolist(), placed.routes.starts.tolist()
+    lines = (points[begin:end] for begin, end in pairwise(starts))
     laid: list[Laid] = []
     for i, shape in enumerate(shapes):
-from gradviz.graph import Graph, column
-from gradviz.graph.scopes import around, common
-from gradviz.layout import Ints
-from gradviz.layout.layered import SheetPlacement, place_sheet
-from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet
-from gradviz.page.groups import Groups
+        x, y = middles[first[i] : first[i + 1]].T.tolist()
+        mine = zip(shape.edges, lines)
+        routes = [(line[::-1] if _is_back(shape, *ends) else line).ravel().tolist() for ends, line in mine]
+        width, height = sizes[i]
+        laid.append(Laid(shape, width, height, x, y, routes))
     return laid
