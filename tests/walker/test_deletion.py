@@ -38,8 +38,9 @@ Run = Callable[..., Done]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Runs a case in a process of its own."""
-    with Forks(tmp_path_factory.mktemp("runs"), "gradviz.api") as forks:
-        yield lambda *arguments: forks.run(_SCRIPT, *arguments)
+    folder = tmp_path_factory.mktemp("runs")
+    with Forks("gradviz.api") as forks:
+        yield lambda *arguments: forks.run(folder, _SCRIPT, *arguments)
 
 
 @pytest.mark.parametrize("case", [name for name in (*CASES, *IN_MAIN_THREAD) if name != _CONTROL])
