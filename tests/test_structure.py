@@ -104,7 +104,7 @@ def test_imports_go_one_way(module: str) -> None:
         ("gradviz.fold.fold", Import("gradviz.walker.walk", True)),
         ("gradviz.fold.fold", Import("gradviz.draw.svg", True)),
         ("gradviz.graph.model", Import("gradviz.draw.summary", True)),
-        ("gradviz.layout.dot", Import("gradviz.fold.fold", True)),
+        ("gradviz.layout.graphviz", Import("gradviz.fold.fold", True)),
         ("gradviz.comparison.diff", Import("gradviz.memory.table", False)),
     ],
 )

@@ -24,7 +24,7 @@ from gradviz.draw.typesetting import FRAME_LINE, FRAME_TITLE, PAD_X, FrameTitle,
 from gradviz.errors import LayoutError
 from gradviz.graph import Graph
 from gradviz.layout import Drawing, Frame, Placement, Rect
-from gradviz.layout.choose import place
+from gradviz.layout.engines import place
 from gradviz.layout.page_columns import side_by_side
 from gradviz.wording import one_line
 

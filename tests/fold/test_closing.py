@@ -22,7 +22,7 @@ from gradviz.graph import (
     Root,
     Scope,
 )
-from gradviz.layout.choose import Engine
+from gradviz.layout.engines import Engine
 from tests.builders import tensor
 from tests.fold.test_fold import (
     Program,

@@ -13,8 +13,7 @@ import pytest
 
 from gradviz.errors import FormatError, LayoutError, LayoutTimeout
 from gradviz.layout import (
-    choose,
-    dot,
+    engines,
     graphviz,
     layered,
 )
@@ -47,7 +46,7 @@ def test_auto_takes_dot_for_small_drawings(monkeypatch, engine):
     monkeypatch.setenv(graphviz.VARIABLE, engine)
     drawn = random_dag(1)
     assert drawn.frames
-    placed = choose.place(replace(drawn, frames=(), frame_of=np.full(drawn.size, -1)))
+    placed = engines.place(replace(drawn, frames=(), frame_of=np.full(drawn.size, -1)))
     assert (placed.engine, placed.notes) == ("dot", ())
 
 
@@ -59,28 +58,28 @@ def test_auto_does_not_let_a_long_stream_drift_to_the_side(monkeypatch, engine):
     ]
     stream = [(6 * (i - 1) + 2, 6 * i) for i in range(1, len(steps))]
     drawn = drawing(120, [*(edge for step in steps for edge in step), *stream])
-    forced, chosen = (choose.place(drawn, engine=one) for one in ("dot", "auto"))
+    forced, chosen = (engines.place(drawn, engine=one) for one in ("dot", "auto"))
     assert (forced.engine, chosen.engine, chosen.notes) == ("dot", "layered", ())
-    assert forced.width > choose.WIDE and chosen.width < forced.width / 2
+    assert forced.width > engines.WIDE and chosen.width < forced.width / 2
 
 
 def test_auto_places_frames_with_layered(monkeypatch):
-    monkeypatch.setattr(dot, "place", failing(AssertionError("dot was started")))
-    assert choose.place(random_dag(1)).engine == "layered"
+    monkeypatch.setattr(engines, "place_by_dot", failing(AssertionError("dot was started")))
+    assert engines.place(random_dag(1)).engine == "layered"
 
 
 @pytest.mark.parametrize("drawn", [chain(1300), complete(60), random_dag(0, 2000)], ids=["long", "dense", "random"])
 def test_auto_never_starts_dot_for_what_is_large_for_it(monkeypatch, drawn):
-    monkeypatch.setattr(dot, "place", failing(AssertionError("dot was started")))
-    placed = choose.place(drawn)
+    monkeypatch.setattr(engines, "place_by_dot", failing(AssertionError("dot was started")))
+    placed = engines.place(drawn)
     assert (placed.engine, placed.notes) == ("layered", ())
     assert len(placed.x) == drawn.size
 
 
 def test_layered_is_taken_when_asked_for(monkeypatch):
-    monkeypatch.setattr(dot, "place", failing(AssertionError("dot was started")))
+    monkeypatch.setattr(engines, "place_by_dot", failing(AssertionError("dot was started")))
     drawn = random_dag(2)
-    placed = choose.place(drawn, engine="layered")
+    placed = engines.place(drawn, engine="layered")
     assert (placed.engine, placed.notes) == ("layered", ())
     check_boxes(drawn, placed)
     check_routes(drawn, placed)
@@ -91,13 +90,13 @@ def test_layered_is_taken_when_asked_for(monkeypatch):
 def test_dot_that_runs_out_of_time_gives_way_and_says_so(monkeypatch, engine):
     monkeypatch.setenv(graphviz.VARIABLE, engine)
     drawn = complete(120)
-    placed = choose.place(drawn, engine="dot", timeout=0.5)
+    placed = engines.place(drawn, engine="dot", timeout=0.5)
     assert placed.notes == ("dot did not finish within 0.5 s, so the layered layout was used",)
     assert placed.engine == "layered"
     check_boxes(drawn, placed)
 
 
-@pytest.mark.parametrize(("given", "limit"), [(20.0, choose.AUTO_LIMIT), (1.0, 1.0)])
+@pytest.mark.parametrize(("given", "limit"), [(20.0, engines.AUTO_LIMIT), (1.0, 1.0)])
 def test_auto_waits_little(monkeypatch, given, limit):
     seen = []
 
@@ -105,8 +104,8 @@ def test_auto_waits_little(monkeypatch, given, limit):
         seen.append(timeout)
         raise LayoutTimeout("late")
 
-    monkeypatch.setattr(dot, "place", place)
-    (note,) = choose.place(chain(3), timeout=given).notes
+    monkeypatch.setattr(engines, "place_by_dot", place)
+    (note,) = engines.place(chain(3), timeout=given).notes
     assert seen == [limit]
     assert note == f"dot did not finish within {limit:g} s, so the layered layout was used"
 
@@ -114,14 +113,14 @@ def test_auto_waits_little(monkeypatch, given, limit):
 @pytest.mark.parametrize("engine", ["auto", "dot"])
 def test_no_graphviz(monkeypatch, engine):
     monkeypatch.setenv(graphviz.VARIABLE, "none")
-    placed = choose.place(chain(3), engine=engine)
+    placed = engines.place(chain(3), engine=engine)
     assert placed.engine == "layered"
     assert placed.notes == ("GRADVIZ_GRAPHVIZ=none forbids Graphviz, so the layered layout was used",)
 
 
 def test_a_failure_of_dot_is_told_in_its_own_words(monkeypatch):
-    monkeypatch.setattr(dot, "place", failing(LayoutError("Graphviz dot failed: lost edge.\nmore")))
-    placed = choose.place(chain(3), engine="dot")
+    monkeypatch.setattr(engines, "place_by_dot", failing(LayoutError("Graphviz dot failed: lost edge.\nmore")))
+    placed = engines.place(chain(3), engine="dot")
     assert placed.notes == ("Graphviz dot failed: lost edge, so the layered layout was used",)
 
 
@@ -129,19 +128,19 @@ def test_when_nobody_can_both_reasons_are_given(monkeypatch):
     monkeypatch.setenv(graphviz.VARIABLE, "none")
     monkeypatch.setattr(layered, "place", failing(ValueError("no room")))
     with pytest.raises(LayoutError, match=r"forbids Graphviz, and the layered layout failed: no room"):
-        choose.place(chain(3))
+        engines.place(chain(3))
 
 
 def test_errors_that_are_not_about_layout_are_not_swallowed(monkeypatch):
     for error in (KeyboardInterrupt(), MemoryError()):
-        monkeypatch.setattr(dot, "place", failing(error))
+        monkeypatch.setattr(engines, "place_by_dot", failing(error))
         with pytest.raises(type(error)):
-            choose.place(chain(3))
+            engines.place(chain(3))
 
 
 def test_an_unknown_engine_is_refused():
     with pytest.raises(FormatError, match="Did you mean layered"):
-        choose.place(chain(2), engine="layerd")
+        engines.place(chain(2), engine="layerd")
 
 
 @pytest.mark.parametrize(
@@ -156,14 +155,14 @@ def test_an_unknown_engine_is_refused():
     ],
 )
 def test_the_size_for_dot(drawn, boxes, edges, passages):
-    expected = choose.BOX * boxes + choose.EDGE * edges + choose.PASSAGE * passages
-    assert choose.size_for_dot(drawn) == expected
+    expected = engines.BOX * boxes + engines.EDGE * edges + engines.PASSAGE * passages
+    assert engines.size_for_dot(drawn) == expected
 
 
 def test_a_million_boxes_are_refused_at_sight():
     size = 1_000_000
     edges = np.stack([np.arange(size - 1), np.arange(1, size)], axis=1)
-    assert choose.size_for_dot(drawing(size, edges)) == float("inf")
+    assert engines.size_for_dot(drawing(size, edges)) == float("inf")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals and ps")
@@ -171,15 +170,15 @@ def test_a_million_boxes_are_refused_at_sight():
 def test_control_c_is_passed_on(engine):
     script = (
         "import os\n"
-        "from gradviz.layout import choose, graphviz, layered\n"
+        "from gradviz.layout import engines, graphviz, layered\n"
         "layered.place = None\n"  # interrupting that one would prove nothing
-        "from tests.layout.test_choose import complete\n"
+        "from tests.layout.test_engines import complete\n"
         "started = graphviz._finish\n"
         "def finish(command, *rest):\n"
         "    command.append('-Gcomment=' + str(os.getpid()) + 'x')\n"
         "    return started(command, *rest)\n"
         "graphviz._finish = finish\n"
-        "print(choose.place(complete(300), engine='dot').engine)\n"
+        "print(engines.place(complete(300), engine='dot').engine)\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), graphviz.VARIABLE: engine}
     process = subprocess.Popen(
