@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-class Cycle(ValueError):
+class Cycle(Exception):
     """Edges form a cycle, so the boxes cannot be placed in rows."""
 
 

@@ -16,23 +16,15 @@ PR_SET_PDEATHSIG = 1  # from Linux's <sys/prctl.h>
 
 
 def main(argv: list[str]) -> int:
-    """`PARENT SECONDS exec COMMAND...`, `... version FOLDER` or `... draw FOLDER PROGRAM FORMAT ARGUMENT...`."""
+    """`PARENT SECONDS exec COMMAND...` or `PARENT SECONDS draw FOLDER PROGRAM FORMAT ARGUMENT...`."""
     parent, seconds, task, *rest = argv
     end_with_parent(int(parent), int(seconds))
     if task == "exec":
         if hasattr(signal, "SIGPIPE"):
-            signal.signal(
-                signal.SIGPIPE, signal.SIG_DFL
-            )  # Python ignores it, and a program it becomes would inherit that
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a program would inherit that Python ignores it
         os.execv(rest[0], rest)
     sys.path.append(rest[0])  # last: nothing beside pygraphviz may hide a module of the standard library
-    if task == "version":
-        import pygraphviz
-
-        output = str(pygraphviz.__graphviz_version__).encode()
-    else:
-        output = draw(rest[1], rest[2], rest[3:])
-    sys.stdout.buffer.write(output)
+    sys.stdout.buffer.write(draw(rest[1], rest[2], rest[3:]))
     sys.stdout.buffer.flush()
     return 0
 

@@ -104,8 +104,6 @@ def size_for_dot(drawing: Drawing) -> float:
 def _layered(drawing: Drawing, reason: str = "") -> Placement:
     try:
         placed = layered.place(drawing)
-    except Cycle:
-        raise
     except (LayoutError, ValueError) as error:
         tried = f"{reason}, and the" if reason else "The"
         raise LayoutError(f"{tried} layered layout failed: {error}") from error

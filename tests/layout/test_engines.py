@@ -173,11 +173,11 @@ def test_control_c_is_passed_on(engine):
         "from gradviz.layout import engines, graphviz, layered\n"
         "layered.place = None\n"  # interrupting that one would prove nothing
         "from tests.layout.test_engines import complete\n"
-        "started = graphviz._finish\n"
+        "started = graphviz._output\n"
         "def finish(command, *rest):\n"
         "    command.append('-Gcomment=' + str(os.getpid()) + 'x')\n"
         "    return started(command, *rest)\n"
-        "graphviz._finish = finish\n"
+        "graphviz._output = finish\n"
         "print(engines.place(complete(300), engine='dot').engine)\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), graphviz.VARIABLE: engine}
