@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gradviz.layout import Drawing, Frame, Placement
+from gradviz.layout import Cycle, Drawing, Frame, Placement
 from gradviz.layout.layered import place
 from gradviz.stages import Stage, watched
 from tests.layout.drawings import drawing
@@ -113,7 +113,7 @@ def test_parallel_edges_share_a_route_and_loops_have_none() -> None:
 
 @pytest.mark.parametrize("edges", [[(0, 1), (1, 0)], [(0, 1), (1, 2), (2, 3), (3, 1)]])
 def test_a_cycle_is_refused(edges: list[tuple[int, int]]) -> None:
-    with pytest.raises(ValueError, match="cycle"):
+    with pytest.raises(Cycle, match="cycle"):
         place(plain(4, edges))
 
 

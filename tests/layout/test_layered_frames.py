@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from gradviz.layout import (
+    Cycle,
     Drawing,
     Floats,
     Frame,
@@ -174,5 +175,5 @@ def test_frames_inside_each_other_in_a_circle_are_refused() -> None:
 
 def test_a_cycle_is_refused_with_frames_too() -> None:
     drawing = plain(2, [(0, 1), (1, 0)])
-    with pytest.raises(ValueError, match="cycle"):
+    with pytest.raises(Cycle, match="cycle"):
         place(Drawing(drawing.widths, drawing.heights, drawing.edges, np.array([0, -1]), (Frame(None, 1.0, 1.0),)))

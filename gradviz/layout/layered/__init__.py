@@ -20,7 +20,6 @@ from gradviz.layout.layered.layers import FREE, TOP, Layers, Sheet, chain_pieces
 from gradviz.layout.layered.nesting import Grids, Hierarchy, build_hierarchy, frame_tree, leaf_routes, make_grids
 from gradviz.layout.layered.ordering import best_order
 from gradviz.layout.layered.ranks import (
-    Neighbours,
     depth_order,
     given_order,
     level_order,
@@ -212,39 +211,28 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     """Place everything on a sheet. Raises Cycle when the edges form one."""
     phase("rows")
     near = neighbours(sheet.size, sheet.above, sheet.below)
-    layers = _layers(sheet, near)
-    x = _across(sheet, layers, near)
+    component, count = components(sheet.size, sheet.above, sheet.below)
+    ranking = rank_nodes(near)
+    row = rows_by_component(ranking.rank, component, count, sheet.pin)
+    kind = straight_edges(near, ranking.upwards, component, sheet.pin == TOP)
+    layers = cut_into_layers(sheet, row, component, count, kind)
+    phase("ordering")
+    starts = (
+        lambda: depth_order(near, row, sheet.pin != FREE),
+        lambda: level_order(near),
+        lambda: given_order(near),
+    )
+    order = best_order(layers, starts)
+    phase("columns")
+    pieces, room = pieces_by_place(order), spacing(order)
+    x_of_place, straight = first_coordinates(order, pieces, room)
+    x = polish(x_of_place, pieces, np.flatnonzero(chain_pieces(layers) & straight), room)[order.place]
     phase("routes")
     rows = place_rows(sheet, layers, x)
     channel_x = channel_coordinates(sheet, layers, x)
     routes = edge_routes(sheet, layers, x, rows, channel_x)
     phase("shelves")
     return _on_shelves(sheet, layers, x, rows, routes, channel_x)
-
-
-def _layers(sheet: Sheet, near: Neighbours) -> Layers:
-    n, above, below = sheet.size, sheet.above, sheet.below
-    component, count = components(n, above, below)
-    ranking = rank_nodes(near)
-    row = rows_by_component(ranking.rank, component, count, sheet.pin)
-    kind = straight_edges(n, above, below, near, ranking.upwards, component, sheet.pin == TOP)
-    return cut_into_layers(sheet, row, component, count, kind)
-
-
-def _across(sheet: Sheet, layers: Layers, near: Neighbours) -> Floats:
-    """x of every point; each component has its own origin."""
-    n, above, below = sheet.size, sheet.above, sheet.below
-    starts = (
-        lambda: depth_order(n, above, below, layers.row[:n], sheet.pin != FREE),
-        lambda: level_order(below, near),
-        lambda: given_order(n, above),
-    )
-    phase("ordering")
-    order = best_order(layers, starts)
-    phase("columns")
-    pieces, room = pieces_by_place(order), spacing(order)
-    x, straight = first_coordinates(order, pieces, room)
-    return polish(x, pieces, np.flatnonzero(chain_pieces(layers) & straight), room)[order.place]
 
 
 def _on_shelves(

@@ -47,7 +47,7 @@ class Blocks(NamedTuple):
 
 
 class Constraints(NamedTuple):
-    """Blocks side by side: x[right] >= x[left] + distance. Sorted by `left`, each pair once."""
+    """Places or blocks side by side: x[right] >= x[left] + distance. Each pair once; blocks are sorted by `left`."""
 
     left: Ints
     right: Ints
@@ -110,24 +110,18 @@ def make_blocks(places: int, pieces: Pieces, vertical: Ints) -> Blocks:
     return Blocks(block, shift, total)
 
 
-class Spacing(NamedTuple):
-    """Neighbours in a row: `left` is the place of the left one, and the least distance between their middles."""
-
-    left: Ints
-    distance: Floats
-
-
-def spacing(order: Order) -> Spacing:
+def spacing(order: Order) -> Constraints:
     """Least distances between all neighbours."""
     left = order.neighbours()
     layers = order.layers
-    return Spacing(left, separation(layers.half[order.at], layers.bend[order.at], layers.gap, left))
+    distance = separation(layers.half[order.at], layers.bend[order.at], layers.gap, left)
+    return Constraints(left, left + 1, distance)
 
 
-def block_constraints(blocks: Blocks, room: Spacing) -> Constraints:
+def block_constraints(blocks: Blocks, room: Constraints) -> Constraints:
     """What the distances between neighbours mean for their blocks."""
-    left, right = blocks.block[room.left], blocks.block[room.left + 1]
-    distance = room.distance + blocks.shift[room.left] - blocks.shift[room.left + 1]
+    left, right = blocks.block[room.left], blocks.block[room.right]
+    distance = room.distance + blocks.shift[room.left] - blocks.shift[room.right]
     key = left * blocks.total + right
     order = np.argsort(key, kind="stable")
     key = key[order]
@@ -159,7 +153,7 @@ LEVELS = (
 )
 
 
-def first_coordinates(order: Order, pieces: Pieces, room: Spacing) -> tuple[Floats, Mask]:
+def first_coordinates(order: Order, pieces: Pieces, room: Constraints) -> tuple[Floats, Mask]:
     """x of every place, and for every piece whether it was to be vertical at its ports.
 
     Components whose straight columns push each other far apart get fewer of them. A stack of frames that lines leave
@@ -169,10 +163,10 @@ def first_coordinates(order: Order, pieces: Pieces, room: Spacing) -> tuple[Floa
     component = layers.component[order.at]
     limit = DRIFT * layers.packed_width + DRIFT_GAPS * layers.gap
     levels = LEVELS if layers.ported else (LEVELS[0], *LEVELS[2:])  # without ports the first two are the same
-    tier, tiers = tier_of_pieces(order), np.array([straight.tiers for straight in levels])
+    tier = tier_of_pieces(order)
+    tiers, centred = map(np.array, zip(*levels))
     level, of_piece = np.zeros(layers.components, np.int64), component[pieces.above]
     best_x, best_width, best_level = np.zeros(len(component)), np.full(layers.components, np.inf), level.copy()
-    centred = np.array([straight.centred for straight in levels])
     for turn in range(len(levels)):
         now = pieces._replace(shift=np.where(centred[level[of_piece]], 0.0, pieces.shift))
         vertical = choose_alignments(len(best_x), pieces, tier, tiers[level[of_piece], tier])
@@ -188,7 +182,7 @@ def first_coordinates(order: Order, pieces: Pieces, room: Spacing) -> tuple[Floa
 
 
 def _coordinates(
-    component: Ints, components: int, pieces: Pieces, room: Spacing, vertical: Ints
+    component: Ints, components: int, pieces: Pieces, room: Constraints, vertical: Ints
 ) -> tuple[Floats, Floats]:
     """x of every place with the given vertical pieces, and the width of every component.
 
@@ -243,7 +237,7 @@ STRAIGHT = 0.01  # px
 FAR = 1e18
 
 
-def polish(x: Floats, pieces: Pieces, chain: Ints, room: Spacing) -> Floats:
+def polish(x: Floats, pieces: Pieces, chain: Ints, room: Constraints) -> Floats:
     """Better x for every place. `chain` are the pieces that should be straight.
 
     Straight runs move towards what they join, and bent chains are straightened where there is room. Never changes the order in a
@@ -255,7 +249,7 @@ def polish(x: Floats, pieces: Pieces, chain: Ints, room: Spacing) -> Floats:
     return straighten(x, pieces, chain, room)
 
 
-def relax(x: Floats, pieces: Pieces, chain: Ints, room: Spacing) -> Floats:
+def relax(x: Floats, pieces: Pieces, chain: Ints, room: Constraints) -> Floats:
     """Move straight runs, all at once, to the mean of what they join; each at most half of the room beside it."""
     bend = x[pieces.above[chain]] + pieces.shift[chain] - x[pieces.below[chain]]
     blocks = make_blocks(len(x), pieces, chain[np.abs(bend) < STRAIGHT])
@@ -277,7 +271,7 @@ def relax(x: Floats, pieces: Pieces, chain: Ints, room: Spacing) -> Floats:
     return block_x[blocks.block] + blocks.shift
 
 
-def straighten(x: Floats, pieces: Pieces, chain: Ints, room: Spacing) -> Floats:
+def straighten(x: Floats, pieces: Pieces, chain: Ints, room: Constraints) -> Floats:
     """Redraw chains that bend with the fewest straight runs that fit between their neighbours, from the top down."""
     root, shift = _chains(len(x), pieces, chain)
     line = x - shift  # equal along a straight chain
@@ -285,52 +279,39 @@ def straighten(x: Floats, pieces: Pieces, chain: Ints, room: Spacing) -> Floats:
     bent[root[np.abs(line - line[root]) > STRAIGHT]] = True
     members = np.flatnonzero(bent[root])
     members = members[np.argsort(root[members], kind="stable")]
-    return _Straightener(x, shift, room).run(members, root[members]) if len(members) else x
+    return _in_runs(x, shift, room, members.tolist(), root[members].tolist()) if len(members) else x
 
 
-class _Straightener:
-    """Moves the members of bent chains one run after another; the neighbours of a run are where they are by then."""
+def _in_runs(x: Floats, shift: Floats, room: Constraints, member: list[int], root: list[int]) -> Floats:
+    """Straighten the chains with these members, one run after another; those of one chain lie together, from the top down.
 
-    def __init__(self, x: Floats, shift: Floats, room: Spacing) -> None:
-        to_left, to_right = np.full(len(x), -1.0), np.full(len(x), -1.0)
-        to_right[room.left] = room.distance
-        to_left[room.left + 1] = room.distance
-        self.x: list[float] = x.tolist()
-        self.shift: list[float] = shift.tolist()
-        self.to_left: list[float] = to_left.tolist()
-        self.to_right: list[float] = to_right.tolist()
-
-    def run(self, members: Ints, roots: Ints) -> Floats:
-        """Straighten the chains with these members; those of one chain lie together, from the top down."""
-        member, root = members.tolist(), roots.tolist()
-        i, before = 0, None
-        while i < len(member):
-            if i and root[i] != root[i - 1]:
-                before = None
-            i, before = self._one_run(member, root, i, before)
-        return np.array(self.x)
-
-    def _one_run(self, member: list[int], root: list[int], i: int, before: float | None) -> tuple[int, float]:
-        """Make the longest straight run that begins at the i-th member. Returns where the next begins, and its line."""
+    The neighbours of a run are where they are by then.
+    """
+    distances = np.full((2, len(x)), -1.0)  # to the left, to the right
+    distances[0, room.right] = distances[1, room.left] = room.distance
+    to_left, to_right = distances.tolist()
+    x_of, shift_of = x.tolist(), shift.tolist()
+    i, before = 0, None  # where the next run begins, and the line of the one above it in its chain
+    while i < len(member):
+        if i and root[i] != root[i - 1]:
+            before = None
         low, high, total, end = -FAR, FAR, 0.0, i
         while end < len(member) and root[end] == root[i]:
             place = member[end]
-            left, right = self._free(place)
+            own = shift_of[place]
+            left = (x_of[place - 1] + to_left[place] if to_left[place] >= 0 else -FAR) - own
+            right = (x_of[place + 1] - to_right[place] if to_right[place] >= 0 else FAR) - own
             if max(low, left) > min(high, right) + 1e-9:
                 break
             low, high = max(low, left), min(high, right)
-            total += self.x[place] - self.shift[place]
+            total += x_of[place] - own
             end += 1
         if end == i:  # no room at all, by rounding: stays
-            return i + 1, self.x[member[i]] - self.shift[member[i]]
-        line = min(max(total / (end - i) if before is None else before, low), high)
+            before = x_of[member[i]] - shift_of[member[i]]
+            i += 1
+            continue
+        before = min(max(total / (end - i) if before is None else before, low), high)
         for place in member[i:end]:
-            self.x[place] = line + self.shift[place]
-        return end, line
-
-    def _free(self, place: int) -> tuple[float, float]:
-        """Between which lines a place can move."""
-        left, right = self.to_left[place], self.to_right[place]
-        low = self.x[place - 1] + left if left >= 0 else -FAR
-        high = self.x[place + 1] - right if right >= 0 else FAR
-        return low - self.shift[place], high - self.shift[place]
+            x_of[place] = before + shift_of[place]
+        i = end
+    return np.array(x_of)

@@ -40,16 +40,22 @@ def group(keys: Ints, count: int) -> Groups:
     return Groups(np.argsort(keys, kind="stable"), starts_of(counts(keys, count)))
 
 
-def ranges(starts: Ints, sizes: Ints) -> tuple[Ints, Ints]:
-    """The ranges starts[i] .. starts[i]+sizes[i]-1 one after another: (i of each entry, the entry).
+def ranges(sizes: Ints) -> tuple[Ints, Ints]:
+    """The ranges 0 .. sizes[i]-1 one after another: (i of each entry, the entry).
 
-    >>> owner, entry = ranges(np.array([5, 9]), np.array([2, 1]))
+    >>> owner, entry = ranges(np.array([2, 1]))
     >>> owner.tolist(), entry.tolist()
-    ([0, 0, 1], [5, 6, 9])
+    ([0, 0, 1], [0, 1, 0])
     """
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    entry = np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner] + starts[owner]
-    return owner, entry
+    return owner, np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner]
+
+
+def members(start: Ints, groups: Ints) -> tuple[Ints, Ints]:
+    """What lies in these groups, which begin at `start`, one group after another: (sizes of the groups, the places of all)."""
+    sizes = start[groups + 1] - start[groups]
+    owner, entry = ranges(sizes)
+    return sizes, start[groups][owner] + entry
 
 
 def by_key(choose: np.ufunc, values: Values, keys: Ints, count: int, start: float) -> Values:

@@ -144,29 +144,29 @@ def cut_into_layers(sheet: Sheet, row: Ints, component: Ints, components: int, k
     short, long = np.flatnonzero(span == 1), np.flatnonzero(within & (span > 1))
     leader, first = _trunk_bends(span[long], trunk[long])
     longest = long[leader]  # edge of every trunk
-    owner, step = ranges(np.zeros(len(longest), np.int64), span[longest] - 1)
+    owner, step = ranges(span[longest] - 1)
     bend_edge = longest[owner]
     inner = np.flatnonzero(step > 0)  # bends that another one is above of
     begin = np.flatnonzero(step == 0)
-    nothing = np.zeros(len(long))
-    ported = sheet.pin != 0
+    pieces = (  # what leads from row to row, to the first bend of a trunk, inside it, and off it
+        (sheet.above[short], sheet.below[short], sheet.above_offset[short], sheet.below_offset[short], kind[short]),
+        (sheet.above[longest], n + begin, sheet.above_offset[longest], np.zeros(len(longest)), kind[longest]),
+        (n + inner - 1, n + inner, *np.zeros((2, len(inner))), kind[bend_edge[inner]]),
+        (n + first + span[long] - 2, sheet.below[long], np.zeros(len(long)), sheet.below_offset[long], kind[long]),
+    )
+    upper, lower, upper_offset, lower_offset, kinds = (np.concatenate(column) for column in zip(*pieces))
+    bend_half = np.full(len(bend_edge), BEND_HALF_WIDTH)
     return Layers(
         boxes=n,
         row=np.concatenate((row, row[sheet.above[bend_edge]] + 1 + step)),
         component=np.concatenate((component, component[sheet.above[bend_edge]])),
         components=components,
-        half=np.concatenate(
-            (np.where(ported, BEND_HALF_WIDTH, sheet.widths / 2), np.full(len(bend_edge), BEND_HALF_WIDTH))
-        ),
-        above=np.concatenate((sheet.above[short], sheet.above[longest], n + inner - 1, n + first + span[long] - 2)),
-        below=np.concatenate((sheet.below[short], n + begin, n + inner, sheet.below[long])),
-        above_offset=np.concatenate(
-            (sheet.above_offset[short], sheet.above_offset[longest], np.zeros(len(inner)), nothing)
-        ),
-        below_offset=np.concatenate(
-            (sheet.below_offset[short], np.zeros(len(longest) + len(inner)), sheet.below_offset[long])
-        ),
-        kind=np.concatenate((kind[short], kind[longest], kind[bend_edge[inner]], kind[long])),
+        half=np.concatenate((np.where(sheet.pin != FREE, BEND_HALF_WIDTH, sheet.widths / 2), bend_half)),
+        above=upper,
+        below=lower,
+        above_offset=upper_offset,
+        below_offset=lower_offset,
+        kind=kinds,
         bend_edge=bend_edge,
         long=long,
         first_bend=first,

@@ -11,16 +11,16 @@ first orders too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from gradviz.layout import Floats, Ints
 from gradviz.layout.layered.grouping import (
-    Groups,
     Mask,
     counts,
     group,
+    members,
     places,
     ranges,
     starts_of,
@@ -30,6 +30,14 @@ from gradviz.layout.layered.ranks import FirstOrder
 
 PORT_STEPS = 1024  # steps across a box, for edges that meet it elsewhere than in the middle
 BUSY = 500  # pieces between two lines from which crossings are counted by sorting instead of pair by pair
+
+
+class Side(NamedTuple):
+    """Pieces up, or down, from every point: those of point p are start[p] .. start[p + 1] - 1."""
+
+    start: Ints
+    far: Ints  # point at the other end of each piece
+    port: Ints  # where it meets that, in steps
 
 
 class Order:
@@ -44,8 +52,12 @@ class Order:
         self.steps = PORT_STEPS if layers.ported else 1
         self.above_port = self._port(layers.above, layers.above_offset)
         self.below_port = self._port(layers.below, layers.below_offset)
-        self.down: Groups = group(layers.above, layers.size)
-        self.up: Groups = group(layers.below, layers.size)
+        self.down = self._side(layers.above, layers.below, self.below_port)
+        self.up = self._side(layers.below, layers.above, self.above_port)
+
+    def _side(self, near: Ints, far: Ints, port: Ints) -> Side:
+        pieces = group(near, self.layers.size)
+        return Side(pieces.start, far[pieces.order], port[pieces.order])
 
     def _port(self, point: Ints, offset: Floats) -> Ints:
         """Where along its box a piece begins or ends, in steps."""
@@ -63,7 +75,7 @@ class Order:
         """Set `at` from `place`."""
         self.at = places(self.place)
 
-    def neighbours(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def neighbours(self) -> Ints:
         """Places whose right neighbour is in the same line."""
         line = self.line[self.at]
         return np.flatnonzero(line[:-1] == line[1:])
@@ -207,27 +219,24 @@ def exchange(order: Order, rounds: int) -> None:
 def _touch(order: Order, touched: Mask, left: Ints, points: Ints) -> None:
     """Mark the places exchanged and those of their neighbours in other rows: something may be gained there now."""
     touched[left] = touched[left + 1] = True
-    for groups, far in ((order.down, order.layers.below), (order.up, order.layers.above)):
-        _, entry = ranges(groups.start[points], groups.start[points + 1] - groups.start[points])
-        touched[order.place[far[groups.order[entry]]]] = True
+    for side in (order.down, order.up):
+        touched[order.place[side.far[members(side.start, points)[1]]]] = True
 
 
 def _gain(order: Order, left: Ints, right: Ints) -> Floats:
     """Crossings that go away when `left` and `right`, which are neighbours, are exchanged."""
-    layers = order.layers
-    gain = _side_gain(order, order.down, layers.below, order.below_port, left, right)
-    return gain + _side_gain(order, order.up, layers.above, order.above_port, left, right)
+    return _side_gain(order, order.down, left, right) + _side_gain(order, order.up, left, right)
 
 
-def _side_gain(order: Order, groups: Groups, far: Ints, port: Ints, left: Ints, right: Ints) -> Floats:
-    start = groups.start
+def _side_gain(order: Order, side: Side, left: Ints, right: Ints) -> Floats:
+    start = side.start
     of_left, of_right = start[left + 1] - start[left], start[right + 1] - start[right]
     pairs = of_left * of_right
     pairs[pairs > LARGEST_PAIR] = 0
-    owner, k = ranges(np.zeros(len(pairs), np.int64), pairs)
+    owner, k = ranges(pairs)
     wide = of_right[owner]
-    first, second = groups.order[start[left[owner]] + k // wide], groups.order[start[right[owner]] + k % wide]
-    a, b = (order.place[far[piece]] * order.steps + port[piece] for piece in (first, second))
+    first, second = start[left[owner]] + k // wide, start[right[owner]] + k % wide
+    a, b = (order.place[side.far[piece]] * order.steps + side.port[piece] for piece in (first, second))
     sign = (a > b).astype(np.float64) - (a < b)
     return np.bincount(owner, weights=sign, minlength=len(left)).astype(np.float64)
 
@@ -277,52 +286,28 @@ def _sweep_window(order: Order, first: int, end: int, upwards: bool) -> None:
     """Sort each line of a window by the mean place of its neighbours in the line before."""
     base = int(order.line_start[first])
     points = order.at[base : order.line_start[end]]
-    if upwards:
-        groups, far, port = order.down, order.layers.below, order.below_port
-    else:
-        groups, far, port = order.up, order.layers.above, order.above_port
-    size = groups.start[points + 1] - groups.start[points]
-    _, entry = ranges(groups.start[points], size)
-    piece = groups.order[entry]
-    sorter = _LineSorter(
-        points.tolist(),
-        order.place,
-        far[piece].tolist(),
-        (((port[piece] + 0.5) / order.steps) - 0.5).tolist(),
-        np.append(0, np.cumsum(size)).tolist(),
-    )
-    bounds = (order.line_start[first : end + 1] - base).tolist()
-    for i in range(end - first - 1, -1, -1) if upwards else range(end - first):
-        sorter.sort_line(bounds[i], bounds[i + 1], base)
+    side = order.down if upwards else order.up
+    sizes, piece = members(side.start, points)
+    number, far = points.tolist(), side.far[piece].tolist()
+    port: list[float] = (((side.port[piece] + 0.5) / order.steps) - 0.5).tolist()
+    start: list[int] = starts_of(sizes).tolist()
+    moved: dict[int, int] = {}
 
-
-@dataclass
-class _LineSorter:
-    """Sorts the points of one window, line by line. Lists are in the old order of the window."""
-
-    points: list[int]
-    place: Ints
-    far: list[int]
-    port: list[float]
-    start: list[int]
-    moved: dict[int, int] = field(default_factory=dict)
-
-    def sort_line(self, first: int, end: int, base: int) -> None:
-        """Sort the points first .. end-1. Points without neighbours keep their places."""
-        mean = {i: self._mean(i) for i in range(first, end) if self.start[i] < self.start[i + 1]}
-        others = iter(sorted(mean, key=mean.__getitem__))
-        new = [next(others) if i in mean else i for i in range(first, end)]
-        for place, i in enumerate(new, start=base + first):
-            self.moved[self.points[i]] = place
-        self.place[[self.points[i] for i in new]] = np.arange(base + first, base + end)
-
-    def _mean(self, i: int) -> float:
+    def mean(i: int) -> float:
         """Mean place of the neighbours of the i-th point."""
         total = 0.0
-        for k in range(self.start[i], self.start[i + 1]):
-            other = self.far[k]
-            place = self.moved.get(other)
+        for k in range(start[i], start[i + 1]):
+            place = moved.get(far[k])
             if place is None:
-                place = self.moved[other] = int(self.place[other])
-            total += place + self.port[k]
-        return total / (self.start[i + 1] - self.start[i])
+                place = moved[far[k]] = int(order.place[far[k]])
+            total += place + port[k]
+        return total / (start[i + 1] - start[i])
+
+    bounds = (order.line_start[first : end + 1] - base).tolist()
+    for i in range(end - first - 1, -1, -1) if upwards else range(end - first):
+        line = range(bounds[i], bounds[i + 1])
+        means = {i: mean(i) for i in line if start[i] < start[i + 1]}
+        others = iter(sorted(means, key=means.__getitem__))
+        new = [number[next(others) if i in means else i] for i in line]  # points without neighbours keep their places
+        moved.update(zip(new, range(base + line.start, base + line.stop)))
+        order.place[new] = np.arange(base + line.start, base + line.stop)

@@ -16,15 +16,18 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Cycle, Floats, Ints
-from gradviz.layout.layered.grouping import Mask, by_key, counts, group, place_in_group, places, starts_of, unsorted
+from gradviz.layout.layered.grouping import Mask, by_key, counts, group, place_in_group, places, unsorted
 
 
 class Neighbours(NamedTuple):
-    """Both directions of a graph as plain lists, which Python loops read faster than arrays.
+    """A graph, and both of its directions as plain lists, which Python loops read faster than arrays.
 
     The nodes below v are `below[below_start[v]:below_start[v + 1]]`, by edges `below_edge` in the same range.
     """
 
+    size: int
+    upper: Ints  # of every edge
+    lower: Ints
     below: list[int]
     below_start: list[int]
     below_edge: Ints
@@ -38,7 +41,7 @@ class Neighbours(NamedTuple):
     def upwards_from(self, ends: list[int]) -> list[int]:
         """These nodes and all above them, as a breadth-first walk meets them."""
         met = list(ends)
-        seen = bytearray(len(self.above_start) - 1)
+        seen = bytearray(self.size)
         for end in ends:
             seen[end] = 1
         for node in met:  # grows while it is read
@@ -56,12 +59,11 @@ class Ranking(NamedTuple):
     upwards: list[int]
 
 
-def neighbours(size: int, above: Ints, below: Ints) -> Neighbours:
+def neighbours(size: int, upper: Ints, lower: Ints) -> Neighbours:
     """Neighbour lists of a graph."""
-    down, up = group(above, size), group(below, size)
-    return Neighbours(
-        below[down.order].tolist(), down.start.tolist(), down.order, above[up.order].tolist(), up.start.tolist()
-    )
+    down, up = group(upper, size), group(lower, size)
+    below, above = lower[down.order].tolist(), upper[up.order].tolist()
+    return Neighbours(size, upper, lower, below, down.start.tolist(), down.order, above, up.start.tolist())
 
 
 def rank_nodes(near: Neighbours) -> Ranking:
@@ -161,15 +163,13 @@ SHORT_LENGTH = 40  # ways of at most so many boxes no longer get rounds of their
 ROUNDS = 6
 
 
-def straight_edges(
-    size: int, above: Ints, below: Ints, near: Neighbours, upwards: list[int], component: Ints, entry: Mask
-) -> Ints:
+def straight_edges(near: Neighbours, upwards: list[int], component: Ints, entry: Mask) -> Ints:
     """MAIN, LONG, SHORT or NONE for every edge. The chosen edges of one node are at most one up and one down.
 
     The longest way of a component begins at an `entry` where it has one: what comes from outside is its main stream.
     """
-    finder = _WayFinder(size, near, len(above))
-    ends = (counts(above, size) + counts(below, size) < 2) & ~entry
+    finder = _WayFinder(near)
+    ends = (counts(near.upper, near.size) + counts(near.lower, near.size) < 2) & ~entry
     left = upwards
     for turn in range(ROUNDS + 1):
         finder.measure(left)
@@ -201,11 +201,11 @@ def _candidates(nodes: Ints, length: Ints, component: Ints, ends: Mask, last: bo
 class _WayFinder:
     """Takes ways out of the graph one after another; a node belongs to at most one."""
 
-    def __init__(self, size: int, near: Neighbours, edges: int) -> None:
+    def __init__(self, near: Neighbours) -> None:
         self.near = near
-        self.taken = bytearray(size)
-        self.length = [0] * size  # boxes on the longest way down that is free
-        self.kind = np.full(edges, NONE, np.int64)
+        self.taken = bytearray(near.size)
+        self.length = [0] * near.size  # boxes on the longest way down that is free
+        self.kind = np.full(len(near.upper), NONE, np.int64)
 
     def measure(self, left: list[int]) -> None:
         """Set `length` of the nodes left."""
@@ -281,43 +281,40 @@ class FirstOrder(NamedTuple):
     edge: Ints
 
 
-def level_order(below: Ints, near: Neighbours) -> FirstOrder:
+def level_order(near: Neighbours) -> FirstOrder:
     """The order in which a breadth-first walk upwards from the ends meets the boxes."""
     key = places(np.array(near.upwards_from(near.ends()), np.int64))
-    return FirstOrder(key, key[below])
+    return FirstOrder(key, key[near.lower])
 
 
-def given_order(size: int, above: Ints) -> FirstOrder:
+def given_order(near: Neighbours) -> FirstOrder:
     """The order in which the boxes were given."""
-    return FirstOrder(np.arange(size), above)
+    return FirstOrder(np.arange(near.size), near.upper)
 
 
-def depth_order(size: int, above: Ints, below: Ints, rank: Ints, port: Mask) -> FirstOrder:
+def depth_order(near: Neighbours, rank: Ints, port: Mask) -> FirstOrder:
     """The order in which a depth-first walk upwards from the ends meets boxes and edges, deepest inputs first."""
-    preference = _preference(size, above, below, rank, port)
-    order = np.lexsort((preference, below))
-    start = starts_of(counts(below, size))
-    ends = np.flatnonzero(counts(above, size) == 0)
-    node_key, sorted_edge_key = _walk(above[order].tolist(), start.tolist(), ends.tolist())
+    order = np.lexsort((_preference(near, rank, port), near.lower))
+    node_key, sorted_edge_key = _walk(near.upper[order].tolist(), near.above_start, near.ends())
     return FirstOrder(np.array(node_key, np.int64), unsorted(np.array(sorted_edge_key, np.int64), order))
 
 
-def _preference(size: int, above: Ints, below: Ints, rank: Ints, port: Mask) -> Floats:
+def _preference(near: Neighbours, rank: Ints, port: Mask) -> Floats:
     """Small values are walked first: the node farthest up. Twigs go by turns to the left and right of everything."""
-    preference: Floats = rank[above] / (float(rank.max(initial=0)) + 1.0)
-    from_twig = np.flatnonzero(_twigs(size, above, below, port)[above])
-    place = place_in_group(below[from_twig])
+    preference: Floats = rank[near.upper] / (float(rank.max(initial=0)) + 1.0)
+    from_twig = np.flatnonzero(_twigs(near, port)[near.upper])
+    place = place_in_group(near.lower[from_twig])
     preference[from_twig] = np.where(place % 2, -1.0 - place, 2.0 + place)
     return preference
 
 
-def _twigs(size: int, above: Ints, below: Ints, port: Mask) -> Mask:
+def _twigs(near: Neighbours, port: Mask) -> Mask:
     """Leaves with one use, and boxes with one use that a few of these lead to: a parameter and its transposition."""
-    one_use = (counts(above, size) == 1) & ~port
-    twig: Mask = one_use & (counts(below, size) == 0)
+    one_use = (counts(near.upper, near.size) == 1) & ~port
+    twig: Mask = one_use & (counts(near.lower, near.size) == 0)
     for _ in range(TWIG_LENGTH - 1):
-        other_inputs = np.zeros(size, np.bool_)
-        other_inputs[below[~twig[above]]] = True
+        other_inputs = np.zeros(near.size, np.bool_)
+        other_inputs[near.lower[~twig[near.upper]]] = True
         twig = one_use & ~other_inputs
     return twig
 

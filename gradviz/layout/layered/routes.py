@@ -14,6 +14,7 @@ from gradviz.layout.layered.grouping import (
     counts,
     distinct,
     first_of_runs,
+    members,
     ranges,
     starts_of,
 )
@@ -134,7 +135,8 @@ def edge_routes(sheet: Sheet, layers: Layers, x: Floats, rows: Rows, channel_x: 
     points[end - 2, 0] = points[end - 1, 0] = x[below] + sheet.below_offset
     points[end - 2, 1] = rows.top[layers.line[below]]
     points[end - 1, 1] = rows.y[below] - sheet.heights[below] / 2
-    _, at = ranges(first + 2, 2 * per_edge)
+    edge, turn = ranges(2 * per_edge)
+    at = first[edge] + 2 + turn
     points[at, 0] = np.repeat(runs.x, 2)
     points[at, 1] = np.column_stack((rows.top[runs.first], rows.bottom[runs.last])).ravel()
     return without_idle_points(Routes(points, starts))
@@ -142,26 +144,25 @@ def edge_routes(sheet: Sheet, layers: Layers, x: Floats, rows: Rows, channel_x: 
 
 def joined(routes: Routes, owner: Ints, piece: Ints, count: int) -> Routes:
     """`count` polylines made of others end to end; `owner` is sorted and says whose each piece is."""
-    size = np.diff(routes.starts)[piece]
-    _, entry = ranges(routes.starts[piece], size)
+    size, entry = members(routes.starts, piece)
     per_owner = np.bincount(owner, weights=size, minlength=count).astype(np.int64)
     return without_idle_points(Routes(routes.points[entry], starts_of(per_owner)))
 
 
 def reversed_routes(routes: Routes, which: Ints) -> Routes:
     """The same polylines, those in `which` from their last point to their first."""
-    owner, entry = ranges(routes.starts[which], np.diff(routes.starts)[which])
+    size, entry = members(routes.starts, which)
     points = routes.points.copy()
-    points[entry] = routes.points[routes.starts[which][owner] + routes.starts[which + 1][owner] - 1 - entry]
+    points[entry] = points[np.repeat(routes.starts[which] + routes.starts[which + 1] - 1, size) - entry]
     return Routes(points, routes.starts)
 
 
 def _vertical_runs(sheet: Sheet, layers: Layers, x: Floats, channel_x: Floats) -> _Runs:
     """Bend points above one another make one run; every channel is one run."""
-    owner, bend = ranges(
-        layers.first_bend, layers.row[sheet.below[layers.long]] - layers.row[sheet.above[layers.long]] - 1
-    )
-    bend_x, line, edge = x[layers.boxes + bend], layers.line[layers.boxes + bend], layers.long[owner]
+    long = layers.long
+    owner, turn = ranges(layers.row[sheet.below[long]] - layers.row[sheet.above[long]] - 1)
+    bend = layers.boxes + layers.first_bend[owner] + turn
+    bend_x, line, edge = x[bend], layers.line[bend], long[owner]
     begins = np.zeros(len(edge), np.bool_)
     begins[first_of_runs(edge)] = True
     begins[1:] |= np.abs(np.diff(bend_x)) > SAME
