@@ -10,8 +10,8 @@ import torch
 
 from gradviz.graph import Graph
 from gradviz.inference.scopes import infer_scopes
-from gradviz.recording.ownership import OwnershipAttribution
-from gradviz.source.running import callers_variables
+from gradviz.recording.attribution import OwnershipAttribution
+from gradviz.variables.scanner import callers_variables
 from gradviz.walker.names import outermost_modules
 from gradviz.walker.walk import capture
 

@@ -1,6 +1,6 @@
-"""Whose a file of Python is: the one rule by which code is the user's, a library's, torch's or ours. And lines as records.
+"""Whose a file of Python is: the one rule by which code is the user's, a library's, torch's or ours; and where the user's is at.
 
-Imports nothing to find out.
+Owns the lines of code that runs, each made once. Imports nothing to find out, and keeps no frame.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import os
 import re
 import sys
 import sysconfig
+from collections.abc import Callable
 from functools import lru_cache
-from types import CodeType
+from types import CodeType, FrameType
+from typing import NamedTuple, Protocol
 
 from gradviz.graph import SourceLine
 
@@ -81,3 +83,115 @@ def code_line(code: CodeType, number: int) -> SourceLine:
 def with_text(line: SourceLine) -> SourceLine:
     """The same line with its text, where the file can be read."""
     return line._replace(text=linecache.getline(line.file, line.line).strip())
+
+
+# -- the code that runs now --------------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """Where the user's code is at. `script_line` is None where `source` is the script's own or no script is running."""
+
+    source: SourceLine
+    script_line: SourceLine | None = None
+
+
+class Known(Protocol):
+    """A running frame of which the place is known already: everything outside it stands still while it runs."""
+
+    frame: int  # its identity
+    code: CodeType
+    place: Place | None
+
+
+class CodeLines(dict[int, "Place | None"]):
+    """The lines of one function by instruction, made when they are first asked for: Python reads a table for every line.
+
+    Holds the code object, so that its identity stays its own: hashing one would read all of it.
+    """
+
+    __slots__ = ("_by_number", "_code", "is_library")
+
+    def __init__(self, code: CodeType) -> None:
+        self._code = code
+        self._by_number: dict[int, Place] = {}
+        self.is_library = bool(code_line(code, 0).package)
+
+    def at(self, frame: FrameType) -> Place | None:
+        """The place of a frame that runs this function; None where Python does not tell the line."""
+        number, place = frame.f_lineno, None
+        if number is not None:
+            place = self._by_number.get(number)
+            if place is None:
+                place = self._by_number[number] = Place(code_line(self._code, number))
+        self[frame.f_lasti] = place
+        return place
+
+
+class UserCode:
+    """Which code is the user's: all that `is_foundation` does not know, packages of others among it.
+
+    An operation that a library calls was called there. `met` is called with a frame of each code, the first time.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, CodeLines | None] = {}
+        self._others: list[CodeType] = []  # held for the same reason as the user's
+        self.met: Callable[[FrameType], None] = _nothing
+        self._joined: dict[tuple[int, int], Place] = {}  # by the identities of two lines, which are never dropped
+
+    def holds(self, file: str) -> bool:
+        """Whether the user wrote this file, or a library's author."""
+        return not is_foundation(file)
+
+    def place(self, frame: FrameType | None, known: Known | None = None) -> Place | None:
+        """Where the user's code is at in this frame or the nearest around it, and the script's own line behind a library's.
+
+        The search ends at the frame of `known`, whose answer it takes over. None when no code of the user's is running,
+        and where Python does not tell the line.
+        """
+        codes, inner = self._known, None
+        while frame is not None:
+            code = frame.f_code
+            try:
+                lines = codes[id(code)]
+            except KeyError:
+                lines = self._lines(code)
+                self.met(frame)
+            if lines is not None:
+                try:
+                    place = lines[frame.f_lasti]
+                except KeyError:
+                    place = lines.at(frame)
+                if not lines.is_library:
+                    return place if inner is None else self._behind(inner, place)
+                if inner is None:
+                    if place is None:
+                        return None
+                    inner = place
+            elif known is not None and id(frame) == known.frame and code is known.code:
+                return known.place if inner is None else self._behind(inner, known.place)
+            frame = frame.f_back
+        return inner
+
+    def _lines(self, code: CodeType) -> CodeLines | None:
+        lines = CodeLines(code) if self.holds(code.co_filename) else None
+        if lines is None:
+            self._others.append(code)
+        self._known[id(code)] = lines
+        return lines
+
+    def _behind(self, inner: Place, outer: Place | None) -> Place:
+        """The place of a library's line that was called from `outer`."""
+        script = None
+        if outer is not None:
+            script = outer.script_line if outer.source.package else outer.source
+        if script is None:
+            return inner
+        joined = self._joined.get((id(inner), id(script)))
+        if joined is None:
+            joined = self._joined[id(inner), id(script)] = Place(inner.source, script)
+        return joined
+
+
+def _nothing(frame: FrameType) -> None:
+    """For when nobody asks which code is met."""

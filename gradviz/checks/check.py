@@ -25,6 +25,7 @@ from gradviz.errors import GradvizError, reason_of
 from gradviz.gradients.flow import measure
 from gradviz.gradients.live import open_graph, stopped_note
 from gradviz.graph import Graph
+from gradviz.packages import UserCode
 from gradviz.rank import rank
 from gradviz.recording.record import Recording
 from gradviz.run.ending import Captured
@@ -32,7 +33,6 @@ from gradviz.run.engine import EngineCall
 from gradviz.run.outputs import LiveOutputs
 from gradviz.run.program import Target
 from gradviz.run.run import Run
-from gradviz.source.running import UserCode
 from gradviz.variables.scanner import Namespace, namespaces
 from gradviz.wording import one_line, plural
 

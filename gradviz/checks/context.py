@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from gradviz.compiled.region import GraphBreak
     from gradviz.ranks.checking import Together
     from gradviz.recording.record import ModuleRun
-    from gradviz.source.location import Change
     from gradviz.source.provenance import DetachPoint, Provenance
+    from gradviz.source.search import Change
     from gradviz.walker.values import Values
 
 

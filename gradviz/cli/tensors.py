@@ -14,7 +14,7 @@ from gradviz.report.results import write_json, write_table
 
 if TYPE_CHECKING:
     from gradviz.run.outputs import LiveOutputs
-    from gradviz.tensors.inventory import TensorFacts
+    from gradviz.tensors import TensorFacts
 
 _TOP = 100
 
@@ -36,7 +36,7 @@ def command(source: Source, top: int | None, as_json: bool) -> None:
         if as_json:
             write_json(stream, {"title": listed.title, "tensors": listed.tensors})
         else:
-            from gradviz.tensors.table import tensors_table
+            from gradviz.tensors import tensors_table
 
             write_table(
                 stream,
@@ -55,7 +55,7 @@ class Listed(NamedTuple):
 
 
 def _read(live: LiveOutputs, source: Source) -> Listed:
-    from gradviz.tensors.inventory import inventory
+    from gradviz.tensors import inventory
 
     named = source.target.name
     variables = [{named: live.outputs}] if named else live.variables

@@ -18,7 +18,7 @@ from typing import Any
 
 from gradviz.graph import Call
 from gradviz.ranks.outcome import call_of
-from gradviz.recording.late import when_imported
+from gradviz.run.engine import when_imported
 
 MOST = 20_000  # calls noted of one process; what comes later is counted
 _NAMES = """all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_gather_single all_reduce

@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
-from gradviz.source.running import Place
+from gradviz.packages import Place
 from gradviz.variables.objects import joined
 from gradviz.walker.tensors import elements
 

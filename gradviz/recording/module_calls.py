@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import CheckpointFunction
 
+from gradviz.packages import Place, UserCode
 from gradviz.recording.event_log import (
     Call,
     Evaluation,
@@ -23,8 +24,7 @@ from gradviz.recording.event_log import (
     SeenModule,
     Tree,
 )
-from gradviz.recording.own_calls import OwnCalls
-from gradviz.source.running import Place, UserCode
+from gradviz.recording.module_calls import OwnCalls
 from gradviz.variables.objects import is_a, tensors_in
 from gradviz.variables.scanner import local_variables
 from gradviz.walker.private import hide_global_hooks, peek_sequence

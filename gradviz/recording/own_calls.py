@@ -14,8 +14,8 @@ from typing import Protocol
 
 import torch
 
+from gradviz.packages import UserCode
 from gradviz.recording.event_log import Call, EventLog, SeenModule, Tree
-from gradviz.source.running import UserCode
 from gradviz.variables.scanner import first_argument
 
 

@@ -20,12 +20,11 @@ from gradviz.errors import GradvizError, text_of
 from gradviz.graph import Graph, SourceLine
 from gradviz.packages import code_line, with_text
 from gradviz.recording import session as sessions
+from gradviz.recording.attribution import Recorded, Span
 from gradviz.recording.event_log import Call, EventLog
-from gradviz.recording.recorded import Recorded, Span
 from gradviz.recording.session import Session
-from gradviz.source.running import callers_variables
 from gradviz.variables.objects import is_a
-from gradviz.variables.scanner import Namespace, namespaces
+from gradviz.variables.scanner import Namespace, callers_variables, namespaces
 from gradviz.walker.names import module_paths
 from gradviz.walker.private import CAN_RECORD, peek_sequence, without_subclasses
 from gradviz.walker.tensors import grad_fn_of

@@ -19,9 +19,9 @@ import torch._functorch.utils as _functions
 import torch.fx.traceback
 
 from gradviz.graph import columns
+from gradviz.packages import UserCode
 from gradviz.recording.event_log import EventLog, LocalEventLog
 from gradviz.recording.module_calls import ModuleCalls
-from gradviz.source.running import UserCode
 from gradviz.variables.objects import is_a
 from gradviz.walker.private import OWN_THREADS, peek_sequence
 

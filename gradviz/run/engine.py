@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from gradviz.packages import is_foundation, package_of
-from gradviz.recording.late import when_imported
+from gradviz.run.engine import when_imported
 from gradviz.variables.scanner import Namespace, name_of
 
 Afterwards = Callable[["bool | None"], None]

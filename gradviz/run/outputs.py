@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradviz.errors import NoGraphError, NotATensorError, TargetError, did_you_mean
 from gradviz.variables.objects import unwrapped
-from gradviz.variables.scanner import NamedValue, Namespace, scan
+from gradviz.variables.scanner import NamedValue, Namespace, scan, value_of
 from gradviz.wording import few_lines, plural
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class LiveOutputs:
 def lookup(name: str, namespaces: Sequence[Namespace], place: str) -> object:
     """The value of a dotted name, the innermost namespace first. Raises TargetError that lists near names."""
     first, *rest = name.split(".")
-    value = next((space[first] for space in namespaces if first in space), _ABSENT)
+    value = value_of(first, namespaces, _ABSENT)
     if value is _ABSENT:
         names = [known for space in namespaces for known, item in space.items() if _worth_naming(known, item, space)]
         raise TargetError(f"{place} has no variable {first!r}. {did_you_mean(first, names, what='variables')}")

@@ -17,14 +17,19 @@ from typing import Generic, TypeVar
 from gradviz.errors import GradvizError, NoGraphError, TargetError
 from gradviz.graph import Graph
 from gradviz.rank import rank
-from gradviz.recording.late import recording_from_torch_on
 from gradviz.run.ending import Captured, Failure, Stopped, stoppable_main, users_code
-from gradviz.run.engine import Afterwards, EngineCall, call_place, call_words, watching_backward
+from gradviz.run.engine import (
+    Afterwards,
+    EngineCall,
+    call_place,
+    call_words,
+    recording_from_torch_on,
+    watching_backward,
+)
 from gradviz.run.outputs import LiveOutputs, check_tensors, final_tensors, lookup, outputs_of
 from gradviz.run.program import Program, Target
 from gradviz.run.selection import Chosen, FirstBackward, FirstIf, InARow, Look, RunOn, Selection, WholeStep
-from gradviz.source.running import variables_at
-from gradviz.variables.scanner import Namespace, name_of
+from gradviz.variables.scanner import Namespace, name_of, variables_at
 
 T = TypeVar("T")
 
@@ -252,7 +257,7 @@ class Run(Generic[T]):
             self._stop()
 
     def _no_global_tensors(self) -> bool:
-        from gradviz.tensors.inventory import inventory
+        from gradviz.tensors import inventory
 
         return not inventory([self._program.namespace])
 

@@ -17,11 +17,10 @@ import torch
 
 from gradviz.graph import SourceLine
 from gradviz.packages import is_foundation
-from gradviz.source.location import CodeLocation
-from gradviz.source.search import switch_around
-from gradviz.source.statements import Body, Statement, assigned, body_of, own_expressions, text_of
-from gradviz.variables.objects import own_attributes
-from gradviz.variables.scanner import Namespace
+from gradviz.source.search import CodeLocation, switch_around
+from gradviz.source.statements import Body, Statement, assigned, body_of, covers, method_calls, names_of, text_of
+from gradviz.variables.objects import class_attribute, own_attributes
+from gradviz.variables.scanner import Namespace, value_of
 from gradviz.walker.private import without_subclasses
 
 DetachKind = Literal[
@@ -117,15 +116,9 @@ class _Tracer:
             self._waiting.append((first, self._spot.line))
             return None
         for statement in self._spot.body.statements:
-            for expression in own_expressions(statement.node):
-                for node in ast.walk(expression):
-                    if (
-                        isinstance(node, ast.Call)
-                        and isinstance(node.func, ast.Attribute)
-                        and node.func.attr == "backward"
-                        and node.lineno <= (self._spot.line or 0) <= (node.end_lineno or node.lineno)
-                    ):
-                        return statement, node.func.value
+            for call, called in method_calls(statement.node):
+                if called.attr == "backward" and covers(call, self._spot.line or 0):
+                    return statement, called.value
         return None
 
     def _ranked(self) -> list[DetachPoint]:
@@ -176,15 +169,14 @@ class _Tracer:
                 self._inside(_value(call.func, self._spot.variables), MAX_DEPTH)
 
     def _wait_for(self, expression: ast.expr, statement: Statement) -> None:
-        for node in ast.walk(expression):
-            if isinstance(node, ast.Name):
-                value = _value(node, self._spot.variables)
-                followed = self._whole or not _has_graph(value)
-                if followed and (value is None or issubclass(type(value), _VALUES)):
-                    self._waiting.append((node.id, statement.node.lineno))
+        for name in names_of(expression):
+            value = value_of(name, self._spot.variables)
+            followed = self._whole or not _has_graph(value)
+            if followed and (value is None or issubclass(type(value), _VALUES)):
+                self._waiting.append((name, statement.node.lineno))
 
     def _note_plain(self, name: str) -> None:
-        value = _value(ast.Name(name, ast.Load()), self._spot.variables)
+        value = value_of(name, self._spot.variables)
         if name != self._root and issubclass(type(value), torch.Tensor) and not _has_graph(value):
             self._plain.append(name)
 
@@ -233,7 +225,7 @@ def _flow(body: Body) -> Iterator[tuple[Statement | None, ast.expr]]:
         elif not wanted.intersection(targets):
             continue
         if value is not None:
-            wanted.update(part.id for part in ast.walk(value) if isinstance(part, ast.Name))
+            wanted.update(names_of(value))
             yield statement, value
 
 
@@ -314,8 +306,7 @@ def _value(expression: ast.expr, variables: Sequence[Namespace]) -> Any:
         expression = expression.value
     if not isinstance(expression, ast.Name):
         return None
-    first = expression.id
-    value = next((space[first] for space in variables if first in space), None)
+    value = value_of(expression.id, variables)
     for part in reversed(parts):
         value = _attribute(value, part)
     return value
@@ -326,7 +317,7 @@ def _attribute(value: Any, part: str) -> Any:
     for table in (own, own.get("_modules"), own.get("_parameters"), own.get("_buffers")):
         if isinstance(table, dict) and part in table:
             return table[part]
-    defined = next((vars(kind)[part] for kind in type(value).__mro__ if part in vars(kind)), None)
+    defined = class_attribute(type(value), part)
     return defined if isinstance(defined, FunctionType) else None
 
 

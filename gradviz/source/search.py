@@ -1,23 +1,39 @@
-"""Finds lines of a file by what they do: assign to something, call something, pass an argument. Reads text only."""
+"""Finds lines of code by what their text says they do: assign to something, call it, change it in place, compute for nobody.
+
+In a file, around a line, or in the function where the user's code is at. Reads text only and runs nothing; whether such a line
+ran, and on what, is for whoever asks to find out.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import Any
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from types import CodeType
+from typing import Any, NamedTuple
 
 from gradviz.graph import SourceLine
 from gradviz.source.statements import (
+    Body,
     around,
     assigned,
+    bodies,
     body_around,
     body_at,
+    body_of,
     expressions_at,
     line_of,
+    method_calls,
+    names_of,
     nodes_of,
     own_expressions,
+    pieces_in_place,
     recording_off,
+    text_of,
+    tree_of,
+    without_index,
 )
+from gradviz.variables.scanner import Namespace
 
 _FOLLOWED = 20  # lines that are followed upwards from one
 
@@ -25,29 +41,26 @@ _FOLLOWED = 20  # lines that are followed upwards from one
 def sets_attribute(file: str, *endings: str) -> SourceLine | None:
     """The first line of a file that assigns to something that ends so, such as "head.weight" for `self.head.weight = ...`."""
     dotted = tuple(f".{ending}" for ending in endings)
-    for statement in nodes_of(file, ast.Assign):
-        for target in statement.targets:
-            if isinstance(target, ast.Attribute) and f".{ast.unparse(target)}".endswith(dotted):
-                return line_of(file, target.lineno)
-    return None
+    targets = (target for statement in nodes_of(file, ast.Assign) for target in statement.targets)
+    attributes = (target for target in targets if isinstance(target, ast.Attribute))
+    return _first(file, (target.lineno for target in attributes if f".{ast.unparse(target)}".endswith(dotted)))
+
+
+def _first(file: str, numbers: Iterable[int]) -> SourceLine | None:
+    return next((line_of(file, number) for number in numbers), None)
 
 
 def only_compares(file: str, attribute: str) -> SourceLine | None:
     """The first line of a file that compares an attribute and does nothing with the answer."""
-    for statement in nodes_of(file, ast.Expr):
-        compared = statement.value.left if isinstance(statement.value, ast.Compare) else None
-        if isinstance(compared, ast.Attribute) and compared.attr == attribute:
-            return line_of(file, compared.lineno)
-    return None
+    values = (statement.value for statement in nodes_of(file, ast.Expr))
+    compared = (value.left for value in values if isinstance(value, ast.Compare))
+    return _first(file, (left.lineno for left in compared if getattr(left, "attr", "") == attribute))
 
 
 def registers_buffer(file: str, name: str) -> SourceLine | None:
     """The first line of a file that registers a buffer of this name."""
-    for call in _calls_of(file, "register_buffer"):
-        first = call.args[0] if call.args else None
-        if isinstance(first, ast.Constant) and first.value == name:
-            return line_of(file, call.lineno)
-    return None
+    calls = (call for call in _calls_of(file, "register_buffer") if call.args)
+    return _first(file, (call.lineno for call in calls if getattr(call.args[0], "value", None) == name))
 
 
 def calls_method(file: str, method: str, *, bare: bool = True) -> Iterator[tuple[str, SourceLine]]:
@@ -93,24 +106,20 @@ def passes(file: str, keyword: str, *values: str) -> list[SourceLine]:
 
 def calls_with(file: str, first: str, *endings: str) -> SourceLine | None:
     """The first line of a file that calls something whose name ends so with `first`, or an attribute of that name, in front."""
-    for call in nodes_of(file, ast.Call):
-        argument = f".{ast.unparse(call.args[0])}" if call.args else ""
-        if argument.endswith(f".{first}") and ast.unparse(call.func).endswith(endings):
-            return line_of(file, call.lineno)
-    return None
+    calls = (call for call in nodes_of(file, ast.Call) if call.args and ast.unparse(call.func).endswith(endings))
+    return _first(file, (call.lineno for call in calls if f".{ast.unparse(call.args[0])}".endswith(f".{first}")))
 
 
 def lines_behind(source: SourceLine, term: str = "") -> list[SourceLine]:
     """The lines of the same function that give a value to what a line, or a term in it, reads, and to what those read in turn."""
     body = body_around(source.file, source.line)
-    in_term = {part.id for part in ast.walk(ast.parse(term)) if isinstance(part, ast.Name)}
-    wanted, lines = in_term or set(_reads(source)), list[SourceLine]()
-    for statement in reversed(body.statements if body is not None else ()):
-        names, value = assigned(statement.node)
-        if value is not None and wanted.intersection(names) and len(lines) < _FOLLOWED:
-            assert body is not None
-            lines.append(body.source(statement.node))
-            wanted.update(part.id for part in ast.walk(value) if isinstance(part, ast.Name))
+    wanted, lines = set(names_of(ast.parse(term))) or set(_reads(source)), list[SourceLine]()
+    if body is not None:
+        for statement in reversed(body.statements):
+            names, value = assigned(statement.node)
+            if value is not None and wanted.intersection(names) and len(lines) < _FOLLOWED:
+                lines.append(body.source(statement.node))
+                wanted.update(names_of(value))
     return lines
 
 
@@ -130,11 +139,11 @@ def taken_over(source: SourceLine) -> dict[str, SourceLine]:
     """What statements around a line both read and give a value, as `out, state = cell(x, state)` does with `state`."""
     body = body_around(source.file, source.line)
     lines: dict[str, SourceLine] = {}
-    for statement in body.statements if body is not None else ():
-        parts = (part for expression in own_expressions(statement.node) for part in ast.walk(expression))
-        read = {ast.unparse(part) for part in parts if isinstance(getattr(part, "ctx", None), ast.Load)}
-        for name in assigned(statement.node)[0]:
-            if name in read and body is not None:
+    if body is not None:
+        for statement in body.statements:
+            parts = (part for expression in own_expressions(statement.node) for part in ast.walk(expression))
+            read = {ast.unparse(part) for part in parts if isinstance(getattr(part, "ctx", None), ast.Load)}
+            for name in filter(read.__contains__, assigned(statement.node)[0]):
                 lines.setdefault(name, body.source(statement.node))
     return lines
 
@@ -163,3 +172,164 @@ def switch_above(file: str, first: int) -> SourceLine | None:
             switches = (decorator for decorator in node.decorator_list if recording_off(decorator))
             return next((line_of(file, switch.lineno) for switch in switches), None)
     return None
+
+
+class CodeLocation(NamedTuple):
+    """Where the user's code is at. `line` is None when it has ended."""
+
+    body: Body
+    line: int | None
+    variables: Sequence[Namespace]
+
+
+class Change(NamedTuple):
+    """A line of code that changes a variable in place."""
+
+    source: SourceLine
+    names: tuple[str, ...]
+    what: str  # as the code spells it
+
+
+def location_at(code: CodeType, line: int | None, variables: Sequence[Namespace]) -> CodeLocation | None:
+    """The place in a function that is running."""
+    body = body_of(code)
+    return CodeLocation(body, line, variables) if body is not None else None
+
+
+def location_at_end(variables: Sequence[Namespace]) -> CodeLocation | None:
+    """The end of a script whose global variables these are."""
+    file = variables[-1].get("__file__") if variables else None
+    body = body_at(file) if isinstance(file, str) else None
+    return CodeLocation(body, None, variables) if body is not None else None
+
+
+def changes(body: Body) -> Iterator[Change]:
+    """The statements that change a tensor in place, or take a step, as far as their text shows it."""
+    source = body.source
+    for statement in body.statements:
+        for piece in pieces_in_place(statement.node):
+            whole = statement.node if isinstance(piece.node, ast.Subscript) else piece.node
+            yield Change(source(piece.node), (piece.name,), text_of(whole))
+        for call, called in method_calls(statement.node):
+            if called.attr == "step":
+                yield Change(source(call), (ast.unparse(called.value),), text_of(call))
+
+
+_ADDING = ("add", "append", "appendleft", "extend", "insert", "setdefault", "update")
+
+
+def additions(body: Body) -> dict[str, SourceLine]:
+    """Where the code puts something into a container, by the container's name: `losses.append(loss)`, `losses[step] = loss`."""
+    lines: dict[str, SourceLine] = {}
+    for statement in body.statements:
+        node = statement.node
+        into = [target.value for target in getattr(node, "targets", ()) if isinstance(target, ast.Subscript)]
+        into += [called.value for _, called in method_calls(node) if called.attr in _ADDING]
+        for container in into:
+            lines.setdefault(ast.unparse(without_index(container)), body.source(node))
+    return lines
+
+
+def addition_to(file: str, name: str) -> SourceLine | None:
+    """The first line of a file that puts something into a container with this last name, in whichever function: `self.values`."""
+    last = name.rpartition(".")[2]
+    for body in bodies(file):
+        for container, source in additions(body).items():
+            if container.rpartition(".")[2] == last:
+                return source
+    return None
+
+
+def grad_reads(body: Body) -> dict[str, SourceLine]:
+    """Where the code reads `.grad` of a variable, by the variable's name."""
+    lines: dict[str, SourceLine] = {}
+    for statement in body.statements:
+        for expression in own_expressions(statement.node):
+            for node in ast.walk(expression):
+                if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load):
+                    lines.setdefault(ast.unparse(node.value), body.source(node))
+    return lines
+
+
+_MADE = (
+    "abs clamp clip clamp_min clamp_max relu sigmoid tanh softmax log_softmax gelu silu elu leaky_relu softplus normalize dropout "
+    "exp log sqrt square pow add sub mul div detach clone contiguous to cuda float double half bfloat16 long int bool type view "
+    "reshape flatten permute transpose squeeze unsqueeze expand repeat masked_fill scatter scatter_add index_add index_fill "
+    "index_copy"
+)
+"""Functions of torch that only make a tensor. Left out are those that somebody may call to wait for the device, or to measure."""
+_OPERATORS: dict[type[ast.operator], tuple[str, ...]] = {
+    ast.Add: ("add", "__radd__"),
+    ast.Sub: ("sub", "__rsub__"),
+    ast.Mult: ("mul", "__rmul__"),
+    ast.Div: ("div", "__rdiv__"),
+    ast.Pow: ("pow", "__rpow__"),
+}
+_ACTS = frozenset(("step", "zero_grad", "backward", "eval", "train", "half", "cuda", "detach_", "requires_grad_"))
+"""Methods of which the name alone, without a call, can only be meant as a call."""
+_LIBRARIES = frozenset(("torch", "F", "nn", "functional"))
+
+
+class Alone(NamedTuple):
+    """One such statement: its first line, the code, the name of what is lost, and the line as it should be ("" when unclear).
+
+    `functions` are the names of torch for the operation; () for a method that is named and not called.
+    """
+
+    line: int
+    text: str
+    of: str
+    mended: str
+    functions: tuple[str, ...] = ()
+
+
+def alone(file: str) -> dict[int, Alone]:
+    """By every line that it goes over. The last statement of a file, which a notebook shows, and those inside `try` are left out.
+
+    >>> import linecache
+    >>> text = ["x.clamp(0, 1)\\n", "x.add_(1)\\n", "loss / 4\\n", "optimizer.step\\n", "x.exp()\\n"]
+    >>> linecache.cache["a.py"] = 0, None, text, "a.py"
+    >>> [line.mended for line in alone("a.py").values()]
+    ['x = x.clamp(0, 1)', 'loss = loss / 4', 'optimizer.step()']
+    """
+    tree = tree_of(file)
+    by_line: dict[int, Alone] = {}
+    for statement in _statements(tree.body) if tree is not None else ():
+        told = _alone(statement)
+        if told is not None:
+            by_line |= dict.fromkeys(range(told.line, (statement.end_lineno or told.line) + 1), told)
+    return by_line
+
+
+def _statements(statements: Sequence[ast.stmt]) -> Iterator[ast.Expr]:
+    waiting: deque[ast.AST] = deque(statements)
+    while waiting:
+        node = waiting.popleft()
+        if isinstance(node, ast.Expr):
+            if node is not statements[-1]:
+                yield node
+        elif not isinstance(node, (ast.Try, ast.expr)):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _alone(statement: ast.Expr) -> Alone | None:
+    value, text = statement.value, ast.unparse(statement.value)
+    if isinstance(value, ast.Attribute) and value.attr in _ACTS:
+        return Alone(statement.lineno, text, ast.unparse(value.value), f"{text}()")
+    if isinstance(value, ast.BinOp) and type(value.op) in _OPERATORS:
+        given = value.right if isinstance(value.left, ast.Constant) else value.left
+        return _assigned(statement.lineno, text, given, _OPERATORS[type(value.op)])
+    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MADE.split()):
+        return None
+    if any(keyword.arg in ("out", "inplace", None) for keyword in value.keywords):
+        return None
+    owner = value.func.value
+    library = ast.unparse(owner).rpartition(".")[2] in _LIBRARIES
+    first = value.args[0] if library and value.args else owner
+    return _assigned(statement.lineno, text, first, (value.func.attr,))
+
+
+def _assigned(line: int, text: str, given: ast.expr, functions: tuple[str, ...]) -> Alone:
+    name = ast.unparse(given)
+    takes = isinstance(given, (ast.Name, ast.Attribute, ast.Subscript))
+    return Alone(line, text, name, f"{name} = {text}" if takes else "", functions)

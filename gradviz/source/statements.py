@@ -73,12 +73,12 @@ def bodies(file: str) -> Iterator[Body]:
 
 def expressions_at(file: str, line: int) -> Iterator[ast.expr]:
     """The expressions of a file that begin on a line, or that go across it."""
-    return (node for node in nodes_of(file, ast.expr) if _covers(node, line))
+    return (node for node in nodes_of(file, ast.expr) if covers(node, line))
 
 
 def body_around(file: str, number: int) -> Body | None:
     """The body of the innermost function around a line, or of the module's top level."""
-    functions = [node for node in nodes_of(file, *_FUNCTION) if _covers(node, number)]
+    functions = [node for node in nodes_of(file, *_FUNCTION) if covers(node, number)]
     if not functions:
         return body_at(file)
     inner = max(functions, key=lambda node: node.lineno)
@@ -99,12 +99,12 @@ def around(file: str, line: int) -> Around:
     tests: list[str] = []
     inside: Sequence[ast.AST] = tree.body if tree is not None else ()
     while inside:
-        node = next((part for part in inside if _is_block(part) and _covers(part, line)), None)
+        node = next((part for part in inside if _is_block(part) and covers(part, line)), None)
         if isinstance(node, _FUNCTION):
             loops, tests = [], []
         elif isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
             loops.append(node.lineno)
-        elif isinstance(node, ast.If) and any(_covers(part, line) for part in node.body):
+        elif isinstance(node, ast.If) and any(covers(part, line) for part in node.body):
             tests.append(ast.unparse(node.test))
         inside = list(ast.iter_child_nodes(node)) if node is not None else ()
     return Around(tuple(loops), tuple(tests))
@@ -114,7 +114,8 @@ def _is_block(node: ast.AST) -> bool:
     return isinstance(node, (ast.stmt, ast.excepthandler))
 
 
-def _covers(node: Any, line: int) -> bool:
+def covers(node: Any, line: int) -> bool:
+    """Whether a statement or expression goes over a line."""
     return bool(node.lineno <= line <= (node.end_lineno or node.lineno))
 
 
@@ -197,6 +198,11 @@ def names_in(target: ast.expr) -> Iterator[str]:
         yield from names_in(target.value)
     elif isinstance(target, ast.Attribute):
         yield ast.unparse(target)
+
+
+def names_of(node: ast.AST) -> Iterator[str]:
+    """The plain names in a piece of code."""
+    return (part.id for part in ast.walk(node) if isinstance(part, ast.Name))
 
 
 def own_expressions(statement: ast.stmt) -> Iterator[ast.expr]:

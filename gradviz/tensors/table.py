@@ -1,4 +1,4 @@
-"""The tensors of a program as a table. Facts come from `gradviz.tensors.inventory`; this module only words and aligns."""
+"""The tensors of a program as a table. Facts come from `gradviz.tensors`; this module only words and aligns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradviz.report.results import borderless
 from gradviz.wording import number, one_line, plural, shape_text
 
 if TYPE_CHECKING:
-    from gradviz.tensors.inventory import TensorFacts
+    from gradviz.tensors import TensorFacts
 
 UNREAD = "?"
 _NONE = "-"

@@ -11,9 +11,10 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType as PythonModule
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType as PythonModule
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from gradviz.packages import is_foundation, package_of
 from gradviz.variables.objects import class_attribute, joined, own_attributes, submodules
 
 if TYPE_CHECKING:
@@ -208,10 +209,15 @@ def name_of(value: object, namespaces: Sequence[Namespace]) -> str:
     return next(named, "")
 
 
+def value_of(name: str, namespaces: Sequence[Namespace], absent: object = None) -> Any:
+    """What the innermost variable of this name holds."""
+    return next((space[name] for space in namespaces if name in space), absent)
+
+
 def as_written(name: str, namespaces: Sequence[Namespace]) -> str:
     """The same name as the innermost code writes it: `self.total` in a method of what is `trainer.total` outside."""
     first, dot, rest = name.partition(".")
-    value = next((space[first] for space in namespaces if first in space), None)
+    value = value_of(first, namespaces)
     here = name_of(value, namespaces[:1]) if dot and value is not None else ""
     return f"{here}.{rest}" if here else name
 
@@ -242,3 +248,59 @@ def local_variables(frame: FrameType) -> dict[str, object]:
     if sys.version_info < (3, 13) and frame.f_code.co_flags & _OPTIMIZED and sys.getrefcount(live) <= 3:
         live.clear()
     return local
+
+
+_CALLERS = 30  # functions around the one that asks
+
+
+def variables_at(frame: FrameType | None, main: Namespace, outermost: CodeType) -> list[Namespace]:
+    """Local variables of the user's frames from the backward call outwards, their modules' globals, `main`, then models.
+
+    The models are local variables of an installed library's functions, such as a trainer's: they may have no other name.
+    Frames of torch, gradviz and Python are left out, and so is everything from the frame of `outermost` on.
+    """
+    local: list[Namespace] = []
+    outer: dict[int, Namespace] = {}
+    models: list[Namespace] = []
+    while frame is not None and frame.f_code is not outermost:
+        file = frame.f_code.co_filename
+        if not is_foundation(file):
+            inner, *rest = namespaces(frame)
+            if package_of(file):
+                models.append(_models(inner) if rest else {})
+            else:
+                if frame.f_globals is not main:
+                    outer.setdefault(id(frame.f_globals), rest[0] if rest else inner)
+                if rest:
+                    local.append(inner)
+        frame = frame.f_back
+    return [*local, *outer.values(), main, *filter(None, models)]
+
+
+def callers_variables(frame: FrameType) -> list[Namespace]:
+    """Variables of the function that asks, then those of the user's functions around it, each with its module's globals.
+
+    A helper such as `report(loss)` is told the names that its caller has. Installed libraries in between are left out, such as
+    a test runner or a trainer.
+    """
+    variables: list[Namespace] = list(namespaces(frame))
+    known = {id(frame.f_globals)}
+    outer, left = frame.f_back, _CALLERS
+    while outer is not None and left:
+        left -= 1
+        file = outer.f_code.co_filename
+        if not package_of(file) and not is_foundation(file):
+            inner, *rest = namespaces(outer)
+            if rest:
+                variables.append(inner)
+            if id(outer.f_globals) not in known:
+                known.add(id(outer.f_globals))
+                variables.append(rest[0] if rest else inner)
+        outer = outer.f_back
+    return variables
+
+
+def _models(variables: Namespace) -> Namespace:
+    import torch
+
+    return {name: value for name, value in variables.items() if issubclass(type(value), torch.nn.Module)}

@@ -10,7 +10,7 @@ import torch
 from torch.overrides import _get_current_function_mode_stack
 
 from gradviz.checks.collect.detach_watch import DetachWatch
-from gradviz.source.running import UserCode
+from gradviz.packages import UserCode
 
 
 def watch() -> DetachWatch:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.recording.late import when_imported
+from gradviz.run.engine import when_imported
 
 
 @pytest.fixture

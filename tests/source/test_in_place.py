@@ -8,7 +8,7 @@ import pytest
 
 from gradviz.graph import SourceLine
 from gradviz.source.code_line import changed_in_place
-from gradviz.source.location import CodeLocation, changes
+from gradviz.source.search import changes
 from gradviz.source.statements import body_at
 
 _LINES = [
@@ -35,7 +35,7 @@ def test_a_line_and_a_function_are_read_alike(text: str, changed: str | None, tm
     file.write_text(f"with torch.no_grad():\n    {text}\n")
     body = body_at(str(file))
     assert body is not None
-    found = list(changes(CodeLocation(body, None, ())))
+    found = list(changes(body))
     expected = () if changed is None else (changed,)
     assert changed_in_place(SourceLine("script.py", 1, "", text)) == expected
     assert tuple(name for one in found for name in one.names) == expected and {one.source.line for one in found} <= {2}

@@ -13,8 +13,8 @@ import torch
 
 import gradviz
 from gradviz.graph import Graph, SourceLine
+from gradviz.packages import Place, UserCode
 from gradviz.recording.event_log import IntervalMap, LineLog
-from gradviz.source.running import Place, UserCode
 from tests.walker.graphs import needs_raw
 from tests.walker.programs import Program
 

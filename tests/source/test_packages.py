@@ -16,7 +16,7 @@ import gradviz
 from gradviz.packages import is_foundation, package_of, runs_around_user
 from gradviz.run import ending, engine
 from gradviz.run.engine import call_place
-from gradviz.source.running import variables_at
+from gradviz.variables.scanner import variables_at
 
 
 def called_by(file: str, inner: Callable[[], Any]) -> Callable[[], Any]:

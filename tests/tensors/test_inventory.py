@@ -6,7 +6,7 @@ import warnings
 
 import torch
 
-from gradviz.tensors.inventory import TensorFacts, inventory
+from gradviz.tensors import TensorFacts, inventory
 
 
 def by_name(**variables: object) -> dict[str, TensorFacts]:

@@ -36,7 +36,8 @@ from gradviz.checks.context import (
 from gradviz.checks.poles import at_a_pole
 from gradviz.graph import Graph
 from gradviz.recording.record import ModuleRun, Recording
-from gradviz.source.location import (
+from gradviz.source.provenance import DetachPoint, Provenance, provenance
+from gradviz.source.search import (
     Change,
     CodeLocation,
     addition_to,
@@ -46,7 +47,6 @@ from gradviz.source.location import (
     location_at,
     location_at_end,
 )
-from gradviz.source.provenance import DetachPoint, Provenance, provenance
 from gradviz.variables.objects import every_path, joined, parameters
 from gradviz.variables.scanner import Namespace, scan
 from gradviz.walker.compiled import graph_breaks
@@ -354,7 +354,7 @@ class Collector:
         since = max((call.boundary for call in earlier if call.step < step), default=0)
         retained = list(carried(context, subject.variables, since, attribution)) if since else []
         if location is not None and retained:
-            added, file = additions(location), location.body.file
+            added, file = additions(location.body), location.body.file
             for i, history in enumerate(retained):
                 if history.name:
                     owner = history.name.rpartition(".")[0]  # `meter.update(loss)` adds to `meter.total`
@@ -461,8 +461,8 @@ def _with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
             provenances[root.name] = read if seen is None else Provenance(seen.cuts, read.made)
     stale = any("modified" in node.flags for node in graph.nodes)
     by_hand = any(times[-1].changed for times in context.handled.values() if times)
-    made: tuple[Change, ...] = tuple(changes(location)) if stale or by_hand else ()
-    reads = grad_reads(location)
+    made: tuple[Change, ...] = tuple(changes(location.body)) if stale or by_hand else ()
+    reads = grad_reads(location.body)
     named_tensors = tuple(
         tensor._replace(grad_read=next((reads[name] for name in tensor.names if name in reads), None))
         for tensor in context.named_tensors

@@ -22,10 +22,9 @@ from torch.overrides import TorchFunctionMode
 
 from gradviz.checks.collect.parameters import Switches
 from gradviz.checks.context import ResultDropped
-from gradviz.packages import is_foundation, package_of
-from gradviz.source.alone import Alone, alone
+from gradviz.packages import Place, is_foundation, package_of
 from gradviz.source.provenance import DetachKind
-from gradviz.source.running import Place
+from gradviz.source.search import Alone, alone
 from gradviz.source.statements import line_of
 from gradviz.walker.private import FunctionModes, peek_sequence
 

@@ -18,10 +18,9 @@ import torch
 from gradviz.checks.context import Dropped, Home, Raised
 from gradviz.errors import text_of as message_of
 from gradviz.graph import SourceLine
-from gradviz.packages import code_line, is_foundation, package_of, with_text
+from gradviz.packages import Place, code_line, is_foundation, package_of, with_text
 from gradviz.source.code_line import assigned as given, read
 from gradviz.source.provenance import DetachPoint
-from gradviz.source.running import Place
 from gradviz.source.search import lines_behind, switch_above, switch_around
 from gradviz.source.statements import (
     Statement,

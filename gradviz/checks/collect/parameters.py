@@ -13,7 +13,7 @@ from gradviz.checks.collect.lines import line_at
 from gradviz.checks.collect.loop import is_readable
 from gradviz.checks.context import Mistyped, Parameter, Thawed, Tie
 from gradviz.graph import SourceLine
-from gradviz.source.running import Place
+from gradviz.packages import Place
 from gradviz.source.search import calls_method, only_compares, sets_attribute
 from gradviz.variables.objects import joined, own_attributes, submodules
 from gradviz.variables.scanner import Namespace

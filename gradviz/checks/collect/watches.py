@@ -28,7 +28,7 @@ from gradviz.recording.event_log import Evaluation
 from gradviz.recording.session import running
 from gradviz.run.engine import EngineCall
 from gradviz.source.code_line import subtracts_from
-from gradviz.source.location import addition_to
+from gradviz.source.search import addition_to
 from gradviz.source.statements import around, body_around
 from gradviz.variables.scanner import Namespace, as_written, namespaces
 from gradviz.walker.outputs import flatten

@@ -20,7 +20,7 @@ from gradviz.checks.words import (
 from gradviz.graph import Graph, SavedTensor, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import changed_in_place, in_place_part, in_place_pieces, with_copies
-from gradviz.source.location import Change
+from gradviz.source.search import Change
 from gradviz.wording import one_line, plural, tensor_line
 
 
