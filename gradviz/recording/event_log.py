@@ -171,6 +171,11 @@ class Tree:
                 self.parameters[call.module] = elements(module.parameters())
         self.pending.clear()
 
+    def name_of(self, parameter: torch.Tensor) -> str | None:
+        """The name of a parameter below the outermost module; None of a tensor that is not owned here."""
+        reference, name = self.owners.get(id(parameter), (None, None))
+        return name if reference is not None and reference() is parameter else None
+
     def _path(self, call: Call, path: str | None) -> str:
         """A module that is not registered below the outermost one is named as its caller holds it, or else by its class."""
         if path is not None:

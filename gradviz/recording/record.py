@@ -11,6 +11,7 @@ import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from traceback import walk_tb
 from types import TracebackType
 from typing import NamedTuple
 
@@ -74,11 +75,9 @@ def _unfinished(session: Session, error: BaseException) -> _Unfinished:
     """
     event_log = session.event_log()
     source, local = _failing_code(session, error)
-    failed = (
-        event_log.failed if event_log.failed is not None and event_log.failed.call.frame in _frames(error) else None
-    )
+    failed, passed = event_log.failed, {id(frame) for frame, _ in walk_tb(error.__traceback__)}
     own = _own_call(error)
-    if own is not None and (failed is None or failed.call in _around(own)):
+    if failed is not None and (failed.call.frame not in passed or (own is not None and failed.call in _around(own))):
         failed = None
     result = _Unfinished(f"{type(error).__name__}: {text_of(error)}", source, failed.call if failed else own)
     if failed is not None:
@@ -88,30 +87,17 @@ def _unfinished(session: Session, error: BaseException) -> _Unfinished:
     return result
 
 
-def _frames(error: BaseException) -> set[int]:
-    """Identities of the frames that the exception passed through."""
-    frames: set[int] = set()
-    trace = error.__traceback__
-    while trace is not None:
-        frames.add(id(trace.tb_frame))
-        trace = trace.tb_next
-    return frames
-
-
 def _failing_code(session: Session, error: BaseException) -> tuple[SourceLine | None, list[tuple[str, torch.Tensor]]]:
     """The innermost line of the user's in the traceback, and the tensors among its local variables."""
-    trace: TracebackType | None = error.__traceback__
-    innermost = None
-    while trace is not None:
-        if session.user.holds(trace.tb_frame.f_code.co_filename):
-            innermost = trace
-        trace = trace.tb_next
-    if innermost is None:
+    users = [
+        (frame, line) for frame, line in walk_tb(error.__traceback__) if session.user.holds(frame.f_code.co_filename)
+    ]
+    if not users:
         return None, []
-    code = innermost.tb_frame.f_code
-    source = with_text(code_line(code, innermost.tb_lineno))
-    variables = namespaces(innermost.tb_frame)[0]
-    return source, [(name, value) for name, value in variables.items() if is_a(value, torch.Tensor)]
+    frame, line = users[-1]
+    variables = namespaces(frame)[0]
+    tensors = [(name, value) for name, value in variables.items() if is_a(value, torch.Tensor)]
+    return with_text(code_line(frame.f_code, line)), tensors
 
 
 def _completed(event_log: EventLog, failed: Call | None) -> list[tuple[str, weakref.ref[torch.Tensor], Call | None]]:
@@ -136,12 +122,8 @@ def _around(call: Call | None) -> list[Call]:
 
 def _own_call(error: BaseException) -> Call | None:
     """The innermost call that the exception left of those that run no hook; their frames carry them."""
-    trace, call = error.__traceback__, None
-    while trace is not None:
-        mark = trace.tb_frame.f_trace
-        call = mark if type(mark) is Call else call
-        trace = trace.tb_next
-    return call
+    marks = [frame.f_trace for frame, _ in walk_tb(error.__traceback__)]
+    return next((mark for mark in reversed(marks) if type(mark) is Call), None)
 
 
 def _path(call: Call, module_paths: Mapping[int, str]) -> str:

@@ -1,7 +1,8 @@
 """Sees every call of `backward()`, `torch.autograd.backward` and `torch.autograd.grad` just before the engine runs.
 
-All three meet in one function of torch, which is replaced while user code runs and put back afterwards. Knows nothing of
-scripts or of what is done with a call.
+All three meet in one function of torch, which is replaced while user code runs and put back afterwards: from the moment that
+the code imports torch, for importing it earlier would change what a script sees that sets environment variables before. Knows
+nothing of scripts or of what is done with a call.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import CodeType, FrameType
+from importlib.machinery import ModuleSpec
+from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from gradviz.packages import is_foundation, package_of
-from gradviz.run.engine import when_imported
 from gradviz.variables.scanner import Namespace, name_of
 
 Afterwards = Callable[["bool | None"], None]
@@ -125,6 +126,65 @@ def _compiling(frame: FrameType | None) -> bool:
 
 def _module(frame: FrameType | None) -> str:
     return str(frame.f_globals.get("__name__", "")) if frame is not None else ""
+
+
+# -- once a module is there ---------------------------------------------------------------------------------------------
+
+
+class _Watcher:
+    """A finder that finds nothing itself: it lets the others find the module and watches its loader."""
+
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
+        self._name = name
+        self._action = action
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)  # its work is done, unless nobody finds the module
+        for finder in list(sys.meta_path):
+            spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
+            if spec is not None:
+                self._watch(spec.loader)
+                return spec
+        sys.meta_path.insert(0, self)
+        return None
+
+    def _watch(self, loader: Any) -> None:
+        if not hasattr(loader, "exec_module"):
+            return
+        load, before = loader.exec_module, getattr(loader, "__dict__", {}).get("exec_module")
+
+        def load_and_act(module: ModuleType) -> None:
+            if before is None:  # the loader is as it was before the module's own code runs
+                del loader.exec_module
+            else:
+                loader.exec_module = before
+            load(module)
+            self._action()
+
+        try:
+            loader.exec_module = load_and_act
+        except AttributeError:  # a loader that takes no attributes
+            return
+
+
+@contextmanager
+def when_imported(name: str, action: Callable[[], None]) -> Iterator[None]:
+    """Run `action` once module `name` has been imported: now if it already is, else as soon as it is, or never."""
+    if name in sys.modules:
+        action()
+        yield
+        return
+    watcher = _Watcher(name, action)
+    sys.meta_path.insert(0, watcher)
+    try:
+        yield
+    finally:
+        if watcher in sys.meta_path:
+            sys.meta_path.remove(watcher)
 
 
 # -- what a call is called ---------------------------------------------------------------------------------------------

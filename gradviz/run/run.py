@@ -9,31 +9,48 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gradviz.errors import GradvizError, NoGraphError, TargetError
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.run.ending import Captured, Failure, Stopped, stoppable_main, users_code
-from gradviz.run.engine import (
-    Afterwards,
-    EngineCall,
-    call_place,
-    call_words,
-    recording_from_torch_on,
-    watching_backward,
-)
+from gradviz.run.engine import Afterwards, EngineCall, call_place, call_words, watching_backward, when_imported
 from gradviz.run.outputs import LiveOutputs, check_tensors, final_tensors, lookup, outputs_of
 from gradviz.run.program import Program, Target
 from gradviz.run.selection import Chosen, FirstBackward, FirstIf, InARow, Look, RunOn, Selection, WholeStep
 from gradviz.variables.scanner import Namespace, name_of, variables_at
 
+if TYPE_CHECKING:
+    from gradviz.recording.record import Recording
+
 T = TypeVar("T")
 
 _OUTERMOST = Program.run.__code__
+
+
+@contextmanager
+def _recording_from_torch_on() -> Iterator[Callable[[], Recording | None]]:
+    """Around the user's code: record as soon as torch is there. Yields what tells the recording, once there is one.
+
+    Before that there is nothing to record, and importing torch ourselves would change what the script sees. There is none
+    either where torch cannot tell what a recording needs.
+    """
+    recordings: list[Recording] = []
+
+    def begin() -> None:
+        from gradviz.recording.record import record
+        from gradviz.walker.private import CAN_RECORD, compiled_anew
+
+        if CAN_RECORD:
+            until.enter_context(compiled_anew())
+            recordings.append(until.enter_context(record()))
+
+    with ExitStack() as until, when_imported("torch", begin):
+        yield lambda: recordings[0] if recordings else None
 
 
 def read_graph(live: LiveOutputs) -> Graph:
@@ -134,7 +151,7 @@ class Run(Generic[T]):
             )
         self._program = Program(self.target)
         with self._program.interpreter(self.arguments):
-            recording = recording_from_torch_on() if self.record else nullcontext(lambda: None)
+            recording = _recording_from_torch_on() if self.record else nullcontext(lambda: None)
             with recording as self._recording:
                 self._run()
                 return self._ended()
@@ -257,7 +274,7 @@ class Run(Generic[T]):
             self._stop()
 
     def _no_global_tensors(self) -> bool:
-        from gradviz.tensors import inventory
+        from gradviz.tensors.inventory import inventory
 
         return not inventory([self._program.namespace])
 

@@ -1,0 +1,375 @@
+"""In which module call, and at which line, each node of a graph was made: as it was recorded, or else who owns its leaves.
+
+Of what was noted only what is certain is attributed: a sequence number that two threads may have given out is left alone, and the
+notes say how many were. Of a graph that was not recorded `gradviz.inference` concludes from who owns what, in which module every
+operation ran.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import repeat
+from typing import Literal, NamedTuple
+
+import torch
+
+from gradviz.graph import Scope, SourceLine, TensorInfo
+from gradviz.graph.scopes import Ownership, Registered, around
+from gradviz.packages import with_text
+from gradviz.recording.event_log import Call, EventLog, SeenModule, Tree
+from gradviz.variables.objects import children, is_compiled, joined, members, parameters, unwrapped
+from gradviz.walker.description import BareGraph, Places
+from gradviz.walker.names import distinct
+from gradviz.walker.private import LAST
+from gradviz.walker.tensors import device_name, dtype_name, elements, shape_of
+from gradviz.wording import plural, verb
+
+
+class Span(NamedTuple):
+    """The part of an event log that belongs to a recording: sequence numbers from `start` up to, not including, `end`."""
+
+    event_log: EventLog
+    start: int
+    end: int
+
+
+class Recorded:
+    """Attribution by recorded sequence numbers. `module_paths` are names that the caller has for modules, by identity."""
+
+    kind: Literal["recorded"] = "recorded"
+
+    def __init__(self, spans: Sequence[Span], trees: Sequence[Tree], module_paths: Mapping[int, str]) -> None:
+        self._spans = [span for span in spans if span.end > span.start]
+        self._trees = trees
+        self._paths = module_paths
+        self._prefixes: dict[Tree, str] = {}  # of each outermost module that ran
+
+    def places(self, bare: BareGraph) -> Places:
+        calls: list[Call | None] = []
+        sources: list[SourceLine | None] = []
+        script_lines: list[SourceLine | None] = []
+        told = cache(with_text)
+        doubtful = _doubtful(bare, len(self._spans) > 1)
+        unsure = unseen = forgotten = lost = 0
+        for node, number in enumerate(bare.sequences):
+            place = call = None
+            candidates = [span.event_log for span in self._spans if span.start <= number < span.end]
+            if number == LAST:
+                pass
+            elif not candidates:
+                unseen += 1
+            elif len(candidates) > 1 or node in doubtful:
+                unsure += 1
+            else:
+                (event_log,) = candidates
+                place, call = event_log.lines.at(number), event_log.calls.at(number)
+                forgotten += place is None and number < event_log.lines.dropped
+                lost += place is None and number >= event_log.lines.dropped
+            while place is None and call is not None and call.own:  # known to run only where a node was seen to be made
+                call = call.parent
+            calls.append(call)
+            sources.append(told(place.source) if place is not None else None)
+            behind = place.script_line if place is not None else None
+            script_lines.append(told(behind) if behind is not None else None)
+        kept = _kept(calls)
+        scope_of: list[int | None] = [kept[call] if call is not None else None for call in calls]
+        first_calls = _first_calls(kept)
+        for node, variable in bare.variables.items():
+            scope_of[node] = self._owner(variable, first_calls)
+        self._name_trees(kept)
+        scopes = self._scopes(kept)
+        self._add_checkpointed(bare.checkpoints, scopes, scope_of)
+        names = {node: self._name(variable) for node, variable in bare.variables.items()}
+        return Places(
+            tuple(scopes),
+            scope_of,
+            sources,
+            script_lines,
+            _notes(unseen, unsure, forgotten, lost, len(self._spans)),
+            {node: name for node, name in names.items() if name},
+        )
+
+    # -- scopes --------------------------------------------------------------------------------------------------------
+
+    def _scopes(self, kept: Mapping[Call, int]) -> list[Scope]:
+        calls_of: dict[SeenModule, int] = {}
+        scopes = []
+        for call in kept:
+            calls_of[call.module] = count = calls_of.get(call.module, 0) + 1
+            scopes.append(
+                Scope(
+                    path=self._path(call),
+                    type=call.module.type,
+                    call=count,
+                    parent=kept[call.parent] if call.parent is not None else None,
+                    parameters=call.tree.parameters.get(call.module),
+                    output=_output(call),
+                )
+            )
+        return scopes
+
+    def _add_checkpointed(
+        self,
+        checkpoints: Mapping[int, Sequence[torch.nn.Module]],
+        scopes: list[Scope],
+        scope_of: list[int | None],
+    ) -> None:
+        """A scope for each reentrant checkpoint whose module is known: the call itself recorded no op."""
+        calls: Counter[str] = Counter(scope.path for scope in scopes)
+        for node, modules in sorted(checkpoints.items(), key=lambda item: -item[0]):
+            around = scope_of[node]
+            outer = scopes[around].path if around is not None else None
+            paths = {path: module for module in modules if (path := self._path_of(module)) not in (None, outer)}
+            if len(paths) == 1:
+                ((path, module),) = paths.items()
+                assert path is not None
+                calls[path] += 1
+                scope_of[node] = len(scopes)
+                count = elements(parameters(module))
+                scopes.append(Scope(path, type(module).__name__, calls[path], around, count))
+
+    def _path_of(self, module: torch.nn.Module) -> str | None:
+        """The path of a module that was called, perhaps without recording an op."""
+        if id(module) in self._paths:
+            return self._paths[id(module)]
+        for tree, prefix in self._prefixes.items():
+            for seen, path in tree.paths.items():
+                if seen.ref() is module:
+                    return joined(prefix, path)
+        return None
+
+    def _name(self, variable: torch.Tensor) -> str:
+        """A parameter's name below the outermost module that was called, for one that no variable leads to."""
+        names = ((prefix, tree.name_of(variable)) for tree, prefix in self._prefixes.items())
+        return next((joined(prefix, name) for prefix, name in names if name is not None), "")
+
+    def _path(self, call: Call) -> str:
+        known = self._known(call.module)
+        return known if known is not None else joined(self._prefixes[call.tree], call.tree.paths.get(call.module, ""))
+
+    def _known(self, seen: SeenModule) -> str | None:
+        """The caller's name for a module."""
+        module = seen.ref()
+        return self._paths.get(id(module)) if module is not None else None
+
+    def _name_trees(self, kept: Mapping[Call, int]) -> None:
+        """A distinct path for each outermost module: the caller's name, "" for a single one without, else the class name."""
+        trees = list(dict.fromkeys(call.tree for call in kept))
+        known = {tree: self._known(tree.seen) for tree in trees}
+        taken = {path for path in known.values() if path is not None}
+        for tree, path in known.items():
+            if path is None:
+                path = "" if len(trees) == 1 else distinct(tree.seen.type, taken)
+                taken.add(path)
+            self._prefixes[tree] = path
+
+    def _owner(self, variable: torch.Tensor, first_calls: Mapping[Tree, Mapping[str, int]]) -> int | None:
+        """The first call of the module that owns a parameter, or of the next module around it that was called."""
+        for tree in self._trees:
+            name = tree.name_of(variable)
+            if name is not None:
+                scope = _nearest(name.rpartition(".")[0], first_calls.get(tree, {}))
+                if scope is not None:
+                    return scope
+        return None
+
+
+def _first_calls(kept: Mapping[Call, int]) -> dict[Tree, dict[str, int]]:
+    """The first call of each module, by the path that it has in its tree."""
+    first: dict[Tree, dict[str, int]] = {}
+    for call, scope in kept.items():
+        first.setdefault(call.tree, {}).setdefault(call.tree.paths.get(call.module, ""), scope)
+    return first
+
+
+def _nearest(path: str, first: Mapping[str, int]) -> int | None:
+    """The call at this path, or at the nearest one around it."""
+    while path not in first:
+        if not path:
+            return None
+        path = path.rpartition(".")[0]
+    return first[path]
+
+
+def _kept(calls: Sequence[Call | None]) -> dict[Call, int]:
+    """The calls that made nodes and the calls around them, in the order they began, with their scope ids."""
+    reached: set[Call] = set()
+    for call in calls:
+        while call is not None and call not in reached:
+            reached.add(call)
+            call = call.parent
+    return {call: i for i, call in enumerate(sorted(reached, key=lambda call: call.number))}
+
+
+def _output(call: Call) -> TensorInfo | None:
+    if call.output is None:
+        return None
+    shape, dtype, device, layout = call.output
+    return TensorInfo(shape_of(shape), dtype_name(dtype), device_name(device), str(layout).removeprefix("torch."))
+
+
+# -- doubt -------------------------------------------------------------------------------------------------------------
+
+
+def _doubtful(bare: BareGraph, several_threads: bool) -> set[int]:
+    """Nodes whose number another thread may have given out, which the recording did not see running Python.
+
+    On an accelerator, a backward with `create_graph=True` makes nodes in the engine's own thread, which counts from 0. They
+    show as numbers that occur twice, and as nodes with a lower number than what they were computed from. A view's
+    regenerated `grad_fn` shows the latter, too, so that alone counts only where other threads are possible.
+    """
+    nodes_of: dict[int, int] = {}
+    doubtful: set[int] = set()
+    for node, number in enumerate(bare.sequences):
+        if number != LAST:
+            first = nodes_of.setdefault(number, node)
+            if first != node:
+                doubtful.update((first, node))
+    if doubtful or several_threads or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        for edge in bare.edges:
+            if bare.sequences[edge.consumer] < bare.sequences[edge.producer] < LAST:
+                doubtful.add(edge.consumer)
+    return doubtful
+
+
+def _notes(unseen: int, unsure: int, forgotten: int, lost: int, threads: int) -> tuple[str, ...]:
+    many = f"{threads} threads made nodes while recording" if threads > 1 else "more than one thread made nodes"
+    notes = {
+        f"{many} and each numbers its own from 0, so {{}} could not be told apart and {{}} neither module nor source line": unsure,
+        "{} ran outside the recording, or in another thread while one ran backward, and {} neither module nor source line": unseen,
+        "the recording was so long that it forgot its beginning: {} {} no source line": forgotten,
+        "{} {} no source line: no Python code outside torch was running, or another thread ran backward": lost,
+    }
+    return tuple(
+        note.format(plural(count, "operation"), verb(count, "has", "have")) for note, count in notes.items() if count
+    )
+
+
+# -- who owns what -----------------------------------------------------------------------------------------------------
+
+_HOLDERS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
+_TORCHS = ("torch.nn.modules.", "torch.nn.utils.parametrize")
+_LABELS = {"label", "labels", "targets"}  # arguments of a forward that computes a loss
+
+
+class OwnershipAttribution:
+    """Attribution by ownership. `modules` are the outermost ones with their paths. Holds no tensor once a walk has asked."""
+
+    kind: Literal[""] = ""  # the scopes of operations are still to be inferred
+
+    def __init__(self, modules: Sequence[tuple[str, torch.nn.Module]]) -> None:
+        self._registered: list[Registered] = []
+        self._owners: dict[int, list[int]] = {}  # by parameter
+        self._seen: set[torch.nn.Module] = set()
+        self.ownership = Ownership((), {})
+        """What the walk found: there once it has asked for places."""
+        for path, module in modules:
+            self._add(path, module)
+
+    def places(self, bare: BareGraph) -> Places:
+        owners = {node: tuple(self._owners.get(id(variable), ())) for node, variable in bare.variables.items()}
+        self.ownership = Ownership(tuple(self._registered), {node: of for node, of in owners.items() if of})
+        return Places((), repeat(None, len(bare.sequences)), repeat(None), repeat(None))
+
+    def _add(self, path: str, root: torch.nn.Module) -> None:
+        below = _under(path, root, self._seen)
+        number: dict[int | None, int] = {}
+        for i in _outer_first(below):
+            entry = below[i]
+            if entry.called:
+                number[i] = len(self._registered)
+                self._registered.append(_registered(entry.path, entry.module, number.get(entry.parent)))
+            elif entry.parent in number:
+                number[i] = number[entry.parent]
+            for _, parameter in members(entry.module, "_parameters"):
+                if i in number:
+                    self._owners.setdefault(id(parameter), []).append(number[i])
+
+
+@dataclass(slots=True)
+class _Under:
+    """A module below a root: under which path it was found first, and the place in the list of the one that calls it."""
+
+    path: str
+    module: torch.nn.Module
+    parent: int | None
+
+    @property
+    def called(self) -> bool:
+        """Not one that only holds others. A list of parametrizations is a list, too, but it has a forward."""
+        kind = type(self.module)
+        return self.parent is None or not issubclass(kind, _HOLDERS) or _runs(kind) is not torch.nn.Module
+
+
+def _runs(kind: type) -> type:
+    """The class that defines what runs when such a module is called."""
+    return next(cls for cls in kind.__mro__ if "forward" in vars(cls))
+
+
+def _under(path: str, root: torch.nn.Module, seen: set[torch.nn.Module]) -> list[_Under]:
+    """All modules below a root that were not seen yet, each once.
+
+    A sequence calls what it holds. So a module that is an attribute of another one, and in a sequence inside that one, too, is
+    called by the sequence.
+    """
+    below: list[_Under] = []
+    place: dict[torch.nn.Module, int] = {}
+    stack: list[tuple[str, torch.nn.Module, int | None]] = [(path, root, None)]
+    while stack:
+        path, module, parent = stack.pop()
+        module = unwrapped(module)
+        if is_compiled(module):
+            stack.extend((at, child, parent) for at, child in children(path, module))
+            continue
+        if module in place and parent is not None and _is_sequence(below[parent].module):
+            inside = [*around(below, parent)]
+            if place[module] not in inside and below[place[module]].parent in inside:
+                below[place[module]].parent = parent
+        if module in seen:
+            continue
+        seen.add(module)
+        place[module] = len(below)
+        below.append(_Under(path, module, parent))
+        stack.extend((at, child, place[module]) for at, child in reversed(children(path, module)))
+    return below
+
+
+def _outer_first(below: Sequence[_Under]) -> Iterator[int]:
+    """Each module before those inside it, which follow at once."""
+    inside: dict[int | None, list[int]] = {}
+    for i, entry in enumerate(below):
+        inside.setdefault(entry.parent, []).append(i)
+    stack = inside.get(None, [])[::-1]
+    while stack:
+        i = stack.pop()
+        yield i
+        stack.extend(reversed(inside.get(i, [])))
+
+
+def _is_sequence(module: torch.nn.Module) -> bool:
+    return getattr(type(module), "forward", None) is torch.nn.Sequential.forward
+
+
+def _registered(path: str, module: torch.nn.Module, parent: int | None) -> Registered:
+    kind = type(module)
+    runs = _runs(kind)
+    is_torchs = runs.__module__.startswith(_TORCHS) and runs is not torch.nn.Module
+    base = runs.__name__ if is_torchs else ""
+    if kind.__name__ == "NonDynamicallyQuantizableLinear":  # attention multiplies by its weight and never calls it
+        base = kind.__name__
+    frozen = any(
+        issubclass(type(parameter), torch.Tensor) and not parameter.requires_grad
+        for _, parameter in members(module, "_parameters")
+    )
+    return Registered(path, kind.__name__, base, parent, elements(parameters(module)), _takes_labels(runs), frozen)
+
+
+def _takes_labels(kind: type) -> bool:
+    try:
+        return not _LABELS.isdisjoint(inspect.signature(kind.forward).parameters)  # type: ignore[attr-defined]
+    except (TypeError, ValueError, AttributeError):
+        return False
