@@ -274,7 +274,7 @@ class Run(Generic[T]):
             self._stop()
 
     def _no_global_tensors(self) -> bool:
-        from gradviz.tensors.inventory import inventory
+        from gradviz.tensors import inventory
 
         return not inventory([self._program.namespace])
 

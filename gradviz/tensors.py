@@ -1,4 +1,4 @@
-"""What tensors a program has: the facts of every tensor that its variables hold, as plain data.
+"""The tensors of a program: the facts of every tensor that its variables hold, as plain data and as a table.
 
 Reads live tensors and changes nothing of them: no node is made, no warning is set off, no copy-on-write tensor is copied.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from gradviz.graph import TensorInfo
+from gradviz.report import labels
+from gradviz.report.results import borderless
 from gradviz.stages import Stage
 from gradviz.variables.scanner import NamedValue, Namespace, scan
 from gradviz.walker.names import outermost, registered
@@ -23,6 +25,10 @@ from gradviz.walker.tensors import (
     tensor_info,
     version_of,
 )
+from gradviz.wording import number, one_line, plural, shape_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 class Grad(NamedTuple):
@@ -177,3 +183,86 @@ def _grad(tensor: torch.Tensor) -> Grad | None:
 def _norm(entries: torch.Tensor) -> float:
     wide = entries if entries.is_complex() else entries.to(torch.float64)
     return float(torch.linalg.vector_norm(wide))
+
+
+UNREAD = "?"
+_NONE = "-"
+
+
+def tensors_table(every: Sequence[TensorFacts], top: int | None = None) -> RenderableType:
+    """The first `top` tensors (0 or None for all), and what the marks in the table mean."""
+    from rich.console import Group
+    from rich.text import Text
+
+    shown = every[:top] if top else every
+    table = borderless()
+    columns = [column for column in _COLUMNS if column[0] not in _OPTIONAL or _says_something(column[1], shown)]
+    for title, _ in columns:
+        table.add_column(title, no_wrap=title != "name", justify="right" if title in ("version", "offset") else "left")
+    for row in shown:
+        table.add_row(*(Text(one_line(cell(row))) for _, cell in columns))
+    return Group(table, Text(), *[Text(line, style="dim") for line in _remarks(every, shown)])
+
+
+def _says_something(cell: Callable[[TensorFacts], str], shown: Sequence[TensorFacts]) -> bool:
+    return any(cell(row) not in (_NONE, "no", "cpu") for row in shown)
+
+
+def _yes(value: bool | None) -> str:
+    return UNREAD if value is None else "yes" if value else "no"
+
+
+def _dtype(row: TensorFacts) -> str:
+    return row.tensor.dtype if row.tensor.layout == "strided" else f"{row.tensor.dtype} {row.tensor.layout}"
+
+
+def _grad_fn(row: TensorFacts) -> str:
+    return UNREAD if row.grad_fn is None else row.grad_fn.rpartition("::")[2] or _NONE
+
+
+def _gradient(row: TensorFacts) -> str:
+    if row.grad is None:
+        return _NONE if row.is_leaf is not None else UNREAD
+    if row.grad.value is not None:
+        return number(row.grad.value)
+    what = shape_text(row.grad.tensor.shape)
+    return what if row.grad.norm is None else f"{what} norm {number(row.grad.norm)}"
+
+
+_COLUMNS: tuple[tuple[str, Callable[[TensorFacts], str]], ...] = (
+    ("name", lambda row: labels.names_text(row.names)),
+    ("shape", lambda row: shape_text(row.tensor.shape)),
+    ("dtype", _dtype),
+    ("device", lambda row: row.tensor.device),
+    ("leaf", lambda row: _yes(row.is_leaf)),
+    ("requires grad", lambda row: _yes(row.requires_grad)),
+    ("retains grad", lambda row: _yes(row.retains_grad)),
+    ("grad_fn", _grad_fn),
+    ("grad", _gradient),
+    ("version", lambda row: _NONE if row.version is None else str(row.version)),
+    ("view of", lambda row: (labels.names_text(row.base) or "unnamed") if row.view else _NONE),
+    ("storage", lambda row: row.storage or _NONE),
+    ("stride", lambda row: shape_text(row.stride) if row.stride is not None else _NONE),
+    ("offset", lambda row: _NONE if row.offset is None else str(row.offset)),
+)
+_OPTIONAL = ("device", "retains grad", "view of", "storage")  # left out where no tensor has anything to say in them
+
+
+def _remarks(every: Sequence[TensorFacts], shown: Sequence[TensorFacts]) -> list[str]:
+    remarks = [plural(len(every), "tensor")]
+    if len(shown) < len(every):
+        remarks.append(labels.more(len(every) - len(shown)))
+    if any(row.storage for row in shown):
+        remarks.append("storage: tensors with the same letter share their memory")
+    if any(row.is_leaf is None for row in shown):
+        remarks.append(
+            f"{UNREAD}: a view of a tensor that was modified in place; asking for its grad_fn would add to the graph"
+        )
+    left = [title for title, cell in _COLUMNS if title in _OPTIONAL and not _says_something(cell, shown)]
+    words = {
+        "device": "all are on the cpu",
+        "retains grad": "none retains its gradient",
+        "view of": "none is a view",
+        "storage": "no two share a storage",
+    }
+    return [*remarks, *(["; ".join(words[title] for title in left)] if left else [])]

@@ -1,1 +1,0 @@
-"""The tensors of a program: an inventory, and its table."""
