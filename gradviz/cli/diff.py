@@ -143,9 +143,9 @@ def _draw(difference: GraphDiff, places: CompiledDiff | None, path: str) -> None
     render = getattr(import_module(module), name)
     with progress("drawing the difference"):
         if places is not None and path.lower().endswith(".svg"):
-            from gradviz.draw import places as by_place
+            from gradviz.draw.difference import render_places
 
-            pieces = by_place.render(places, Options())
+            pieces = render_places(places, Options())
         else:
             pieces = render(difference, Options())
         write(path, map(encode, pieces))

@@ -9,7 +9,7 @@ import click
 from gradviz.cli.options import render_options
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, result_stream
-from gradviz.draw.registry import format_of
+from gradviz.draw.output import format_of
 from gradviz.report.results import write_json, write_table
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
 from gradviz.draw.options import Options
-from gradviz.draw.registry import FORMATS, format_of, get_format, listed
+from gradviz.draw.output import FORMATS, format_of, get_format, listed
 from gradviz.errors import OutputError
 from gradviz.wording import visible
 

@@ -1,43 +1,53 @@
-"""The difference of two graphs as one SVG: the second graph, with what only the first one had drawn among it.
+"""Two graphs in one picture, whose colours say what became of each part.
 
-Colours say what was added, removed and changed; edges that came or went between nodes of both graphs say so themselves.
+The difference of two graphs is the second graph, with what only the first one had drawn among it; edges that came or went between
+nodes of both say so themselves. An eager and a compiled graph have no functions in common: they are a box for each line of each
+module, with what became of it. Larger ones of these fold as every picture does; a folded box sums up the lines in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from gradviz.comparison.diff import GraphDiff
+from gradviz.compiled.compare import CompiledDiff, Fate, PlaceRow, fate_text, sums
 from gradviz.draw.options import Options
+from gradviz.draw.output import folded
 from gradviz.draw.palette import BoxKind
 from gradviz.draw.picture import compose
-from gradviz.draw.scene import Legend, Scene, scene
+from gradviz.draw.scene import Box, Legend, Scene, scene
 from gradviz.draw.svg import write
-from gradviz.graph import Edge, Graph, Node
+from gradviz.graph import Edge, Graph, Node, Root, Scope
 from gradviz.graph.scopes import ScopeTree
-from gradviz.wording import count_text, plural
+from gradviz.report import labels
+from gradviz.wording import bytes_text, clip, count_text, plural, verb
 
-_MEANING: dict[BoxKind, str] = {
-    "added": "only in the second graph",
-    "removed": "only in the first graph",
-    "changed": "in both, and changed",
-}
+_MEANING = (
+    Legend("added", "only in the second graph"),
+    Legend("removed", "only in the first graph"),
+    Legend("changed", "in both, and changed"),
+)
 
 
 def render(difference: GraphDiff, options: Options) -> Iterator[str]:
     """The difference as an SVG file, in pieces. Nothing is folded."""
-    both, number = joined(difference)
-
-    drawn = _colored(scene(both, options), difference, number)
-    return write(compose(both, drawn, options), options.theme)
+    both = joined(difference)
+    return write(compose(both.graph, _colored(scene(both.graph, options), difference, both), options), options.theme)
 
 
-def joined(difference: GraphDiff) -> tuple[Graph, dict[int, int]]:
-    """One graph of all nodes, and the id in it of every node of the first graph.
+class Joined(NamedTuple):
+    """One graph of all nodes of two. `number` is the id in it of every node of the first graph; `gone` the edges of that alone."""
 
-    What only the first has lies in the module calls of the second where those exist.
-    """
+    graph: Graph
+    number: dict[int, int]
+    gone: list[Edge]
+
+
+def joined(difference: GraphDiff) -> Joined:
+    """The second graph and what only the first has, which lies in the module calls of the second where those exist."""
     before, after = difference.before, difference.after
     scopes = _same_scopes(before, after)
     number = dict(difference.matched)
@@ -53,7 +63,8 @@ def joined(difference: GraphDiff) -> tuple[Graph, dict[int, int]]:
         leaf._replace(node=number[leaf.node], storage=None, base=None) for leaf in before.leaves if leaf.node in removed
     ]
     title = f"{before.title or 'graph'} to {after.title or 'graph'}"
-    return replace(after, nodes=nodes, edges=tuple(edges), leaves=(*after.leaves, *leaves), title=title), number
+    both = replace(after, nodes=nodes, edges=tuple(edges), leaves=(*after.leaves, *leaves), title=title)
+    return Joined(both, number, gone)
 
 
 def _alone(node: Node, number: int, scopes: Mapping[int, int]) -> Node:
@@ -76,43 +87,30 @@ def _same_scopes(before: Graph, after: Graph) -> dict[int, int]:
     return same_as
 
 
-def _colored(drawn: Scene, difference: GraphDiff, number: dict[int, int]) -> Scene:
+def _colored(drawn: Scene, difference: GraphDiff, both: Joined) -> Scene:
     kinds: dict[int, BoxKind] = dict.fromkeys(difference.added, "added")
-    kinds.update((number[node], "removed") for node in difference.removed)
+    kinds.update((both.number[node], "removed") for node in difference.removed)
     kinds.update((node.after, "changed") for node in difference.changed)
     boxes = tuple(
         box if box.node is None or box.kind == "output" else box._replace(kind=kinds.get(box.node, box.kind))
         for box in drawn.boxes
     )
-    used = {box.kind for box in boxes}
-    legend = [Legend(kind, text) for kind, text in _MEANING.items() if kind in used]
-    words = _edge_words(difference, number, kinds)
+    words: dict[
+        tuple[int | None, int | None], str
+    ] = {}  # on edges between nodes of both graphs, by consumer and producer
+    for what, edges in (("removed", both.gone), ("added", difference.added_edges)):
+        for edge in edges:
+            if {kinds.get(edge.consumer), kinds.get(edge.producer)} <= {None, "changed"}:
+                words[edge.consumer, edge.producer] = what
     links = tuple(
         link._replace(label=words.get((boxes[link.target].node, boxes[link.source].node), link.label))
         if link.style == "data"
         else link
         for link in drawn.links
     )
-    kept = tuple(entry for entry in drawn.legend if entry.kind in used)
-    return drawn._replace(
-        boxes=boxes, links=links, legend=(*legend, *kept), footer=(*drawn.footer, _counts(difference))
-    )
-
-
-def _edge_words(
-    difference: GraphDiff, number: dict[int, int], kinds: dict[int, BoxKind]
-) -> dict[tuple[int | None, int | None], str]:
-    """What to write on edges that came or went between nodes of both graphs, by consumer and producer."""
-    gone = [
-        Edge(number[edge.consumer], number[edge.producer], edge.output, edge.position)
-        for edge in difference.removed_edges
-    ]
-    words: dict[tuple[int | None, int | None], str] = {}
-    for what, edges in (("removed", gone), ("added", list(difference.added_edges))):
-        for edge in edges:
-            if {kinds.get(edge.consumer), kinds.get(edge.producer)} <= {None, "changed"}:
-                words[edge.consumer, edge.producer] = what
-    return words
+    used = {box.kind for box in boxes}
+    legend = tuple(entry for entry in (*_MEANING, *drawn.legend) if entry.kind in used)
+    return drawn._replace(boxes=boxes, links=links, legend=legend, footer=(*drawn.footer, _counts(difference)))
 
 
 def _counts(difference: GraphDiff) -> str:
@@ -121,3 +119,132 @@ def _counts(difference: GraphDiff) -> str:
         f"{count_text(len(difference.changed))} changed; {plural(len(difference.added_edges), 'edge')} added, "
         f"{count_text(len(difference.removed_edges))} removed"
     )
+
+
+# -- an eager and a compiled graph, by module and line ---------------------------------------------------------------
+
+_FATES: dict[Fate, Legend] = {
+    "recomputed": Legend("changed", "recomputed: results are computed again in backward"),
+    "fused": Legend("leaf", "fused: some functions have no operation of their own"),
+    "dropped": Legend("removed", "dropped: no gradient goes there any more"),
+    "added": Legend("added", "only in the compiled graph"),
+    "split": Legend("group", "more operations than functions"),
+    "same": Legend("op", "as many as before"),
+}
+"""From the one that changes most to the one that changes least."""
+
+_ROW = "row"
+_BACKWARD = re.compile(r"Backward\d*$")
+
+
+def render_places(difference: CompiledDiff, options: Options) -> Iterator[str]:
+    """The picture as an SVG file, in pieces."""
+
+    def drawing(graph: Graph, options: Options) -> Scene:
+        return _with_fates(scene(graph, options), graph, difference)
+
+    graph = folded(places(difference), options, drawing)
+    return write(compose(graph, drawing(graph, options), options), options.theme)
+
+
+def places(difference: CompiledDiff) -> Graph:
+    """One graph whose nodes are the rows, by number, in the modules that they lie in. Leaves are left out.
+
+    What leads from a later line back to an earlier one, as in a loop, is left out, too.
+    """
+    scopes: dict[tuple[str, int], int] = {}
+    records: list[Scope] = []
+    types = {
+        _below(scope.path): scope.type for graph in (difference.before, difference.after) for scope in graph.scopes
+    }
+
+    def scope(path: str, call: int = 1) -> int | None:
+        if path and (path, call) not in scopes:
+            around = scope(path.rpartition(".")[0])
+            scopes[path, call] = len(records)
+            records.append(Scope(path, types.get(path, ""), call, around))
+        return scopes.get((path, call))
+
+    nodes = [
+        Node(i, _title(row), (), i, scope(row.module, row.call), row.source, {_ROW: i})
+        for i, row in enumerate(difference.rows)
+    ]
+    position: dict[int, int] = {}
+    edges = []
+    for consumer, producer in sorted(difference.edges):
+        if consumer > producer:
+            edges.append(Edge(consumer, producer, 0, position.setdefault(consumer, 0)))
+            position[consumer] += 1
+    roots = [
+        Root(difference.output, 0, root.name, root.tensor)
+        for root in difference.after.roots[:1]
+        if difference.output is not None
+    ]
+    title = f"{difference.before.title or 'graph'}, before and after compiling"
+    return Graph(tuple(nodes), tuple(edges), roots=tuple(roots), scopes=tuple(records), title=title)
+
+
+def _below(path: str) -> str:
+    """The path of a module without the variable that holds the model."""
+    return path.partition(".")[2]
+
+
+def _title(row: PlaceRow) -> str:
+    """What runs there, eager where there was something: "Addmm, T"."""
+    every = [_BACKWARD.sub("", op) for op in row.ops_before] or list(row.ops_after)
+    return ", ".join(f"{op} ×{every.count(op)}" if every.count(op) > 1 else op for op in dict.fromkeys(every))
+
+
+def _with_fates(drawn: Scene, graph: Graph, difference: CompiledDiff) -> Scene:
+    boxes: list[Box] = []
+    fates: set[Fate] = set()
+    several = 0
+    for box in drawn.boxes:
+        rows = _rows(graph, box, difference)
+        if rows:
+            fate = _fate(rows)
+            fates.add(fate)
+            several += len(rows) > 1
+            box = box._replace(kind=_FATES[fate].kind, lines=(box.lines[0], *_lines(rows), *_source(rows)))
+        boxes.append(box)
+    legend = [entry for fate, entry in _FATES.items() if fate in fates]
+    legend += [entry for entry in drawn.legend if entry.kind == "output"]
+    footer = [*sums(difference), "parameters and inputs are not drawn"]
+    if several:
+        footer.append(
+            f"{plural(several, 'box', 'boxes')} for several lines: {verb(several, 'it sums', 'each sums')} up what is in it"
+        )
+    return drawn._replace(boxes=tuple(boxes), legend=tuple(legend), footer=tuple(footer))
+
+
+def _rows(graph: Graph, box: Box, difference: CompiledDiff) -> list[PlaceRow]:
+    """The rows that a box stands for; none for an output."""
+    if box.node is None or box.kind == "output":
+        return []
+    node = graph.nodes[box.node]
+    if node.group is not None:
+        return [difference.rows[i] for i in node.group.nodes if i < len(difference.rows)]
+    return [difference.rows[int(node.attributes[_ROW])]]
+
+
+def _fate(rows: Sequence[PlaceRow]) -> Fate:
+    """The fate of a box: of those of its rows the one that changes most."""
+    return min((row.fate for row in rows), key=list(_FATES).index)
+
+
+def _lines(rows: Sequence[PlaceRow]) -> Iterator[str]:
+    functions, operations = sum(row.functions for row in rows), sum(row.operations for row in rows)
+    yield f"{plural(functions, 'function')} → {plural(operations, 'operation')}"
+    again, fused = sum(row.recomputed for row in rows), sum(row.fused for row in rows)
+    fate = _fate(rows)
+    if fate not in ("same", "split"):
+        yield fate_text(fate, again, fused)
+    held = sum(row.held_before for row in rows), sum(row.held_after for row in rows)
+    if any(held):
+        yield f"holds {bytes_text(held[0])} → {bytes_text(held[1])}"
+
+
+def _source(rows: Sequence[PlaceRow]) -> Iterator[str]:
+    if len(rows) == 1 and rows[0].source is not None:
+        yield labels.source_text(rows[0].source)
+        yield clip(rows[0].source.text.strip(), 48)

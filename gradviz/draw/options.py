@@ -8,8 +8,9 @@ module knows nothing of graphs, renderers or the command line.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
+from functools import partial
 from typing import Any, Literal, get_args
 
 from gradviz.errors import FormatError, did_you_mean
@@ -26,23 +27,35 @@ By = Literal["auto", "node", "module", "line"]
 OUTLINE_COLUMNS = ("calls", "ops", "parameters", "output", "saved", "made")
 
 
+def _option(
+    default: Any,
+    help: str,
+    check: Callable[[str, Any], Any],
+    kinds: tuple[type, ...] = (str,),
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A field with what whoever asks for its value must know."""
+    return field(default=default, metadata={"help": help, "kinds": kinds, "choices": choices, "check": check})
+
+
 def _choice(default: str, choices: object, help: str) -> Any:
     """A field that takes one of the values of a Literal."""
     valid = get_args(choices)
-
-    def check(name: str, value: Any) -> str:
-        return one_of(name, value, valid)
-
-    return field(default=default, metadata={"help": help, "kinds": (str,), "choices": valid, "check": check})
+    return _option(default, help, partial(one_of, choices=valid), choices=valid)
 
 
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """The value, when it is one of the choices. Raises FormatError."""
     if isinstance(value, str) and value in choices:
         return value
-    near = did_you_mean(value, choices) if isinstance(value, str) else ""
-    hint = f" {near}" if near.startswith("Did you") else ""
+    hint = near(value, choices) if isinstance(value, str) else ""
     raise FormatError(f"{name} cannot be {value!r}. Valid are: {', '.join(choices)}.{hint}")
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Which of the known names may be meant, as a sentence more; nothing where none is near."""
+    hint = did_you_mean(name, known)
+    return f" {hint}" if hint.startswith("Did you") else ""
 
 
 def _value(
@@ -60,7 +73,7 @@ def _value(
             raise FormatError(f"{name} cannot be {value!r}. {valid}")
         return kept(value)
 
-    return field(default=default, metadata={"help": help, "kinds": kinds, "choices": (), "check": check})
+    return _option(default, help, check, kinds)
 
 
 def _flag(help: str) -> Any:
@@ -77,14 +90,10 @@ def _is_number(value: Any, kinds: type | tuple[type, ...]) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
-def _columns(help: str) -> Any:
-    """Names of columns, as a list or as one text with commas."""
-
-    def check(name: str, value: Any) -> tuple[str, ...]:
-        given = value.split(",") if isinstance(value, str) else list(value)
-        return tuple(one_of(name, str(word).strip(), OUTLINE_COLUMNS) for word in given)
-
-    return field(default=(), metadata={"help": help, "kinds": (str,), "choices": (), "check": check})
+def _column_names(name: str, value: Any) -> tuple[str, ...]:
+    """Names of columns, given as a list or as one text with commas. Raises FormatError."""
+    given = value.split(",") if isinstance(value, str) else value
+    return tuple(one_of(name, str(word).strip(), OUTLINE_COLUMNS) for word in given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +145,9 @@ class Options:
     color: Color = _choice("kind", Color, "Colours mean the kind of box, memory it holds, or gradient that arrives.")
     numbers: bool = _flag("Number boxes in the order in which backward calls them.")
     by: By = _choice("auto", By, "Rows of a tree: nodes from the output down, modules, or lines of code.")
-    columns: str | tuple[str, ...] = _columns(f"Columns by module or line, with commas: {', '.join(OUTLINE_COLUMNS)}.")
+    columns: str | tuple[str, ...] = _option(
+        (), f"Columns by module or line, with commas: {', '.join(OUTLINE_COLUMNS)}.", _column_names
+    )
     link_source: LinkSource = _choice("none", LinkSource, "In SVG, let a click on a box open its line of code.")
     max_depth: int | None = _limit("Levels of branches that a tree shows; 0 for all.")
     max_rows: int | None = _limit("Rows of a tree; 200 in a terminal, all in a file; 0 for all.")

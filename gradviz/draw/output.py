@@ -1,29 +1,34 @@
-"""Renders a graph to memory or to a file, whatever the format.
+"""Renders a graph to memory or to a file: the formats, one row each, and a file that is whole or not there.
 
-A file is written under a temporary name in its own folder and renamed when it is whole: a reader never sees half a
-file, and an error or Ctrl-C leaves the old file as it was. This module knows no format; it asks the registry.
+Choices, suffixes, help and error texts all derive from the rows of the formats. A renderer is imported when it is first used: this
+module knows no picture format, only where it is. A file is written under a temporary name in its own folder and renamed when it is
+whole: a reader never sees half a file, and an error or Ctrl-C leaves the old file as it was.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import os
 import secrets
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
-from typing import IO, Any
+from io import BytesIO
+from typing import IO, Any, Literal, NamedTuple, cast
 
-from gradviz.draw.options import Options
+from gradviz.draw.options import Options, near
 from gradviz.draw.picture import is_on_page
-from gradviz.draw.registry import format_of, get_format
 from gradviz.draw.scene import Scene, scene
-from gradviz.errors import OutputError
+from gradviz.errors import FormatError, OutputError
 from gradviz.fold.fold import fold
 from gradviz.graph import Graph
 from gradviz.graph.columns import paused
+from gradviz.graph.files import dump
+from gradviz.graph.networkx import to_networkx
 from gradviz.graph.origins import with_forward_names
+from gradviz.wording import visible
 
 
 def folded(graph: Graph, options: Options, drawing: Callable[[Graph, Options], Scene] = scene) -> Graph:
@@ -80,6 +85,118 @@ def save(graph: Graph, path: str | os.PathLike[str], *, format: str | None = Non
     return os.fspath(path)
 
 
+# -- the registry of formats -----------------------------------------------------------------------------------------
+
+Renderer = Callable[[Graph, Options], str | bytes | Iterator[str]]
+"""What a row's `target` names. Large outputs come as an iterator of pieces."""
+
+
+class Format(NamedTuple):
+    """One output format. `target` is `module:attribute`; the first suffix is the one to propose.
+
+    A `folded` format is a picture for a person: it draws the graph that `fold` makes of the one it is given.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    help: str
+    binary: bool
+    target: str
+    folded: bool
+
+    def load(self) -> Renderer:
+        """The function that renders this format."""
+        module, _, attribute = self.target.partition(":")
+        return cast(Renderer, getattr(importlib.import_module(module), attribute))
+
+
+_ROWS = (
+    Format("svg", (".svg",), "picture for browsers and documents", False, "gradviz.draw.svg:render", True),
+    Format("png", (".png",), "picture in pixels", True, "gradviz.draw.raster:render_png", True),
+    Format("pdf", (".pdf",), "picture for print", True, "gradviz.draw.raster:render_pdf", True),
+    Format("dot", (".dot", ".gv"), "source for your own Graphviz", False, "gradviz.draw.dot:render", True),
+    Format(
+        "html",
+        (".html", ".htm"),
+        "page that opens, explains and plays the graph",
+        False,
+        "gradviz.page.html:render",
+        True,
+    ),
+    Format("txt", (".txt",), "tree in plain text", False, "gradviz.draw.tree:render_text", False),
+    Format("md", (".md",), "Mermaid flowchart in Markdown", False, "gradviz.draw.mermaid:render", True),
+    Format(
+        "graphml",
+        (".graphml",),
+        "nodes and edges for other graph tools",
+        False,
+        "gradviz.draw.output:render_graphml",
+        False,
+    ),
+    Format("json", (".json",), "the whole graph, to load again", False, "gradviz.draw.output:render_json", False),
+)
+FORMATS: dict[str, Format] = {row.name: row for row in _ROWS}
+
+
+def listed(pictures: bool = False) -> str:
+    """The names of all formats, or of the pictures among them, as a sentence has them.
+
+    >>> listed(pictures=True)
+    'svg, png, pdf, dot, html or md'
+    """
+    *names, last = [row.name for row in _ROWS if row.folded or not pictures]
+    return f"{', '.join(names)} or {last}"
+
+
+def get_format(name: str) -> Format:
+    """The format of that name. Raises FormatError that lists the valid names."""
+    if name in FORMATS:
+        return FORMATS[name]
+    raise FormatError(f"there is no format {name!r}. The formats are: {', '.join(FORMATS)}.{near(name, FORMATS)}")
+
+
+def format_of(path: str | os.PathLike[str]) -> Format:
+    """The format that a file's suffix stands for, in upper or lower case. Raises FormatError with the valid ones."""
+    name = os.fspath(path)
+    suffix = os.path.splitext(name)[1].lower()
+    for row in FORMATS.values():
+        if suffix in row.suffixes:
+            return row
+    known = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
+    problem = (
+        f"the suffix {suffix!r} of {name!r} names no format" if suffix else f"{name!r} has no suffix to pick a format"
+    )
+    raise FormatError(f"{problem}. The suffixes are: {known}.")
+
+
+# -- the formats that hold the whole graph for other programs, and no drawing of it: no option changes what is written --
+
+
+def render_json(graph: Graph, options: Options) -> Iterator[str]:
+    """The whole graph, to load again, in pieces (`gradviz.graph.files`)."""
+    return dump(graph)
+
+
+def render_graphml(graph: Graph, options: Options) -> str:
+    """XML of nodes, edges and the attributes that `gradviz.to_networkx` gives them, which Gephi, yEd and igraph read."""
+    from networkx.readwrite.graphml import GraphMLWriter
+
+    converted = to_networkx(graph)
+    for attributes in (converted.graph, *converted.nodes.values()):
+        attributes.update({name: escape(value) for name, value in attributes.items() if isinstance(value, str)})
+    text = BytesIO()
+    GraphMLWriter(converted).dump(text)
+    return text.getvalue().decode("utf-8")
+
+
+def escape(text: str) -> str:
+    """Text as XML can hold it: what cannot be seen is written as its escape. The writer escapes `<` and `&`."""
+    return visible(text, keep="\n")
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
 def encode(text: str) -> bytes:
     """UTF-8. Half a surrogate pair, which UTF-8 cannot hold, becomes its escape (also what JSON calls it)."""
     return text.encode("utf-8", "backslashreplace")
@@ -89,16 +206,14 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> None:
     """Write chunks to a file, all or nothing. Raises OutputError; what `chunks` itself raises goes through."""
     target = os.path.realpath(path)  # a link stays a link: what it points at is replaced
     if os.path.exists(target) and not os.path.isfile(target):
-        _write_special(path, target, chunks)
+        _fill(path, target, "wb", chunks)  # a pipe or a device such as /dev/stdout, which cannot be renamed over
         return
     temporary = _beside(target)
     try:
+        _fill(path, temporary, "xb", chunks)
         with _refusing(path):
-            handle = open(temporary, "xb")  # noqa: SIM115 -- closed by the next line
-        with handle:
-            _copy(path, handle, chunks)
-        with _refusing(path):
-            _keep_mode(target, temporary)
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
             os.replace(temporary, target)
     except BaseException:  # Ctrl-C too: nothing half-written may stay
         with contextlib.suppress(OSError):
@@ -122,30 +237,21 @@ def refuse_unwritable(path: str | os.PathLike[str]) -> None:
         os.unlink(temporary)
 
 
-def _write_special(path: str | os.PathLike[str], target: str, chunks: Iterable[bytes]) -> None:
-    """Write to a pipe or a device such as /dev/stdout, which cannot be renamed over."""
+def _fill(path: str | os.PathLike[str], file: str, mode: Literal["wb", "xb"], chunks: Iterable[bytes]) -> None:
+    """Write chunks to `file`. What is refused is told of `path`, as the user named it."""
     with _refusing(path):
-        handle = open(target, "wb")  # noqa: SIM115 -- closed by the next line
+        handle = open(file, mode)  # noqa: SIM115 -- closed by the next line
     with handle:
-        _copy(path, handle, chunks)
-
-
-def _copy(path: str | os.PathLike[str], handle: IO[bytes], chunks: Iterable[bytes]) -> None:
-    for chunk in chunks:
+        for chunk in chunks:
+            with _refusing(path, handle):
+                handle.write(chunk)
         with _refusing(path, handle):
-            handle.write(chunk)
-    with _refusing(path, handle):
-        handle.flush()
+            handle.flush()
 
 
 def _beside(target: str) -> str:
     """A name that nothing has in the folder of `target`."""
     return os.path.join(os.path.dirname(target), f".gradviz-{secrets.token_hex(6)}.tmp")
-
-
-def _keep_mode(target: str, temporary: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
 
 
 @contextlib.contextmanager

@@ -7,26 +7,63 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import numpy as np
 
 from gradviz.draw import typesetting, wire_labels, wires
 from gradviz.draw.details import details, source_link
-from gradviz.draw.geometry import Block, FrameBlock, Picture, Words
-from gradviz.draw.metrics import text_width
 from gradviz.draw.options import Direction, LinkSource, Options
-from gradviz.draw.scene import Box, Scene, scene, subject
+from gradviz.draw.scene import Box, LinkStyle, Scene, scene, subject
 from gradviz.draw.summary import BARS_TITLE
-from gradviz.draw.typesetting import FRAME_LINE, FRAME_TITLE, PAD_X, FrameTitle, Sized, Strip, frame_title, measured_all
+from gradviz.draw.typesetting import (
+    FRAME_LINE,
+    FRAME_TITLE,
+    PAD_X,
+    SIZES,
+    Block,
+    FrameBlock,
+    FrameTitle,
+    Sized,
+    Strip,
+    Words,
+    frame_title,
+    measured_all,
+    text_width,
+)
+from gradviz.draw.wires import Curves
 from gradviz.errors import LayoutError
 from gradviz.graph import Graph
 from gradviz.layout import Drawing, Frame, Placement, Rect
 from gradviz.layout.engines import place
 from gradviz.layout.page_columns import side_by_side
 from gradviz.wording import one_line
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """Everything to draw.
+
+    Of curve i, `wires[i]` is the kind, `wire_ends[i]` the two blocks it joins, `wire_tips[i]` the tooltip.
+    """
+
+    width: float
+    height: float
+    title: str
+    description: str
+    words: tuple[Words, ...]  # title, legend and footer
+    swatches: tuple[Block, ...]  # the legend's colours
+    frames: tuple[FrameBlock, ...]  # outer ones first
+    blocks: Blocks
+    curves: Curves
+    wires: tuple[LinkStyle, ...]
+    wire_ends: tuple[tuple[int, int], ...]
+    wire_tips: tuple[str, ...]
+    wire_words: tuple[Words, ...] = ()
+    notes: tuple[str, ...] = ()  # what the layout has to say
+
 
 WIDTH, HEIGHT = 2000, 2600
 """Pixels of a first picture at most, and across the flow of data when that runs sideways: about two screens."""
@@ -138,7 +175,7 @@ def tooltip_note(count: int) -> str:
     return f"tooltips only where text is shortened, since there are more than {MAX_TOOLTIPS:,} boxes"
 
 
-class Blocks(Sequence[Block]):
+class Blocks:
     """Block i is box i of the scene with its middle where the placement says."""
 
     def __init__(
@@ -150,20 +187,16 @@ class Blocks(Sequence[Block]):
     def __len__(self) -> int:
         return len(self._boxes)
 
-    @overload
-    def __getitem__(self, index: int) -> Block: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Block]: ...
-    def __getitem__(self, index: int | slice) -> Block | list[Block]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def __iter__(self) -> Iterator[Block]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, index: int) -> Block:
         box, text, rect = self._boxes[index], self._texts[index], self._rect(index)
         about = subject(self._graph, box)
         told = details(self._graph, about) if text.cut or not tooltip_note(len(self)) else ()
         tip = "\n".join(f"{word}: {detail}" for word, detail in told)
-        return Block(
-            rect, box.kind, typesetting.placed(text, rect), tip, bool(box.flags), source_link(about, self._link)
-        )
+        words, link = typesetting.placed(text, rect), source_link(about, self._link)
+        return Block(rect, box.kind, words, tip, bool(box.flags), link)
 
     def rects(self) -> Iterator[Rect]:
         """The boxes without their texts."""
@@ -255,15 +288,9 @@ def _frame_words(rect: Rect, title: FrameTitle, direction: Direction) -> tuple[W
     """The title where the layout left room for it: at the side that data comes from, in its upper or left corner."""
     x = rect.x + rect.width - PAD_X - title.width if direction == "left" else rect.x + PAD_X
     top = rect.y + rect.height - title.height if direction == "up" else rect.y
+    y, size = top + FRAME_TITLE - 5.0, SIZES["dim"]
     return tuple(
-        Words(
-            x,
-            top + FRAME_TITLE - 5.0 + FRAME_LINE * i,
-            line,
-            "dim",
-            text_width(line, typesetting.NOTE_SIZE),
-            centred=False,
-        )
+        Words(x, y + FRAME_LINE * i, line, "dim", text_width(line, size), centred=False)
         for i, line in enumerate(title.lines)
     )
 

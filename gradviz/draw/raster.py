@@ -1,4 +1,4 @@
-"""PNG and PDF: the same geometry as the SVG, painted by Graphviz.
+"""PNG and PDF: the same geometry as the SVG, painted by Graphviz in a typeface that comes with gradviz.
 
 Without Graphviz there is neither; SVG needs none. What is too large for a format is refused before anything is painted,
 with advice. This module decides sizes; it knows no graph.
@@ -7,47 +7,39 @@ with advice. This module decides sizes; it knows no graph.
 from __future__ import annotations
 
 import math
+import os
 import re
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from xml.sax.saxutils import escape
 
 import numpy as np
 
 from gradviz.draw.dot import quote
-from gradviz.draw.fonts import with_fonts
-from gradviz.draw.geometry import Block, Picture, Tone, WireKind, Words
-from gradviz.draw.metrics import FONTS
 from gradviz.draw.options import Options
 from gradviz.draw.palette import BoxKind, Palette, border, dim, ground, palette
-from gradviz.draw.picture import MARGIN, picture
-from gradviz.draw.typesetting import NOTE_SIZE, PLAIN_SIZE, STRONG_SIZE, TITLE_SIZE, lines_strip
+from gradviz.draw.picture import MARGIN, Picture, picture
+from gradviz.draw.scene import LinkStyle
+from gradviz.draw.typesetting import FONTS, SIZES, Block, Tone, Words, lines_strip
 from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
 from gradviz.draw.wires import HEAD_LENGTH
-from gradviz.errors import FormatError, GraphvizNotFound, LayoutError
+from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, OutputError
 from gradviz.graph import Graph
 from gradviz.layout import Floats, Rect
 from gradviz.layout.graphviz import run
 from gradviz.stages import Stage
-
-# Writes a picture as DOT in which everything has its place already, for Graphviz to paint as PNG or PDF. Every box,
-# border and line of text is a node with a fixed position, every curve an edge with fixed control points, so what
-# Graphviz paints is what the SVG shows. This module runs nothing.
 
 SCALE = 2.4  # points for one pixel: Graphviz rounds corners by 12 points, which are then our 5 pixels
 DPI = 72 / SCALE  # at which one of our pixels becomes one pixel
 MIDDLE = 0.31  # em from the middle of a line, where Graphviz puts a text, down to its baseline
 FAMILY = ",".join(FONTS)
 HEAD_SIZE = HEAD_LENGTH * SCALE / 10  # Graphviz's own arrowhead is 10 points long
-SIZES: dict[Tone, float] = {
-    "title": TITLE_SIZE,
-    "strong": STRONG_SIZE,
-    "name": PLAIN_SIZE,
-    "plain": PLAIN_SIZE,
-    "dim": NOTE_SIZE,
-    "warning": PLAIN_SIZE,
-}
 BOLD: tuple[Tone, ...] = ("title", "strong", "name", "warning")
-LINE_STYLE: dict[WireKind, str] = {
+LINE_STYLE: dict[LinkStyle, str] = {
     "data": "",
     "saved": ",dir=none,style=dashed",
     "view": ",dir=none,style=dotted",
@@ -217,3 +209,42 @@ def paint(made: Picture, options: Options, format: str, scale: float) -> bytes:
             f"{format.upper()} is painted by Graphviz, and there is none here. Write SVG, which needs none, or install "
             "Graphviz: `pip install pygraphviz`, or https://graphviz.org/download."
         ) from error
+
+
+# The typeface comes with gradviz, so that both formats have letters on a machine without any font. Graphviz finds fonts
+# through fontconfig, which reads a file that an environment variable names. Ours adds these two to the fonts of the
+# machine, which go on to serve for characters that the typeface lacks.
+
+_FONTS = ("DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf")
+_CONFIGURATION = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
+<fontconfig>
+<dir>{folder}</dir>
+<cachedir>{folder}</cachedir>
+<include ignore_missing="yes">{machine}</include>
+</fontconfig>
+"""
+
+
+@contextmanager
+def with_fonts() -> Iterator[dict[str, str]]:
+    """What to add to the environment of a Graphviz that paints letters; valid inside the block.
+
+    The fonts are copied to a folder that is gone afterwards, because fontconfig writes beside the fonts that it finds, and
+    into the cache that is named first: the machine's is used and left as it is. Where there is no fontconfig, as in the
+    Graphviz of Windows, the variable does nothing. Raises OutputError where the folder has no room.
+    """
+    with tempfile.TemporaryDirectory(prefix="gradviz-") as folder:
+        path, machine = Path(folder, "fonts.conf"), os.environ.get("FONTCONFIG_FILE")
+        try:
+            for name in _FONTS:
+                Path(folder, name).write_bytes(resources.files("gradviz.draw").joinpath("fonts", name).read_bytes())
+            # without a file of its own, the machine's is looked up where fontconfig would
+            text = _CONFIGURATION.format(folder=escape(folder), machine=escape(machine or path.name))
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise OutputError(
+                f"cannot write temporary files to {folder!r}: {error.strerror or error}. "
+                "Make room there, or set TMPDIR to another folder."
+            ) from error
+        yield {"FONTCONFIG_FILE": str(path)}

@@ -14,12 +14,10 @@ from typing import get_args
 
 import numpy as np
 
-from gradviz.draw.geometry import Block, FrameBlock, Picture, Tone, Words
-from gradviz.draw.metrics import FONTS, is_measured
 from gradviz.draw.options import Options, Theme
 from gradviz.draw.palette import DARK, DIM, BoxKind, Palette, border, ground, palette
-from gradviz.draw.picture import picture
-from gradviz.draw.typesetting import NOTE_SIZE, PLAIN_SIZE, STRONG_SIZE, TITLE_SIZE
+from gradviz.draw.picture import Picture, picture
+from gradviz.draw.typesetting import FONTS, SIZES, Block, FrameBlock, Tone, Words, is_measured
 from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
 from gradviz.graph import Graph
 from gradviz.layout import Floats
@@ -57,16 +55,16 @@ def _shape_rules() -> list[tuple[str, str]]:
     """
     fonts = ",".join(f'"{font}"' if " " in font else font for font in FONTS)
     return [
-        ("text", f"font:{PLAIN_SIZE:g}px {fonts};white-space:pre"),
+        ("text", f"font:{SIZES['plain']:g}px {fonts};white-space:pre"),
         (".gv-b text", "text-anchor:middle"),
-        (".gv-b .gv-s", f"font-size:{STRONG_SIZE:g}px;font-weight:700"),
+        (".gv-b .gv-s", f"font-size:{SIZES['strong']:g}px;font-weight:700"),
         (".gv-b .gv-v,.gv-b .gv-w", "font-weight:700"),
         (".gv-b .gv-m rect", "stroke-width:1.5;stroke-dasharray:4 2"),
-        (".gv-n", f"font-size:{NOTE_SIZE:g}px"),
+        (".gv-n", f"font-size:{SIZES['dim']:g}px"),
         (".gv-l", f"font-size:{LABEL_SIZE:g}px"),
-        (".gv-c", f"font-size:{NOTE_SIZE:g}px"),
+        (".gv-c", f"font-size:{SIZES['dim']:g}px"),
         (".gv-l,.gv-c", "paint-order:stroke;stroke-width:3px;stroke-linejoin:round"),
-        (".gv-t", f"font-size:{TITLE_SIZE:g}px;font-weight:700"),
+        (".gv-t", f"font-size:{SIZES['title']:g}px;font-weight:700"),
         (".gv-e path", "fill:none;stroke-width:1.2"),
         (".gv-e .gv-saved", "stroke-dasharray:5 3"),
         (".gv-e .gv-same", "stroke-dasharray:8 4"),

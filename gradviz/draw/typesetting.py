@@ -1,7 +1,8 @@
-"""How texts are set: the lines of a box, the title of a frame, and title, legend and footer around the boxes.
+"""How texts are set: the room that letters take, the lines of boxes, the titles of frames, and what stands around a drawing.
 
-Each is laid out alone, and moved into place later. This module knows the scene's boxes and the font; it knows nothing of layouts
-or formats.
+Sizes are pixels, x to the right, y downwards. Texts are drawn in one monospace font, so that every viewer draws what was measured
+here: letters of `FONTS` are at most `ADVANCE` em wide; wide characters (East Asian, emoji) take two such cells. Each text is laid
+out alone, and moved into place later. This module knows the scene's boxes; it knows nothing of layouts or formats.
 """
 
 from __future__ import annotations
@@ -9,17 +10,128 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
-from gradviz.draw.geometry import Block, Tone, Words
-from gradviz.draw.metrics import ADVANCE, cells, shorten, text_width
+from rich.cells import cell_len
+
 from gradviz.draw.palette import BoxKind
 from gradviz.draw.scene import Box
 from gradviz.layout import Rect
 from gradviz.report.labels import names_text
 from gradviz.wording import one_line
 
-TITLE_SIZE, NOTE_SIZE = 15.0, 10.5
+FONTS = ("DejaVu Sans Mono", "Menlo", "Consolas", "Liberation Mono", "monospace")
+"""Fonts in order of preference. `ui-monospace` is left out: on a Mac it is wider than the others."""
+
+ADVANCE = 0.602  # em; DejaVu Sans Mono and Menlo, the widest of FONTS
+ELLIPSIS = "…"
+_NUMBER = re.compile(r"\d(?:[\d,.]*\d)?")
+
+
+@lru_cache(maxsize=65536)
+def cells(text: str) -> int:
+    """Width of one line in character cells, at least one for every code point.
+
+    What joins or marks its neighbours takes no room where the font knows the whole, but shows apart where it does not.
+    """
+    return len(text) if text.isascii() else sum(max(cell_len(c), 1) for c in text)
+
+
+def text_width(text: str, size: float) -> float:
+    """Width in pixels of one line at a font size.
+
+    >>> round(text_width("abc", 10), 2)
+    18.06
+    """
+    return cells(text) * ADVANCE * size
+
+
+def is_measured(text: str) -> bool:
+    """Whether no letter is wider than its cells: Latin, Greek, the marks that labels use, East Asian and emoji.
+
+    The letters of other scripts come from fonts that are not measured here.
+    """
+    return text.isascii() or all(
+        c < "\u0300" or "\u0370" <= c < "\u0400" or c in "…×→←·–—" or cell_len(c) == 2 for c in text
+    )
+
+
+@lru_cache(maxsize=65536)
+def shorten(text: str, limit: int) -> str:
+    """The text in at most `limit` cells: its two ends, with an ellipsis for what was left out in between.
+
+    A number is left out as a whole, since a part of it would be another number.
+
+    >>> shorten("encoder.layers.11.self_attn.out_proj", 16)
+    'encoder…out_proj'
+    >>> shorten("embedding, 109,483,778 parameters", 26)
+    'embedding, … parameters'
+    """
+    if cells(text) <= limit:
+        return text
+    room = max(limit - 1, 0)
+    tail = _fitting(text[::-1], (room + 1) // 2)[::-1]
+    head = _fitting(text, room - cells(tail))
+    for number in _NUMBER.finditer(text):
+        if number.start() < len(head) < number.end():
+            head = text[: number.start()]
+        if number.start() < len(text) - len(tail) < number.end():
+            tail = text[number.end() :]
+    return f"{head}{ELLIPSIS}{tail}"
+
+
+def _fitting(text: str, limit: int) -> str:
+    """The longest start of the text that takes at most `limit` cells."""
+    end = min(len(text), limit)
+    while cells(text[:end]) > limit:
+        end -= 1
+    return text[:end]
+
+
+# -- texts, boxes and frames as they are drawn -----------------------------------------------------------------------
+
+Tone = Literal["title", "strong", "name", "plain", "dim", "warning"]
+"""How a text looks: the picture's title; in a box its first line, a name, other facts, a flag; dim around the boxes."""
+
+
+class Words(NamedTuple):
+    """One line of text. `x` is its left end, or its middle; `y` is its baseline; `width` is the room measured for it."""
+
+    x: float
+    y: float
+    text: str
+    tone: Tone
+    width: float
+    centred: bool = True
+
+
+class Block(NamedTuple):
+    """One box with its text. `marked` boxes have a dashed border: something about them is special, and a line says what."""
+
+    rect: Rect
+    kind: BoxKind
+    words: tuple[Words, ...] = ()
+    tooltip: str = ""
+    marked: bool = False
+    link: str = ""  # an address to open when it is clicked
+
+
+class FrameBlock(NamedTuple):
+    """A frame around boxes, with its title. `depth` counts the frames around it."""
+
+    rect: Rect
+    words: tuple[Words, ...]
+    tooltip: str
+    depth: int
+
+
+SIZES: dict[Tone, float] = {"title": 15.0, "strong": 12.0, "name": 11.0, "plain": 11.0, "dim": 10.5, "warning": 11.0}
+"""Font sizes."""
+
+
+# -- title, legend and footer around the boxes -----------------------------------------------------------------------
+
 TITLE_LINE, NOTE_LINE = 21.0, 16.0
 SWATCH = 10.0
 ENTRY_GAP = 18.0
@@ -45,7 +157,7 @@ class Strip(NamedTuple):
 
 def lines_strip(texts: Iterable[str], room: float, tone: Tone = "dim") -> Strip:
     """Sentences below each other, broken between words where they are wider than `room`."""
-    size, line = (TITLE_SIZE, TITLE_LINE) if tone == "title" else (NOTE_SIZE, NOTE_LINE)
+    size, line = SIZES[tone], TITLE_LINE if tone == "title" else NOTE_LINE
     limit = max(int(room / (ADVANCE * size)), 8)
     lines = [piece for text in texts for piece in wrap(text, limit)]
     words = tuple(
@@ -75,7 +187,7 @@ def legend_strip(entries: Sequence[tuple[BoxKind, str]], room: float) -> Strip:
     swatches: list[Block] = []
     x = y = widest = 0.0
     for kind, text in entries:
-        width = ENTRY_INDENT + text_width(text, NOTE_SIZE)
+        width = ENTRY_INDENT + text_width(text, SIZES["dim"])
         if x and x + width > room:
             x, y = 0.0, y + NOTE_LINE
         swatches.append(Block(Rect(x, y + 3.0, SWATCH, SWATCH), kind))
@@ -129,7 +241,8 @@ def _chopped(word: str, limit: int) -> list[str]:
     return pieces
 
 
-STRONG_SIZE, PLAIN_SIZE = 12.0, 11.0
+# -- boxes and titles of frames --------------------------------------------------------------------------------------
+
 LINE = 15.0
 PAD_X, PAD_Y = 10.0, 5.0
 BASELINE = 11.5  # of a line, below its upper edge
@@ -163,19 +276,14 @@ def measured_all(boxes: Iterable[Box]) -> list[Sized]:
 
 def measured(box: Box) -> Sized:
     """The box's lines as they will be drawn, and its size in whole, even pixels, so that its middle is a whole one."""
-    lines = list(_toned(box))
-    widths = [width for _, _, width in lines]
-    cut = any(text not in box.lines for text, tone, _ in lines if tone != "warning")
-    return Sized(tuple(lines), _even(max(widths, default=0.0) + 2 * PAD_X), _even(LINE * len(lines) + 2 * PAD_Y), cut)
-
-
-def _toned(box: Box) -> list[tuple[str, Tone, float]]:
-    """Each line with its look and its width."""
-    toned: list[tuple[str, Tone]] = [(line, _tone(box, i)) for i, line in enumerate(box.lines)]
+    toned = [(line, _tone(box, i)) for i, line in enumerate(box.lines)]
     if box.flags:
         toned.append((", ".join(box.flags), "warning"))
     short = [(shorten(text, MAX_CELLS), tone) for text, tone in toned]
-    return [(text, tone, text_width(text, tone_size(tone))) for text, tone in short]
+    lines = tuple((text, tone, text_width(text, SIZES[tone])) for text, tone in short)
+    widest = max((width for _, _, width in lines), default=0.0)
+    cut = any(text not in box.lines for text, tone in short if tone != "warning")
+    return Sized(lines, _even(widest + 2 * PAD_X), _even(LINE * len(lines) + 2 * PAD_Y), cut)
 
 
 def _tone(box: Box, index: int) -> Tone:
@@ -184,11 +292,6 @@ def _tone(box: Box, index: int) -> Tone:
         return "strong"
     names = {names_text([name]) for name in box.names}
     return "name" if names.issuperset(box.lines[index].split(" = ")) else "plain"
-
-
-def tone_size(tone: Tone) -> float:
-    """Font size of a line in a box."""
-    return STRONG_SIZE if tone == "strong" else PLAIN_SIZE
 
 
 def placed(sized: Sized, rect: Rect) -> tuple[Words, ...]:
@@ -215,7 +318,7 @@ def frame_title(title: str) -> FrameTitle:
         for part in parts[1:]:
             joined = f"{lines[-1]}, {part}"
             lines[-1:] = [joined] if cells(joined) <= FRAME_WIDE else [lines[-1], part]
-    width = max(text_width(line, NOTE_SIZE) for line in lines)
+    width = max(text_width(line, SIZES["dim"]) for line in lines)
     return FrameTitle(tuple(lines), width, FRAME_TITLE + FRAME_LINE * (len(lines) - 1))
 
 

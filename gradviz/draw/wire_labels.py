@@ -12,9 +12,8 @@ from itertools import chain
 
 import numpy as np
 
-from gradviz.draw.geometry import Curves, FrameBlock, Words
-from gradviz.draw.metrics import text_width
-from gradviz.draw.typesetting import NOTE_SIZE as TITLE_SIZE
+from gradviz.draw.typesetting import SIZES, FrameBlock, Words, text_width
+from gradviz.draw.wires import Curves
 from gradviz.layout import Floats, Rect
 
 SIZE = 9.0
@@ -145,7 +144,7 @@ def _borders(frames: Sequence[FrameBlock]) -> Iterator[Rect]:
 
 
 def _room(words: Words) -> Rect:
-    return Rect(words.x, words.y - TITLE_SIZE, words.width, TITLE_SIZE)
+    return Rect(words.x, words.y - SIZES["dim"], words.width, SIZES["dim"])
 
 
 def bezier(piece: Floats, at: Floats) -> Floats:

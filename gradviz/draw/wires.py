@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.draw.geometry import Curves
 from gradviz.draw.options import Direction
 from gradviz.draw.scene import Scene
 from gradviz.draw.typesetting import Sized
@@ -244,6 +243,17 @@ def smooth(placement: Placement) -> Placement:
 def _within(counts: Ints) -> Ints:
     """0, 1, ... inside each run of the given lengths."""
     return np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+class Curves(NamedTuple):
+    """Edge i's control points are `points[starts[i]:starts[i + 1]]`; its arrowhead is the triangle `heads[i]`.
+
+    An edge that is not drawn has no points; a head that is not drawn is not a number.
+    """
+
+    points: Floats  # (p, 2)
+    starts: Ints  # (m + 1,)
+    heads: Floats  # (m, 3, 2) tip first
 
 
 def with_heads(placement: Placement, pointed: Sequence[bool]) -> Curves:

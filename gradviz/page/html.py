@@ -17,7 +17,7 @@ from typing import Any
 from gradviz.checks.finding import Finding, Findings
 from gradviz.checks.output import code_lines
 from gradviz.comparison.diff import Change, GraphDiff
-from gradviz.draw.difference import joined
+from gradviz.draw.difference import Joined, joined
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.draw.summary import counts_line, is_all_freed
@@ -170,21 +170,21 @@ ADDED, REMOVED, CHANGED = 1, 2, 3
 
 def render_difference(difference: GraphDiff, options: Options) -> Iterator[str]:
     """The page of the second graph, with what only the first had drawn among it."""
-    both, number = joined(difference)
-    kinds = [0] * len(both.nodes)
+    both = joined(difference)
+    kinds = [0] * len(both.graph.nodes)
     for node in difference.added:
         kinds[node] = ADDED
     for node in difference.removed:
-        kinds[number[node]] = REMOVED
+        kinds[both.number[node]] = REMOVED
     for node_change in difference.changed:
         kinds[node_change.after] = CHANGED
 
     def add(pack: Pack) -> None:
         changes = [[node.after, [_change(change) for change in node.changes]] for node in difference.changed]
         pack.add(diff=kinds)
-        pack.put(edgeDiff=_edges(difference, both, number), changes=changes)
+        pack.put(edgeDiff=_edges(difference, both), changes=changes)
 
-    return render(folded(both, options), options, add)
+    return render(folded(both.graph, options), options, add)
 
 
 def _change(change: Change) -> str:
@@ -192,12 +192,13 @@ def _change(change: Change) -> str:
     return f"{what}: {before} → {after}"
 
 
-def _edges(difference: GraphDiff, both: Graph, number: dict[int, int]) -> list[tuple[int, int]]:
+def _edges(difference: GraphDiff, both: Joined) -> list[tuple[int, int]]:
     """Edges of the joined graph that came or went, by place, each with what it did."""
-    ends = zip(column(both.edges, "consumer"), column(both.edges, "producer"), column(both.edges, "position"))
+    edges = both.graph.edges
+    ends = zip(column(edges, "consumer"), column(edges, "producer"), column(edges, "position"))
     places: dict[tuple[int, int, int], list[int]] = {}
     for place, key in enumerate(ends):
         places.setdefault(key, []).append(place)
     made = [(place, ADDED) for e in difference.added_edges for place in places[e.consumer, e.producer, e.position][:1]]
-    gone = [(number[e.consumer], number[e.producer], e.position) for e in difference.removed_edges]
-    return sorted({**dict(made), **{places[key][-1]: REMOVED for key in gone}}.items())
+    gone = [(places[e.consumer, e.producer, e.position][-1], REMOVED) for e in both.gone]
+    return sorted(dict((*made, *gone)).items())

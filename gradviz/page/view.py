@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple, get_args
 
-from gradviz.draw.metrics import shorten, text_width
+from gradviz.draw.typesetting import shorten, text_width
 from gradviz.graph import Graph
 from gradviz.graph.amounts import held_bytes, known_elements
 from gradviz.page.groups import Groups, Kind, grouped, opened

@@ -8,8 +8,9 @@ from types import FrameType
 
 import pytest
 
-from gradviz.draw.geometry import Curves, Picture
+from gradviz.draw.picture import Picture
 from gradviz.draw.scene import Scene
+from gradviz.draw.wires import Curves
 from gradviz.graph import Graph
 from gradviz.graph.files import load
 from gradviz.layout import Placement

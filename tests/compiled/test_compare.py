@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import gradviz
 from gradviz.cli.main import cli
 from gradviz.compiled.compare import CompiledDiff, compiled_diff
-from gradviz.draw.places import _KIND, places
+from gradviz.draw.difference import _FATES, places
 from gradviz.graph import Edge, Graph, Leaf, Node, NodeFlag, SourceLine, TensorInfo
 from gradviz.memory.saved import saved
 from tests.compiled.models import Block
@@ -114,7 +114,7 @@ def test_the_picture_has_a_box_for_each_line_of_each_module(tmp_path: Path) -> N
     assert CliRunner().invoke(cli, ["diff", *files, "-o", svg]).exit_code == 1
     text = Path(svg).read_text(encoding="utf-8")
     told = [fate for fate in ("changed", "leaf", "added", "removed", "op", "group") if f'class="gv-{fate}' in text]
-    assert {_KIND[row.fate] for row in found.rows} == set(told)
+    assert {_FATES[row.fate].kind for row in found.rows} == set(told)
     for row in found.rows:
         assert f"{row.functions} function{'' if row.functions == 1 else 's'} → {row.operations} operation" in text
     assert "held for backward" in text and "recomputed: results are computed again" in text

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gradviz.draw.geometry import Picture
 from gradviz.draw.options import Direction, Options
-from gradviz.draw.picture import compose
+from gradviz.draw.picture import Picture, compose
 from gradviz.draw.scene import scene
 from gradviz.graph import Graph
 from gradviz.layout import (

@@ -9,12 +9,12 @@ import pytest
 
 from gradviz.draw.options import Options
 from gradviz.draw.output import (
+    FORMATS,
     encode,
     pieces,
     render,
     save,
 )
-from gradviz.draw.registry import FORMATS
 from gradviz.graph import Graph
 from gradviz.report.labels import op_name
 from tests.builders import GRAPHS, odd_names

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gradviz.draw.metrics import cells
 from gradviz.draw.options import Options
-from gradviz.draw.outline import table, text_lines, title
-from gradviz.draw.tree import render_text
+from gradviz.draw.tree import render_text, table, text_lines, title
+from gradviz.draw.typesetting import cells
 from gradviz.errors import FormatError
 from gradviz.fold import outline
 from gradviz.graph import Graph, SourceLine, TensorInfo

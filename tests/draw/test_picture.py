@@ -9,15 +9,8 @@ import numpy as np
 import pytest
 
 from gradviz.draw.frames import Frame
-from gradviz.draw.geometry import Curves, FrameBlock, Picture, Words
-from gradviz.draw.metrics import (
-    cells,
-    is_measured,
-    shorten,
-    text_width,
-)
 from gradviz.draw.options import Direction, LayoutEngine, Options
-from gradviz.draw.picture import LEAST_ROOM, compose, picture
+from gradviz.draw.picture import LEAST_ROOM, Picture, compose, picture
 from gradviz.draw.scene import (
     Box,
     Legend,
@@ -25,8 +18,19 @@ from gradviz.draw.scene import (
     Scene,
     scene,
 )
-from gradviz.draw.typesetting import MAX_CELLS, legend_strip, wrap
+from gradviz.draw.typesetting import (
+    MAX_CELLS,
+    FrameBlock,
+    Words,
+    cells,
+    is_measured,
+    legend_strip,
+    shorten,
+    text_width,
+    wrap,
+)
 from gradviz.draw.wire_labels import STEP, _samples, label_words
+from gradviz.draw.wires import Curves
 from gradviz.graph import (
     Edge,
     Graph,

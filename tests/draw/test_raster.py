@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.draw import fonts, raster
-from gradviz.draw.geometry import Picture
+from gradviz.draw import raster
 from gradviz.draw.options import Options
 from gradviz.draw.palette import DARK, LIGHT
+from gradviz.draw.picture import Picture
 from gradviz.draw.raster import fixed_dot
 from gradviz.errors import FormatError, GraphvizNotFound, LayoutError
 from gradviz.graph import Graph, Node
@@ -216,7 +216,7 @@ def test_neither_the_cache_of_the_machines_fonts_nor_our_folder_is_written_to(
     machine = tmp_path / "machine.conf"
     machine.write_text(EMPTY.format(folder=cache))
     monkeypatch.setenv("FONTCONFIG_FILE", str(machine))
-    folder = Path(fonts.__file__).parent
+    folder = Path(raster.__file__).with_name("fonts")
     before = sorted(path.name for path in folder.iterdir())
     raster.render_png(chain(2), Options())
     assert not cache.exists() and sorted(path.name for path in folder.iterdir()) == before

@@ -9,8 +9,7 @@ import networkx as nx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gradviz.draw.data import escape
-from gradviz.draw.output import encode, render
+from gradviz.draw.output import encode, escape, render
 from gradviz.graph import (
     BackwardStep,
     Graph,

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from gradviz.checks.words import title, where
 from gradviz.draw.options import Options
-from gradviz.draw.outline import table
 from gradviz.draw.scene import scene
+from gradviz.draw.tree import table
 from gradviz.graph import (
     Graph,
     Node,

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gradviz import wording
-from gradviz.draw.metrics import shorten
-from gradviz.draw.typesetting import FRAME_NAME, frame_title
+from gradviz.draw.typesetting import FRAME_NAME, frame_title, shorten
 from gradviz.graph import (
     Function,
     Graph,

@@ -8,7 +8,7 @@ import pytest
 
 from gradviz.cli.render import command
 from gradviz.draw.options import Options
-from gradviz.draw.registry import FORMATS, format_of, get_format, listed
+from gradviz.draw.output import FORMATS, format_of, get_format, listed
 from gradviz.draw.tree import refuse_backward
 from gradviz.errors import FormatError
 
