@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import NamedTuple
+
+from gradviz.wording import verb
 
 
 class Rank(NamedTuple):
@@ -44,25 +47,15 @@ def spans(ranks: Iterable[int]) -> str:
     >>> spans([0, 1, 2, 5, 7, 8])
     '0-2, 5, 7-8'
     """
-    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in _spans(sorted(set(ranks))))
+    distinct = enumerate(sorted(set(ranks)))  # in a span both numbers go up by one
+    runs = [[rank for _, rank in run] for _, run in groupby(distinct, lambda pair: pair[1] - pair[0])]
+    return ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def named(ranks: Iterable[int]) -> str:
     """The same with its noun: `rank 1`, `ranks 0-2, 5`."""
-    distinct = sorted(set(ranks))
-    return f"rank {distinct[0]}" if len(distinct) == 1 else f"ranks {spans(distinct)}"
-
-
-def _spans(ranks: list[int]) -> Iterator[tuple[int, int]]:
-    first: int | None = None
-    last = -1
-    for rank in ranks:
-        if first is not None and rank != last + 1:
-            yield first, last
-            first = None
-        first, last = rank if first is None else first, rank
-    if first is not None:
-        yield first, last
+    distinct = set(ranks)
+    return f"{verb(distinct, 'rank', 'ranks')} {spans(distinct)}"
 
 
 def grouped(groups: Iterable[tuple[int, ...]]) -> str:
@@ -74,16 +67,10 @@ def grouped(groups: Iterable[tuple[int, ...]]) -> str:
     ('0-1 alike', '0 and 1 differ')
     """
     ordered = sorted(groups, key=lambda group: (-len(group), group))
-    if not ordered:
-        return "none"
-    if len(ordered) == 1:
-        return f"{spans(ordered[0])} alike" if len(ordered[0]) > 1 else spans(ordered[0])
-    if all(len(group) == 1 for group in ordered):
-        if len(ordered) == 2:
-            return f"{ordered[0][0]} and {ordered[1][0]} differ"
-        return f"{spans(rank for group in ordered for rank in group)} all differ"
-    words = [f"{spans(group)} alike" for group in ordered if len(group) > 1]
-    alone = [rank for group in ordered if len(group) == 1 for rank in group]
-    if alone:
-        words.append(f"{spans(alone)} {'differs' if len(alone) == 1 else 'differ'}")
-    return ", ".join(words)
+    alone = [group[0] for group in ordered if len(group) == 1]
+    if len(alone) < len(ordered):
+        words = [f"{spans(group)} alike" for group in ordered if len(group) > 1]
+        return ", ".join([*words, f"{spans(alone)} {verb(alone, 'differs', 'differ')}"] if alone else words)
+    if len(alone) == 2:
+        return f"{alone[0]} and {alone[1]} differ"
+    return f"{spans(alone)} all differ" if len(alone) > 1 else spans(alone) or "none"

@@ -23,8 +23,7 @@ from gradviz.graph.columns import paused
 from gradviz.graph.files import load
 from gradviz.ranks.pipeline import Staged
 from gradviz.ranks.rank_diff import RankDiff
-from gradviz.ranks.raw_view import Alike, of_data, process_of
-from gradviz.ranks.view import View, of_graph
+from gradviz.ranks.view import Alike, View, of_data, of_graph, process_of
 from gradviz.stages import Stage
 
 _RANK = re.compile(r"rank(\d+)")

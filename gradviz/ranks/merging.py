@@ -19,8 +19,7 @@ from gradviz.graph import (
     Process,
     Scope,
 )
-from gradviz.ranks.marking import marks, shares, summary, title_of
-from gradviz.ranks.rank_diff import RankDiff, Varying
+from gradviz.ranks.rank_diff import RankDiff, Varying, marks, shares, summary, title_of
 from gradviz.ranks.view import Computed, Ends, LeafView, View, Ways, in_words
 
 WaysOf = Callable[[int, Hashable], Ways]

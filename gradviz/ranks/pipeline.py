@@ -24,10 +24,9 @@ from gradviz.graph import (
     Storage,
 )
 from gradviz.rank import grouped, named, spans
-from gradviz.ranks.marking import shares, summary
 from gradviz.ranks.merging import Merging
-from gradviz.ranks.rank_diff import RankDiff, Varying
-from gradviz.ranks.view import of_graph, saved_bytes
+from gradviz.ranks.rank_diff import RankDiff, Varying, shares, summary
+from gradviz.ranks.view import Alike, of_graph, saved_bytes
 from gradviz.wording import bytes_text, plural
 
 _RECEIVED = re.compile(r"args_recv_info\[(\d+)\]\[(\d+)\]\.buffer$")
@@ -48,10 +47,10 @@ def merge(graphs: Iterable[Graph] | Mapping[int, Graph]) -> RankDiff:
     ((0,), {0: (1,), 1: ()}, ((0,), (1,)))
     """
     items = graphs.items() if isinstance(graphs, Mapping) else ((None, graph) for graph in graphs)
-    staged = Staged()
+    staged, alike = Staged(), Alike()
     for place, (key, graph) in enumerate(items):
         own = graph.process.rank if graph.process is not None else place
-        staged.of(graph.process).add(own if key is None else key, of_graph(graph))
+        staged.of(graph.process).add(own if key is None else key, of_graph(graph, alike))
     return staged.result()
 
 

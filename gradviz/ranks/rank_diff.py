@@ -1,22 +1,29 @@
-"""What several ranks' graphs have in common, and what some have alone: plain data, and its table. Knows nothing of torch."""
+"""What several ranks' graphs have in common, and what some have alone: plain data, its marks in the graph, and its table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.graph import Edge, Graph, Process, RankShare
+from gradviz.graph import (
+    Edge,
+    Graph,
+    Mark,
+    Process,
+    RankMemory,
+    RankShare,
+)
+from gradviz.graph.origins import own_line
 from gradviz.rank import grouped, named, spans
+from gradviz.report.labels import source_text
 from gradviz.report.results import borderless, displayed
-from gradviz.wording import bar, bytes_text, one_line, plural, verb
+from gradviz.wording import bar, bytes_text, few, one_line, plural, verb
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
-
-_COLUMNS = ("saved", "parameters", "gradients", "optimizer")
 
 
 class Varying(NamedTuple):
@@ -83,11 +90,9 @@ def table(diff: RankDiff) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[RenderableType] = [Text(line, overflow="fold") for line in _head(diff)]
-    parts += [Text(f"  {mark.number}. {one_line(mark.words)}", overflow="fold") for mark in diff.graph.marks]
-    if diff.missing:
-        parts.append(Text(f"no graph of {named(diff.missing)}", style="yellow"))
-    return Group(*parts, Text(), _memory(diff.graph.by_rank))
+    lines = [*_head(diff), *(f"  {mark.number}. {one_line(mark.words)}" for mark in diff.graph.marks)]
+    missing = [Text(f"no graph of {named(diff.missing)}", style="yellow")] if diff.missing else []
+    return Group(*(Text(line, overflow="fold") for line in lines), *missing, Text(), _memory(diff.graph.by_rank))
 
 
 def _head(diff: RankDiff) -> Iterator[str]:
@@ -95,36 +100,136 @@ def _head(diff: RankDiff) -> Iterator[str]:
     yield one_line(diff.graph.title or "graph")
     for i, own in enumerate(diff.stages):
         yield f"stage {i}: {named(own)}"
-    noun = verb(diff.ranks, "rank", "ranks")
-    line = f"{noun} {grouped(diff.groups)}; {plural(len(diff.shared), 'node')} shared"
-    alone = len(diff.having) - len(diff.shared)
-    if alone:
-        line += f", {plural(alone, 'node')} of some ranks only"
-    if diff.varying:
-        line += f", {plural(len(diff.varying), 'node')} with other sizes or state by rank"
-    yield line
+    counts = {
+        " shared": len(diff.shared),
+        " of some ranks only": len(diff.having) - len(diff.shared),
+        " with other sizes or state by rank": len(diff.varying),
+    }
+    told = [plural(count, "node") + what for what, count in counts.items() if count or what == " shared"]
+    yield f"{verb(diff.ranks, 'rank', 'ranks')} {grouped(diff.groups)}; {', '.join(told)}"
 
 
 def _memory(shares: Sequence[RankShare]) -> Table:
     """Bytes per rank: what was read of each, and a bar for all of it. Ranks with equal numbers are one row."""
     from rich.text import Text
 
-    columns = [name for name in _COLUMNS if any(getattr(share.memory, name) is not None for share in shares)]
-    hosts = any(share.host for share in shares)
-    made = borderless()
-    made.add_column("rank", no_wrap=True)
-    if hosts:
-        made.add_column("machine", no_wrap=True)
-    for name in columns:
-        made.add_column(f"{name} for backward" if name == "saved" else name, justify="right", no_wrap=True)
-    if len(columns) > 1:
-        made.add_column("in all", justify="right", no_wrap=True)
-    made.add_column(no_wrap=True)
+    columns = {"rank": [spans(share.ranks) for share in shares]}
+    if any(share.host for share in shares):
+        columns["machine"] = [one_line(share.host) for share in shares]
+    words = len(columns)
+    for name in RankMemory._fields:
+        amounts = [getattr(share.memory, name) for share in shares]
+        if any(amount is not None for amount in amounts):
+            columns["saved for backward" if name == "saved" else name] = [bytes_text(amount) for amount in amounts]
+    if len(columns) > words + 1:
+        columns["in all"] = [bytes_text(share.total) for share in shares]
     most = max((share.total for share in shares), default=0)
-    for share in shares:
-        cells = [spans(share.ranks), *([one_line(share.host)] if hosts else [])]
-        cells += [bytes_text(getattr(share.memory, name)) for name in columns]
-        if len(columns) > 1:
-            cells.append(bytes_text(share.total))
-        made.add_row(*(Text(cell) for cell in (*cells, bar(share.total / most if most else None))))
+    columns[""] = [bar(share.total / most if most else None) for share in shares]
+    made = borderless()
+    for i, title in enumerate(columns):
+        made.add_column(title, justify="right" if title and i >= words else "left", no_wrap=True)
+    for cells in zip(*columns.values()):
+        made.add_row(*map(Text, cells))
     return made
+
+
+# -- what a merged graph says of its ranks -----------------------------------------------------------------------------
+
+MOST = 40  # marks; what is left is in the last one
+
+
+def title_of(first: Graph, ranks: tuple[int, ...]) -> str:
+    """The first graph's title, said of all ranks."""
+    own = first.process
+    if own is None:
+        return f"{first.title or 'graph'}, {named(ranks)}"
+    return first.title.replace(f"rank {own.rank} of {own.world}", f"{named(ranks)} of {own.world}")
+
+
+def summary(groups: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
+    """Who is like whom, for under a picture; nothing of a rank alone.
+
+    >>> summary([(0, 1), (2,)])
+    ('ranks 0-1 alike, 2 differs',)
+    """
+    return (f"ranks {grouped(groups)}",) if sum(map(len, groups)) > 1 else ()
+
+
+def shares(saved: Mapping[int, int], processes: Mapping[int, Process]) -> tuple[RankShare, ...]:
+    """What each rank holds. Ranks with equal numbers, and on one machine where there are several, are one."""
+    hosts = {process.host for process in processes.values()}
+    ranks_of: dict[tuple[RankMemory, str], list[int]] = {}
+    for rank, nbytes in sorted(saved.items()):
+        process = processes.get(rank, Process(rank, 0))
+        host = process.host if len(hosts) > 1 else ""
+        ranks_of.setdefault((process.memory._replace(saved=nbytes), host), []).append(rank)
+    return tuple(RankShare(tuple(ranks), memory, host) for (memory, host), ranks in ranks_of.items())
+
+
+def marks(
+    graph: Graph,
+    having: Sequence[tuple[int, ...]],
+    varying: Iterable[Varying],
+    some_edges: Iterable[tuple[Edge, tuple[int, ...]]],
+    ranks: tuple[int, ...],
+) -> tuple[Mark, ...]:
+    """One mark for all that the same ranks have alone at one place, then one for each place that differs."""
+    alone: dict[tuple[tuple[int, ...], str], list[int]] = {}
+    for node, own in enumerate(having):
+        if len(own) < len(ranks):
+            alone.setdefault((own, _place_of(graph, node)), []).append(node)
+    links: dict[tuple[int, ...], list[Edge]] = {}
+    for edge, own in some_edges:
+        links.setdefault(own, []).append(edge)
+    differing: dict[tuple[tuple[tuple[int, ...], ...], str], list[Varying]] = {}
+    for varied in varying:
+        key = tuple(own for own, _ in varied.ways), _place_of(graph, varied.node)
+        differing.setdefault(key, []).append(varied)
+    every = [
+        *(_alone(graph, own, where, nodes, links.pop(own, ())) for (own, where), nodes in alone.items()),
+        *(
+            _added(own, f"{plural(len(edges), 'edge')} between functions that others have, too", (), edges)
+            for own, edges in links.items()
+        ),
+        *(_differing(graph, where, items) for (_, where), items in differing.items()),
+    ]
+    if len(every) > MOST:
+        rest = every[MOST - 1 :]
+        nodes = tuple(node for mark in rest for node in mark.nodes)
+        every[MOST - 1 :] = [Mark(0, "by rank", f"{plural(len(rest), 'place')} more", nodes, kind="changed")]
+    return tuple(mark._replace(number=number) for number, mark in enumerate(every, 1))
+
+
+def _alone(graph: Graph, own: tuple[int, ...], where: str, nodes: Sequence[int], edges: Sequence[Edge]) -> Mark:
+    names = list(dict.fromkeys(_name_of(graph, node) for node in nodes))
+    return _added(own, ": ".join([named(own), *filter(None, [where]), few(names, 4)]), nodes, edges)
+
+
+def _added(own: tuple[int, ...], words: str, nodes: Sequence[int], edges: Sequence[Edge]) -> Mark:
+    places = tuple((edge.consumer, edge.position) for edge in edges)
+    return Mark(0, f"{named(own)} only", words, tuple(nodes), places, kind="added")
+
+
+def _differing(graph: Graph, where: str, items: Sequence[Varying]) -> Mark:
+    first = items[0]
+    ways = "; ".join(f"{named(own)}: {', '.join(words)}" for own, words in first.ways)
+    more = f", and {plural(len(items) - 1, 'node')} more there" if len(items) > 1 else ""
+    words = ": ".join([*filter(None, [where]), _name_of(graph, first.node), ways])
+    return Mark(0, "differs by rank", words + more, tuple(varied.node for varied in items), kind="changed")
+
+
+def _place_of(graph: Graph, node: int) -> str:
+    """Module and line of a node, "" for a leaf, and where nothing was recorded."""
+    record = graph.nodes[node]
+    if node in graph.leaf_of:
+        return ""
+    line = own_line(record)
+    path = graph.scopes[record.scope].path if record.scope is not None else ""
+    place = source_text(line._replace(package="")) if line is not None else ""
+    return ", ".join(filter(None, (one_line(path), place)))
+
+
+def _name_of(graph: Graph, node: int) -> str:
+    """A leaf's name, else the op."""
+    leaf = graph.leaf_of.get(node)
+    return one_line(leaf.names[0] if leaf is not None and leaf.names else graph.nodes[node].op)

@@ -1,16 +1,18 @@
 """What merging needs to know of one rank's graph: ops in the order of the forward pass, leaves by name, edges, bytes.
 
-Knows nothing of torch and of files.
+It is read from a graph, or straight from the data of a graph file: reading all of that takes several times as long.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 from gradviz.errors import GraphFileError
 from gradviz.graph import (
+    Edge,
     Graph,
     Leaf,
     Node,
@@ -19,13 +21,20 @@ from gradviz.graph import (
     Scope,
     TensorInfo,
     column,
+    files as schema,
 )
 from gradviz.graph.amounts import COUNTED, forward_order
+from gradviz.graph.codecs import Context
+from gradviz.graph.origins import own_line
 from gradviz.rank import named
 from gradviz.wording import bytes_text, clip, tensor_line
 
 Ends = tuple[int, int, int, int]
 """Consumer, producer, output of the producer, position."""
+
+
+Alike = dict[Hashable, Any]
+"""Equal places and contents as one object, which makes comparing them cheap."""
 
 
 Ways = Sequence[tuple[Hashable, int]]
@@ -61,37 +70,32 @@ class View:
     graph: Callable[[], Graph]
     node: Callable[[int], Node]
     leaf: Callable[[int], Leaf | None]
-    scopes: Sequence[Scope] = ()
-    ops: Sequence[int] = ()  # ids of nodes in the order of the forward pass, leaves left out
-    place: Mapping[int, Hashable] = field(default_factory=dict, repr=False)
-    content: Mapping[int, Computed] = field(default_factory=dict, repr=False)
-    leaves: Sequence[LeafView] = ()
-    edges: Sequence[Ends] = field(default=(), repr=False)
-    ways: Callable[[int], Ways] | None = (
-        None  # where it is of several ranks: for each node, who has it with which content
-    )
+    scopes: Sequence[Scope]
+    ops: Sequence[int]  # ids of nodes in the order of the forward pass, leaves left out
+    place: Mapping[int, Hashable]
+    content: Mapping[int, Computed]
+    leaves: Sequence[LeafView]
+    edges: Sequence[Ends]
+    ways: Callable[[int], Ways] | None = None  # where it is of several ranks: who has a node, with which content
     having: Callable[[Ends], int] | None = None  # likewise, who has an edge
 
 
-def of_graph(graph: Graph, alike: dict[Hashable, Any] | None = None) -> View:
+def of_graph(graph: Graph, alike: Alike) -> View:
     """The view of a graph in memory. In `alike` equal places and contents of several views become one object."""
-    refuse_merged(graph.by_rank)
-    plain, alike = Plain(), {} if alike is None else alike
-    places = [(scope.path, scope.type, scope.call) for scope in graph.scopes]
-    leaf_of = graph.leaf_of
+    _refuse_merged(graph.by_rank)
+    plain, leaf_of = _Plain(), graph.leaf_of
+    calls = [scope[:3] for scope in graph.scopes]
     place: dict[int, Hashable] = {}
     content: dict[int, Computed] = {}
     for node in graph.nodes:
-        if node.id in leaf_of:
-            continue
-        line = node.script_line or node.source
-        scope = places[node.scope] if node.scope is not None else None
-        where = node.op, scope, (line.file, line.line) if line is not None else None
-        place[node.id] = alike.setdefault(where, where)
-        saved = tuple([(slot.slot, slot.nbytes or 0) for slot in node.saved])
-        outputs = tuple([plain[output] for output in node.outputs])
-        made = Computed(outputs, saved, node.flags, attributes_text(node.attributes))
-        content[node.id] = alike.setdefault(made, made)
+        if node.id not in leaf_of:
+            line = own_line(node)
+            where = node.op, None if node.scope is None else calls[node.scope], line and line[:2]
+            place[node.id] = alike.setdefault(where, where)
+            saved = tuple([(slot.slot, slot.nbytes or 0) for slot in node.saved])
+            outputs = tuple([plain[output] for output in node.outputs])
+            made = Computed(outputs, saved, node.flags, _attributes_text(node.attributes))
+            content[node.id] = alike.setdefault(made, made)
     return View(
         graph.process,
         saved_bytes(graph),
@@ -103,11 +107,94 @@ def of_graph(graph: Graph, alike: dict[Hashable, Any] | None = None) -> View:
         place,
         content,
         [LeafView(leaf.node, leaf.names, (leaf.kind, plain[leaf.tensor])) for leaf in graph.leaves],
-        list(zip(*(column(graph.edges, name) for name in ("consumer", "producer", "output", "position")))),
+        list(zip(*(column(graph.edges, name) for name in Edge._fields[:4]))),
     )
 
 
-def refuse_merged(shares: Sequence[RankShare]) -> None:
+def of_data(data: dict[str, Any], alike: Alike) -> View:
+    """The same for a graph as JSON has it, where a record is made only of what no rank before has.
+
+    Raises KeyError, TypeError, IndexError or Bad for data that is not as it should be: a full reading says why.
+    """
+    context = _context(data)
+    _refuse_merged([schema.RANK_SHARE.read(share, context) for share in data.get("by_rank", ())])
+    scopes: list[Scope] = [schema.SCOPE.read(item, context) for item in data["scopes"]]
+    plain, tensors, sources = _Plain(), context.read["tensors"], context.read["sources"]
+    nodes, storages = data["nodes"], data["storages"]
+    leaf_items = {item["node"]: item for item in data["leaves"]}
+    contents: dict[Hashable, Computed] = {}  # of equal data, so that these are made once
+
+    @cache
+    def place_of(op: str, scope: int | None, line: int | None) -> Any:
+        place = (
+            op,
+            None if scope is None else scopes[scope][:3],
+            None if line is None else sources[line][:2],
+        )
+        return alike.setdefault(place, place)
+
+    def content_of(item: dict[str, Any]) -> Computed:
+        outputs, attributes = tuple(item.get("outputs", ())), item.get("attributes")
+        saved = tuple([(slot["slot"], slot.get("nbytes") or 0) for slot in item.get("saved", ())])
+        flags = tuple(item.get("flags", ()))
+        raw = outputs, saved, flags, str(attributes) if attributes else ""
+        if raw not in contents:
+            made_by = [None if output is None else plain[tensors[output]] for output in outputs]
+            text = _attributes_text(schema.ATTRIBUTES.read(attributes, context)) if attributes else ""
+            made = Computed(tuple(made_by), saved, flags, text)
+            contents[raw] = alike.setdefault(made, made)
+        return contents[raw]
+
+    def node(i: int) -> Node:
+        made: Node = schema.NODE.read(nodes[i], context, i)
+        return made
+
+    number = [item.get("sequence", _LAST) for item in nodes]
+    ordered = sorted(range(len(nodes) - 1, -1, -1), key=number.__getitem__)
+    inner = [(i, item) for i, item in enumerate(nodes) if i not in leaf_items]
+    slots = [slot for item in nodes for slot in item.get("saved", ()) if slot.get("storage") is not None]
+    kept = {storage for slot in slots for storage in (slot["storage"], *slot.get("parts", ()))}
+    return View(
+        process_of(data, context),
+        sum(storages[storage].get("nbytes") or 0 for storage in kept if storages[storage]["kind"] in COUNTED),
+        Graph,
+        node,
+        lambda i: schema.LEAF.read(leaf_items[i], context) if i in leaf_items else None,
+        scopes,
+        [i for i in ordered if i not in leaf_items],
+        {i: place_of(item["op"], item.get("scope"), item.get("script_line", item.get("source"))) for i, item in inner},
+        {i: content_of(item) for i, item in inner},
+        [
+            LeafView(
+                item["node"], tuple(item.get("names", ())), (item.get("kind", "input"), plain[tensors[item["tensor"]]])
+            )
+            for item in data["leaves"]
+        ],
+        [tuple(row[:4]) for row in data["edges"]],
+    )
+
+
+_LAST = 2**64  # no sequence number is as large
+
+
+def process_of(data: dict[str, Any], context: Context | None = None) -> Process | None:
+    """What the data of a file says of the process that wrote it."""
+    if data.get("process") is None:
+        return None
+    made: Process = schema.PROCESS.read(data["process"], context or _context(data))
+    return made
+
+
+def _context(data: dict[str, Any]) -> Context:
+    context = Context()
+    for key in ("nodes", "edges", "leaves", "roots", "scopes", "storages"):
+        context.lengths[key] = len(data.get(key, ()))
+    context.read["tensors"] = [schema.TENSOR_ROW.read(row, context) for row in data["tensors"]]
+    context.read["sources"] = [schema.SOURCE_ROW.read(row, context) for row in data["sources"]]
+    return context
+
+
+def _refuse_merged(shares: Sequence[RankShare]) -> None:
     """Raise GraphFileError for a graph that is of several ranks itself: which node is whose is not known well enough."""
     if shares:
         ranks = named(rank for share in shares for rank in share.ranks)
@@ -116,15 +203,15 @@ def refuse_merged(shares: Sequence[RankShare]) -> None:
         )
 
 
-class Plain(dict["TensorInfo | None", "TensorInfo | None"]):
+class _Plain(dict["TensorInfo | None", "TensorInfo | None"]):
     """Tensors without the number of their device; equal ones are one object."""
 
     def __missing__(self, tensor: TensorInfo | None) -> TensorInfo | None:
-        self[tensor] = tensor._replace(device=tensor.device.partition(":")[0]) if tensor is not None else None
+        self[tensor] = tensor and tensor._replace(device=tensor.device.partition(":")[0])
         return self[tensor]
 
 
-def attributes_text(attributes: Mapping[str, Any]) -> str:
+def _attributes_text(attributes: Mapping[str, Any]) -> str:
     """What a node keeps besides tensors, for comparing."""
     return str(dict(attributes)) if attributes else ""
 

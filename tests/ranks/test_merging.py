@@ -124,7 +124,7 @@ def test_two_mergings_of_halves_are_one_of_all(seed: int) -> None:
     halves = Staged(), Staged()
     for i, graph in enumerate(graphs):
         assert graph.process is not None
-        halves[i // 3].of(graph.process).add(graph.process.rank, of_graph(graph))
+        halves[i // 3].of(graph.process).add(graph.process.rank, of_graph(graph, {}))
     halves[0].absorb(pickle.loads(pickle.dumps(halves[1])))
     found, whole = halves[0].result(), gradviz.merge(graphs)
     assert (found.groups, found.bytes_by_rank, found.ranks) == (whole.groups, whole.bytes_by_rank, whole.ranks)
