@@ -20,9 +20,9 @@ from gradviz.graph import (
     Scope,
 )
 from gradviz.ranks.rank_diff import RankDiff, Varying, marks, shares, summary, title_of
-from gradviz.ranks.view import Computed, Ends, LeafView, View, Ways, in_words
+from gradviz.ranks.view import Ends, View, Ways, in_words
 
-WaysOf = Callable[[int, Hashable], Ways]
+WaysOf = Callable[[int], Ways]
 
 
 class Merging:
@@ -35,7 +35,8 @@ class Merging:
     def __init__(self) -> None:
         self._classes: list[list[int]] = []
         self._first: Graph | None = None
-        self._taken: list[tuple[Node, Leaf | None]] = []  # what the first rank has not, in scopes of `_scopes`
+        self._new_nodes: list[Node] = []  # what the first rank has not, in scopes of `_scopes`
+        self._new_leaves: list[Leaf] = []
         self._scopes: list[Scope] = []
         self._scope_of: dict[tuple[str, int], int] = {}
         self._having: list[int] = []
@@ -59,10 +60,14 @@ class Merging:
         bit = 1 << len(self._classes) - 1
         ways, having = view.ways, view.having
 
-        def ways_of(node: int, content: Hashable) -> Ways:
-            return ((content, bit),) if ways is None else ways(node)
+        def ways_of(node: int) -> Ways:
+            return ((view.content[node], bit),) if ways is None else ways(node)
 
-        merged: Mapping[int, int] = self._begin(view) if bit == 1 else self._match(ways_of, view)
+        if bit == 1:
+            self._begin(view)
+            merged: Mapping[int, int] = {node: node for node in range(len(self._having))}
+        else:
+            merged = self._leaves(ways_of, view, self._ops(ways_of, view))
         for edge in view.edges:
             ends = merged[edge[0]], merged[edge[1]], edge[2], edge[3]
             self._edges[ends] = self._edges.get(ends, 0) | (bit if having is None else having(edge))
@@ -80,32 +85,21 @@ class Merging:
         first = other._first
         assert first is not None
         count = len(first.nodes)
-        leaf_of = first.leaf_of
-
-        def ways(node: int) -> Ways:
-            others = other._other.get(node, {})
-            rest = other._having[node]
-            for bits in others.values():
-                rest &= ~bits
-            sets = [(other._content[node], rest), *others.items()]
-            return [(content, bits << shift) for content, bits in sets if bits]
-
-        taken = [leaf for _, leaf in other._taken]
-        leaves = [*first.leaves, *(leaf for leaf in taken if leaf is not None)]
+        leaves = [*first.leaves, *other._new_leaves]
         self._add(
             View(
                 None,
                 0,
                 lambda: first,
-                lambda i: first.nodes[i] if i < count else other._taken[i - count][0],
-                lambda i: leaf_of.get(i) if i < count else taken[i - count],
+                lambda i: first.nodes[i] if i < count else other._new_nodes[i - count],
+                {leaf.node: leaf for leaf in leaves}.get,
                 other._scopes,
                 other._order,
                 dict(enumerate(other._place)),
-                {node: content for node, content in enumerate(other._content) if isinstance(content, Computed)},
-                [LeafView(leaf.node, leaf.names, other._content[leaf.node]) for leaf in leaves],
+                dict(enumerate(other._content)),
+                {leaf.node: leaf.names for leaf in leaves},
                 list(other._edges),
-                ways,
+                lambda node: [(content, bits << shift) for content, bits in other._ways(node) if bits],
                 lambda ends: other._edges[ends] << shift,
             )
         )
@@ -124,24 +118,17 @@ class Merging:
 
     # -- matching ------------------------------------------------------------------------------------------------------
 
-    def _match(self, ways_of: WaysOf, view: View) -> dict[int, int]:
-        merged = self._ops(ways_of, view)
-        self._leaves(ways_of, view, merged)
-        return merged
-
-    def _begin(self, view: View) -> dict[int, int]:
+    def _begin(self, view: View) -> None:
         count = len(view.ops) + len(view.leaves)
         self._first = view.graph()
         self._scopes = list(view.scopes)
         self._scope_of = {(scope.path, scope.call): i for i, scope in reversed(list(enumerate(self._scopes)))}
         self._having = [1] * count
-        self._place, self._content = [None] * count, [None] * count
-        for node in view.ops:
-            self._place[node], self._content[node] = view.place[node], view.content[node]
+        self._place = [view.place.get(node) for node in range(count)]
+        self._content = [view.content[node] for node in range(count)]
         self._order = list(view.ops)
-        for leaf in view.leaves:
-            self._name_leaf(leaf.node, leaf.names, leaf.content)
-        return {node: node for node in range(count)}
+        for leaf, names in view.leaves.items():
+            self._name_leaf(leaf, names)
 
     def _ops(self, ways_of: WaysOf, view: View) -> dict[int, int]:
         """The merged node of every op of a view. What is new takes its place among the others."""
@@ -153,47 +140,50 @@ class Merging:
         for to_i, to_j in [*pairs, (len(before), len(after))]:
             order += before[i:to_i]
             for node in after[j:to_j]:
-                merged[node] = self._new(ways_of(node, view.content[node]), view, node, view.place[node])
+                merged[node] = self._new(ways_of(node), view, node)
                 order.append(merged[node])
             i, j = to_i + 1, to_j + 1
             if to_i < len(before):
                 order.append(before[to_i])
                 merged[after[to_j]] = before[to_i]
-                self._met(before[to_i], ways_of(after[to_j], view.content[after[to_j]]))
+                self._met(before[to_i], ways_of(after[to_j]))
         self._order = order
         return merged
 
-    def _leaves(self, ways_of: WaysOf, view: View, merged: dict[int, int]) -> None:
+    def _leaves(self, ways_of: WaysOf, view: View, merged: dict[int, int]) -> dict[int, int]:
+        """The same for leaves, in addition to those that are merged already."""
         used: dict[Hashable, int] = {}
         taken: set[int] = set()
-        for leaf in view.leaves:
-            known = next((self._leaf_named[name] for name in leaf.names if name in self._leaf_named), None)
-            if not leaf.names:
-                alike = self._leaf_unnamed.get(leaf.content, [])
-                place = used[leaf.content] = used.get(leaf.content, -1) + 1
+        for leaf, names in view.leaves.items():
+            known = next((self._leaf_named[name] for name in names if name in self._leaf_named), None)
+            if not names:
+                content = view.content[leaf]
+                alike = self._leaf_unnamed.get(content, [])
+                place = used[content] = used.get(content, -1) + 1
                 known = alike[place] if place < len(alike) else None
             if known is None or known in taken:
-                known = self._new(ways_of(leaf.node, leaf.content), view, leaf.node, None)
-                self._name_leaf(known, leaf.names, leaf.content)
+                known = self._new(ways_of(leaf), view, leaf)
+                self._name_leaf(known, names)
             else:
-                self._met(known, ways_of(leaf.node, leaf.content))
+                self._met(known, ways_of(leaf))
             taken.add(known)
-            merged[leaf.node] = known
+            merged[leaf] = known
+        return merged
 
-    def _name_leaf(self, node: int, names: tuple[str, ...], content: Hashable) -> None:
-        self._content[node] = content
+    def _name_leaf(self, node: int, names: tuple[str, ...]) -> None:
         for name in names:
             self._leaf_named.setdefault(name, node)
         if not names:
-            self._leaf_unnamed.setdefault(content, []).append(node)
+            self._leaf_unnamed.setdefault(self._content[node], []).append(node)
 
-    def _new(self, ways: Ways, view: View, node: int, place: Hashable) -> int:
+    def _new(self, ways: Ways, view: View, node: int) -> int:
         new, record, leaf = len(self._having), view.node(node), view.leaf(node)
         scope = None if record.scope is None else self._scope(view.scopes, record.scope)
-        leaf = leaf._replace(node=new, storage=None, base=None) if leaf is not None else None
-        self._taken.append((record._replace(id=new, scope=scope, saved=()), leaf))
+        self._new_nodes.append(record._replace(id=new, scope=scope, saved=()))
+        if leaf is not None:
+            self._new_leaves.append(leaf._replace(node=new, storage=None, base=None))
         self._having.append(0)
-        self._place.append(place)
+        self._place.append(view.place.get(node))
         self._content.append(ways[0][0])
         self._met(new, ways)
         return new
@@ -219,6 +209,14 @@ class Merging:
                 others = self._other.setdefault(node, {})
                 others[content] = others.get(content, 0) | bits
 
+    def _ways(self, node: int) -> Ways:
+        """Who has a node with which content, the first one's content first."""
+        others = self._other.get(node, {})
+        rest = self._having[node]
+        for bits in others.values():
+            rest &= ~bits
+        return [(self._content[node], rest), *others.items()]
+
     # -- the result ----------------------------------------------------------------------------------------------------
 
     def result(self) -> RankDiff:
@@ -233,34 +231,28 @@ class Merging:
         everyone = (1 << len(self._classes)) - 1
         edges, places = self._numbered_edges()
         some = tuple(
-            (Edge(ends[0], ends[1], ends[2], places[ends]), ranks(bits))
+            (Edge(*ends[:3], places[ends]), ranks(bits))
             for ends, bits in self._edges.items()
             if bits != self._having[ends[0]] & self._having[ends[1]]
         )
-        varying = tuple(self._varying(node, ways, ranks) for node, ways in sorted(self._other.items()))
+        varying = []
+        for node in sorted(self._other):
+            contents, sets = zip(*self._ways(node))
+            varying.append(Varying(node, tuple(zip(map(ranks, sets), in_words(contents)))))
         having = [ranks(bits) for bits in self._having]
         groups = self._groups(everyone)
         graph = self._graph(edges, ranks(everyone), summary(groups))
-        graph = replace(graph, marks=marks(graph, having, varying, some, ranks(everyone)))
         return RankDiff(
-            graph,
+            replace(graph, marks=marks(graph, having, varying, some, ranks(everyone))),
             ranks(everyone),
             having,
             groups,
-            varying,
+            tuple(varying),
             some,
             dict(sorted(self._saved.items())),
             dict(sorted(self._processes.items())),
             max((process.world for process in self._processes.values()), default=0),
         )
-
-    def _varying(self, node: int, others: Mapping[Hashable, int], ranks: Callable[[int], tuple[int, ...]]) -> Varying:
-        first = self._having[node]
-        for bits in others.values():
-            first &= ~bits
-        ways = [(self._content[node], first), *others.items()]
-        words = in_words([content for content, _ in ways])
-        return Varying(node, tuple((ranks(bits), said) for (_, bits), said in zip(ways, words)))
 
     def _groups(self, everyone: int) -> tuple[tuple[int, ...], ...]:
         """Classes that no node, content or edge tells apart are one group."""
@@ -279,16 +271,17 @@ class Merging:
         clash: list[Ends] = []
         places: dict[Ends, int] = {}
         for ends in self._edges:
-            used = taken.setdefault(ends[0], set())
-            if ends[3] in used:
+            consumer, _, _, position = ends
+            used = taken.setdefault(consumer, set())
+            if position in used:
                 clash.append(ends)
             else:
-                used.add(ends[3])
-                places[ends] = ends[3]
+                places[ends] = position
+            used.add(position)
         for ends in clash:
             places[ends] = max(taken[ends[0]]) + 1
             taken[ends[0]].add(places[ends])
-        edges = [Edge(ends[0], ends[1], ends[2], place) for ends, place in places.items()]
+        edges = [Edge(*ends[:3], place) for ends, place in places.items()]
         return tuple(sorted(edges, key=lambda edge: (edge.consumer, edge.position))), places
 
     def _graph(self, edges: tuple[Edge, ...], ranks: tuple[int, ...], notes: tuple[str, ...]) -> Graph:
@@ -297,9 +290,9 @@ class Merging:
         assert first is not None
         return replace(
             first,
-            nodes=(*first.nodes, *(node for node, _ in self._taken)),
+            nodes=(*first.nodes, *self._new_nodes),
             edges=edges,
-            leaves=(*first.leaves, *(leaf for _, leaf in self._taken if leaf is not None)),
+            leaves=(*first.leaves, *self._new_leaves),
             scopes=tuple(self._scopes),
             title=title_of(first, ranks),
             backward=(),

@@ -41,14 +41,6 @@ Ways = Sequence[tuple[Hashable, int]]
 """What one node computed, each with the set of ranks that have them: a number with a bit for each."""
 
 
-class LeafView(NamedTuple):
-    """A leaf of one rank. `content` is its kind and tensor."""
-
-    node: int
-    names: tuple[str, ...]
-    content: Hashable
-
-
 class Computed(NamedTuple):
     """What a node computed. Devices are told apart by type only: that rank 3 computes on cuda:3 is no difference."""
 
@@ -60,7 +52,8 @@ class Computed(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """One rank's graph. `place` says where an op belongs, whatever it computed there; `content` what it computed.
+    """One rank's graph. `place` says where an op belongs, whatever it computed there; `content` what it computed, and of a leaf
+    its kind and tensor.
 
     `node` and `leaf` make the record of one node, which is wanted of what no rank before has. `graph` makes all of it.
     """
@@ -73,8 +66,8 @@ class View:
     scopes: Sequence[Scope]
     ops: Sequence[int]  # ids of nodes in the order of the forward pass, leaves left out
     place: Mapping[int, Hashable]
-    content: Mapping[int, Computed]
-    leaves: Sequence[LeafView]
+    content: Mapping[int, Hashable]
+    leaves: Mapping[int, tuple[str, ...]]  # names by id
     edges: Sequence[Ends]
     ways: Callable[[int], Ways] | None = None  # where it is of several ranks: who has a node, with which content
     having: Callable[[Ends], int] | None = None  # likewise, who has an edge
@@ -86,7 +79,7 @@ def of_graph(graph: Graph, alike: Alike) -> View:
     plain, leaf_of = _Plain(), graph.leaf_of
     calls = [scope[:3] for scope in graph.scopes]
     place: dict[int, Hashable] = {}
-    content: dict[int, Computed] = {}
+    content: dict[int, Hashable] = {leaf.node: (leaf.kind, plain[leaf.tensor]) for leaf in graph.leaves}
     for node in graph.nodes:
         if node.id not in leaf_of:
             line = own_line(node)
@@ -106,7 +99,7 @@ def of_graph(graph: Graph, alike: Alike) -> View:
         [node for node in forward_order(graph) if node not in leaf_of],
         place,
         content,
-        [LeafView(leaf.node, leaf.names, (leaf.kind, plain[leaf.tensor])) for leaf in graph.leaves],
+        {leaf.node: leaf.names for leaf in graph.leaves},
         list(zip(*(column(graph.edges, name) for name in Edge._fields[:4]))),
     )
 
@@ -139,10 +132,10 @@ def of_data(data: dict[str, Any], alike: Alike) -> View:
         flags = tuple(item.get("flags", ()))
         raw = outputs, saved, flags, str(attributes) if attributes else ""
         if raw not in contents:
-            made_by = [None if output is None else plain[tensors[output]] for output in outputs]
+            made = [None if output is None else plain[tensors[output]] for output in outputs]
             text = _attributes_text(schema.ATTRIBUTES.read(attributes, context)) if attributes else ""
-            made = Computed(tuple(made_by), saved, flags, text)
-            contents[raw] = alike.setdefault(made, made)
+            computed = Computed(tuple(made), saved, flags, text)
+            contents[raw] = alike.setdefault(computed, computed)
         return contents[raw]
 
     def node(i: int) -> Node:
@@ -151,7 +144,14 @@ def of_data(data: dict[str, Any], alike: Alike) -> View:
 
     number = [item.get("sequence", _LAST) for item in nodes]
     ordered = sorted(range(len(nodes) - 1, -1, -1), key=number.__getitem__)
-    inner = [(i, item) for i, item in enumerate(nodes) if i not in leaf_items]
+    place: dict[int, Hashable] = {}
+    content: dict[int, Hashable] = {}
+    for i, item in enumerate(nodes):
+        if i in leaf_items:
+            content[i] = leaf_items[i].get("kind", "input"), plain[tensors[leaf_items[i]["tensor"]]]
+        else:
+            place[i] = place_of(item["op"], item.get("scope"), item.get("script_line", item.get("source")))
+            content[i] = content_of(item)
     slots = [slot for item in nodes for slot in item.get("saved", ()) if slot.get("storage") is not None]
     kept = {storage for slot in slots for storage in (slot["storage"], *slot.get("parts", ()))}
     return View(
@@ -162,14 +162,9 @@ def of_data(data: dict[str, Any], alike: Alike) -> View:
         lambda i: schema.LEAF.read(leaf_items[i], context) if i in leaf_items else None,
         scopes,
         [i for i in ordered if i not in leaf_items],
-        {i: place_of(item["op"], item.get("scope"), item.get("script_line", item.get("source"))) for i, item in inner},
-        {i: content_of(item) for i, item in inner},
-        [
-            LeafView(
-                item["node"], tuple(item.get("names", ())), (item.get("kind", "input"), plain[tensors[item["tensor"]]])
-            )
-            for item in data["leaves"]
-        ],
+        place,
+        content,
+        {i: tuple(item.get("names", ())) for i, item in leaf_items.items()},
         [tuple(row[:4]) for row in data["edges"]],
     )
 
