@@ -9,7 +9,6 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 
 from gradviz.graph import (
     Base,
@@ -23,6 +22,7 @@ from gradviz.graph import (
     Scope,
     Storage,
 )
+from gradviz.graph.amounts import tensor_bytes
 from gradviz.rank import grouped, named, spans
 from gradviz.ranks.merging import Merging
 from gradviz.ranks.rank_diff import RankDiff, Varying, shares, summary
@@ -82,20 +82,19 @@ class Staged:
 def joined(microbatches: Sequence[Graph]) -> Graph:
     """The graphs of one step's microbatches as one, each in a scope of its own: `microbatch0`. Parameters are leaves of all."""
     union = _Union()
-    first = microbatches[0]
-    process = first.process
     for place, graph in enumerate(microbatches):
         name = f"microbatch{place}"
         moved = union.add(graph, Scope(name, "microbatch", 1, None), shared=True)
         union.roots += [root._replace(name=f"{name}.{root.name}") for root in moved]
+    first = microbatches[0]
+    made, process = union.graph(first), first.process
     if process is not None:
-        memory = process.memory._replace(saved=saved_bytes(union.graph(first)))
-        process = process._replace(memory=memory)
+        process = process._replace(memory=process.memory._replace(saved=saved_bytes(made)))
     notes = dict.fromkeys(note for graph in microbatches for note in graph.notes)
     calls = re.sub(
         r"\bcall (\d+)$", lambda match: f"calls {match[1]}-{int(match[1]) + len(microbatches) - 1}", first.title
     )
-    return replace(union.graph(first), title=calls, process=process, notes=(_alike(microbatches), *notes))
+    return replace(made, title=calls, process=process, notes=(_alike(microbatches), *notes))
 
 
 def _alike(microbatches: Sequence[Graph]) -> str:
@@ -111,11 +110,10 @@ def _alike(microbatches: Sequence[Graph]) -> str:
 
 def stitched(stages: Mapping[int, RankDiff]) -> RankDiff:
     """The merged ranks of each stage as one, in the order of the stages. A name or path begins with its stage."""
-    joining = _Joining()
-    for number, part in sorted(stages.items()):
-        joining.add(number, part)
-    missing = sorted(set(range(max(stages))) - stages.keys())
-    return joining.result([part for _, part in sorted(stages.items())], missing)
+    joining, ordered = _Joining(), dict(sorted(stages.items()))
+    for number, part in ordered.items():
+        joining.stage(number, part)
+    return joining.result(list(ordered.values()), sorted(set(range(max(stages))) - stages.keys()))
 
 
 class _Union:
@@ -176,9 +174,7 @@ class _Union:
                     ),
                 )
                 self.nodes.append(made)
-        self.edges += [
-            edge._replace(consumer=node_of[edge.consumer], producer=node_of[edge.producer]) for edge in graph.edges
-        ]
+        self.edges += map(self.moved, graph.edges)
         self.leaves += [
             leaf._replace(
                 node=node_of[leaf.node],
@@ -193,6 +189,10 @@ class _Union:
             root._replace(node=None if root.node is None else node_of[root.node], base=self._base(root.base))
             for root in graph.roots
         )
+
+    def moved(self, edge: Edge) -> Edge:
+        """An edge of the graph that was added last, with the numbers of here."""
+        return edge._replace(consumer=self.node_of[edge.consumer], producer=self.node_of[edge.producer])
 
     def _base(self, base: Base | None) -> Base | None:
         return base._replace(node=self.node_of[base.node]) if base is not None and base.node is not None else base
@@ -212,60 +212,51 @@ class _Union:
         )
 
 
-class _Joining:
+class _Joining(_Union):
     """The joined graph while stages are added to it, the first one first."""
 
     def __init__(self) -> None:
-        self._union = _Union()
-        self.marks: list[Mark] = []
-        self.varying: list[Varying] = []
-        self.some_edges: list[tuple[Edge, tuple[int, ...]]] = []
+        super().__init__()
+        self._marks: list[Mark] = []
+        self._varying: list[Varying] = []
+        self._some_edges: list[tuple[Edge, tuple[int, ...]]] = []
         self._sent: dict[int, list[Root]] = {}  # by microbatch, what the stage before gives on
         self._sequence = 0
         self._received = 0
         self._notes: dict[str, None] = {}
 
-    def add(self, number: int, part: RankDiff) -> None:
+    def stage(self, number: int, part: RankDiff) -> None:
         """One stage more."""
-        union, graph = self._union, part.graph
+        graph, stage = part.graph, f"stage{number}"
         own = summary(part.groups)
         self._notes |= dict.fromkeys(note for note in graph.notes if note not in own)
-        stage = f"stage{number}"
-        roots = union.add(graph, Scope(stage, named(part.ranks), 1, None), prefix=f"{stage}.", later=self._sequence)
-        node_of = union.node_of
         received = {leaf.node: root for leaf in graph.leaves if (root := self._source(leaf)) is not None}
-        for node, root in received.items():
+        scope = Scope(stage, named(part.ranks), 1, None)
+        roots = self.add(graph, scope, prefix=f"{stage}.", later=self._sequence)
+        node_of = self.node_of
+        for leaf, root in received.items():
             assert root.node is not None
-            here = node_of[node]
-            union.nodes[here] = union.nodes[here]._replace(
+            here = node_of[leaf]
+            self.nodes[here] = self.nodes[here]._replace(
                 op="Recv", sequence=self._sequence, names=(_sent(root, number),)
             )
-            union.edges.append(Edge(here, root.node, root.output, 0))
+            self.edges.append(Edge(here, root.node, root.output, 0))
         receiving = {node_of[node] for node in received}
-        union.leaves = [leaf for leaf in union.leaves if leaf.node not in receiving]
+        self.leaves = [leaf for leaf in self.leaves if leaf.node not in receiving]
         self._received += len(received)
-
-        def moved(edge: Edge) -> Edge:
-            return edge._replace(consumer=node_of[edge.consumer], producer=node_of[edge.producer])
-
-        self.marks += [
-            mark._replace(
-                nodes=tuple(node_of[node] for node in mark.nodes),
-                edges=tuple((node_of[node], place) for node, place in mark.edges),
-            )
-            for mark in graph.marks
-        ]
-        self.varying += [varied._replace(node=node_of[varied.node]) for varied in part.varying]
-        self.some_edges += [(moved(edge), ranks) for edge, ranks in part.some_edges]
-        used = {id(root) for root in received.values()}
-        union.roots = [root for root in union.roots if id(root) not in used]
-        named_roots = [root._replace(name=f"{stage}.{root.name}") for root in roots]
-        union.roots += named_roots
+        for mark in graph.marks:
+            places = tuple((node_of[node], place) for node, place in mark.edges)
+            self._marks.append(mark._replace(nodes=tuple(node_of[node] for node in mark.nodes), edges=places))
+        self._varying += [varied._replace(node=node_of[varied.node]) for varied in part.varying]
+        self._some_edges += [(self.moved(edge), ranks) for edge, ranks in part.some_edges]
+        used = set(map(id, received.values()))
+        self.roots = [root for root in self.roots if id(root) not in used]
         self._sent = {}
-        for root, named_root in zip(roots, named_roots):
+        for root in roots:
             microbatch = _MICROBATCH.match(root.name)
-            self._sent.setdefault(int(microbatch[1]) if microbatch else 0, []).append(named_root)
-        self._sequence = 1 + max((node.sequence for node in union.nodes if node.sequence is not None), default=0)
+            self.roots.append(root._replace(name=f"{stage}.{root.name}"))
+            self._sent.setdefault(int(microbatch[1]) if microbatch else 0, []).append(self.roots[-1])
+        self._sequence = 1 + max((node.sequence for node in self.nodes if node.sequence is not None), default=0)
 
     def _source(self, leaf: Leaf) -> Root | None:
         """The output of the stage before that a leaf is, None when it is none."""
@@ -282,27 +273,22 @@ class _Joining:
         first = parts[0].graph
         where = re.sub(r", ranks? [\d, -]+( of \d+)?.*", "", first.title)
         note = f"{plural(len(parts), 'pipeline stage')} joined at {plural(self._received, 'tensor')} that one sends to the next"
-        unseen = (
-            [
-                f"not drawn: stages {spans(missing)}; of a rank that holds several, the one whose backward comes first is drawn"
-            ]
-            if missing
-            else []
-        )
+        few = "of a rank that holds several, the one whose backward comes first is drawn"
+        unseen = [f"not drawn: stages {spans(missing)}; {few}"] if missing else []
         graph = replace(
-            self._union.graph(first),
+            self.graph(first),
             title=f"{where}, {named(ranks)}: {plural(len(parts), 'pipeline stage')}",
             notes=(note, *unseen, *self._notes),
             by_rank=shares(saved, processes),
-            marks=tuple(mark._replace(number=i) for i, mark in enumerate(self.marks, 1)),
+            marks=tuple(mark._replace(number=i) for i, mark in enumerate(self._marks, 1)),
         )
         return RankDiff(
             graph,
             ranks,
             [own for part in parts for own in part.having],
             tuple(sorted(group for part in parts for group in part.groups)),
-            tuple(self.varying),
-            tuple(self.some_edges),
+            tuple(self._varying),
+            tuple(self._some_edges),
             saved,
             processes,
             max(part.world for part in parts),
@@ -310,11 +296,6 @@ class _Joining:
         )
 
 
-_SIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4}
-
-
 def _sent(root: Root, number: int) -> str:
-    shape, size = root.tensor.shape, _SIZES.get(root.tensor.dtype)
-    sizes = [size for size in shape or ("?",) if isinstance(size, int)]
-    known = shape is not None and size is not None and len(sizes) == len(shape)
-    return f"from stage {number - 1}" + (f", {bytes_text(prod(sizes) * (size or 0))}" if known else "")
+    nbytes = tensor_bytes(root.tensor)
+    return f"from stage {number - 1}" + (f", {bytes_text(nbytes)}" if nbytes is not None else "")
