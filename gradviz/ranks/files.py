@@ -29,10 +29,10 @@ from gradviz.stages import Stage
 _RANK = re.compile(r"rank(\d+)")
 _DEVICE = re.compile(rb'("[a-z]+):\d+"')
 _TITLE, _PROCESS, _TABLES = b',\n"title":', b',\n"process":', b',\n"tensors":['
-
+_NOT_A_GRAPH = (Bad, LookupError, TypeError, ValueError, AttributeError)  # what reading data raises that is none
 
 _MANY, _LARGE = 4, 64 * 2**20  # files, and bytes in all, from which on two processes read them
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from gradviz.ranks.files import help; help()"
+_START = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from gradviz.ranks.files import merge_half; merge_half()"
 _Item = tuple["int | None", int, str]  # the rank that was given, the place among all, the path
 
 
@@ -42,7 +42,7 @@ def merge_files(paths: Iterable[str] | Mapping[int, str]) -> RankDiff:
     The rank is the key of a mapping, else what the file says of itself, else `rank3` in its name, else its place. Of many large
     files another process reads a half.
     """
-    given = list(paths.items() if isinstance(paths, Mapping) else ((None, path) for path in paths))
+    given = paths.items() if isinstance(paths, Mapping) else ((None, path) for path in paths)
     items = [(key, place, path) for place, (key, path) in enumerate(given)]
     if len(items) < _MANY or sum(os.path.getsize(path) for *_, path in items if os.path.isfile(path)) < _LARGE:
         return _merged(items).result()
@@ -69,16 +69,15 @@ def _merged(items: Sequence[_Item]) -> Staged:
             process = file.process
             stage = process.stage if process is not None else None
             same = stage, file.digest
-            like = known.get(same)
             named = _RANK.findall(path)
             own = process.rank if process is not None else int(named[-1]) if named else place
             rank = own if key is None else key
-            if like is None:
-                staged.of(process).add(rank, file.view(alike, first=stage not in begun))
+            if same in known:
+                staged.of(process).add_equal(rank, known[same], process)
             else:
-                staged.of(process).add_equal(rank, like, process)
+                staged.of(process).add(rank, file.view(alike, first=stage not in begun))
+                known[same] = rank
             begun.add(stage)
-            known.setdefault(same, rank)
     return staged
 
 
@@ -96,7 +95,7 @@ def _helper(items: Sequence[_Item]) -> Iterator[IO[bytes]]:
             process.kill()
 
 
-def help() -> None:
+def merge_half() -> None:
     """What the helper does: read which files to merge, and write what came of it."""
     made: Staged | GraphFileError
     try:
@@ -126,7 +125,7 @@ class _File:
         made = hashlib.blake2b(digest_size=16)
         if 0 < title < after < end:
             made.update(memoryview(self._text)[after:end])
-            made.update(_DEVICE.sub(rb'\\1"', self._text[tables:]))
+            made.update(_DEVICE.sub(rb'\1"', self._text[tables:]))
         else:  # not as gradviz writes it: equal to nothing but itself
             made.update(self._text)
         self.digest = made.digest()
@@ -138,14 +137,12 @@ class _File:
             return None
         try:
             return process_of(json.loads(b"{" + self._text[self._told + 2 :]))
-        except (Bad, KeyError, TypeError, ValueError, AttributeError):
+        except _NOT_A_GRAPH:
             return load(self._path).process  # which says what is wrong, and where
 
     def view(self, alike: Alike, *, first: bool) -> View:
         """What merging needs. The first file is read as a whole, since the merged graph begins as its graph."""
-        if first:
-            return of_graph(load(self._path), alike)
-        try:
-            return of_data(json.loads(self._text), alike)
-        except (Bad, KeyError, IndexError, TypeError, ValueError, AttributeError):
-            return of_graph(load(self._path), alike)  # which says what is wrong, and where
+        if not first:
+            with suppress(*_NOT_A_GRAPH):  # then the full reading says what is wrong, and where
+                return of_data(json.loads(self._text), alike)
+        return of_graph(load(self._path), alike)

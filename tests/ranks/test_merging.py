@@ -155,6 +155,12 @@ def test_a_second_process_reads_a_half_of_many_large_files(tmp_path: Path, monke
         merge_files(paths)
 
 
+def test_files_of_other_kinds_of_devices_are_not_taken_to_be_equal(tmp_path: Path) -> None:
+    graphs = [chain("AB", device=device) for device in ("cuda:0", "cuda:1", "xpu:0")]
+    paths = [graph.save(str(tmp_path / f"rank{rank}.json")) for rank, graph in enumerate(graphs)]
+    assert merge_files(paths).groups == gradviz.merge(graphs).groups == ((0, 1), (2,))
+
+
 def holding(graph: Graph, rank: int, parameters: int) -> Graph:
     return replace(graph, process=Process(rank, 2, "machine", RankMemory(None, parameters, None, None)))
 
