@@ -43,7 +43,7 @@ def command(source: Source, by: Any, top: int | None, run_custom: bool, as_json:
 
 def as_data(flow: GradientFlow) -> dict[str, Any]:
     """Everything that was measured, for `--json`."""
-    from gradviz.gradients.flow_rows import rows, title
+    from gradviz.gradients.table import rows, title
 
     graph = flow.graph
     step = {node: i for i, node in enumerate(flow.order, 1)}

@@ -73,7 +73,7 @@ def _tensor(value: object, name: str, place: str) -> torch.Tensor:
 
 def as_data(paths: Paths, top: int | None = None) -> dict[str, Any]:
     """Everything the command knows, for `--json`. Large tensors are given by their norm only."""
-    from gradviz.gradients.flow_rows import title
+    from gradviz.gradients.table import title
 
     graph = paths.graph
     shown = paths.paths[:top] if top else paths.paths
@@ -102,7 +102,7 @@ def as_data(paths: Paths, top: int | None = None) -> dict[str, Any]:
 
 
 def _tensor_data(tensor: torch.Tensor) -> dict[str, Any]:
-    from gradviz.gradients.size import size
+    from gradviz.gradients.flow import size
 
     listed = tensor.numel() <= _ELEMENTS and not tensor.is_complex() and not tensor.is_nested
     return {

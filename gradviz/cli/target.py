@@ -23,7 +23,7 @@ from gradviz.run.program import Target, parse_module, parse_target
 if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
     from gradviz.gradients.flow import GradientFlow
-    from gradviz.gradients.replay import LiveGraph
+    from gradviz.gradients.live import LiveGraph
     from gradviz.graph import Graph
     from gradviz.run.ending import Captured
     from gradviz.run.outputs import LiveOutputs

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from gradviz.draw.options import LinkSource
-from gradviz.gradients.backward_order import BoxNorms
+from gradviz.gradients import BoxNorms
 from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, SourceLine
 from gradviz.report import labels
 from gradviz.wording import bytes_text, clip, number, one_line, tensor_line

@@ -26,7 +26,7 @@ from gradviz.draw.summary import (
     rank_bars,
     saved_lines,
 )
-from gradviz.gradients.backward_order import gradient_norms
+from gradviz.gradients import gradient_norms
 from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor, column
 from gradviz.memory.heat import STEPS, heat
 from gradviz.report import labels

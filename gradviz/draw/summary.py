@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gradviz.checks.finding import Marked
 from gradviz.fold.fold import Deeper, deeper
-from gradviz.gradients.backward_order import GradientNorms
+from gradviz.gradients import GradientNorms
 from gradviz.graph import Graph, Leaf, RankShare, Root, column
 from gradviz.graph.amounts import depth
 from gradviz.rank import named

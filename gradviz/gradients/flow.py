@@ -1,8 +1,9 @@
-"""Gradient flow: how large a gradient runs along every edge of a graph, in the order in which backward would run."""
+"""How large gradients are: one of them, and gradient flow, which is those along all edges in the order of backward."""
 
 from __future__ import annotations
 
 import math
+import weakref
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,14 +11,83 @@ from typing import NamedTuple
 
 import torch
 
-from gradviz.gradients.calling import custom_functions, once, recomputes
-from gradviz.gradients.live import called_note, inside_note, leaf_name, stopped_note
-from gradviz.gradients.replay import LiveGraph, Step, behind, replay
-from gradviz.gradients.size import Size, Sizes
+from gradviz.errors import GradientError, reason_of
+from gradviz.gradients.live import (
+    LiveGraph,
+    called_note,
+    custom_functions,
+    inside_note,
+    leaf_name,
+    once,
+    recomputes,
+    stopped_note,
+)
+from gradviz.gradients.replay import behind, replay
 from gradviz.graph import BackwardStep, Edge, Graph, Leaf
 from gradviz.report.results import displayed
 from gradviz.stages import Stage
+from gradviz.walker.values import why_unreadable
 from gradviz.wording import few, plural
+
+
+class Size(NamedTuple):
+    """The size of one gradient. `max` is the largest absolute value, `zeros` the share of zeros (0 to 1), `nonfinite` the
+    number of NaN and infinite entries. `norm` and `max` are NaN or infinite when entries are."""
+
+    norm: float
+    max: float
+    zeros: float
+    nonfinite: int
+
+
+_REAL, _COMPLEX = (torch.float32, torch.float64), (torch.complex64, torch.complex128)
+_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
+def size(gradient: torch.Tensor) -> Size:
+    """The size of a gradient, computed in float64. Entries that a sparse gradient leaves out count as zeros.
+
+    Raises GradientError for a tensor without numbers, and for one of a class that lacks an operation.
+
+    >>> size(torch.tensor([3.0, 4.0, 0.0, 0.0]))
+    Size(norm=5.0, max=4.0, zeros=0.5, nonfinite=0)
+    """
+    reason = why_unreadable(gradient)
+    if reason:
+        raise GradientError(f"a gradient cannot be measured: it {reason}")
+    try:
+        return _size(gradient)
+    except Exception as error:
+        kind = type(gradient).__name__
+        raise GradientError(f"a gradient cannot be measured: it is a {kind}, and {reason_of(error)}") from error
+
+
+def _size(gradient: torch.Tensor) -> Size:
+    with torch.no_grad():
+        entries = _entries(gradient.detach())
+        count = (entries if gradient.is_nested else gradient).numel()
+        if not entries.numel():
+            return Size(0.0, 0.0, 1.0 if count else 0.0, 0)
+        single, double = _COMPLEX if entries.dtype.is_complex else _REAL
+        if entries.dtype not in (single, double):  # exact, and has the operations that small types lack
+            entries = entries.to(single)
+        norm = float(torch.linalg.vector_norm(entries, dtype=double))
+        largest = float(torch.linalg.vector_norm(entries, math.inf, dtype=double))
+        zeros = 1 - int(torch.count_nonzero(entries)) / count
+        nonfinite = 0 if math.isfinite(norm) else entries.numel() - int(torch.isfinite(entries).sum())
+    return Size(norm, largest, max(zeros, 0.0), nonfinite)
+
+
+def _entries(gradient: torch.Tensor) -> torch.Tensor:
+    """A dense tensor of what the gradient stores."""
+    if gradient.layout == torch.sparse_coo:
+        gradient = gradient.coalesce()
+    elif gradient.layout not in _COMPRESSED and not gradient.is_nested:
+        return gradient.to_dense() if gradient.is_mkldnn else gradient
+    return gradient.values()
+
+
+# -- along all edges -----------------------------------------------------------------------------------------------------
 
 
 class EdgeFlow(NamedTuple):
@@ -70,12 +140,53 @@ class GradientFlow(NamedTuple):
 
 def measure(live: LiveGraph, *, run_custom: bool = False) -> GradientFlow:
     """Run backward without the engine and measure every gradient on the way: see `gradviz.flow`."""
-    custom = custom_functions(live.graph)
-    meter = _Meter(live, (*live.closed, *(() if run_custom else custom)))
-    with torch.random.fork_rng(devices=_devices(live.graph)):  # what a checkpoint recomputes may draw random numbers
-        once(live.graph, meter.run)
-    called = called_note(live.graph, custom) if run_custom else ()
-    return meter.result((*live.notes, *called))
+    graph, closed, custom = live.graph, live.closed, custom_functions(live.graph)
+    stops = (*closed, *(() if run_custom else custom))
+    order: list[int] = []
+    incoming: dict[int, Size] = {}
+    along: dict[Edge, Size] = {}
+    sizes = _Sizes()
+
+    def run() -> None:
+        """Measure steps as they come, so that no gradient is kept."""
+        with Stage("compute", "gradients", order.__len__):
+            for step in replay(live, stops=stops):
+                order.append(step.node)
+                arrived = [sizes.of(gradient) for gradient in step.incoming if gradient is not None]
+                if arrived:
+                    incoming[step.node] = max(arrived, key=lambda size: (size.nonfinite > 0, size.norm))
+                for edge in graph.inputs(step.node) if step.outgoing else ():
+                    leaving = step.outgoing[edge.position]
+                    if leaving is not None:
+                        along[edge] = sizes.of(leaving)
+
+    with torch.random.fork_rng(devices=_devices(graph)):  # what a checkpoint recomputes may draw random numbers
+        once(graph, run)
+    unmeasured = frozenset(behind(graph, stops))
+    stopped = tuple(stop for stop in stops if stop not in unmeasured)
+    missed = [leaf for leaf in graph.leaves if leaf.node not in unmeasured and leaf.node not in incoming]
+    notes = (
+        *live.notes,
+        *(called_note(graph, custom) if run_custom else ()),
+        *stopped_note(graph, stopped, unmeasured, closed),
+        *inside_note(live, unmeasured),
+        *_notes(graph, unmeasured.union(stops), missed),
+        *graph.notes,
+    )
+    graph = replace(graph, backward=tuple(_backward(order, incoming, unmeasured)))
+    edges = tuple(EdgeFlow(edge, along.get(edge)) for edge in graph.edges)
+    reached = [graph.leaf_of[node] for node in order if node in graph.leaf_of and node in incoming]
+    leaves = tuple(LeafFlow(leaf.names, leaf.node, *incoming[leaf.node]) for leaf in reached)
+    return GradientFlow(graph, edges, leaves, tuple(order), incoming, notes, stopped, unmeasured, closed)
+
+
+def _backward(
+    order: Sequence[int], incoming: Mapping[int, Size], unmeasured: Collection[int]
+) -> Iterator[BackwardStep]:
+    for node in order:
+        size = incoming.get(node)
+        norm = None if size is None else math.inf if size.nonfinite else size.norm
+        yield BackwardStep(node, norm, node not in unmeasured)
 
 
 def _devices(graph: Graph) -> list[int]:
@@ -85,56 +196,22 @@ def _devices(graph: Graph) -> list[int]:
     return [torch.device(name).index or 0 for name in names]
 
 
-class _Meter:
-    """Measures steps as they come, so that no gradient is kept."""
+class _Sizes:
+    """Sizes of gradients that are handed on unchanged, so that each is measured once. Keeps none of them alive."""
 
-    def __init__(self, live: LiveGraph, stops: tuple[int, ...]) -> None:
-        self._live, self._graph, self._stops = live, live.graph, stops
-        self._unmeasured = frozenset(behind(live.graph, stops))
-        self._sizes = Sizes()
-        self._edges: dict[Edge, Size | None] = {}
-        self._leaves: list[LeafFlow] = []
-        self._order: list[int] = []
-        self._incoming: dict[int, Size] = {}
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[torch.Tensor], Size]] = {}
 
-    def run(self) -> None:
-        with Stage("compute", "gradients", self._order.__len__):
-            for step in replay(self._live, stops=self._stops):
-                self._take(step)
-
-    def _take(self, step: Step) -> None:
-        self._order.append(step.node)
-        arrived = [self._sizes.of(gradient) for gradient in step.incoming if gradient is not None]
-        if arrived:
-            self._incoming[step.node] = max(arrived, key=lambda size: (size.nonfinite > 0, size.norm))
-        for edge in self._graph.inputs(step.node):
-            leaving = step.outgoing[edge.position] if step.outgoing else None
-            self._edges[edge] = None if leaving is None else self._sizes.of(leaving)
-        leaf = self._graph.leaf_of.get(step.node)
-        if leaf is not None and arrived:
-            self._leaves.append(LeafFlow(leaf.names, step.node, *arrived[0]))
-
-    def result(self, notes: Sequence[str]) -> GradientFlow:
-        closed, graph = self._live.closed, replace(self._graph, backward=tuple(self._backward()))
-        edges = tuple(EdgeFlow(edge, self._edges.get(edge)) for edge in graph.edges)
-        stopped = tuple(stop for stop in self._stops if stop not in self._unmeasured)
-        known = self._unmeasured.union(self._incoming)
-        missed = [leaf for leaf in graph.leaves if leaf.node not in known]
-        notes = (
-            *notes,
-            *stopped_note(graph, stopped, self._unmeasured, closed),
-            *inside_note(self._live, self._unmeasured),
-            *_notes(graph, self._unmeasured.union(self._stops), missed),
-            *graph.notes,
-        )
-        order, leaves = tuple(self._order), tuple(self._leaves)
-        return GradientFlow(graph, edges, leaves, order, self._incoming, notes, stopped, self._unmeasured, closed)
-
-    def _backward(self) -> Iterator[BackwardStep]:
-        for node in self._order:
-            size = self._incoming.get(node)
-            norm = None if size is None else math.inf if size.nonfinite else size.norm
-            yield BackwardStep(node, norm, node not in self._unmeasured)
+    def of(self, gradient: torch.Tensor) -> Size:
+        """`size(gradient)`, looked up when this very tensor was asked about before."""
+        known = self._known.get(id(gradient))
+        if known is not None and known[0]() is gradient:
+            return known[1]
+        measured = size(gradient)
+        self._known[id(gradient)] = (weakref.ref(gradient), measured)
+        if len(self._known) > 10_000:
+            self._known = {key: entry for key, entry in self._known.items() if entry[0]() is not None}
+        return measured
 
 
 # -- notes -------------------------------------------------------------------------------------------------------------

@@ -1,29 +1,60 @@
-"""Opens a graph for gradients: its model and its live nodes, with the same ids, and the gradients that begin at its outputs."""
+"""A graph opened for gradients: its live nodes, where gradients begin, what may be called, and what a reader must know.
+
+Calling some backward functions would change something of the user's: write a `.grad`, destroy what was saved, or talk to other
+processes; or it would end the process, because the memory that it reads has been given back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from gradviz.errors import GradientError
-from gradviz.gradients.calling import refuse_blind_calls
-from gradviz.gradients.program import programs
-from gradviz.gradients.replay import LiveGraph, Start
+from gradviz.gradients.program import Gradient, programs
 from gradviz.graph import (
     Graph,
     Leaf,
+    Node as Record,
     Root,
     column,
 )
 from gradviz.variables.scanner import Namespace
+from gradviz.walker import private
 from gradviz.walker.description import Attribution, Walked
 from gradviz.walker.outputs import as_tensor, flatten
-from gradviz.walker.private import without_subclasses
-from gradviz.walker.values import why_unreadable
+from gradviz.walker.private import Node, without_subclasses
+from gradviz.walker.values import outgrown, tensor_in, why_unreadable
 from gradviz.walker.walk import capture
 from gradviz.wording import few, plural
+
+
+class Start(NamedTuple):
+    """Where gradients begin: a node, which of its outputs, and the gradient there."""
+
+    node: int
+    output: int
+    gradient: torch.Tensor
+
+
+class LiveGraph(NamedTuple):
+    """A graph together with its live nodes, by id, where gradients start in it, and what a reader must know of the starts.
+
+    `steps` run the nodes that are part of compiled functions, whose live node runs all of them at once and is not called. `closed`
+    says of those that cannot be run operation by operation why. Keep all this only as long as gradients are computed.
+    """
+
+    graph: Graph
+    nodes: Sequence[Node]
+    starts: tuple[Start, ...]
+    notes: tuple[str, ...]
+    steps: Mapping[int, Callable[..., Sequence[Gradient]]]
+    closed: Mapping[int, str]
+
+    def outputs(self, node: int) -> int:
+        """How many gradients come into a node."""
+        return len(self.graph.nodes[node].outputs) if node in self.steps else len(self.nodes[node]._input_metadata)
 
 
 def open_graph(
@@ -64,7 +95,11 @@ def open_graph(
         reason = why_unreadable(tensor)
         if reason:
             raise GradientError(f"there are no gradients to measure: {root.name} {reason}")
-    refuse_blind_calls()
+    if not private.HAS_RAW_DATA:  # a call could run hooks and recompute
+        raise GradientError(
+            f"torch {torch.__version__} does not tell which saved tensors a hook would have to unpack, so no backward "
+            "function is called: gradients can be looked at from torch 2.10 on"
+        )
     with without_subclasses():
         starts = tuple(
             Start(root.node, root.output, _seed(root, tensor.detach(), gradient))
@@ -73,8 +108,32 @@ def open_graph(
         )
     large = [root.name for root, tensor in computed if tensor.numel() != 1] if gradient is None else []
     (walked,) = walks
-    inside = programs(graph, walked.nodes, walked.parts)
-    return LiveGraph(graph, walked.nodes, starts, (*_notes(graph, large),), inside.steps, inside.closed)
+    return LiveGraph(
+        graph, walked.nodes, starts, (*_notes(graph, large),), *programs(graph, walked.nodes, walked.parts)
+    )
+
+
+def _seed(root: Root, tensor: torch.Tensor, gradient: Any) -> torch.Tensor:
+    """The gradient that starts at an output: the one given, else ones, which means the gradient of its sum."""
+    if gradient is None:
+        return _ones(tensor)
+    given = torch.as_tensor(gradient, dtype=tensor.dtype, device=tensor.device)
+    try:
+        return given.detach().expand_as(tensor)
+    except RuntimeError:
+        raise GradientError(
+            f"the gradient has shape {tuple(given.shape)}, which does not fit {root.name} of shape {tuple(tensor.shape)}"
+        ) from None
+
+
+def _ones(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.layout == torch.sparse_coo:
+        same = tensor.coalesce()
+        return torch.sparse_coo_tensor(same.indices(), torch.ones_like(same.values()), same.shape)
+    return torch.ones_like(tensor)
+
+
+# -- notes -------------------------------------------------------------------------------------------------------------
 
 
 def _notes(graph: Graph, large: Sequence[str]) -> Iterator[str]:
@@ -140,21 +199,100 @@ def leaf_name(leaf: Leaf) -> str:
     return " = ".join(leaf.names) or f"an unnamed {leaf.kind}"
 
 
-def _seed(root: Root, tensor: torch.Tensor, gradient: Any) -> torch.Tensor:
-    """The gradient that starts at an output: the one given, else ones, which means the gradient of its sum."""
-    if gradient is None:
-        return _ones(tensor)
-    given = torch.as_tensor(gradient, dtype=tensor.dtype, device=tensor.device)
-    try:
-        return given.detach().expand_as(tensor)
-    except RuntimeError:
+# -- what may be called ------------------------------------------------------------------------------------------------
+
+_QUEUES = "_DDPSinkBackward"
+_BY_NAME = {
+    "CheckpointFunctionBackward": (
+        "torch.utils.checkpoint with use_reentrant=True runs backward inside its own node and writes the .grad of the parameters "
+        "in it. Use use_reentrant=False to look at gradients"
+    ),
+    "RegisterPostBackwardFunctionBackward": (
+        "fully_shard reduces and frees gradients of all processes in it. Look at the model before fully_shard"
+    ),
+}
+_PASSES_ON = frozenset(
+    {"torch.nn.modules._functions.BackwardHookFunction"}
+)  # custom Functions that only hand gradients on
+_CLEARS = "clear_saved_tensors_on_access"
+
+
+def custom_functions(graph: Graph) -> tuple[int, ...]:
+    """Ids of the nodes whose backward is Python code that may keep state: calling it once more may change the user's run.
+
+    Those of compiled functions are none of them: they are never called, since that would compile their backward.
+    """
+    return tuple(
+        node.id
+        for node in graph.nodes
+        if {"custom", "in_compiled", "compiled"}.intersection(node.flags) == {"custom"}
+        and (node.function is None or node.function.name not in _PASSES_ON)
+    )
+
+
+def refuse(graph: Graph, live: Iterable[tuple[int, Node]]) -> None:
+    """Raise GradientError when one of these live nodes, given with their ids, must not be called."""
+    for node, function in live:
+        record = graph.nodes[node]
+        reason = _BY_NAME.get(record.op, "")
+        if "custom" in record.flags and getattr(getattr(function, "_forward_cls", None), _CLEARS, False):
+            reason = f"it sets {_CLEARS}, so its saved tensors can be read only once, by your own backward()"
+        reason = reason or _outgrown(record, function)
+        if reason:
+            raise GradientError(f"{record.op} cannot be called just to look at gradients: {reason}.")
+
+
+def _outgrown(record: Record, function: Node) -> str:
+    for slot in record.saved:
+        if slot.state in ("live", "modified"):
+            tensor = tensor_in(function, slot.slot)
+            problem = outgrown(tensor) if tensor is not None else ""
+            if problem:
+                return (
+                    f"what it saved as {slot.slot} {problem}, as fully_shard does. Look at the model before fully_shard"
+                )
+    return ""
+
+
+# -- a run of the engine -------------------------------------------------------------------------------------------------
+
+# Checkpoints recompute their forward once per run of the engine and hand each tensor out once; outside the engine they would
+# recompute at every read and keep what was not read. And a replay that is started from a hook, while backward runs, needs a run
+# of its own: functions look up which gradients the current run wants, and must find that it is all. It is a run over a graph of
+# one function, which is ours. Source: https://docs.pytorch.org/docs/stable/checkpoint.html
+
+
+def recomputes(node: Record) -> bool:
+    """Whether a saved tensor of this node is one that a checkpoint will recompute."""
+    return "packed" in node.flags and any(slot.packing == "recompute" for slot in node.saved)
+
+
+def once(graph: Graph, action: Callable[[], None]) -> None:
+    """Run `action`, which calls each backward function at most once, so that every checkpoint recomputes once."""
+    recomputed = any(recomputes(node) for node in graph.nodes)
+    if not recomputed and torch._C._current_graph_task_id() == -1:
+        action()
+        return
+    if recomputed and any(node.op == _QUEUES for node in graph.nodes):
         raise GradientError(
-            f"the gradient has shape {tuple(given.shape)}, which does not fit {root.name} of shape {tuple(tensor.shape)}"
-        ) from None
+            "a checkpoint in a model with DistributedDataParallel cannot be recomputed apart from its own backward. "
+            "Look at the model before DistributedDataParallel."
+        )
+    with torch.inference_mode(False), torch.enable_grad():
+        start = torch.zeros((), requires_grad=True)
+        _Inside.apply(action, start).backward()  # type: ignore[no-untyped-call]  # and not `grad`, which wants one gradient
 
 
-def _ones(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.layout == torch.sparse_coo:
-        same = tensor.coalesce()
-        return torch.sparse_coo_tensor(same.indices(), torch.ones_like(same.values()), same.shape)
-    return torch.ones_like(tensor)
+class _Inside(torch.autograd.Function):
+    """Does nothing forward; backward runs an action inside the engine."""
+
+    @staticmethod
+    def forward(ctx: Any, action: Callable[[], None], start: torch.Tensor) -> torch.Tensor:
+        ctx.action = action
+        return start.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        action, ctx.action = ctx.action, None  # the action must not stay alive with this node
+        action()
+        return None, *gradients

@@ -13,10 +13,9 @@ from typing import NamedTuple
 import torch
 
 from gradviz.errors import GradientError
-from gradviz.gradients.calling import custom_functions, once, recomputes
-from gradviz.gradients.live import called_note, functions, inside_note
-from gradviz.gradients.replay import LiveGraph, call, replay
-from gradviz.gradients.size import size
+from gradviz.gradients.flow import size
+from gradviz.gradients.live import LiveGraph, called_note, custom_functions, functions, inside_note, once, recomputes
+from gradviz.gradients.replay import call, replay
 from gradviz.graph import Edge, Graph
 from gradviz.report.results import displayed
 from gradviz.stages import Stage

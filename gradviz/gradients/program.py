@@ -2,7 +2,7 @@
 
 torch keeps the program that it compiles backward from. Each operation of it is one of torch's own, a function of tensors
 alone, so it can be called for one gradient at a time, as any backward function. What an operation needs beside gradients is
-computed once, when it is first asked for. A program that does anything else is left alone, and `Closed` says why.
+computed once, when it is first asked for. A program that does anything else is left alone, and `programs` says why.
 """
 
 from __future__ import annotations
@@ -26,13 +26,6 @@ Gradient = torch.Tensor | None
 _VIEW, _RESHAPE = torch.ops.aten.view.default, torch.ops.aten.reshape.default
 _OWN = ("aten", "prims")
 _ON_LAYOUT = "aten.as_strided"  # their result depends on how its input lies in memory, which compiled code may choose
-
-
-class Programs(NamedTuple):
-    """What runs the parts of compiled functions, by node id; and why the others do not run, by the id of their function."""
-
-    steps: Mapping[int, Step]
-    closed: Mapping[int, str]
 
 
 class Step:
@@ -79,8 +72,13 @@ def _known(tensor: TensorInfo | None) -> _Like | None:
     return _Like(tuple(map(int, tensor.shape)), getattr(torch, tensor.dtype), torch.device(tensor.device))
 
 
-def programs(graph: Graph, nodes: Sequence[Node], parts: Mapping[int, Part]) -> Programs:
-    """The programs of all compiled functions of a graph. `nodes` are its live nodes by id. Nothing runs yet."""
+def programs(
+    graph: Graph, nodes: Sequence[Node], parts: Mapping[int, Part]
+) -> tuple[Mapping[int, Step], Mapping[int, str]]:
+    """What runs the parts of compiled functions, by node id; and why the others do not run, by the id of their function.
+
+    `nodes` are the live nodes of the graph by id. Nothing runs yet.
+    """
     runnable: dict[int, _Program] = {}
     closed = {node.id: _UNKNOWN for node in graph.nodes if {"custom", "compiled"} <= {*node.flags}}
     of_region: dict[int, dict[int, Part]] = {}
@@ -96,7 +94,7 @@ def programs(graph: Graph, nodes: Sequence[Node], parts: Mapping[int, Part]) -> 
     steps = {
         node: Step(runnable[part.region], part, graph, node) for node, part in parts.items() if part.region in runnable
     }
-    return Programs(steps, closed)
+    return steps, closed
 
 
 _UNKNOWN = "torch does not tell what its backward does"

@@ -10,45 +10,18 @@ Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from gradviz.errors import GradientError, reason_of
-from gradviz.gradients.backward_order import ReadyQueue
-from gradviz.gradients.calling import refuse
+from gradviz.gradients import ReadyQueue
+from gradviz.gradients.live import LiveGraph, refuse
+from gradviz.gradients.program import Gradient
 from gradviz.graph import Graph
 from gradviz.walker.private import LAST, BackwardCFunction, Node
-
-Gradient = torch.Tensor | None
-
-
-class Start(NamedTuple):
-    """Where gradients begin: a node, which of its outputs, and the gradient there."""
-
-    node: int
-    output: int
-    gradient: torch.Tensor
-
-
-class LiveGraph(NamedTuple):
-    """A graph together with its live nodes, by id, where gradients start in it, and what a reader must know of the starts.
-
-    `steps` run the nodes that are part of compiled functions, whose live node runs all of them at once and is not called. `closed`
-    says of those that cannot be run operation by operation why. Keep all this only as long as gradients are computed.
-    """
-
-    graph: Graph
-    nodes: Sequence[Node]
-    starts: tuple[Start, ...]
-    notes: tuple[str, ...]
-    steps: Mapping[int, Callable[..., Sequence[Gradient]]]
-    closed: Mapping[int, str]
-
-    def outputs(self, node: int) -> int:
-        """How many gradients come into a node."""
-        return len(self.graph.nodes[node].outputs) if node in self.steps else len(self.nodes[node]._input_metadata)
 
 
 class Step(NamedTuple):
@@ -160,11 +133,13 @@ def replay(live: LiveGraph, only: Collection[int] | None = None, stops: Collecti
     unknown = behind(graph, stops)
     silent = unknown.union(stops)
     refuse(graph, ((node, live.nodes[node]) for node in sorted(inside - silent)))
-    waiting = _waiting(graph, inside)
+    waiting = Counter(
+        edge.producer for node in inside for edge in graph.inputs(node)
+    )  # edges that a gradient may come in by
     arrived: dict[int, list[Gradient]] = {}
     ready = ReadyQueue()
     for node in dict.fromkeys(start.node for start in starts):
-        if waiting.get(node) == 0:
+        if node in inside and not waiting[node]:
             ready.push(node, _sequence(graph, node))
     for start in starts:
         if start.node not in unknown:
@@ -205,16 +180,6 @@ def behind(graph: Graph, stops: Collection[int]) -> set[int]:
     """The nodes that gradients reach through these, at least in part."""
     ahead = {edge.producer for node in stops for edge in graph.inputs(node)}
     return _reached(graph, sorted(ahead), None)
-
-
-def _waiting(graph: Graph, inside: set[int]) -> dict[int, int]:
-    """How many edges a gradient may still come in by, for each node."""
-    count = dict.fromkeys(inside, 0)
-    for node in inside:
-        for edge in graph.inputs(node):
-            if edge.producer in count:
-                count[edge.producer] += 1
-    return count
 
 
 def _add(live: LiveGraph, arrived: dict[int, list[Gradient]], node: int, output: int, gradient: torch.Tensor) -> None:

@@ -1,26 +1,184 @@
-"""Gradient flow as a table, one row per module call, leaf, function or edge; and the chain rule path by path as one.
+"""Gradient flow as rows and their table, by module call, leaf, function or edge; and the chain rule path by path as one.
 
-Numbers come from `gradviz.gradients`; this module only words and aligns them.
+Numbers come from `flow` and `paths`; this module only words and aligns them. Imports no torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gradviz.gradients.flow_rows import By, FlowRow, best_by, rows, scale, title
+from gradviz.errors import FormatError
+from gradviz.graph.amounts import forward_order
 from gradviz.report import labels
 from gradviz.report.results import borderless, note_lines
 from gradviz.wording import bar, clip, count_text, few, number, one_line, plural, share
 
 if TYPE_CHECKING:
-    from gradviz.gradients.flow import GradientFlow
+    from gradviz.gradients.flow import GradientFlow, Size
     from gradviz.gradients.paths import GradientPath, Paths, PathStep
     from gradviz.graph import Graph
+
+By = Literal["module", "leaf", "node", "edge"]
+
+
+class FlowRow(NamedTuple):
+    """One row. `number` is the place in execution order, from 1, of the first function that the row stands for.
+
+    The sizes are those of the gradient at what the row names; None where no gradient came. `parameters` is, for a module
+    call, the norm of the gradient that this call gives to the leaves that it uses itself, else None.
+    """
+
+    number: int | None
+    name: str
+    type: str
+    norm: float | None
+    max: float | None
+    zeros: float | None
+    nonfinite: int | None
+    parameters: float | None = None
+
+
+def best_by(graph: Graph) -> By:
+    """By module where module calls are known, else by leaf."""
+    return "module" if graph.scopes else "leaf"
+
+
+def rows(flow: GradientFlow, by: By | None = None) -> list[FlowRow]:
+    """All rows. Modules and leaves come in the order of the forward pass, functions and edges in backward's.
+
+    Raises FormatError for an unknown `by`, and for modules where none were recorded.
+    """
+    chosen = by or best_by(flow.graph)
+    if chosen not in get_args(By):
+        raise FormatError(f"by cannot be {by!r}. Valid are: {', '.join(get_args(By))}.")
+    if chosen == "module" and not flow.graph.scopes:
+        raise FormatError(
+            "this graph has no modules: none were called, or none were recorded. Use by leaf, node or edge."
+        )
+    return {"module": _modules, "leaf": _leaves, "node": _nodes, "edge": _edges}[chosen](flow)
+
+
+def _row(number: int | None, name: str, type: str, size: Size | None, parameters: float | None = None) -> FlowRow:
+    norm, largest, zeros, nonfinite = size or (None, None, None, None)
+    return FlowRow(number, name, type, norm, largest, zeros, nonfinite, parameters)
+
+
+def _places(flow: GradientFlow) -> dict[int, int]:
+    return {node: i for i, node in enumerate(flow.order, 1)}
+
+
+def _nodes(flow: GradientFlow) -> list[FlowRow]:
+    nodes = flow.graph.nodes
+    return [
+        _row(i, " = ".join(nodes[node].names), nodes[node].op, flow.incoming.get(node))
+        for i, node in enumerate(flow.order, 1)
+    ]
+
+
+def _edges(flow: GradientFlow) -> list[FlowRow]:
+    graph, place_of = flow.graph, _places(flow)
+    edges = [
+        _row(place_of.get(edge.consumer), f"{title(graph, edge.consumer)} -> {title(graph, edge.producer)}", "", size)
+        for edge, size in flow.edges
+    ]
+    return sorted(edges, key=lambda row: row.number or math.inf)
+
+
+def title(graph: Graph, node: int) -> str:
+    """What to call a node in one word or two: the output's or the leaf's name, a variable's, else its op."""
+    names = graph.nodes[node].names or tuple(root.name for root in graph.roots_of.get(node, ()))
+    leaf = graph.leaf_of.get(node)
+    if not names and leaf is not None:
+        return f"an {leaf.kind}" if leaf.kind == "input" else f"a {leaf.kind}"
+    return " = ".join(names) or graph.nodes[node].op
+
+
+def _leaves(flow: GradientFlow) -> list[FlowRow]:
+    """Leaves in the order in which the forward pass used them, those without a gradient too."""
+    graph, place_of = flow.graph, _places(flow)
+    ordered = dict.fromkeys(
+        edge.producer for node in forward_order(graph) for edge in graph.inputs(node) if edge.producer in graph.leaf_of
+    )
+    return [
+        _row(place_of.get(node), title(graph, node), graph.leaf_of[node].kind, flow.incoming.get(node))
+        for node in ordered
+    ]
+
+
+def _modules(flow: GradientFlow) -> list[FlowRow]:
+    """Every module call that ran backward functions of its own, in forward order."""
+    graph, place_of = flow.graph, _places(flow)
+    members: dict[int, list[int]] = {}
+    for node in forward_order(graph):
+        scope = graph.nodes[node].scope
+        if scope is not None and graph.nodes[node].sequence is not None:
+            members.setdefault(scope, []).append(node)
+    size_of = dict(flow.edges)
+    calls = []
+    for scope, inside in members.items():
+        record = graph.scopes[scope]
+        name = (record.path or "(outermost)") + (f" call {record.call}" if record.call > 1 else "")
+        first = min((place_of[node] for node in inside if node in place_of), default=None)
+        given = [size_of[edge] for node in inside for edge in graph.inputs(node) if edge.producer in graph.leaf_of]
+        calls.append(_row(first, name, record.type, _at_output(flow, set(inside)), _together(given)))
+    return calls
+
+
+def _at_output(flow: GradientFlow, inside: set[int]) -> Size | None:
+    """The largest gradient that comes into these nodes from elsewhere."""
+    graph = flow.graph
+    outer = [
+        node
+        for node in inside
+        if node in graph.roots_of or any(edge.consumer not in inside for edge in graph.consumers(node))
+    ]
+    sizes = [flow.incoming[node] for node in outer if node in flow.incoming]
+    return max(sizes, key=lambda size: (size.nonfinite, size.norm), default=None)
+
+
+def _together(sizes: Iterable[Size | None]) -> float | None:
+    """The norm of several gradients taken as one."""
+    norms = [size.norm for size in sizes if size is not None]
+    return math.sqrt(sum(norm * norm for norm in norms)) if norms else None
+
+
+# -- bars --------------------------------------------------------------------------------------------------------------
+
+_SMALLEST = 5e-324  # of the positive float64 numbers
+_DECADES = 3.0  # a scale spans at least this much, so that alike gradients look alike
+
+
+class Scale(NamedTuple):
+    """A logarithmic scale from the smallest to the largest norm."""
+
+    low: float
+    high: float
+
+    def part(self, norm: float | None) -> float | None:
+        """Where a norm stands, 0 to 1; None where there is none, it is zero, or it is not finite."""
+        if norm is None or not 0 < norm < math.inf:
+            return None
+        if self.high <= self.low:
+            return 1.0
+        return (math.log10(norm) - math.log10(self.low)) / (math.log10(self.high) - math.log10(self.low))
+
+
+def scale(norms: Sequence[float | None]) -> Scale | None:
+    """The scale of these norms, None where none of them is positive and finite."""
+    known = [norm for norm in norms if norm is not None and 0 < norm < math.inf]
+    if not known:
+        return None
+    high = max(known)
+    return Scale(max(min(min(known), high / 10**_DECADES), _SMALLEST), high)
+
+
+# -- flow as a table -----------------------------------------------------------------------------------------------------
 
 FLOW_TOP = 50
 PATHS_TOP = 10
@@ -37,22 +195,26 @@ def flow_table(flow: GradientFlow, by: By | None = None, top: int | None = FLOW_
     chosen = by or best_by(flow.graph)
     every = rows(flow, chosen)
     shown = every[:top] if top else every
-    parts: list[RenderableType] = [Text(_flow_head(flow, chosen, len(every)), style="bold"), Text()]
+    on = scale([row.norm for row in every])
+    names = few([one_line(labels.root_title(root)) for root in flow.graph.roots], 3)
+    single, several, rest = _WORDS[chosen]
+    head = f"gradient of {names}: {plural(len(every), single, several)} {rest}"
+    parts: list[RenderableType] = [Text(head, style="bold"), Text()]
     if shown:
-        parts.append(_table(shown, chosen, [row.norm for row in every]))
+        parts.append(_table(shown, chosen, on))
     if len(shown) < len(every):
         parts.append(Text(labels.more(len(every) - len(shown)), style="dim"))
-    parts += [Text(), *_flow_remarks(every, flow)]
-    return Group(*parts)
+    parts.append(Text())
+    if on is not None:
+        words = f"bars: norm on a logarithmic scale, {number(on.low)} to {number(on.high)}"
+        parts.append(Text(words, style="dim"))
+    if any(row.norm is None for row in every):
+        words = "-: no gradient comes here" + (", or none was measured" if flow.unmeasured else "")
+        parts.append(Text(words, style="dim"))
+    return Group(*parts, *note_lines(flow.notes))
 
 
-def _flow_head(flow: GradientFlow, by: By, count: int) -> str:
-    names = few([one_line(labels.root_title(root)) for root in flow.graph.roots], 3)
-    single, several, rest = _WORDS[by]
-    return f"gradient of {names}: {plural(count, single, several)} {rest}"
-
-
-def _table(shown: Sequence[FlowRow], by: By, norms: Sequence[float | None]) -> Table:
+def _table(shown: Sequence[FlowRow], by: By, on: Scale | None) -> Table:
     table = borderless(["step"])
     kinds = any(row.type for row in shown)
     table.add_column(_WORDS[by][0], overflow="fold", min_width=12)
@@ -63,7 +225,6 @@ def _table(shown: Sequence[FlowRow], by: By, norms: Sequence[float | None]) -> T
     table.add_column("", no_wrap=True)
     if by == "module":
         table.add_column("to its leaves", justify="right", no_wrap=True)
-    on = scale(norms)
     for row in shown:
         cells = [Text(number(row.number) if row.number is None else str(row.number), style="dim")]
         cells.append(Text(clip(row.name, 60)))
@@ -84,19 +245,6 @@ def _sizes(row: FlowRow) -> list[Text]:
         Text(share(row.zeros), style="yellow" if row.zeros == 1 else ""),
         Text(odd, style="bold red"),
     ]
-
-
-def _flow_remarks(every: Sequence[FlowRow], flow: GradientFlow) -> list[Text]:
-    remarks = []
-    on = scale([row.norm for row in every])
-    if on is not None:
-        words = f"bars: norm on a logarithmic scale, {number(on.low)} to {number(on.high)}"
-        remarks.append(Text(words, style="dim"))
-    if any(row.norm is None for row in every):
-        remarks.append(
-            Text("-: no gradient comes here" + (", or none was measured" if flow.unmeasured else ""), style="dim")
-        )
-    return remarks + note_lines(flow.notes)
 
 
 # -- paths ---------------------------------------------------------------------------------------------------------------
@@ -137,7 +285,7 @@ def _amount(paths: Paths, path: GradientPath) -> str:
 
 
 def _norm(tensor: object) -> float:
-    from gradviz.gradients.size import size
+    from gradviz.gradients.flow import size
 
     return size(tensor).norm  # type: ignore[arg-type]
 

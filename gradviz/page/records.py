@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradviz.draw.summary import rank_bars
-from gradviz.gradients.backward_order import ReadyQueue
+from gradviz.gradients import ReadyQueue
 from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
 from gradviz.graph.amounts import ONLY_GRAPH, held_bytes, known_elements, tensor_bytes
 from gradviz.graph.columns import UNNUMBERED

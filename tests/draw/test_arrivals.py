@@ -11,7 +11,7 @@ import gradviz
 from gradviz.draw.options import Options
 from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
-from gradviz.gradients.backward_order import gradient_norms
+from gradviz.gradients import gradient_norms
 from gradviz.graph import (
     BackwardStep,
     Graph,

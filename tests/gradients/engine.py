@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from gradviz.gradients.replay import LiveGraph
+from gradviz.gradients.live import LiveGraph
 
 _PREFIX = "autograd::engine::evaluate_function: "
 

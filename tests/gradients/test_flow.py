@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 import gradviz
 from gradviz.errors import FormatError, GradientError, NoGraphError
-from gradviz.gradients.flow_rows import rows, scale
-from gradviz.gradients.size import Size, size
+from gradviz.gradients.flow import Size, size
+from gradviz.gradients.table import rows, scale
 from tests.gradients.cases import CASES
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from gradviz.errors import NotATensorError
+from gradviz.gradients.flow import size
 from gradviz.gradients.live import open_graph
 from gradviz.gradients.replay import replay
-from gradviz.gradients.size import size
 from gradviz.walker.outputs import flatten
 from tests.gradients.engine import gradients, same
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradviz.gradients.calling import once
-from gradviz.gradients.live import open_graph
-from gradviz.gradients.replay import LiveGraph, Step, replay
+from gradviz.gradients.live import LiveGraph, once, open_graph
+from gradviz.gradients.replay import Step, replay
 from tests.gradients.cases import CASES
 from tests.gradients.engine import executed, gradients, same
 
