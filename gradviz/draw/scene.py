@@ -28,7 +28,7 @@ from gradviz.draw.summary import (
 )
 from gradviz.gradients import gradient_norms
 from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor, column
-from gradviz.memory.heat import STEPS, heat
+from gradviz.memory import STEPS, Heat, held_by_box
 from gradviz.report import labels
 from gradviz.stages import Stage
 from gradviz.wording import plural, tensor_line
@@ -136,9 +136,12 @@ class _Drafter:
         self.uses = _uses(graph)
         self.split = self._leaves_to_split()
         self.frames = Frames(graph)
-        self.heat = heat(graph) if options.color == "memory" else None
+        self.held = held_by_box(graph) if options.color == "memory" else None
         self.backward = gradient_norms(graph) if options.color == "grad" or options.numbers else None
         self.norms = self.backward if options.color == "grad" else None
+        self.heat = self.norms.heat if self.norms is not None else None
+        if self.held is not None:
+            self.heat = Heat(self.held, max(self.held, default=0), factor=2)
         self.marked = marked(graph)
         self.owners = {leaf.storage: leaf.node for leaf in graph.leaves if leaf.storage is not None}
         self.bundles = _bundles(graph)
@@ -190,7 +193,7 @@ class _Drafter:
                 self.several.add(node.id)
             leaf = leaf_of.get(node.id)
             if leaf is None:
-                held = self.heat.nbytes[node.id] if self.heat is not None else 0
+                held = self.held[node.id] if self.held is not None else 0
                 around, own = self._path(node.scope), self.frames.tells_no_line(node.scope)
                 attributes = self.options.attributes
                 lines = details.node_lines(self.graph, node, attributes=attributes, held=held, around=around, own=own)
@@ -208,7 +211,7 @@ class _Drafter:
 
     def _kind(self, node: int, plain: BoxKind) -> BoxKind:
         """By what it holds or gets, by how it differs between the graphs that were merged into this one, or `plain`."""
-        step = self.heat.step(node) if self.heat is not None else self.norms.step(node) if self.norms is not None else 0
+        step = self.heat.step(node) if self.heat is not None else 0
         if step:
             return HEAT[step - 1]
         differing = {mark.kind for mark in self.marked.nodes.get(node, ())}
@@ -380,10 +383,9 @@ class _Drafter:
 
     def _step_text(self, step: int) -> str:
         """What the colour of a step means."""
-        if self.heat is not None:
-            return labels.scale_text(self.heat.above(step), self.heat.above(step + 1) if step < STEPS else None)
-        assert self.norms is not None, "nothing else colours boxes by steps"
-        return labels.norm_scale_text(self.norms.above(step), self.norms.above(step + 1) if step < STEPS else None)
+        assert self.heat is not None, "nothing else colours boxes by steps"
+        above, most = self.heat.above(step), self.heat.above(step + 1) if step < STEPS else None
+        return labels.norm_scale_text(above, most) if self.norms is not None else labels.scale_text(above, most)
 
     def _footer(self) -> tuple[str, ...]:
         hidden = len(self.graph.leaf_of) if self.options.leaves == "hidden" else 0
@@ -392,8 +394,8 @@ class _Drafter:
         lines += cut_lines(self.outputs_cut)
         if self.options.saved:
             lines += saved_lines(self.graph)
-        if self.heat is not None:
-            lines.append(held_line(self.heat.nbytes))
+        if self.held is not None:
+            lines.append(held_line(self.held))
         if self.backward is not None:
             lines += backward_lines(self.backward, numbers=self.options.numbers, grad=self.norms is not None)
         return tuple(lines)

@@ -21,7 +21,7 @@ from gradviz.fold.calls import titled
 from gradviz.fold.outline import OutlineRow
 from gradviz.graph import Graph, Mark
 from gradviz.graph.origins import Lines, op_line, telling_lines, with_forward_names
-from gradviz.memory.heat import heat
+from gradviz.memory import held_by_box
 from gradviz.report import labels
 from gradviz.stages import Stage
 from gradviz.wording import bytes_text, clip, count_text, one_line, tensor_line
@@ -144,7 +144,7 @@ def notes(graph: Graph, options: Options) -> Iterator[str]:
         yield f"A row is an input of the row above it in its column; {BRANCH.strip()} marks further inputs."
     yield from _below(graph, hidden=len(graph.leaf_of) if options.leaves == "hidden" else 0)
     if options.color == "memory":
-        yield held_line(heat(graph).nbytes)
+        yield held_line(held_by_box(graph))
 
 
 def _below(graph: Graph, hidden: int = 0) -> Iterator[str]:

@@ -14,7 +14,7 @@ from gradviz.draw import details
 from gradviz.draw.options import Options
 from gradviz.draw.summary import is_all_freed
 from gradviz.graph import Graph, Node, Root
-from gradviz.memory.heat import heat
+from gradviz.memory import held_by_box
 from gradviz.report import labels
 from gradviz.wording import clip, tensor_line
 
@@ -142,7 +142,7 @@ class TreeRows:
         self.several = {edge.producer for edge in graph.edges if edge.output}
         self.all_freed = is_all_freed(graph)
         self.marked = marked(graph)
-        self.held = heat(graph).nbytes if options.color == "memory" else ()
+        self.held = held_by_box(graph) if options.color == "memory" else ()
 
     def __iter__(self) -> Iterator[Row]:
         stack = [_Step("node", top) for top in reversed(self.shape.tops)]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gradviz.errors import FormatError
 from gradviz.graph import BackwardStep, Graph
-from gradviz.memory.heat import STEPS
+from gradviz.memory import Heat
 
 # The queue in which the engine keeps backward functions that are ready to run, with its exact order. The engine takes
 # the highest sequence number first. Equal ones (every AccumulateGrad has the same) come out as its binary heap leaves
@@ -90,21 +90,10 @@ class BoxNorms(NamedTuple):
 
 
 class GradientNorms(NamedTuple):
-    """Norms by node id of the graph given; None for what backward does not call. `largest` is the largest finite norm."""
+    """Norms by node id of the graph given; None for what backward does not call. `heat` takes no norm and one not finite for 0."""
 
     of: tuple[BoxNorms | None, ...]
-    largest: float
-
-    def step(self, node: int) -> int:
-        """From 1 (least) to 5 (above a tenth of the largest); 0 where the gradient is zero, none or not finite."""
-        arrival = self.of[node]
-        if arrival is None or not arrival.most or math.isinf(arrival.most):
-            return 0
-        return next((step for step in range(STEPS, 1, -1) if arrival.most > self.above(step)), 1)
-
-    def above(self, step: int) -> float:
-        """The norm that a step begins above."""
-        return self.largest / 10.0 ** (STEPS + 1 - step) if step > 1 else 0.0
+    heat: Heat
 
 
 def gradient_norms(graph: Graph) -> GradientNorms:
@@ -113,7 +102,7 @@ def gradient_norms(graph: Graph) -> GradientNorms:
     >>> from gradviz.graph import BackwardStep, Node
     >>> nodes = (Node(0, "MulBackward0"), Node(1, "ExpBackward0"))
     >>> norms = gradient_norms(Graph(nodes, backward=(BackwardStep(0, 1.0), BackwardStep(1, 0.02))))
-    >>> norms.of[1], norms.step(0), norms.step(1)
+    >>> norms.of[1], norms.heat.step(0), norms.heat.step(1)
     (BoxNorms(first=2, last=2, places=1, least=0.02, most=0.02, measured=True), 5, 4)
     """
     whole = graph.original if graph.original is not None else graph
@@ -125,7 +114,8 @@ def gradient_norms(graph: Graph) -> GradientNorms:
     places = {step.node: place for place, step in enumerate(whole.backward, 1)}
     boxes = tuple(_arrival([places[i] for i in inside if i in places], whole.backward) for inside in graph.inside)
     norms = [step.norm for step in whole.backward if step.norm is not None and math.isfinite(step.norm)]
-    return GradientNorms(boxes, max(norms, default=0.0))
+    most = tuple(0.0 if box is None or box.most is None or math.isinf(box.most) else box.most for box in boxes)
+    return GradientNorms(boxes, Heat(most, max(norms, default=0.0), 10))
 
 
 def _arrival(places: Sequence[int], steps: Sequence[BackwardStep]) -> BoxNorms | None:

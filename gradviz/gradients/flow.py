@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from gradviz.errors import GradientError, reason_of
 from gradviz.gradients.live import (
@@ -145,20 +145,28 @@ def measure(live: LiveGraph, *, run_custom: bool = False) -> GradientFlow:
     order: list[int] = []
     incoming: dict[int, Size] = {}
     along: dict[Edge, Size] = {}
-    sizes = _Sizes()
+    sizes: MutableMapping[torch.Tensor, Size] = (
+        WeakIdKeyDictionary()
+    )  # of gradients that are handed on unchanged, so that each is measured once
+
+    def size_of(gradient: torch.Tensor) -> Size:
+        known = sizes.get(gradient)
+        if known is None:
+            known = sizes[gradient] = size(gradient)
+        return known
 
     def run() -> None:
         """Measure steps as they come, so that no gradient is kept."""
         with Stage("compute", "gradients", order.__len__):
             for step in replay(live, stops=stops):
                 order.append(step.node)
-                arrived = [sizes.of(gradient) for gradient in step.incoming if gradient is not None]
+                arrived = [size_of(gradient) for gradient in step.incoming if gradient is not None]
                 if arrived:
                     incoming[step.node] = max(arrived, key=lambda size: (size.nonfinite > 0, size.norm))
                 for edge in graph.inputs(step.node) if step.outgoing else ():
                     leaving = step.outgoing[edge.position]
                     if leaving is not None:
-                        along[edge] = sizes.of(leaving)
+                        along[edge] = size_of(leaving)
 
     with torch.random.fork_rng(devices=_devices(graph)):  # what a checkpoint recomputes may draw random numbers
         once(graph, run)
@@ -194,24 +202,6 @@ def _devices(graph: Graph) -> list[int]:
     infos = (info for node in graph.nodes for info in node.outputs if info is not None)
     names = sorted({info.device for info in infos if info.device.startswith("cuda")})
     return [torch.device(name).index or 0 for name in names]
-
-
-class _Sizes:
-    """Sizes of gradients that are handed on unchanged, so that each is measured once. Keeps none of them alive."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[torch.Tensor], Size]] = {}
-
-    def of(self, gradient: torch.Tensor) -> Size:
-        """`size(gradient)`, looked up when this very tensor was asked about before."""
-        known = self._known.get(id(gradient))
-        if known is not None and known[0]() is gradient:
-            return known[1]
-        measured = size(gradient)
-        self._known[id(gradient)] = (weakref.ref(gradient), measured)
-        if len(self._known) > 10_000:
-            self._known = {key: entry for key, entry in self._known.items() if entry[0]() is not None}
-        return measured
 
 
 # -- notes -------------------------------------------------------------------------------------------------------------

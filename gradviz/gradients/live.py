@@ -83,7 +83,7 @@ def open_graph(
     )
     flat = (output for _, output in flatten(outputs))
     computed = [
-        (root, as_tensor(output))
+        (root.node, root, as_tensor(output))
         for root, output in zip(graph.roots, flat)
         if root.node is not None and root.node not in graph.leaf_of
     ]
@@ -91,7 +91,7 @@ def open_graph(
         raise GradientError(
             f"{graph.roots[0].name} is a leaf: no function led to it, so there is nothing to go back through"
         )
-    for root, tensor in computed:
+    for _, root, tensor in computed:
         reason = why_unreadable(tensor)
         if reason:
             raise GradientError(f"there are no gradients to measure: {root.name} {reason}")
@@ -102,11 +102,9 @@ def open_graph(
         )
     with without_subclasses():
         starts = tuple(
-            Start(root.node, root.output, _seed(root, tensor.detach(), gradient))
-            for root, tensor in computed
-            if root.node is not None
+            Start(node, root.output, _seed(root, tensor.detach(), gradient)) for node, root, tensor in computed
         )
-    large = [root.name for root, tensor in computed if tensor.numel() != 1] if gradient is None else []
+    large = [root.name for _, root, tensor in computed if tensor.numel() != 1] if gradient is None else []
     (walked,) = walks
     return LiveGraph(
         graph, walked.nodes, starts, (*_notes(graph, large),), *programs(graph, walked.nodes, walked.parts)

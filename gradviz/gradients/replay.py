@@ -57,14 +57,14 @@ def call(live: LiveGraph, node: int, incoming: Sequence[Gradient]) -> tuple[Grad
 
 def _call(op: str, function: Any, incoming: Sequence[Gradient]) -> Sequence[Gradient]:
     try:
-        if isinstance(function, BackwardCFunction):
-            return _call_custom(function, incoming)
-        made = function(*incoming)
+        custom = isinstance(function, BackwardCFunction)
+        made = function.apply(*_with_zeros(function, incoming)) if custom else function(*incoming)
+        made = made if isinstance(made, (tuple, list)) else (made,)
+        return _by_entry(function, made) if custom else made
     except GradientError:
         raise
     except Exception as error:
         raise GradientError(f"{op} cannot compute its gradient: {_reason(error)}") from error
-    return made if isinstance(made, (tuple, list)) else (made,)
 
 
 def _reason(error: Exception) -> str:
@@ -74,12 +74,10 @@ def _reason(error: Exception) -> str:
     return text if isinstance(error, RuntimeError) else f"its backward raised {type(error).__name__}: {text}"
 
 
-def _call_custom(function: Any, incoming: Sequence[Gradient]) -> tuple[Gradient, ...]:
-    """Call the backward of a custom Function. It returns a gradient per argument; only tensors have an entry in
+def _by_entry(function: Any, made: Sequence[Gradient]) -> tuple[Gradient, ...]:
+    """What the backward of a custom Function made. It returns a gradient per argument; only tensors have an entry in
     `next_functions`, and those that require grad are the ones with an edge in it."""
-    made = function.apply(*_with_zeros(function, incoming))
-    returned = iter(made if isinstance(made, (tuple, list)) else (made,))
-    given = [gradient for gradient, needed in zip(returned, function.needs_input_grad) if needed]
+    given = [gradient for gradient, needed in zip(made, function.needs_input_grad) if needed]
     entries = [child is not None for child, _ in function.next_functions]
     if len(given) != sum(entries):
         raise GradientError(

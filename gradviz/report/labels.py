@@ -59,11 +59,12 @@ def slot_bytes_text(nbytes: int | None, storage: int | None) -> str:
     return f"{bytes_text(nbytes)} {'of' if nbytes < storage else 'in'} a {bytes_text(storage)} storage"
 
 
-def scale_text(above: int, most: int | None) -> str:
+def scale_text(above: float, most: float | None) -> str:
     """One step of a scale of memory: `holds 2.0 KiB to 4.0 KiB`."""
+    least = bytes_text(int(above))
     if most is None:
-        return f"holds more than {bytes_text(above)}"
-    return f"holds {bytes_text(above)} to {bytes_text(most)}" if above else f"holds up to {bytes_text(most)}"
+        return f"holds more than {least}"
+    return f"holds {least} to {bytes_text(int(most))}" if int(above) else f"holds up to {bytes_text(int(most))}"
 
 
 def norm_scale_text(above: float, most: float | None) -> str:

@@ -27,7 +27,7 @@ from gradviz.graph import (
     Scope,
     Storage,
 )
-from gradviz.memory.heat import heat
+from gradviz.memory import held_by_box
 from gradviz.report.labels import FLAG_WORDS
 from tests.builders import (
     GRAPHS,
@@ -285,7 +285,7 @@ def test_folded_boxes_hold_what_is_inside() -> None:
     whole = Graph(nodes, storages=storages)
     group = Node(0, "fc", group=Group("module", "fc", (0, 2), nbytes=400))
     folded = Graph((group, nodes[1]._replace(id=1)), storages=storages, original=whole)
-    assert heat(folded).nbytes == (400, 200)
+    assert held_by_box(folded) == (400, 200)
     assert "not drawn: 2 saved tensors inside folded boxes" in scene(folded, Options(saved=True)).footer
 
 

@@ -20,7 +20,7 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.graph.amounts import overview
-from gradviz.memory.heat import heat
+from gradviz.memory import held_by_box
 from gradviz.memory.saved import By, Saved, saved
 from gradviz.memory.totals import memory_notes
 from gradviz.ranks.view import saved_bytes
@@ -94,7 +94,7 @@ def test_parts_of_a_sparse_tensor_belong_to_its_slot() -> None:
     assert found.totals.storages == 3
     graph = chain_of((slot(0),), (sparse,), storages=storages)
     assert (
-        sum(heat(graph).nbytes) == overview(graph).saved_bytes == saved_bytes(graph) == found.totals.held_for_backward
+        sum(held_by_box(graph)) == overview(graph).saved_bytes == saved_bytes(graph) == found.totals.held_for_backward
     )
 
 
