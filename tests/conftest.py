@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import threading
 from collections import Counter
@@ -14,6 +15,8 @@ import pytest
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
 )  # the tests share the cores: threads of torch that wait for one another cost most
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background, and what the tests start inherits it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
