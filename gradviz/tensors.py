@@ -189,8 +189,8 @@ UNREAD = "?"
 _NONE = "-"
 
 
-def tensors_table(every: Sequence[TensorFacts], top: int | None = None) -> RenderableType:
-    """The first `top` tensors (0 or None for all), and what the marks in the table mean."""
+def tensors_table(every: Sequence[TensorFacts], top: int = 0) -> RenderableType:
+    """The first `top` tensors (0 for all), and what the marks in the table mean."""
     from rich.console import Group
     from rich.text import Text
 

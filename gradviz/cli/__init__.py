@@ -1,1 +1,1 @@
-"""The command line: one module per command."""
+"""The command line: a module for each command, or for several that are alike."""

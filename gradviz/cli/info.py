@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradviz.cli.options import json_option
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
@@ -27,7 +28,7 @@ Row = tuple[str, str]
 
 
 @click.command("info", cls=TargetCommand)
-@click.option("--json", "as_json", is_flag=True, help="Print it all as JSON.")
+@json_option("Print it all as JSON.")
 @target_argument
 def command(source: Source, as_json: bool) -> None:
     """Summarise the graph on one screen.

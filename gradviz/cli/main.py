@@ -1,6 +1,6 @@
 """The `gradviz` command: the group, its commands by name, and where it starts.
 
-Each command lives in its own module, imported only when it is used. Nothing here imports torch.
+Commands live in modules of their own, imported only when one is used. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -97,19 +97,19 @@ def _while_importing_torch(error: Exception) -> bool:
     return False
 
 
-COMMANDS = (
-    "render",
-    "tree",
-    "saved",
-    "tensors",
-    "flow",
-    "paths",
-    "diff",
-    "merge",
-    "check",
-    "info",
-)
-"""The commands, in the order that help shows them. `command` of the module of that name is the click command."""
+COMMANDS = {
+    "render": "render",
+    "tree": "render",
+    "saved": "saved",
+    "tensors": "tensors",
+    "flow": "gradients",
+    "paths": "gradients",
+    "diff": "compare",
+    "merge": "compare",
+    "check": "check",
+    "info": "info",
+}
+"""The module of each command, in the order that help shows them. What click is told there is a command of that name."""
 
 
 class Gradviz(click.Group):
@@ -121,9 +121,8 @@ class Gradviz(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"gradviz.cli.{cmd_name}").command
-        assert isinstance(command, click.Command)
-        return command
+        known = vars(importlib.import_module(f"gradviz.cli.{COMMANDS[cmd_name]}")).values()
+        return next(item for item in known if isinstance(item, click.Command) and item.name == cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

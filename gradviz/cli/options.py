@@ -1,7 +1,9 @@
-"""Turns the fields of `gradviz.draw.options.Options` into click options: same names, defaults, help and checks."""
+"""The options that commands share: those made of the fields of `gradviz.draw.options.Options`, `--top`, `--json`, and sizes."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from dataclasses import Field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -63,3 +65,48 @@ def _option(item: Field[Any]) -> Callable[[F], F]:
         return click.option(flag, item.name, multiple=True, metavar="TEXT", default=default, help=help)
     kind: _ParamType = click.Choice(choices) if choices else FieldType(item)
     return click.option(flag, item.name, type=kind, default=default, show_default=default is not None, help=help)
+
+
+def top_option(rows: int, what: str = "Rows to show", *, cuts_json: bool = False) -> Callable[[F], F]:
+    """`--top`: `rows` unless it is given. Where it `cuts_json`, too, that is uncut without it, so that None is told then."""
+    default, told = None if cuts_json else rows, f"{what}; 0 for all. [default: {rows}]"
+    return click.option("--top", type=click.IntRange(min=0), default=default, metavar="N", help=told)
+
+
+def json_option(help: str) -> Callable[[F], F]:
+    """`--json`, which the command gets as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help=help)
+
+
+_SIZE = re.compile(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgtp]?)(i?)b?\s*", re.IGNORECASE)
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+
+
+class Size(_ParamType):
+    """A number of bytes, with a unit if wanted. `GiB` is 1024³ bytes, `GB` 1000³."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        nbytes = parse_size(str(value))
+        if nbytes is None:
+            self.fail(f"{value!r} is no size. Write a number and a unit, such as 40GiB, 512MB or 1e9.", param, ctx)
+        return nbytes
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes of a size in words, None when it is no size or not above 0.
+
+    >>> [parse_size(text) for text in ("40GiB", "512 mb", "1e3", "1.5K", "ten")]
+    [42949672960, 512000000, 1000, 1500, None]
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        return None
+    try:
+        number = float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2].lower()]
+    except (ValueError, OverflowError):
+        return None
+    return int(number) if math.isfinite(number) and number >= 1 else None

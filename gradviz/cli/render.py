@@ -1,10 +1,10 @@
-"""`gradviz render`: writes the graph to a file or to standard output, in any format."""
+"""The commands that draw the graph: `gradviz render` to a file or to standard output, `gradviz tree` in the terminal."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -20,6 +20,7 @@ from gradviz.wording import visible
 if TYPE_CHECKING:
     from gradviz.graph import Graph
     from gradviz.run.ending import Captured
+
 
 _DEFAULT = "svg"
 _TO_STDOUT = "-"
@@ -41,7 +42,7 @@ current folder. The path written is printed.
 @run_custom_option
 @render_options()
 @target_argument
-def command(
+def render_command(
     source: Source, output: str | None, format: str | None, check: bool, run_custom: bool, **options: Any
 ) -> None:
     name = format or (_DEFAULT if output in (None, _TO_STDOUT) else format_of(str(output)).name)
@@ -100,3 +101,42 @@ def _to_stdout(source: Source, format: str, options: dict[str, Any], check: bool
                     line.end()  # what is written now stands on the terminal, too
                 stream.buffer.write(piece)
     captured.raise_failure()
+
+
+@click.command("tree", cls=TargetCommand)
+@render_options("by", "columns", "names", "depth", "max_depth", "max_rows", "leaves", "saved", "attributes", "color")
+@target_argument
+def tree_command(source: Source, **options: Any) -> None:
+    """Print the graph as a tree of modules, nodes or lines of code.
+
+    Modules stand as they ran, nodes from the output down. With modules, each row says how often it was called, its ops,
+    parameters, output and bytes held for backward. --by node shows single nodes: what several of them use is shown once and
+    pointed at from then on. --by line shows the lines of your code and what each made. What the script prints goes to
+    standard error.
+    """
+    from gradviz.draw.tree import refuse_backward
+
+    refuse_backward(Options.of(options))
+    with result_stream() as stream:
+        captured = source.graph()
+        _print(captured.result, options, stream)
+    captured.raise_failure()
+
+
+def _print(graph: Graph, options: dict[str, Any], stream: TextIO) -> None:
+    """In colour and cut to the screen on a terminal; whole lines and all rows for a pipe or a file."""
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False)
+    if console.is_terminal:
+        from rich.segment import Segments
+
+        with progress("drawing the tree"):
+            rows = Segments(list(console.render(graph.tree(**options))))
+        console.print(rows, end="")
+        return
+    from gradviz.draw.output import pieces
+
+    with progress("drawing the tree"):
+        for piece in pieces(graph, "txt", Options.of(options)):
+            stream.buffer.write(piece)

@@ -2,59 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import re
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
+from gradviz.cli.options import Size, json_option, top_option
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.memory.checkpoint import Advice, checkpoint_advice
 from gradviz.memory.saved import Row, Saved, saved
-from gradviz.report.results import write_json, write_table
-
-# Sizes of memory as people write them on a command line: `40GiB`, `512 MB`, `1e9`.
-
-if TYPE_CHECKING:
-    _ParamType = click.ParamType[int]  # later versions of click have it generic
-else:
-    _ParamType = click.ParamType
-
-_SIZE = re.compile(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgtp]?)(i?)b?\s*", re.IGNORECASE)
-_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
-
-
-class Size(_ParamType):
-    """A number of bytes, with a unit if wanted. `GiB` is 1024³ bytes, `GB` 1000³."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        nbytes = parse_size(str(value))
-        if nbytes is None:
-            self.fail(f"{value!r} is no size. Write a number and a unit, such as 40GiB, 512MB or 1e9.", param, ctx)
-        return nbytes
-
-
-def parse_size(text: str) -> int | None:
-    """Bytes of a size in words, None when it is no size or not above 0.
-
-    >>> [parse_size(text) for text in ("40GiB", "512 mb", "1e3", "1.5K", "ten")]
-    [42949672960, 512000000, 1000, 1500, None]
-    """
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        return None
-    try:
-        number = float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2].lower()]
-    except (ValueError, OverflowError):
-        return None
-    return int(number) if math.isfinite(number) and number >= 1 else None
-
+from gradviz.report.results import SAVED_ROWS, write_json, write_table
 
 BY = ("line", "op-line", "module", "op", "node", "dtype", "tensor")
 
@@ -66,14 +24,14 @@ BY = ("line", "op-line", "module", "op", "node", "dtype", "tensor")
     help="What a row stands for. Without it: the line of code, else the module, else the op, as far as recorded. A line is the "
     "script's own where most would be a library's; op-line is always the one that called torch.",
 )
-@click.option("--top", type=click.IntRange(min=0), metavar="N", help="Rows to show; 0 for all. [default: 10]")
+@top_option(SAVED_ROWS, cuts_json=True)
 @click.option(
     "--budget",
     type=Size(),
     metavar="SIZE",
     help="Say which modules to wrap in a checkpoint so that no more than this is held, such as 40GiB.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print exact bytes as JSON; all rows unless --top is given.")
+@json_option("Print exact bytes as JSON; all rows unless --top is given.")
 @target_argument
 def command(source: Source, by: Any, top: int | None, budget: int | None, as_json: bool) -> None:
     """Show what is saved for backward, in bytes.
@@ -101,9 +59,9 @@ def _write_saved(stream: TextIO, tensors: Saved, title: str, top: int | None, as
     if as_json:
         write_json(stream, as_data(tensors, title, top))
         return
-    from gradviz.memory.table import TOP, saved_table
+    from gradviz.memory.table import saved_table
 
-    write_table(stream, saved_table(tensors, TOP if top is None else top), title)
+    write_table(stream, saved_table(tensors, SAVED_ROWS if top is None else top), title)
 
 
 def _write_advice(stream: TextIO, advice: Advice, title: str, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from gradviz.cli.options import json_option, top_option
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import NotATensorError
@@ -16,14 +17,12 @@ if TYPE_CHECKING:
     from gradviz.run.outputs import LiveOutputs
     from gradviz.tensors import TensorFacts
 
-_TOP = 100
-
 
 @click.command("tensors", cls=TargetCommand)
-@click.option("--top", type=click.IntRange(min=0), metavar="N", help="Rows to show; 0 for all. [default: 100]")
-@click.option("--json", "as_json", is_flag=True, help="Print all tensors as JSON.")
+@top_option(100)
+@json_option("Print all tensors as JSON.")
 @target_argument
-def command(source: Source, top: int | None, as_json: bool) -> None:
+def command(source: Source, top: int, as_json: bool) -> None:
     """List the script's tensors and what autograd knows of each.
 
     The script runs to its end, so gradients are there. One whose global variables hold no tensor, such as one with a main(), is
@@ -40,7 +39,7 @@ def command(source: Source, top: int | None, as_json: bool) -> None:
 
             write_table(
                 stream,
-                tensors_table(listed.tensors, _TOP if top is None else top),
+                tensors_table(listed.tensors, top),
                 listed.title if listed.at_call or rank() else "",
             )
     captured.raise_failure()

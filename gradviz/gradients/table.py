@@ -16,7 +16,7 @@ from rich.text import Text
 from gradviz.errors import FormatError
 from gradviz.graph.amounts import forward_order
 from gradviz.report import labels
-from gradviz.report.results import borderless, note_lines
+from gradviz.report.results import FLOW_ROWS, PATHS_ROWS, borderless, note_lines
 from gradviz.wording import bar, clip, count_text, few, number, one_line, plural, share
 
 if TYPE_CHECKING:
@@ -180,8 +180,6 @@ def scale(norms: Sequence[float | None]) -> Scale | None:
 
 # -- flow as a table -----------------------------------------------------------------------------------------------------
 
-FLOW_TOP = 50
-PATHS_TOP = 10
 _WORDS: dict[By, tuple[str, str, str]] = {
     "module": ("module call", "module calls", "in forward order, with the gradient at their outputs"),
     "leaf": ("leaf", "leaves", "in the order of their first use, with their gradients"),
@@ -190,7 +188,7 @@ _WORDS: dict[By, tuple[str, str, str]] = {
 }
 
 
-def flow_table(flow: GradientFlow, by: By | None = None, top: int | None = FLOW_TOP) -> RenderableType:
+def flow_table(flow: GradientFlow, by: By | None = None, top: int | None = FLOW_ROWS) -> RenderableType:
     """The first `top` rows (0 or None for all), what bars mean, and the notes."""
     chosen = by or best_by(flow.graph)
     every = rows(flow, chosen)
@@ -252,7 +250,7 @@ def _sizes(row: FlowRow) -> list[Text]:
 _ENDS = 6  # steps shown at either end of a long path
 
 
-def paths_table(paths: Paths, top: int | None = PATHS_TOP) -> RenderableType:
+def paths_table(paths: Paths, top: int | None = PATHS_ROWS) -> RenderableType:
     """The first `top` paths (0 or None for all), their sum, and the notes."""
     shown = paths.paths[:top] if top else paths.paths
     root, target = _ends(paths)

@@ -18,10 +18,9 @@ from gradviz.graph import StorageKind
 from gradviz.memory.checkpoint import Advice, Wrap
 from gradviz.memory.saved import By, Row, Saved
 from gradviz.report import labels
-from gradviz.report.results import borderless, note_lines
+from gradviz.report.results import SAVED_ROWS, borderless, note_lines
 from gradviz.wording import bytes_text, clip, count_text, one_line, plural
 
-TOP = 10
 _NOTHING_RECORDED: dict[By, str] = {
     "module": "outside every module",
     "line": "no line known",
@@ -29,7 +28,7 @@ _NOTHING_RECORDED: dict[By, str] = {
 }
 
 
-def saved_table(result: Saved, top: int | None = TOP) -> RenderableType:
+def saved_table(result: Saved, top: int | None = SAVED_ROWS) -> RenderableType:
     """The rows, at most `top` of them (0 or None for all), and the totals."""
     parts: list[RenderableType] = []
     if result.rows:

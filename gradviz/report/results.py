@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=type)
 
 WIDE = 1000  # columns for a reader that has no width of its own
+SAVED_ROWS, FLOW_ROWS, PATHS_ROWS = 10, 50, 10  # of a table, unless told otherwise
 _CELL = 140  # columns of a notebook's cell
 _PRE = "<pre style=\"font-family:Menlo,Consolas,'DejaVu Sans Mono',monospace;line-height:1.3;white-space:pre\">{code}</pre>"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 
@@ -26,9 +25,8 @@ def test_help_names_every_command_with_one_whole_line(gradviz: Gradviz) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command(gradviz: Gradviz, name: str) -> None:
-    command = importlib.import_module(f"gradviz.cli.{name}").command
-    assert isinstance(command, click.Command)
-    assert command.name == name
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None and command.name == name
     for parameter in command.params:
         assert isinstance(parameter, click.Argument) or parameter.help, f"{name} {parameter.name} has no help"
     if isinstance(command, TargetCommand):

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 import gradviz
 from gradviz.cli.check import command as check_command
+from gradviz.cli.gradients import paths_command
 from gradviz.cli.options import render_options
-from gradviz.cli.paths import command as paths_command
 from gradviz.draw.options import Options, option_fields
 from gradviz.gradients.paths import LIMIT
 

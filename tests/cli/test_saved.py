@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import gradviz as package
-from gradviz.cli.saved import parse_size
+from gradviz.cli.options import parse_size
 from gradviz.graph import SourceLine
 from gradviz.memory.saved import saved
 from tests.cli.conftest import Gradviz

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradviz.cli.render import command
+from gradviz.cli.render import render_command
 from gradviz.draw.options import Options
 from gradviz.draw.output import FORMATS, format_of, get_format, listed
 from gradviz.draw.tree import refuse_backward
@@ -22,7 +22,7 @@ def test_the_formats() -> None:
 
 def test_sentences_list_the_formats() -> None:
     """Help and errors have them from the rows; the page of the commands is written by hand."""
-    assert command.help is not None and command.help.startswith(f"Draw the graph: {listed()}.")
+    assert render_command.help is not None and render_command.help.startswith(f"Draw the graph: {listed()}.")
     with pytest.raises(FormatError, match=listed(pictures=True)):
         refuse_backward(Options(numbers=True))
     (row,) = [line for line in (ROOT / "docs" / "cli.md").read_text().splitlines() if line.startswith("| `render` |")]

@@ -1,28 +1,79 @@
-"""`gradviz paths`: the chain rule path by path, as text or as JSON."""
+"""The commands that measure gradients: `gradviz flow` along every edge, `gradviz paths` the chain rule path by path."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradviz.cli.options import json_option, top_option
 from gradviz.cli.streams import result_stream
-from gradviz.cli.target import Source, TargetCommand, opened, run_custom_option, target_argument
+from gradviz.cli.target import Source, TargetCommand, measured, opened, run_custom_option, target_argument
 from gradviz.errors import NotATensorError
-from gradviz.report.results import write_json, write_table
+from gradviz.report.results import FLOW_ROWS, PATHS_ROWS, write_json, write_table
 
 if TYPE_CHECKING:
     import torch
 
+    from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.paths import Paths
     from gradviz.run.outputs import LiveOutputs
+
+
+BY = ("module", "leaf", "node", "edge")
+
+
+@click.command("flow", cls=TargetCommand)
+@click.option("--by", type=click.Choice(BY), help="What a row stands for. [default: module where recorded, else leaf]")
+@top_option(FLOW_ROWS)
+@run_custom_option
+@json_option("Print every edge, leaf and function as JSON.")
+@target_argument
+def flow_command(source: Source, by: Any, top: int, run_custom: bool, as_json: bool) -> None:
+    """Show how large the gradient is along the graph.
+
+    Norm, largest value, share of zeros, and entries that are not finite. No .grad is written, nothing is freed and no hook
+    on a gradient runs.
+    """
+    with result_stream() as stream:
+        captured = source.read(partial(measured, run_custom=run_custom))
+        flow = captured.result
+        if as_json:
+            write_json(stream, flow_data(flow))
+        else:
+            from gradviz.gradients.table import flow_table
+
+            write_table(stream, flow_table(flow, by, top), flow.graph.title)
+    captured.raise_failure()
+
+
+def flow_data(flow: GradientFlow) -> dict[str, Any]:
+    """Everything that was measured, for `--json`."""
+    from gradviz.gradients.table import rows, title
+
+    graph = flow.graph
+    step = {node: i for i, node in enumerate(flow.order, 1)}
+    return {
+        "title": graph.title,
+        "outputs": [root.name for root in graph.roots],
+        "order": [{"node": node, "op": graph.nodes[node].op, "name": title(graph, node)} for node in flow.order],
+        "edges": [
+            {"step": step.get(edge.consumer), **edge._asdict(), **(size._asdict() if size else {})}
+            for edge, size in flow.edges
+        ],
+        "leaves": flow.leaves,
+        "modules": rows(flow, "module") if graph.scopes else [],
+        "notes": flow.notes,
+    }
+
 
 _ELEMENTS = 1000  # of a tensor that JSON lists
 
 
 @click.command("paths", cls=TargetCommand)
 @click.option("--to", "name", required=True, metavar="NAME", help="Where the paths end: a variable or parameter.")
-@click.option("--top", type=click.IntRange(min=0), metavar="N", help="Paths to show; 0 for all. [default: 10]")
+@top_option(PATHS_ROWS, "Paths to show", cuts_json=True)
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -31,9 +82,9 @@ _ELEMENTS = 1000  # of a tensor that JSON lists
     help="Follow all paths when there are no more than this, else the largest.",
 )
 @run_custom_option
-@click.option("--json", "as_json", is_flag=True, help="Print every path that was followed as JSON.")
+@json_option("Print every path that was followed as JSON.")
 @target_argument
-def command(source: Source, name: str, top: int | None, limit: int, run_custom: bool, as_json: bool) -> None:
+def paths_command(source: Source, name: str, top: int | None, limit: int, run_custom: bool, as_json: bool) -> None:
     """Show the chain rule path by path.
 
     Every path from the output back to NAME contributes a product of derivatives; together they are the gradient. All paths
@@ -43,11 +94,11 @@ def command(source: Source, name: str, top: int | None, limit: int, run_custom: 
         captured = source.read(lambda live: _find(live, name, limit, source.target.short, run_custom))
         paths = captured.result
         if as_json:
-            write_json(stream, as_data(paths, top))
+            write_json(stream, paths_data(paths, top))
         else:
-            from gradviz.gradients.table import PATHS_TOP, paths_table
+            from gradviz.gradients.table import paths_table
 
-            write_table(stream, paths_table(paths, PATHS_TOP if top is None else top), paths.graph.title)
+            write_table(stream, paths_table(paths, PATHS_ROWS if top is None else top), paths.graph.title)
     captured.raise_failure()
 
 
@@ -71,7 +122,7 @@ def _tensor(value: object, name: str, place: str) -> torch.Tensor:
     raise NotATensorError(f"{name} in {place} is not a tensor; its type is {type(value).__name__}.")
 
 
-def as_data(paths: Paths, top: int | None = None) -> dict[str, Any]:
+def paths_data(paths: Paths, top: int | None = None) -> dict[str, Any]:
     """Everything the command knows, for `--json`. Large tensors are given by their norm only."""
     from gradviz.gradients.table import title
 

@@ -1,4 +1,4 @@
-"""`gradviz diff`: what differs between two graphs: of two targets, or of two backward calls of one script."""
+"""The commands that compare graphs: `gradviz diff` two targets or backward calls, `gradviz merge` the ranks of one program."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradviz.cli.options import json_option, render_options, top_option
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, result_stream
 from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
-from gradviz.comparison.diff import GraphDiff
+from gradviz.comparison.diff import TOP, GraphDiff, diff, text
+from gradviz.draw.output import format_of
 from gradviz.errors import FormatError, TargetError
 from gradviz.graph import Graph
 from gradviz.rank import rank
-from gradviz.report.results import write_json
+from gradviz.report.results import write_json, write_table
 from gradviz.run.ending import Captured
 from gradviz.run.program import parse_target
 
 if TYPE_CHECKING:
     from gradviz.compiled.compare import CompiledDiff
+    from gradviz.ranks.rank_diff import RankDiff
+
 
 DIFFERENT = 1
 
@@ -43,23 +47,23 @@ _DRAWN = {
 @click.option(
     "--at", type=click.IntRange(min=1), multiple=True, metavar="K", help="Backward call of each target; give it twice."
 )
-@click.option("--top", type=click.IntRange(min=0), metavar="N", help="Rows of each kind; 0 for all. [default: 100]")
+@top_option(TOP, "Rows of each kind")
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
     help=f"Draw the difference, too, as {' or '.join(_DRAWN)}, a page that opens: added green, removed red, changed orange.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print it all as JSON.")
+@json_option("Print it all as JSON.")
 @click.argument("before")
 @click.argument("after", required=False)
 @click.pass_context
-def command(
+def diff_command(
     ctx: click.Context,
     before: str,
     after: str | None,
     at: Sequence[int],
-    top: int | None,
+    top: int,
     output: str | None,
     as_json: bool,
 ) -> None:
@@ -82,8 +86,6 @@ def command(
     with result_stream() as stream:
         one_run = after is None and len(at) == 2 and "--" not in given
         captured = _of_one_run(before, at, given) if one_run else _both((before, after or before), at, given)
-        from gradviz.comparison.diff import diff
-
         with progress("comparing the graphs"):
             difference = diff(captured[0].result, captured[1].result)
         from gradviz.compiled.compare import compiled_diff, text as places_text
@@ -94,10 +96,8 @@ def command(
         if as_json:
             write_json(stream, {**as_data(difference), **places_as_data(places)})
         else:
-            from gradviz.comparison.diff import TOP, text
-
-            most = TOP if top is None else top
-            stream.write((text(difference, most) if places is None else places_text(places, most)) + "\n")
+            lines = text(difference, top) if places is None else places_text(places, top)
+            stream.write(f"{lines}\n")
     for run in captured:
         run.raise_failure()
     if not difference.empty:
@@ -117,13 +117,10 @@ def _both(targets: tuple[str, str], at: Sequence[int], given: tuple[str, ...]) -
         sets = [given[:split], given[split + 1 :]]
     calls = [at[0], at[-1]] if at else [None, None]
     both = []
-    for text, arguments, call in zip(targets, sets, calls):
-        target = parse_target(text)
+    for target, arguments, call in zip(map(parse_target, targets), sets, calls):
         saved = target.kind == "graph"
-        source = Source(
-            target, () if saved and "--" not in given else arguments, None if saved and len(at) < 2 else call, False
-        )
-        both.append(source.graph())
+        arguments = () if saved and "--" not in given else arguments
+        both.append(Source(target, arguments, None if saved and len(at) < 2 else call, False).graph())
     return both
 
 
@@ -181,3 +178,73 @@ def places_as_data(places: CompiledDiff | None) -> dict[str, Any]:
 def _node(graph: Graph, node: int) -> dict[str, Any]:
     record = graph.nodes[node]
     return {"id": node, "op": record.op, "names": record.names, "source": record.source}
+
+
+@click.command("merge")
+@click.option("-o", "--output", metavar="FILE", help="Draw all ranks as one graph, too; the suffix picks the format.")
+@json_option("Print it all as JSON.")
+@render_options()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+def merge_command(files: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
+    """Compare the graphs of several ranks, and their bytes.
+
+    Shows what all share and what some have alone. FILES are graphs that the ranks saved, of one machine or of several:
+    torchrun ... -m gradviz render train.py --ranks each -o out.json writes out.rank0.json, out.rank1.json, ... Options about
+    drawing are for -o. Exit code 0 when all ranks are alike, else 1.
+    """
+    if output is not None:
+        format_of(output)
+        output = destination(output)
+    from gradviz.ranks.files import merge_files
+
+    with result_stream() as stream:
+        with progress("merging the ranks"):
+            merged = merge_files(files)
+        if output is not None:
+            from gradviz.draw.output import save
+
+            with progress("drawing the graph"):
+                save(merged.graph, output, **options)
+        if as_json:
+            write_json(stream, merged_data(merged))
+        else:
+            from gradviz.ranks.checking import findings_of
+            from gradviz.ranks.rank_diff import table
+
+            write_table(stream, table(merged))
+            wrong = findings_of(merged)
+            if len(wrong):
+                from gradviz.checks.output import FindingsTable
+
+                stream.write("\n")
+                write_table(stream, FindingsTable(wrong))
+    if not merged.empty:
+        click.get_current_context().exit(DIFFERENT)
+
+
+def merged_data(merged: RankDiff) -> dict[str, Any]:
+    """Everything that is known, for `--json`. Ids are those of the merged graph, which `-o all.json` writes."""
+    nodes = merged.graph.nodes
+    return {
+        "title": merged.graph.title,
+        "ranks": merged.ranks,
+        "missing": merged.missing,
+        "groups": merged.groups,
+        "shared": len(merged.shared),
+        "only": [
+            {"node": node, "op": nodes[node].op, "names": nodes[node].names, "ranks": ranks}
+            for node, ranks in enumerate(merged.having)
+            if len(ranks) < len(merged.ranks)
+        ],
+        "differing": [
+            {
+                "node": differing.node,
+                "op": nodes[differing.node].op,
+                "ways": [{"ranks": ranks, "facts": words} for ranks, words in differing.ways],
+            }
+            for differing in merged.varying
+        ],
+        "edges": [{**edge._asdict(), "ranks": ranks} for edge, ranks in merged.some_edges],
+        "bytes_by_rank": merged.bytes_by_rank,
+        "memory_by_rank": {rank: process.memory for rank, process in merged.processes.items()},
+    }
