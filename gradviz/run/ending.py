@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from gradviz.errors import ScriptError, text_of
+from gradviz.errors import ScriptError, TargetError, text_of
 from gradviz.packages import runs_around_user
 from gradviz.run.program import Target, as_module
 
@@ -40,7 +40,10 @@ class Failure:
     @property
     def exit_code(self) -> int | None:
         """The code that the script asked to exit with, None when it raised something else."""
-        return _exit_code(self.error) if isinstance(self.error, SystemExit) else None
+        if not isinstance(self.error, SystemExit):
+            return None
+        code = self.error.code
+        return 0 if code is None else code if isinstance(code, int) else 1
 
     def show(self) -> None:
         """Print what plain Python would print: the user's own traceback, or the message of a `sys.exit`."""
@@ -89,49 +92,39 @@ class Captured(Generic[T]):
             self.failure.raise_error(self.target)
 
 
+@dataclass
 class Outcome:
     """What became of a piece of user code. `failure` is None when it ended normally or was stopped by us."""
 
-    def __init__(self) -> None:
-        self.failure: Failure | None = None
-        self.stopped = False
+    failure: Failure | None = None
 
 
 @contextmanager
 def users_code() -> Iterator[Outcome]:
-    """Runs user code and says how it ended. Lets only KeyboardInterrupt through.
+    """Runs user code and says how it ended. Lets only KeyboardInterrupt through, and TargetError: that there is none to run.
 
     In a process that the user's code forked off, an end is that process's end, as it would be under plain Python.
     """
     outcome, process = Outcome(), os.getpid()
     try:
         yield outcome
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, TargetError):
         if os.getpid() == process:
             raise
     except BaseException as error:
-        outcome.stopped = _caused_by_stop(error)
-        if not outcome.stopped and not (isinstance(error, SystemExit) and _exit_code(error) == 0):
-            outcome.failure = Failure(error, sys.excepthook)
+        failure = Failure(error, sys.excepthook)
+        # the user's code may have caught our stop and raised another in its place
+        if failure.exit_code != 0 and not any(isinstance(link, Stopped) for link in _chain(error)):
+            outcome.failure = failure
     if os.getpid() != process:
         _end_of_fork(outcome.failure)
 
 
 def _end_of_fork(failure: Failure | None) -> None:
-    if failure is not None:
-        failure.show()
-    raise SystemExit(0 if failure is None else 1 if failure.exit_code is None else failure.exit_code)
-
-
-def _exit_code(error: SystemExit) -> int:
-    if error.code is None:
-        return 0
-    return error.code if isinstance(error.code, int) else 1
-
-
-def _caused_by_stop(error: BaseException) -> bool:
-    """Whether our stop began this: the user's code may have caught it and raised another in its place."""
-    return any(isinstance(link, Stopped) for link in _chain(error))
+    if failure is None:
+        raise SystemExit(0)
+    failure.show()
+    raise SystemExit(1 if failure.exit_code is None else failure.exit_code)
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -185,20 +178,10 @@ def stoppable_main() -> Iterator[Callable[[], None]]:
 
     Where there are no real-time signals it does nothing either.
     """
-    if _SIGNAL is None or threading.current_thread() is not threading.main_thread():
-        yield _nothing
+    number, main = _SIGNAL, threading.get_ident()
+    if number is None or threading.current_thread() is not threading.main_thread():
+        yield lambda: None
         return
-    with _handled(_SIGNAL) as stop:
-        yield stop
-
-
-def _nothing() -> None:
-    pass
-
-
-@contextmanager
-def _handled(number: int) -> Iterator[Callable[[], None]]:
-    main = threading.get_ident()
     lock = threading.Lock()
     listening, sent = True, False
 

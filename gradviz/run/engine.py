@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.machinery import ModuleSpec
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
@@ -50,16 +50,11 @@ def watching_backward(seen: OnBackward) -> Iterator[None]:
     Left out: backward calls from inside a running backward (a checkpoint recomputing), those of a compiler that traces the
     user's function, those inside a transform of torch.func, whose tensors have no numbers, and those of forked processes.
     """
-    undo: list[Callable[[], None]] = []
-    with when_imported("torch", lambda: undo.append(_replace(seen))):
-        try:
-            yield
-        finally:
-            for action in undo:
-                action()
+    with ExitStack() as undo, when_imported("torch", lambda: _replace(seen, undo)):
+        yield
 
 
-def _replace(seen: OnBackward) -> Callable[[], None]:
+def _replace(seen: OnBackward, undo: ExitStack) -> None:
     import torch
 
     from gradviz.walker.private import keep_from_compiler, pause_compiler
@@ -90,13 +85,8 @@ def _replace(seen: OnBackward) -> Callable[[], None]:
 
     keep_from_compiler(before_the_engine)
     for home in homes:
+        undo.callback(setattr, home, _NAME, original)
         setattr(home, _NAME, before_the_engine)
-
-    def put_back() -> None:
-        for home in homes:
-            setattr(home, _NAME, original)
-
-    return put_back
 
 
 def _run_and_tell(afterwards: Afterwards, original: Any, outputs: Sequence[Any], arguments: Any, options: Any) -> Any:

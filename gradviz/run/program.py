@@ -13,17 +13,15 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
 from types import CodeType, ModuleType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from gradviz.errors import TargetError, did_you_mean
-
-T = TypeVar("T")
 
 TargetKind = Literal["script", "main", "module", "graph"]
 
@@ -69,7 +67,8 @@ def parse_target(text: str) -> Target:
         return _graph_file(place, name)
     if os.path.exists(place):
         return _script(place, name)
-    if name and not _looks_like_path(place) and _is_dotted(place):
+    is_path = "/" in place or os.sep in place or place.endswith((".py", ".pyw"))
+    if name and not is_path and _is_dotted(place):
         return Target("module", place, name)
     raise TargetError(_missing(place, name))
 
@@ -102,10 +101,6 @@ def _is_dotted(name: str) -> bool:
     """Whether this is a name with attributes: "loss", "out.loss", "outs.0"."""
     first, *rest = name.split(".")
     return first.isidentifier() and all(part.isidentifier() or _DIGITS.fullmatch(part) for part in rest)
-
-
-def _looks_like_path(place: str) -> bool:
-    return "/" in place or os.sep in place or place.endswith((".py", ".pyw"))
 
 
 def _graph_file(place: str, name: str) -> Target:
@@ -169,17 +164,6 @@ def main_module(name: str) -> tuple[ModuleSpec, CodeType]:
     return spec, code
 
 
-def attributes_of(spec: ModuleSpec) -> dict[str, Any]:
-    """What Python tells a module that it runs with -m."""
-    return {
-        "__file__": spec.origin,
-        "__cached__": spec.cached,
-        "__loader__": spec.loader,
-        "__package__": spec.parent,
-        "__spec__": spec,
-    }
-
-
 def as_module(path: str) -> tuple[str, str]:
     """The folder to be in and the name to give so that `python -m` runs this file as part of its package: "pkg.train"."""
     folder, base = os.path.split(os.path.realpath(path))
@@ -222,7 +206,6 @@ class Program:
         self._processes = _processes()
         self._main = _main(target)
         self._source = _read(target.place) if target.kind == "script" else b""
-        self.problem: TargetError | None = None  # why there was nothing to run, once `run` has failed
 
     @property
     def namespace(self) -> dict[str, Any]:
@@ -236,24 +219,19 @@ class Program:
         return _processes() - self._processes
 
     def run(self) -> None:
-        """Run the code to its end. Raises what it raises. Call it inside `interpreter()`."""
+        """Run the code to its end. Raises what it raises, and TargetError where there is none. Call it inside `interpreter()`."""
         if self._main is None:
-            self._looked_up(_import)
+            _import(self._target.place)
             return
+        variables = vars(self._main)
         if self._target.kind == "main":
-            spec, code = self._looked_up(main_module)
-            vars(self._main).update(attributes_of(spec))
+            spec, code = main_module(self._target.place)
+            variables |= {"__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader}
+            variables |= {"__package__": spec.parent, "__spec__": spec}
             sys.argv[0] = str(spec.origin)
         else:
-            code = compile(self._source, vars(self._main)["__file__"], "exec", dont_inherit=True)
-        exec(code, vars(self._main))
-
-    def _looked_up(self, look_up: Callable[[str], T]) -> T:
-        try:
-            return look_up(self._target.place)
-        except TargetError as error:
-            self.problem = error
-            raise
+            code = compile(self._source, variables["__file__"], "exec", dont_inherit=True)
+        exec(code, variables)
 
     @contextmanager
     def interpreter(self, arguments: Sequence[str]) -> Iterator[None]:

@@ -167,8 +167,6 @@ class Run(Generic[T]):
                     self.ended([self._program.namespace])
             finally:
                 self._selection.close()
-        if self._program.problem is not None:
-            raise self._program.problem
         self._failure = self._failure or outcome.failure
 
     def _ended(self) -> Captured[T]:
@@ -353,8 +351,6 @@ class Run(Generic[T]):
             outputs = outputs_of(value, name, place)
             label = name if outputs is value else f"{name}()"
         if outcome.failure is not None:
-            if isinstance(outcome.failure.error, TargetError):
-                raise outcome.failure.error
             self._failure = outcome.failure
             return
         if self.need_graph:
