@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import NamedTuple, Protocol
@@ -88,6 +88,13 @@ def with_text(line: SourceLine) -> SourceLine:
 # -- the code that runs now --------------------------------------------------------------------------------------------
 
 
+def frames_from(frame: FrameType | None, until: CodeType | None = None) -> Iterator[FrameType]:
+    """A frame and those around it, the innermost first; `until` is the code of the first one that is left out."""
+    while frame is not None and frame.f_code is not until:
+        yield frame
+        frame = frame.f_back
+
+
 class Place(NamedTuple):
     """Where the user's code is at. `script_line` is None where `source` is the script's own or no script is running."""
 
@@ -136,12 +143,8 @@ class UserCode:
     def __init__(self) -> None:
         self._known: dict[int, CodeLines | None] = {}
         self._others: list[CodeType] = []  # held for the same reason as the user's
-        self.met: Callable[[FrameType], None] = _nothing
+        self.met: Callable[[FrameType], None] = lambda frame: None
         self._joined: dict[tuple[int, int], Place] = {}  # by the identities of two lines, which are never dropped
-
-    def holds(self, file: str) -> bool:
-        """Whether the user wrote this file, or a library's author."""
-        return not is_foundation(file)
 
     def place(self, frame: FrameType | None, known: Known | None = None) -> Place | None:
         """Where the user's code is at in this frame or the nearest around it, and the script's own line behind a library's.
@@ -174,7 +177,7 @@ class UserCode:
         return inner
 
     def _lines(self, code: CodeType) -> CodeLines | None:
-        lines = CodeLines(code) if self.holds(code.co_filename) else None
+        lines = CodeLines(code) if not is_foundation(code.co_filename) else None
         if lines is None:
             self._others.append(code)
         self._known[id(code)] = lines
@@ -191,7 +194,3 @@ class UserCode:
         if joined is None:
             joined = self._joined[id(inner), id(script)] = Place(inner.source, script)
         return joined
-
-
-def _nothing(frame: FrameType) -> None:
-    """For when nobody asks which code is met."""

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils.checkpoint import CheckpointFunction
 
-from gradviz.packages import Place, UserCode
+from gradviz.packages import Place, UserCode, frames_from, is_foundation
 from gradviz.recording.event_log import (
     Call,
     Evaluation,
@@ -30,7 +30,7 @@ from gradviz.recording.event_log import (
     SeenModule,
     Tree,
 )
-from gradviz.variables.objects import is_a, tensors_in
+from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import first_argument, local_variables
 from gradviz.walker.private import hide_global_hooks, peek_sequence
 
@@ -39,18 +39,18 @@ _FORWARD = getattr(CheckpointFunction.forward, "__code__", None)
 
 def bare_checkpoint(frame: FrameType | None, outer: int) -> FrameType | None:
     """The innermost such checkpoint between a module's call and the call around it, which runs in frame `outer`."""
-    while frame is not None and id(frame) != outer:
-        if frame.f_code is _FORWARD:
-            inputs: Any = local_variables(frame).get("args", ())
+    for around in frames_from(frame):
+        if id(around) == outer:
+            break
+        if around.f_code is _FORWARD:
+            inputs: Any = local_variables(around).get("args", ())
             with torch._C.DisableTorchFunction():
                 bare = not any(is_a(value, torch.Tensor) and value.requires_grad for value in inputs)
-            return frame if bare else None
-        frame = frame.f_back
+            return around if bare else None
     return None
 
 
 _new = object.__new__
-_weak = weakref.ref
 grad_enabled = torch.is_grad_enabled
 _without_functions = torch._C.DisableTorchFunction  # runs nobody's `__torch_function__`
 
@@ -173,16 +173,7 @@ class ModuleCalls:
         if error is not None:
             _note_failure(event_log, call, error, arguments)
         elif torch._C._get_tracing_state() is None:  # torch.jit.trace would record that a shape is read
-            if not is_a(output, torch.Tensor):
-                _note_outputs(event_log, call, output)
-            else:
-                with _without_functions():
-                    call.module.gave_graph = output.requires_grad
-                    try:
-                        call.output = (output.shape, output.dtype, output.device, output.layout)
-                    except RuntimeError:  # a strided nested tensor has no shape
-                        pass
-                event_log.last.append((call, [_weak(output)]))
+            _note_outputs(event_log, call, output)
         if call.parent is None and call.tree.pending and torch._C._get_tracing_state() is None:
             call.tree.settle()
 
@@ -211,7 +202,7 @@ def _error_that_left(frame: FrameType) -> BaseException | None:
 
 
 def _note_outputs(event_log: EventLog, call: Call, output: Any) -> None:
-    """Note a result that is not a tensor but may hold some; the first one stands for its shape."""
+    """Note the tensors of a result; the first one stands for its shape."""
     tensors = tensors_in(output)
     if tensors:
         with _without_functions():
@@ -219,9 +210,9 @@ def _note_outputs(event_log: EventLog, call: Call, output: Any) -> None:
             try:
                 first = tensors[0]
                 call.output = (first.shape, first.dtype, first.device, first.layout)
-            except RuntimeError:
+            except RuntimeError:  # a strided nested tensor has no shape
                 pass
-    event_log.last.append((call, [_weak(tensor) for tensor in tensors]))
+    event_log.last.append((call, [weakref.ref(tensor) for tensor in tensors]))
 
 
 def _note_failure(event_log: EventLog, call: Call, error: BaseException, arguments: Any) -> None:
@@ -247,7 +238,7 @@ class OwnCalls:
     def __init__(self, user: UserCode, trees: dict[SeenModule, Tree], begin: Begin) -> None:
         self.codes: dict[int, CodeType] = {}
         self._others: dict[int, CodeType] = {}  # held, so that identities stay
-        self._user, self._trees, self._begin = user, trees, begin
+        self._trees, self._begin = trees, begin
         user.met = self._met
 
     def follow(self, event_log: EventLog, frame: FrameType | None, number: int) -> None:
@@ -280,10 +271,9 @@ class OwnCalls:
 
     def forget(self, frame: FrameType | None) -> None:
         """Take the calls from the frames that run."""
-        while frame is not None and self.codes:
-            if type(frame.f_trace) is Call:
-                frame.f_trace = None
-            frame = frame.f_back
+        for around in frames_from(frame) if self.codes else ():
+            if type(around.f_trace) is Call:
+                around.f_trace = None
 
     def _open(self, event_log: EventLog, frame: FrameType, number: int) -> None:
         stack, call = event_log.stack, frame.f_trace
@@ -305,37 +295,28 @@ class OwnCalls:
         """Whether this frame of the same module belongs to the call: its `forward`, or what `super().__call__` runs."""
         if frame.f_code.co_name != "__call__":
             return True
-        around = frame.f_back
-        while around is not None and not self._user.holds(around.f_code.co_filename):
-            around = around.f_back
+        users = (around for around in frames_from(frame.f_back) if not is_foundation(around.f_code.co_filename))
+        around = next(users, None)
         if around is None or around.f_code.co_name != "__call__":
             return False
         return around.f_trace is call or id(around) == call.frame
 
     def _met(self, frame: FrameType | None) -> None:
         """Code runs for the first time: look at all frames, the outermost first."""
-        frames = []
-        while frame is not None:
-            if frame.f_code.co_name in ("__call__", "forward"):
-                frames.append(frame)
-            frame = frame.f_back
-        for frame in reversed(frames):
-            code = frame.f_code
+        frames = [around for around in frames_from(frame) if around.f_code.co_name in ("__call__", "forward")]
+        for around in reversed(frames):
+            code = around.f_code
             if code.co_argcount and (self.codes or code.co_name == "__call__"):
                 new = id(code) not in self.codes and id(code) not in self._others
-                if new and self._user.holds(code.co_filename):
-                    wanted = _called_its_own_way(first_argument(frame))
+                if new and not is_foundation(code.co_filename):
+                    wanted = _called_its_own_way(first_argument(around))
                     (self.codes if wanted else self._others)[id(code)] = code
 
 
 def _called_its_own_way(module: object) -> bool:
     """Whether this is a module whose class overrides `nn.Module.__call__`. Runs nothing of the user's."""
-    overrides = False
-    for cls in type(module).__mro__:
-        if cls is torch.nn.Module:
-            return overrides
-        overrides = overrides or "__call__" in vars(cls)
-    return False
+    kind = type(module)
+    return issubclass(kind, torch.nn.Module) and class_attribute(kind, "__call__") is not torch.nn.Module.__call__
 
 
 def _settle(tree: Tree) -> None:

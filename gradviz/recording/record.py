@@ -19,7 +19,7 @@ import torch
 
 from gradviz.errors import GradvizError, text_of
 from gradviz.graph import Graph, SourceLine
-from gradviz.packages import code_line, with_text
+from gradviz.packages import code_line, is_foundation, with_text
 from gradviz.recording import session as sessions
 from gradviz.recording.attribution import Recorded, Span
 from gradviz.recording.event_log import Call, EventLog
@@ -27,7 +27,7 @@ from gradviz.recording.session import Session
 from gradviz.variables.objects import is_a
 from gradviz.variables.scanner import Namespace, callers_variables, namespaces
 from gradviz.walker.names import module_paths
-from gradviz.walker.private import CAN_RECORD, peek_sequence, without_subclasses
+from gradviz.walker.private import CAN_RECORD, without_subclasses
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import capture
 
@@ -74,7 +74,7 @@ def _unfinished(session: Session, error: BaseException) -> _Unfinished:
     of the module calls completed last.
     """
     event_log = session.event_log()
-    source, local = _failing_code(session, error)
+    source, local = _failing_code(error)
     failed, passed = event_log.failed, {id(frame) for frame, _ in walk_tb(error.__traceback__)}
     own = _own_call(error)
     if failed is not None and (failed.call.frame not in passed or (own is not None and failed.call in _around(own))):
@@ -87,10 +87,10 @@ def _unfinished(session: Session, error: BaseException) -> _Unfinished:
     return result
 
 
-def _failing_code(session: Session, error: BaseException) -> tuple[SourceLine | None, list[tuple[str, torch.Tensor]]]:
+def _failing_code(error: BaseException) -> tuple[SourceLine | None, list[tuple[str, torch.Tensor]]]:
     """The innermost line of the user's in the traceback, and the tensors among its local variables."""
     users = [
-        (frame, line) for frame, line in walk_tb(error.__traceback__) if session.user.holds(frame.f_code.co_filename)
+        (frame, line) for frame, line in walk_tb(error.__traceback__) if not is_foundation(frame.f_code.co_filename)
     ]
     if not users:
         return None, []
@@ -189,16 +189,14 @@ class Recording:
         if not CAN_RECORD:
             raise GradvizError(f"torch {torch.__version__} does not tell the sequence number of the next node")
         self._session = session = sessions.enter()
-        self._starts = {event_log: event_log.end for event_log in session.event_logs}
-        self._starts[session.event_log()] = peek_sequence()
+        self._starts = session.ends()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         session = self._running()
-        self._ends = {event_log: event_log.end for event_log in session.event_logs}
-        self._ends[session.event_log()] = peek_sequence()
+        self._ends = session.ends()
         try:
             if error is not None:
                 self._failure = _unfinished(session, error)
@@ -270,8 +268,5 @@ class Recording:
         return self._session
 
     def _spans(self, session: Session) -> list[Span]:
-        ends = self._ends
-        if ends is None:
-            ends = {event_log: event_log.end for event_log in session.event_logs}
-            ends[session.event_log()] = peek_sequence()
+        ends = self._ends if self._ends is not None else session.ends()
         return [Span(event_log, self._starts.get(event_log, event_log.start), end) for event_log, end in ends.items()]

@@ -169,6 +169,12 @@ class Session:
                 self.event_logs.append(event_log)
         return event_log
 
+    def ends(self) -> dict[EventLog, int]:
+        """The number up to which the nodes of each thread have been made, as far as the calling thread knows."""
+        ends = {event_log: event_log.end for event_log in self.event_logs}
+        ends[self.event_log()] = peek_sequence()
+        return ends
+
     def _first_number(self) -> int:
         """From which number on the nodes of the calling thread are this session's: those of a thread begun meanwhile all are."""
         return peek_sequence() if threading.get_ident() in self._older_threads else 0

@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
-from gradviz.packages import is_foundation, package_of
+from gradviz.packages import frames_from, is_foundation, package_of
 from gradviz.variables.scanner import Namespace, name_of
 
 Afterwards = Callable[["bool | None"], None]
@@ -105,17 +105,17 @@ def _compiling(frame: FrameType | None) -> bool:
 
     Or a pipeline that learns the shapes of gradients, from tensors whose numbers nobody set.
     """
-    name = _module(frame)
-    while frame is not None and name.startswith("torch."):
-        if name.startswith(_COMPILERS) or (name, frame.f_code.co_name) == _LEARNS_SHAPES:
+    for around in frames_from(frame):
+        name = _module(around)
+        if name.startswith(_COMPILERS) or (name, around.f_code.co_name) == _LEARNS_SHAPES:
             return True
-        frame = frame.f_back
-        name = _module(frame)
+        if not name.startswith("torch."):
+            break
     return False
 
 
-def _module(frame: FrameType | None) -> str:
-    return str(frame.f_globals.get("__name__", "")) if frame is not None else ""
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
 
 
 # -- once a module is there ---------------------------------------------------------------------------------------------
@@ -202,14 +202,12 @@ def call_place(frame: FrameType, outermost: CodeType) -> str:
 
 def _calling(frame: FrameType, outermost: CodeType) -> FrameType | None:
     nearest = None
-    at: FrameType | None = frame
-    while at is not None and at.f_code is not outermost:
-        file = at.f_code.co_filename
+    for around in frames_from(frame, outermost):
+        file = around.f_code.co_filename
         if not is_foundation(file):
-            nearest = nearest or at
+            nearest = nearest or around
             if not package_of(file):
-                return at
-        at = at.f_back
+                return around
     return nearest
 
 
@@ -230,8 +228,7 @@ def _names(outputs: Sequence[Any], variables: Sequence[Namespace]) -> list[str]:
 
 def _is_method(frame: FrameType) -> bool:
     """Whether `tensor.backward()` is what called `torch.autograd.backward`."""
-    caller = frame.f_back
-    return caller is not None and caller.f_globals.get("__name__") == "torch._tensor"
+    return frame.f_back is not None and _module(frame.f_back) == "torch._tensor"
 
 
 class Microbatch(NamedTuple):
@@ -248,12 +245,11 @@ _OF_STAGES = "torch.distributed.pipelining.stage", ("backward_one_chunk", "backw
 def microbatch_of(frame: FrameType | None) -> Microbatch | None:
     """What a backward call is for that a pipeline makes; None for other calls, and where this torch does not tell."""
     module, functions = _OF_STAGES
-    while frame is not None:
-        if frame.f_code.co_name in functions and frame.f_globals.get("__name__") == module:
-            stage, number = frame.f_locals.get("self"), frame.f_locals.get("bwd_chunk_id")
+    for around in frames_from(frame):
+        if around.f_code.co_name in functions and _module(around) == module:
+            stage, number = around.f_locals.get("self"), around.f_locals.get("bwd_chunk_id")
             index, count = getattr(stage, "stage_index", None), getattr(stage, "chunks", None)
             if isinstance(index, int) and isinstance(number, int) and isinstance(count, int):
                 return Microbatch(index, number, count)
-            return None
-        frame = frame.f_back
+            break
     return None

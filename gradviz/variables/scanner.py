@@ -11,10 +11,11 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType as PythonModule
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from gradviz.packages import is_foundation, package_of
+from gradviz.packages import frames_from, is_foundation, package_of
 from gradviz.variables.objects import class_attribute, joined, own_attributes, submodules
 
 if TYPE_CHECKING:
@@ -262,18 +263,18 @@ def variables_at(frame: FrameType | None, main: Namespace, outermost: CodeType) 
     local: list[Namespace] = []
     outer: dict[int, Namespace] = {}
     models: list[Namespace] = []
-    while frame is not None and frame.f_code is not outermost:
-        file = frame.f_code.co_filename
-        if not is_foundation(file):
-            inner, *rest = namespaces(frame)
-            if package_of(file):
-                models.append(_models(inner) if rest else {})
-            else:
-                if frame.f_globals is not main:
-                    outer.setdefault(id(frame.f_globals), rest[0] if rest else inner)
-                if rest:
-                    local.append(inner)
-        frame = frame.f_back
+    for around in frames_from(frame, outermost):
+        file = around.f_code.co_filename
+        if is_foundation(file):
+            continue
+        inner, *rest = namespaces(around)
+        if package_of(file):
+            models.append(_models(inner) if rest else {})
+            continue
+        if around.f_globals is not main:
+            outer.setdefault(id(around.f_globals), rest[0] if rest else inner)
+        if rest:
+            local.append(inner)
     return [*local, *outer.values(), main, *filter(None, models)]
 
 
@@ -285,9 +286,7 @@ def callers_variables(frame: FrameType) -> list[Namespace]:
     """
     variables: list[Namespace] = list(namespaces(frame))
     known = {id(frame.f_globals)}
-    outer, left = frame.f_back, _CALLERS
-    while outer is not None and left:
-        left -= 1
+    for outer in islice(frames_from(frame.f_back), _CALLERS):
         file = outer.f_code.co_filename
         if not package_of(file) and not is_foundation(file):
             inner, *rest = namespaces(outer)
@@ -296,7 +295,6 @@ def callers_variables(frame: FrameType) -> list[Namespace]:
             if id(outer.f_globals) not in known:
                 known.add(id(outer.f_globals))
                 variables.append(rest[0] if rest else inner)
-        outer = outer.f_back
     return variables
 
 

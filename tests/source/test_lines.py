@@ -13,7 +13,7 @@ import torch
 
 import gradviz
 from gradviz.graph import Graph, SourceLine
-from gradviz.packages import Place, UserCode
+from gradviz.packages import Place, is_foundation
 from gradviz.recording.event_log import IntervalMap, LineLog
 from tests.walker.graphs import needs_raw
 from tests.walker.programs import Program
@@ -240,16 +240,15 @@ def test_behind_a_librarys_line_stands_the_scripts(tmp_path: Path, monkeypatch: 
 
 
 def test_who_is_the_user() -> None:
-    user = UserCode()
-    assert user.holds("/home/me/train.py")
-    assert user.holds("/site-packages/transformers/model.py")
-    assert user.holds("<stdin>")
-    assert not user.holds("/site-packages/torch/nn/linear.py")
-    assert user.holds("/site-packages/torchvision/models/resnet.py")
-    assert not user.holds("<frozen importlib._bootstrap>")
-    assert not user.holds("<eval_with_key>.3")
-    assert not user.holds(threading.__file__)
-    assert user.holds(pytest.__file__)
+    assert not is_foundation("/home/me/train.py")
+    assert not is_foundation("/site-packages/transformers/model.py")
+    assert not is_foundation("<stdin>")
+    assert is_foundation("/site-packages/torch/nn/linear.py")
+    assert not is_foundation("/site-packages/torchvision/models/resnet.py")
+    assert is_foundation("<frozen importlib._bootstrap>")
+    assert is_foundation("<eval_with_key>.3")
+    assert is_foundation(threading.__file__)
+    assert not is_foundation(pytest.__file__)
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------
