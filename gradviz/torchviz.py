@@ -18,7 +18,7 @@ import torch
 
 from gradviz.graph import Base, Graph, Node, Root, SavedTensor, TensorInfo
 from gradviz.layout.graphviz import run
-from gradviz.walker.outputs import flatten
+from gradviz.walker.names import flatten
 from gradviz.walker.tensors import base_of
 from gradviz.walker.walk import capture
 

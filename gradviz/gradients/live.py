@@ -22,11 +22,11 @@ from gradviz.graph import (
 )
 from gradviz.variables.scanner import Namespace
 from gradviz.walker import private
-from gradviz.walker.description import Attribution, Walked
-from gradviz.walker.outputs import as_tensor, flatten
+from gradviz.walker.description import Attribution
+from gradviz.walker.names import as_tensor, flatten
 from gradviz.walker.private import Node, without_subclasses
 from gradviz.walker.values import outgrown, tensor_in, why_unreadable
-from gradviz.walker.walk import capture
+from gradviz.walker.walk import Walked, capture
 from gradviz.wording import few, plural
 
 

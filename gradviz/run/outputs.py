@@ -77,7 +77,7 @@ def outputs_of(value: object, name: str, place: str) -> object:
     """
     import torch
 
-    from gradviz.walker.outputs import is_node
+    from gradviz.walker.names import is_node
 
     if not callable(value) or isinstance(value, (type, torch.nn.Module, torch.Tensor)) or is_node(value):
         return value
@@ -92,7 +92,7 @@ def outputs_of(value: object, name: str, place: str) -> object:
 
 def check_tensors(outputs: object, name: str, place: str) -> None:
     """Raises NotATensorError, which says what `outputs` is, when there is no tensor in it."""
-    from gradviz.walker.outputs import flatten
+    from gradviz.walker.names import flatten
 
     if isinstance(outputs, type):
         raise NotATensorError(f"{name} in {place}: this is a class ({outputs.__name__}), not a tensor")

@@ -19,11 +19,12 @@ from gradviz.compiled.scoping import Known
 from gradviz.compiled.splice import RegionCall
 from gradviz.graph import SourceLine, TensorInfo
 from gradviz.packages import package_of, with_text
-from gradviz.variables.objects import is_compiled, joined, parameters, submodules
+from gradviz.variables.objects import is_compiled, parameters
 from gradviz.variables.scanner import Namespace
 from gradviz.walker import private
-from gradviz.walker.names import outermost_modules
+from gradviz.walker.names import below, outermost_modules
 from gradviz.walker.private import Node
+from gradviz.walker.slots import nodes_of
 from gradviz.walker.tensors import elements, tensor_info
 
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)')
@@ -31,17 +32,10 @@ _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")  # what runs on aft
 _regions: WeakKeyDictionary[type, Region] = WeakKeyDictionary()
 
 
-def compiled_regions(nodes: Sequence[Node]) -> dict[int, RegionCall]:
-    """The regions that can be opened, by the number of their node."""
-    kinds = {kind for kind in set(map(type, nodes)) if private.is_compiled(kind)}
-    calls: dict[int, RegionCall] = {}
-    if kinds:
-        for i, node in enumerate(nodes):
-            if type(node) in kinds:
-                call = _call(node)
-                if call is not None:
-                    calls[i] = call
-    return calls
+def compiled_calls(nodes: Sequence[Node]) -> dict[int, RegionCall | None]:
+    """What each compiled function runs, by the number of its node; None where it cannot be opened."""
+    compiled = nodes_of(nodes, lambda kind: kind.__name__ == private.COMPILED)
+    return {i: _call(node) if private.is_compiled(type(node)) else None for i, node in compiled.items()}
 
 
 def remember_regions() -> None:
@@ -94,11 +88,9 @@ def _frame_line(frame: Any) -> SourceLine:
 def named_modules(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, Known]:
     """The modules that the caller has a name for, by identity. torch's wrapper around a compiled module is none."""
     modules: dict[int, Known] = {}
-    for name, outermost in outermost_modules(model, variables):
-        for path, module in submodules(outermost):
-            if not is_compiled(module):
-                known = Known(joined(name, path), type(module).__name__, elements(parameters(module)))
-                modules.setdefault(id(module), known)
+    for path, module in below(outermost_modules(model, variables)):
+        if not is_compiled(module):
+            modules.setdefault(id(module), Known(path, type(module).__name__, elements(parameters(module))))
     return modules
 
 

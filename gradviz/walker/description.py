@@ -1,26 +1,104 @@
-"""Reads nodes that were visited into records, while all of them are alive, and asks an attribution where each came from."""
+"""Reads live roots, nodes and leaves into records, while all of them are alive, and asks an attribution where each came from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 
-from gradviz.compiled.splice import Part
-from gradviz.graph import Base, Edge, Graph, Leaf, Root, Scope, SourceLine, TensorInfo
-from gradviz.graph.columns import Columns, NodeColumns, NodeType
+from gradviz.graph import Base, Edge, Leaf, Root, Scope, SourceLine, TensorInfo
+from gradviz.graph.columns import EdgeColumns, NodeColumns, NodeType
 from gradviz.stages import Stage
 from gradviz.walker import private
-from gradviz.walker.attributes import TypeTable, modules_behind, placements
-from gradviz.walker.names import Names
-from gradviz.walker.outputs import LiveRoot, quiet_grad_fn
+from gradviz.walker.names import Names, Output
 from gradviz.walker.private import LAST, Node
 from gradviz.walker.saved import SavedReader
-from gradviz.walker.tensors import Storages, base_of, device_name, dtype_name, shape_of, storage_of, tensor_info
-from gradviz.walker.traversal import Traversal
+from gradviz.walker.slots import modules_behind, node_type, nodes_of
+from gradviz.walker.tensors import (
+    Storages,
+    base_of,
+    grad_fn_of,
+    metadata_info,
+    placements,
+    storage_of,
+    tensor_info,
+    why_no_graph,
+)
+from gradviz.wording import few_lines
+
+# -- where a walk begins -----------------------------------------------------------------------------------------------
+
+
+class LiveRoot(NamedTuple):
+    """An output and the node that made it, while both are alive. `tensor` is None where only the node was given; `base` is the
+    tensor that it is a view of."""
+
+    name: str
+    tensor: torch.Tensor | None
+    base: torch.Tensor | None
+    node: Node | None
+    output: int = 0
+    why: str = ""
+
+
+def find_root(name: str, output: Output) -> LiveRoot:
+    """The node that made an output, or why there is none."""
+    if not isinstance(output, torch.Tensor):
+        return LiveRoot(name, None, None, output.node, output.output_nr)
+    base = base_of(output)
+    try:
+        node = grad_fn_of(output, asked_for=True)
+    except RuntimeError as error:  # torch refuses: a view whose base was modified in a way it does not allow
+        why = f"has a grad_fn that torch refuses to give: {str(error).splitlines()[0]}"
+        return LiveRoot(name, output, base, None, why=why)
+    if node is None:
+        return LiveRoot(name, output, base, None, why=why_no_graph(output))
+    return LiveRoot(name, output, base, node, output.output_nr)
+
+
+def root_name(variable: str, path: str, output: Output, names: Names) -> str:
+    """The variable's name plus the path inside it: "y", "out['loss']"; "output" where there is no variable.
+
+    What is known by its node only is called as the tensor that the node made.
+    """
+    if variable:
+        return variable + path
+    if not isinstance(output, torch.Tensor):
+        made = (name for number, name in names.results.get(output.node, ()) if number == output.output_nr)
+        return next(made, "output" + path)
+    known = names.leaf(output)
+    return known[0] if known and not path else "output" + path
+
+
+def no_graph(roots: Sequence[LiveRoot]) -> str:
+    """What to tell the user when none of the outputs has a graph."""
+    if len(roots) == 1:
+        return f"{roots[0].name} has no graph to show: it {roots[0].why}"
+    lines = few_lines([f"{root.name} {root.why}" for root in roots], 10)
+    return "\n".join([f"none of the {len(roots)} outputs has a graph to show:", *lines])
+
+
+def starts(roots: Sequence[LiveRoot]) -> list[Node]:
+    """Where a walk begins: the nodes of the roots, then those of the tensors that roots are views of."""
+    bases = [grad_fn_of(root.base) for root in roots if root.base is not None]
+    return [node for node in (*(root.node for root in roots), *bases) if node is not None]
+
+
+# -- what a walk found, and who knows more of it -----------------------------------------------------------------------
+
+
+class Traversal(NamedTuple):
+    """Every node that a walk visited, by id, and what it read on the way."""
+
+    nodes: list[Node]
+    position_of: dict[Node, int]
+    sequences: array[int]
+    edges: EdgeColumns
+    none_inputs: dict[int, int]
 
 
 class BareGraph(NamedTuple):
@@ -41,10 +119,10 @@ class Places(NamedTuple):
     `names` are those of leaves by node id, for the leaves that no variable of the caller leads to.
     """
 
-    scopes: tuple[Scope, ...]
-    scope_of: Iterable[int | None]
-    source_of: Iterable[SourceLine | None]
-    script_line_of: Iterable[SourceLine | None]
+    scopes: tuple[Scope, ...] = ()
+    scope_of: Iterable[int | None] = repeat(None)
+    source_of: Iterable[SourceLine | None] = repeat(None)
+    script_line_of: Iterable[SourceLine | None] = repeat(None)
     notes: tuple[str, ...] = ()
     names: Mapping[int, str] = MappingProxyType({})
 
@@ -60,33 +138,14 @@ class Attribution(Protocol):
 
 CHECKPOINT = "CheckpointFunctionBackward"
 ACCUMULATE = "AccumulateGrad"
-RECORDS_UP_TO = 50_000
-"""Above, a graph keeps its nodes, edges and storages in columns: a tenth of the memory, and slower to read one by one."""
-
-_T = TypeVar("_T")
-_Record = TypeVar("_Record", bound=tuple[Any, ...])
 _UNDEFINED = TensorInfo((), "float32", "cpu")
 
 
-class Walked(NamedTuple):
-    """What a walk went through, while it is alive. Keep nothing of it.
+class Description:
+    """The records of what was traversed: `nodes`, `leaves`, `roots`, and `storages` where what is saved was read.
 
-    `nodes` are the live nodes by id, `position_of` their ids, `variables` the tensors behind AccumulateGrad nodes by id.
-    `storage_id` gives the id of the graph's storage that a tensor is in, None when no saved tensor and no leaf is in it.
-    `parts` says what is part of a compiled function; the live node of such a part is the one that runs it all.
+    `variables` are the tensors behind AccumulateGrad nodes, by node id.
     """
-
-    graph: Graph
-    nodes: Sequence[Node]
-    position_of: Mapping[Node, int]
-    variables: Mapping[int, torch.Tensor]
-    names: Names
-    storage_id: Callable[[torch.Tensor], int | None]
-    parts: Mapping[int, Part]
-
-
-class Describer:
-    """Reads the facts of traversed nodes into records."""
 
     def __init__(
         self,
@@ -96,118 +155,65 @@ class Describer:
         saved: bool,
         attribution: Attribution | None,
     ) -> None:
-        self._found = traversal
-        self._roots = roots
-        self._used: set[tuple[int, int]] | None = None  # (node, output) pairs that something uses; made when needed
-        self._names = names
-        self._variables = self._find_variables()
-        self._leaf_ids = {id(variable): node for node, variable in self._variables.items()}
-        self._reader = SavedReader(self._leaf_ids, Storages(self._owners())) if saved else None
-        self._attribution = attribution.kind if attribution is not None else ""
-        self._places = Places((), repeat(None), repeat(None), repeat(None))
+        self._live, self._names, self._saved = traversal, names, saved
+        self.variables: dict[int, torch.Tensor] = {}
+        for i, sequence in enumerate(traversal.sequences):
+            if sequence == LAST:  # other kinds of leaf, such as a received gradient, have the number too
+                variable = getattr(traversal.nodes[i], "variable", None)
+                if variable is not None:
+                    self.variables[i] = variable
+        self._leaf_ids = {id(variable): node for node, variable in self.variables.items()}
+        self.storages = Storages(self._owners())
+        self.places = Places()
         if attribution is not None:
-            known = BareGraph(traversal.sequences, traversal.edges, self._variables, self._checkpoints())
-            self._places = attribution.places(known)
-
-    def graph(self, bases: Sequence[torch.Tensor | None], title: str) -> Graph:
-        roots = self._roots
-        nodes = self._nodes()
-        leaves = [self._leaf(node, variable) for node, variable in self._variables.items()]
-        made = [self._root(root, base, nodes, leaves) for root, base in zip(roots, bases)]
-        return Graph(
-            nodes=_kept(nodes),
-            edges=_kept(self._found.edges),
-            leaves=tuple(leaves),
-            roots=tuple(made),
-            storages=_kept(self._reader.storages.columns) if self._reader is not None else (),
-            title=title or ", ".join(root.name for root in roots[:3]) + (", ..." if len(roots) > 3 else ""),
-            scopes=self._places.scopes,
-            torch=str(torch.__version__),
-            attribution=self._attribution,
-            notes=(*private.missing(), *self._places.notes),
-        )
-
-    @property
-    def variables(self) -> Mapping[int, torch.Tensor]:
-        return self._variables
-
-    def storage_id(self, tensor: torch.Tensor) -> int | None:
-        return self._reader.storages.known(tensor) if self._reader is not None else None
+            checkpoints = nodes_of(traversal.nodes, lambda kind: kind.__name__ == CHECKPOINT)
+            modules = {i: modules_behind(node) for i, node in checkpoints.items()}
+            self.places = attribution.places(BareGraph(traversal.sequences, traversal.edges, self.variables, modules))
+        self.nodes = self._nodes(roots)
+        self.leaves = [self._leaf(node, variable) for node, variable in self.variables.items()]
+        self.roots = [self._root(root) for root in roots]
 
     def _owners(self) -> Mapping[int, str]:
         """Who owns each storage that is known beforehand: the caller's tensors, then the graph's own leaves."""
         owners = dict(self._names.owner_of)
-        for variable in self._variables.values():
+        for variable in self.variables.values():
             storage = storage_of(variable)
             if storage is not None:
                 owners[storage[0]] = self._names.kind(variable)
         return owners
 
-    def _checkpoints(self) -> dict[int, list[torch.nn.Module]]:
-        """The modules that reentrant checkpoints may have run, by node id."""
-        kinds = {kind for kind in set(map(type, self._found.nodes)) if kind.__name__ == CHECKPOINT}
-        if not kinds:
-            return {}
-        return {i: modules_behind(node) for i, node in enumerate(self._found.nodes) if type(node) in kinds}
+    # -- nodes -------------------------------------------------------------------------------------------------------
 
-    def _leaf_names(self, node: int, variable: torch.Tensor) -> tuple[str, ...]:
-        """What the caller calls a leaf, else what the recording does."""
-        known = self._names.leaf(variable)
-        if known or node not in self._places.names:
-            return known
-        return (self._places.names[node],)
-
-    def _find_variables(self) -> dict[int, torch.Tensor]:
-        """The tensor behind each AccumulateGrad, by node id."""
-        variables = {}
-        for i, sequence in enumerate(self._found.sequences):
-            if sequence == LAST:  # other kinds of leaf, such as a received gradient, have the number too
-                variable = getattr(self._found.nodes[i], "variable", None)
-                if variable is not None:
-                    variables[i] = variable
-        return variables
-
-    def _nodes(self) -> NodeColumns:
+    def _nodes(self, roots: Sequence[LiveRoot]) -> NodeColumns:
         """The facts of every node, a column at a time."""
-        traversal, made = self._found, NodeColumns()
-        made.type = self._types()
-        with Stage("read", "nodes", made.outputs.__len__, len(traversal.nodes)):
+        nodes, made, places = self._live.nodes, NodeColumns(), self.places
+        types = {type: node_type(type) for type in set(map(type, nodes))}
+        made.type = [types[type] for type in map(type, nodes)]
+        if not all(type.op for type in types.values()):  # it does not tell, so the node is asked
+            made.type = [type if type.op else type._replace(op=node.name()) for type, node in zip(made.type, nodes)]
+        with Stage("read", "nodes", made.outputs.__len__, len(nodes)):
             self._add_outputs(made)
-        made.sequence = traversal.sequences
-        made.scope = self._column(self._places.scope_of)
-        made.source = self._column(self._places.source_of)
-        made.script_line = self._column(self._places.script_line_of)
-        made.none_inputs = traversal.none_inputs
-        if self._reader is not None:
-            with Stage("saved", "nodes", made.saved.first.__len__, len(traversal.nodes)):
-                self._reader.read(traversal.nodes, made)
+        if any(type.function is not None for type in types.values()):
+            self._leave_out_undefined(made, roots)
+        made.sequence, made.none_inputs = self._live.sequences, self._live.none_inputs
+        made.scope = list(islice(places.scope_of, len(nodes)))
+        made.source, made.script_line = (
+            list(islice(lines, len(nodes))) for lines in (places.source_of, places.script_line_of)
+        )
+        if self._saved:
+            with Stage("saved", "nodes", made.saved.first.__len__, len(nodes)):
+                SavedReader(self._leaf_ids, self.storages, made).read(nodes)
         else:
             made.read_nothing()
         self._add_what_is_known_by_name(made)
-        edges = zip(traversal.edges.consumer, traversal.edges.producer)
-        for i, more in placements(
-            traversal.nodes, made.column("op"), edges, self._variables, self._names.shards
-        ).items():
+        edges = zip(self._live.edges.consumer, self._live.edges.producer)
+        for i, more in placements(nodes, made.type, edges, self.variables, self._names.shards).items():
             made.attributes[i] = {**made.attributes[i], **more}
         return made
 
-    def _column(self, values: Iterable[_T]) -> list[_T]:
-        return list(islice(values, len(self._found.nodes)))
-
-    def _types(self) -> list[NodeType]:
-        """The facts of each node's type. Where the type does not tell the op, the node is asked."""
-        types, nodes = TypeTable(), self._found.nodes
-        node_types = [types[type] for type in map(type, nodes)]
-        if not all(node_type.op for node_type in types.values()):
-            node_types = [
-                node_type if node_type.op else node_type._replace(op=node.name())
-                for node_type, node in zip(node_types, nodes)
-            ]
-        return node_types
-
     def _add_outputs(self, into: NodeColumns) -> None:
         """Shape, dtype and device of the outputs of each node's forward. Equal ones are one object."""
-        nodes, types, made = self._found.nodes, into.type, into.outputs
+        nodes, made = self._live.nodes, into.outputs
         if not private.HAS_METADATA:
             made.extend([()] * len(nodes))
             return
@@ -223,40 +229,49 @@ class Describer:
                     key = tuple([(*output.shape, output.dtype, output.device) for output in metadata])
                 infos = find(key)
             except (RuntimeError, TypeError):  # a strided nested tensor has no shape; symbolic sizes have no hash
-                add(tuple([_metadata_info(output) for output in metadata]))
+                add(tuple(map(metadata_info, metadata)))
                 continue
             if infos is None:
-                infos = known[key] = tuple([_metadata_info(output) for output in metadata])
+                infos = known[key] = tuple(map(metadata_info, metadata))
             add(infos)
-        if any(node_type.function is not None for node_type in set(types)):
-            for i, node_type in enumerate(types):
-                if node_type.function is not None and len(made[i]) > 1 and _UNDEFINED in made[i]:
-                    made[i] = self._without_undefined(i, made[i])
+
+    def _leave_out_undefined(self, made: NodeColumns, roots: Sequence[LiveRoot]) -> None:
+        """None for results of a custom Function that have no gradient: torch describes them all as one float32 number.
+
+        A result that something uses is a real one.
+        """
+        outputs, edges = made.outputs, self._live.edges
+        doubtful = [
+            i
+            for i, type in enumerate(made.type)
+            if type.function is not None and len(outputs[i]) > 1 and _UNDEFINED in outputs[i]
+        ]
+        used = set(zip(edges.producer, edges.output)) if doubtful else set()
+        used |= {(self._live.position_of[root.node], root.output) for root in roots if root.node}
+        for i in doubtful:
+            infos = enumerate(outputs[i])
+            outputs[i] = tuple([None if info == _UNDEFINED and (i, at) not in used else info for at, info in infos])
 
     def _add_what_is_known_by_name(self, made: NodeColumns) -> None:
         """Names and hooks, which few nodes have: those of tensors that the caller holds, and of leaves."""
-        names, position_of = self._names, self._found.position_of
+        names, position_of = self._names, self._live.position_of
         for node in names.results:
             if node in position_of:
                 made.names[position_of[node]] = names.result(node)
         hooked = [position_of[node] for node in names.hooked if node in position_of]
-        for i, variable in self._variables.items():
+        for i, variable in self.variables.items():
             made.names[i] = self._leaf_names(i, variable)
             if _hooks(variable):
                 hooked.append(i)
         for i in hooked:
             made.flags[i] = (*made.flags.get(i, made.type[i].flags), "hooks")
 
-    def _without_undefined(self, node: int, infos: tuple[TensorInfo | None, ...]) -> tuple[TensorInfo | None, ...]:
-        """None for results of a custom Function that have no gradient: torch describes them all as one float32 number.
+    # -- leaves and roots --------------------------------------------------------------------------------------------
 
-        A result that something uses is a real one.
-        """
-        if self._used is None:
-            self._used = {(edge.producer, edge.output) for edge in self._found.edges}
-            self._used |= {(self._found.position_of[root.node], root.output) for root in self._roots if root.node}
-        used = self._used
-        return tuple([None if info == _UNDEFINED and (node, i) not in used else info for i, info in enumerate(infos)])
+    def _leaf_names(self, node: int, variable: torch.Tensor) -> tuple[str, ...]:
+        """What the caller calls a leaf, else what the recording does."""
+        told = self.places.names.get(node)
+        return self._names.leaf(variable) or ((told,) if told is not None else ())
 
     def _leaf(self, node: int, variable: torch.Tensor) -> Leaf:
         return Leaf(
@@ -266,46 +281,39 @@ class Describer:
             kind=self._names.kind(variable),  # type: ignore[arg-type]
             has_grad=variable.is_leaf and variable.grad is not None,  # reading it elsewhere warns
             hooks=_hooks(variable),
-            storage=self._storage(variable),
+            storage=self.storages.number(variable) if self._saved else None,
             base=self._base(base_of(variable)),
         )
-
-    def _storage(self, tensor: torch.Tensor) -> int | None:
-        return self._reader.storages.number(tensor) if self._reader is not None else None
 
     def _base(self, base: torch.Tensor | None) -> Base | None:
         if base is None:
             return None
-        node = quiet_grad_fn(base)
-        at = self._found.position_of.get(node) if node is not None else self._leaf_ids.get(id(base))
+        node = grad_fn_of(base)
+        at = self._live.position_of.get(node) if node is not None else self._leaf_ids.get(id(base))
         return Base(tensor_info(base), at, base.output_nr if node is not None else 0, self._names.leaf(base))
 
-    def _root(self, root: LiveRoot, base: torch.Tensor | None, nodes: NodeColumns, leaves: list[Leaf]) -> Root:
+    def _root(self, root: LiveRoot) -> Root:
         tensor = root.tensor
-        info = tensor_info(tensor) if tensor is not None else _result_info(root)
+        if tensor is None:
+            return Root(self._live.position_of[root.node], root.output, root.name, _result_info(root))
+        info, base = tensor_info(tensor), self._base(root.base)
         if root.node is not None:
-            return Root(self._found.position_of[root.node], root.output, root.name, info, self._base(base))
-        if (
-            tensor is None or base is not None or not tensor.requires_grad or not tensor.is_leaf
-        ):  # of a view it may raise
-            return Root(None, 0, root.name, info, self._base(base), root.why)
-        return Root(self._leaf_node(tensor, info, nodes, leaves), 0, root.name, info)
+            return Root(self._live.position_of[root.node], root.output, root.name, info, base)
+        if base is not None or not tensor.requires_grad or not tensor.is_leaf:  # of a view it may raise
+            return Root(None, 0, root.name, info, base, root.why)
+        return Root(self._leaf_node(tensor, info), 0, root.name, info)
 
-    def _leaf_node(self, tensor: torch.Tensor, info: TensorInfo, nodes: NodeColumns, leaves: list[Leaf]) -> int:
+    def _leaf_node(self, tensor: torch.Tensor, info: TensorInfo) -> int:
         """The AccumulateGrad of an output that is itself a leaf. Torch makes it when it is first used; the model has it always."""
         known = self._leaf_ids.get(id(tensor))
         if known is not None:
             return known
-        node = self._leaf_ids[id(tensor)] = len(nodes)
-        self._variables[node] = tensor
-        nodes.add(NodeType(ACCUMULATE, ("hooks",) if _hooks(tensor) else (), None), (info,), self._names.leaf(tensor))
-        leaves.append(self._leaf(node, tensor))
+        node = self._leaf_ids[id(tensor)] = len(self.nodes)
+        self.variables[node] = tensor
+        flags: tuple[Literal["hooks"], ...] = ("hooks",) if _hooks(tensor) else ()
+        self.nodes.add(NodeType(ACCUMULATE, flags, None), (info,), self._names.leaf(tensor))
+        self.leaves.append(self._leaf(node, tensor))
         return node
-
-
-def _kept(columns: Columns[_Record]) -> Sequence[_Record]:
-    """What the graph keeps: the records themselves, quicker to read, or the columns of a graph too large for that."""
-    return tuple(columns) if len(columns) <= RECORDS_UP_TO else columns
 
 
 def _hooks(tensor: torch.Tensor) -> int:
@@ -316,14 +324,4 @@ def _hooks(tensor: torch.Tensor) -> int:
 def _result_info(root: LiveRoot) -> TensorInfo:
     """What is known of a result whose tensor was not given."""
     made = getattr(root.node, "_input_metadata", ())
-    return _metadata_info(made[root.output]) if root.output < len(made) else TensorInfo(None, "unknown", "unknown")
-
-
-def _metadata_info(metadata: Any) -> TensorInfo:
-    nested = bool(getattr(metadata, "is_nested_tensor", False))
-    try:
-        shape = shape_of(metadata.shape)
-    except RuntimeError:
-        shape = None
-    layout = "strided" if not nested else "nested" if shape is None else "jagged"
-    return TensorInfo(shape, dtype_name(metadata.dtype), device_name(metadata.device), layout)
+    return metadata_info(made[root.output]) if root.output < len(made) else TensorInfo(None, "unknown", "unknown")

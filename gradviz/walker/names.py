@@ -1,18 +1,25 @@
-"""Names for leaves and intermediate results, found without asking the user for them.
+"""Tensors and their names, found without asking the user for them: those in what a model returned, and what is called how.
 
-Sources, the first that knows a tensor wins: `model=` (parameters and buffers), `params=`, then what the caller's variables
+`flatten` understands everything torch's pytree knows, and also what it does not: dataclasses and mappings that nobody registered,
+Hugging Face's ModelOutput, objects with tensors as attributes. Iterative, so nesting may be deep or even circular.
+
+Sources of names, the first that knows a tensor wins: `model=` (parameters and buffers), `params=`, then what the caller's variables
 lead to (`variables.scan`): modules, then tensors, the better name first. Reading the variables creates no autograd node and
 leaves no reference behind.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count, groupby
+from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge
+from torch.utils import _pytree
 
 from gradviz.errors import NotATensorError
 from gradviz.graph import StorageKind
@@ -22,7 +29,7 @@ from gradviz.walker.private import Node, fsdp_parameters, without_subclasses
 from gradviz.walker.tensors import base_of, grad_fn_of, storage_of
 
 _REGISTERED: tuple[tuple[Table, StorageKind], ...] = (("_parameters", "parameter"), ("_buffers", "buffer"))
-_STRENGTH = ("input", "output", "buffer", "parameter")
+_STRENGTH: tuple[StorageKind, ...] = ("input", "output", "buffer", "parameter")
 
 
 class Names:
@@ -39,14 +46,13 @@ class Names:
         params: Mapping[str, torch.Tensor] | None = None,
         variables: Sequence[Namespace] = (),
     ) -> None:
-        self.owner_of: dict[int, str] = {}
+        self.owner_of: dict[int, StorageKind] = {}
         self.shards: dict[int, torch.Tensor] = {}
         self._tensors: dict[int, tuple[torch.Tensor, tuple[str, ...], int]] = {}
         self._aliases: dict[int, list[str]] = {}
         self.results: dict[Node, list[tuple[int, str]]] = {}
         self.hooked: set[Node] = set()
-        self._buffers: set[int] = set()
-        self._parameters: set[int] = set()
+        self._kinds: dict[int, StorageKind] = {}
         with without_subclasses():
             for rank, source in enumerate(self._sources(model, params, variables)):
                 for name, tensor in source:
@@ -72,11 +78,9 @@ class Names:
         """Names of the tensors that `node` made, by output number."""
         return tuple(name for _, name in sorted(self.results.get(node, ()), key=lambda item: item[0]))
 
-    def kind(self, tensor: torch.Tensor) -> str:
+    def kind(self, tensor: torch.Tensor) -> StorageKind:
         """Whether a leaf is a "parameter", a "buffer" or an "input"."""
-        if isinstance(tensor, torch.nn.Parameter) or id(tensor) in self._parameters:
-            return "parameter"
-        return "buffer" if id(tensor) in self._buffers else "input"
+        return "parameter" if isinstance(tensor, torch.nn.Parameter) else self._kinds.get(id(tensor), "input")
 
     def _sources(
         self,
@@ -89,20 +93,19 @@ class Names:
         if params is not None:
             yield _checked(params)
         values = scan(variables, model)
-        known = [("", model)] if model is not None else []
-        yield (
-            item for name, module in outermost(values, known)[len(known) :] for item in self._of_module(name, module)
-        )
+        others = (named for named in outermost(values, model) if named[1] is not model)
+        yield (item for name, module in others for item in self._of_module(name, module))
         named = [item for item in values if item.kind == "tensor"]
         for _, equals in groupby(sorted(named, key=lambda item: item.rank), key=lambda item: item.rank):
             yield ((item.name, item.value) for item in equals)
 
     def _of_module(self, prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         for name, tensor, kind in registered(prefix, root):
-            (self._parameters if kind == "parameter" else self._buffers).add(id(tensor))
+            if self._kinds.get(id(tensor)) != "parameter":
+                self._kinds[id(tensor)] = kind
             yield name, tensor
         for name, shard, whole in gathered(prefix, root):
-            self._parameters.update((id(whole), id(shard)))
+            self._kinds |= {id(whole): "parameter", id(shard): "parameter"}
             self.shards[id(whole)] = shard
             yield from ((name, tensor) for tensor in (whole, shard) if tensor is not None)
 
@@ -129,35 +132,25 @@ class Names:
 
     def _index(self) -> None:
         for tensor, names, _ in self._tensors.values():
-            node = _grad_fn(tensor)
+            node = grad_fn_of(tensor)
             storage = storage_of(tensor)
             if storage is not None:
-                self._own(storage[0], self._owner(tensor, node))
+                owner = self._owner(tensor, node)
+                known = self.owner_of.get(storage[0], owner)
+                self.owner_of[storage[0]] = max(known, owner, key=_STRENGTH.index)
             if node is not None:
                 self.results.setdefault(node, []).extend((tensor.output_nr, name) for name in names)
                 if tensor._backward_hooks:
                     self.hooked.add(node)
 
-    def _owner(self, tensor: torch.Tensor, node: Node | None) -> str:
+    def _owner(self, tensor: torch.Tensor, node: Node | None) -> StorageKind:
         """Whose memory this is. A view that was computed says nothing by itself: its base does."""
         if not tensor.requires_grad:
             return self.kind(tensor)
         base = base_of(tensor)
         if base is not None:
-            node, tensor = _grad_fn(base), base
+            node, tensor = grad_fn_of(base), base
         return "output" if node is not None else self.kind(tensor)
-
-    def _own(self, storage: int, owner: str) -> None:
-        known = self.owner_of.get(storage)
-        if known is None or _STRENGTH.index(owner) > _STRENGTH.index(known):
-            self.owner_of[storage] = owner
-
-
-def _grad_fn(tensor: torch.Tensor) -> Node | None:
-    try:
-        return grad_fn_of(tensor)
-    except RuntimeError:
-        return None
 
 
 def _checked(params: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -189,20 +182,25 @@ def gathered(prefix: str, root: torch.nn.Module) -> Iterator[tuple[str, torch.Te
 _Named = list[tuple[str, torch.nn.Module]]
 
 
-def outermost(values: Sequence[NamedValue], known: Sequence[tuple[str, torch.nn.Module]] = ()) -> _Named:
+def outermost(values: Sequence[NamedValue], model: torch.nn.Module | None = None) -> _Named:
     """The modules that no other one contains, each under its best name, so that a parameter has one name.
 
-    `known` ones come first. A variable comes before what only an object deep inside others holds, then the larger module.
+    `model` comes first, without one. A variable comes before what only an object deep inside others holds, then the larger module.
     """
     modules = [(named, list(submodules(named.value))) for named in values if named.kind == "module"]
     modules.sort(key=lambda item: (item[0].private, item[0].level > 1, -_size(item[1]), item[0].rank))
-    kept = list(known)
-    inside = {id(module) for _, outer in known for _, module in submodules(outer)}
+    kept = [("", model)] if model is not None else []
+    inside = {id(module) for _, module in below(kept)}
     for named, parts in modules:
         if id(unwrapped(named.value)) not in inside and _wrapped(named.value) not in inside:
             kept.append((_called(named, (name for name, _ in kept)), named.value))
             inside.update(id(module) for _, module in parts)
     return kept
+
+
+def below(outer: _Named) -> Iterator[tuple[str, torch.nn.Module]]:
+    """These modules and those inside them, with the whole path of each."""
+    return ((joined(name, path), module) for name, root in outer for path, module in submodules(root))
 
 
 def _size(parts: Sequence[tuple[str, torch.nn.Module]]) -> int:
@@ -227,18 +225,119 @@ def distinct(name: str, taken: Container[str]) -> str:
 
 def outermost_modules(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> _Named:
     """The modules that the caller knows with their names: `model` without one, then those the variables lead to."""
-    return outermost(scan(variables, model), [("", model)] if model is not None else [])
+    return outermost(scan(variables, model), model)
 
 
 def module_paths(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, str]:
     """The caller's path for every module it knows, by identity: below `model` as the model names it, else by variable."""
     path_of: dict[int, str] = {}
     values = scan(variables, model)
-    for name, outer in outermost(values, [("", model)] if model is not None else []):
-        for path, module in submodules(outer):
-            path_of.setdefault(id(module), joined(name, path))
+    for path, module in below(outermost(values, model)):
+        path_of.setdefault(id(module), path)
     for named in values:
         wrapped = _wrapped(named.value) if named.kind == "module" else None
         if wrapped in path_of:
             path_of.setdefault(id(named.value), path_of[wrapped])
     return path_of
+
+
+# -- what a model returned ---------------------------------------------------------------------------------------------
+
+Output = torch.Tensor | GradientEdge
+"""Where a walk may begin: a tensor, or one result of a node."""
+
+_OPAQUE = (str, bytes, bytearray, int, float, complex, type, torch.nn.Module, torch.Generator)
+
+_WORTH_ENTERING = (torch.Tensor, list, tuple, deque, Mapping)
+
+_Path = tuple[Any, str] | None
+"""The path to a container and the last step from there. Linked, so that deep nesting does not copy long texts."""
+
+_LEAVE = object()
+
+
+def flatten(outputs: object) -> list[tuple[str, Output]]:
+    """All tensors in `outputs` with their paths ("" for a bare tensor, "['loss']", "[0].logits"), in order.
+
+    A `grad_fn` or a GradientEdge counts as a tensor; that of a leaf becomes the leaf. What is reached twice is listed twice; a
+    container that holds itself is entered once. Raises NotATensorError when there is no tensor in it.
+    """
+    tensors: list[tuple[str, Output]] = []
+    inside: set[int] = set()  # the containers around the current value
+    stack: list[tuple[_Path | object, object]] = [(None, outputs)]
+    while stack:
+        path, value = stack.pop()
+        if path is _LEAVE:
+            inside.discard(id(value))
+        elif isinstance(value, torch.Tensor):
+            tensors.append((_written(path), value))
+        elif is_node(value) or isinstance(value, GradientEdge):
+            tensors.append((_written(path), _result(value)))
+        elif value is not None and id(value) not in inside:
+            children = [((path, key), child) for key, child in _children(value)]
+            if children:
+                inside.add(id(value))
+                stack.append((_LEAVE, value))
+                stack.extend(reversed(children))
+    if not tensors:
+        raise NotATensorError(_not_a_tensor(outputs))
+    return tensors
+
+
+def is_node(value: object) -> bool:
+    """Whether this is a node of the graph, a `grad_fn`. Not all of them are instances of torch's own class of nodes."""
+    kind = type(value)
+    return hasattr(kind, "next_functions") and hasattr(kind, "register_prehook")
+
+
+def as_tensor(output: Output) -> torch.Tensor:
+    """The tensor, or for a node's result one of its shape, dtype and device with other numbers, and without storage for them."""
+    if isinstance(output, torch.Tensor):
+        return output
+    made = output.node._input_metadata[output.output_nr]
+    return torch.zeros((), dtype=made.dtype, device=made.device).expand(tuple(made.shape))
+
+
+def _result(value: Any) -> Output:
+    edge = value if isinstance(value, GradientEdge) else GradientEdge(value, 0)
+    variable = getattr(edge.node, "variable", None) if type(edge.node).__name__ == "AccumulateGrad" else None
+    return edge if variable is None else variable
+
+
+def _written(path: Any) -> str:
+    steps: list[str] = []
+    while path is not None:
+        path, step = path
+        steps.append(step)
+    return "".join(reversed(steps))
+
+
+def _children(value: object) -> Iterable[tuple[str, object]]:
+    """The values inside one container, with the step of the path to each; nothing for an opaque object."""
+    if isinstance(value, _OPAQUE):
+        return ()
+    if dataclasses.is_dataclass(value):  # before Mapping: a ModelOutput is both, and people write `.logits`
+        return [(f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value)]
+    if isinstance(value, Mapping):
+        return [(f"[{key!r}]", item) for key, item in value.items()]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return [(f".{name}", getattr(value, name)) for name in value._fields]
+    if isinstance(value, (list, tuple, deque)):
+        return [(f"[{i}]", item) for i, item in enumerate(value)]
+    registered = _pytree.SUPPORTED_NODES.get(type(value))
+    if registered is not None:
+        return [(f"[{i}]", item) for i, item in enumerate(registered.flatten_fn(value)[0])]
+    # Any other object: its own tensors and containers, but not the objects it knows, which could be the whole program.
+    attributes = vars(value) if hasattr(value, "__dict__") else {}
+    return [(f".{name}", item) for name, item in attributes.items() if isinstance(item, _WORTH_ENTERING)]
+
+
+def _not_a_tensor(outputs: object) -> str:
+    kind = type(outputs).__name__
+    is_module = isinstance(outputs, torch.nn.Module)
+    if is_module or (callable(outputs) and not _children(outputs)):
+        what = f"module ({kind})" if is_module else f"function ({getattr(outputs, '__name__', kind)})"
+        return f"this is a {what}, not a tensor: call it and pass what it returns"
+    if isinstance(outputs, (int, float, complex)):
+        return f"this is a Python {kind}, which has no graph: pass the tensor itself (without .item() or float())"
+    return f"there is no tensor in this {kind}: pass a tensor, or any nesting of dict, list, tuple or dataclass with tensors"

@@ -224,12 +224,12 @@ class FunctionModes:
 
 # -- torch.compile -----------------------------------------------------------------------------------------------------
 
-_COMPILED = "CompiledFunctionBackward"
+COMPILED = "CompiledFunctionBackward"
 
 
 def is_compiled(kind: type) -> bool:
     """Whether nodes of this type run the backward of what `torch.compile` compiled."""
-    return kind.__name__ == _COMPILED and hasattr(getattr(kind, "_forward_cls", None), "_lazy_backward_info")
+    return kind.__name__ == COMPILED and hasattr(getattr(kind, "_forward_cls", None), "_lazy_backward_info")
 
 
 def compiled_kinds() -> list[type]:

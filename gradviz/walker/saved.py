@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.graph import NodeFlag, Packing, SavedState, SavedTensor, StorageKind, TensorInfo
-from gradviz.graph.columns import NodeColumns, SavedColumns
+from gradviz.graph.amounts import tensor_bytes
+from gradviz.graph.columns import NodeColumns
 from gradviz.walker import private, slots
-from gradviz.walker.attributes import Attributes
 from gradviz.walker.private import Node
-from gradviz.walker.tensors import Storages, element_bytes, is_plain, parts_of, tensor_info, version_of
+from gradviz.walker.tensors import Storages, is_plain, tensor_info, version_of
 
 
 class Shared(NamedTuple):
@@ -38,103 +38,29 @@ class Shared(NamedTuple):
         return made
 
 
-class SavedRecords:
-    """Makes records for one walk. `shared` has what is known by shape, dtype and device of ordinary tensors."""
-
-    def __init__(self, storages: Storages) -> None:
-        self._storages = storages
-        self.shared: dict[Any, Shared] = {}
-
-    def record(
-        self,
-        slot: str,
-        tensor: torch.Tensor,
-        state: SavedState,
-        version: int | None = None,
-        note: str = "",
-        leaf: int | None = None,
-        packing: Packing = "",
-    ) -> SavedTensor:
-        """One slot that holds `tensor`."""
-        info, nbytes, smaller, _ = self._shared(tensor)
-        number: int | None = None
-        parts: tuple[int, ...] = ()
-        if is_plain(tensor):
-            try:
-                memory = tensor.untyped_storage()
-                identity = memory._cdata
-                number = self._storages.number_of.get(identity)
-                if number is None:
-                    number = self._storages.add(identity, memory.nbytes(), tensor, smaller)
-            except (RuntimeError, NotImplementedError):
-                note = note or f"torch does not tell the memory of a tensor with layout {info.layout}"
-        else:
-            number, parts, note = self._odd(tensor, note)
-        kind = self._storages.columns.kind[number] if number is not None else None
-        fields = (slot, info, number, kind, state, nbytes, tensor._is_view(), leaf, version, note, packing, parts)
-        return tuple.__new__(SavedTensor, fields)
-
-    def _shared(self, tensor: torch.Tensor) -> Shared:
-        if not is_plain(tensor):
-            return _shared(tensor)
-        try:
-            key = (tensor.shape, tensor.dtype, tensor.device)
-            known = self.shared.get(key)
-        except (RuntimeError, TypeError):  # nested, or with symbolic sizes
-            return _shared(tensor)
-        if known is None:
-            known = self.shared[key] = _shared(tensor)
-        return known
-
-    def _odd(self, tensor: torch.Tensor, note: str) -> tuple[int | None, tuple[int, ...], str]:
-        """A tensor that is made of others: the storage that holds the values, all its storages, and the note with them."""
-        named = self._storages.numbers_of_parts(tensor)
-        if not named:
-            number = self._storages.number(tensor) if not parts_of(tensor) else None
-            if number is None:
-                note = note or f"torch does not tell the memory of this {type(tensor).__name__}"
-            return number, (), note
-        told = ", ".join(f"{name} in storage {number}" for name, number in named)
-        numbers = tuple([number for _, number in named]) if len(named) > 1 else ()
-        return named[-1][1], numbers, f"{note}; {told}" if note else told
-
-
-def _shared(tensor: torch.Tensor) -> Shared:
-    info = tensor_info(tensor)
-    may_be_number = info.shape == () and info.device == "cpu"
-    smaller = private.smaller(tensor.dtype) if may_be_number else None
-    return Shared(info, element_bytes(info, tensor.dtype.itemsize), smaller, {})
-
-
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
-_Add = Callable[[SavedTensor], None]
 
 
 class SavedReader:
-    """Reads the nodes of one walk.
+    """Reads the nodes of one walk into the columns of their records.
 
     `leaves` maps `id(tensor)` to the id of the leaf's node; all those tensors must stay alive while this reads, as those of
     `storages` must.
     """
 
-    def __init__(self, leaves: Mapping[int, int], storages: Storages) -> None:
-        self._leaves = leaves
-        self.storages = storages
-        self._records = SavedRecords(storages)
-        self._attributes = Attributes()
-        self._plans: dict[type, slots.Plan] = {}
+    def __init__(self, leaves: Mapping[int, int], storages: Storages, into: NodeColumns) -> None:
+        self._leaves, self._storages, self._into = leaves, storages, into
+        self._add = into.saved.add
+        self._shared: dict[Any, Shared] = {}  # by shape, dtype and device of ordinary tensors
         self._checkpoints: dict[int, Any] = {}  # frames whose inputs have been told, held so that no id comes twice
         self._of_leaves: dict[tuple[str, int, int], SavedTensor] = {}
 
-    def read(self, nodes: Sequence[Node], into: NodeColumns) -> None:
+    def read(self, nodes: Sequence[Node]) -> None:
         """Everything that the nodes saved. Never raises for a freed, hooked or modified slot: that is its state."""
-        plans, forms, add = self._plans, into.saved.form, into.saved.add
-        attributes, nothing_in = self._attributes.read, self._attributes.nothing_in
-        begin, add_attributes, add_ordinary = (
-            into.saved.first.append,
-            into.attributes.append,
-            self._ordinary(into.saved),
-        )
+        into, attributes = self._into, slots.Attributes()
+        plans: dict[type, slots.Plan] = {}
+        forms, begin, add_attributes = into.saved.form, into.saved.first.append, into.attributes.append
+        read_attributes, nothing_in, add_ordinary = attributes.read, attributes.nothing_in, self._ordinary()
         for i, node in enumerate(nodes):
             plan = plans.get(type(node))
             if plan is None:
@@ -156,23 +82,23 @@ class SavedReader:
                         continue
                     if add_ordinary(name, tensor):
                         continue
-                live = self._read_other(node, name, raw, add) and live
+                live = self._read_other(node, name, raw) and live
             if custom:
-                self._read_context(node, add)
+                self._read_context(node)
             if empty and len(forms) == first:  # backward frees all slots of a node at once
-                empty, live = self._read_freed(node, empty, add)
-            add_attributes(attributes(node, plain, values, empty) if plain else nothing_in[empty])
+                empty, live = self._read_freed(node, empty)
+            add_attributes(read_attributes(node, plain, values, empty) if plain else nothing_in[empty])
             if not live:
                 into.flags[i] = (*into.type[i].flags, *_flags(forms[first:]))
         begin(len(forms))
 
-    def _ordinary(self, into: SavedColumns) -> Callable[[str, torch.Tensor], bool]:
+    def _ordinary(self) -> Callable[[str, torch.Tensor], bool]:
         """Adds a slot with an ordinary tensor that nobody has modified, and returns False for any other, which it leaves.
 
         By far most slots are ordinary, so this is a function of local names alone.
         """
-        leaves, of_leaves, shared_by = self._leaves, self._of_leaves, self._records.shared
-        kinds, number_of, add_to_storages = self.storages.columns.kind, self.storages.number_of, self.storages.add
+        leaves, of_leaves, shared_by, into = self._leaves, self._of_leaves, self._shared, self._into.saved
+        kinds, number_of, add_to_storages = self._storages.columns.kind, self._storages.number_of, self._storages.add
         add_form, add_storage, whole = into.form.append, into.storage.append, into.WHOLE
 
         def add(name: str, tensor: torch.Tensor) -> bool:
@@ -202,84 +128,120 @@ class SavedReader:
 
         return add
 
-    def _read_other(self, node: Node, name: str, raw: Any, add: _Add) -> bool:
+    def _read_other(self, node: Node, name: str, raw: Any) -> bool:
         """A slot that is freed (`raw` is None then), a list, packed, or holds what is not ordinary. True when it is live."""
+        slot = slots.shown(name)
         if raw is None:
-            add(SavedTensor(slots.shown(name), None, None, None, "freed"))
+            self._add(SavedTensor(slot, None, None, None, "freed"))
             return False
-        if type(raw) is tuple:
-            return self._read_list(name, raw, add)
-        if raw.unpack_hook is not None:
-            self._read_packed(name, raw, add)
-            return False
-        record = self._slot(name, raw.data, node, None)
-        add(record)
-        return record.state == "live"
-
-    def _read_list(self, name: str, raw: Sequence[Any], add: _Add) -> bool:
-        """The elements of a list-valued slot; an element that holds nothing is left out. True when all are live."""
+        if type(raw) is not tuple:
+            return self._read_one(name, raw, node)
         live = True
         for i, element in enumerate(raw):
-            slot = f"{slots.shown(name)}[{i}]"
-            if element.unpack_hook is not None:
-                self._read_packed(slot, element, add)
-                live = False
-            elif (tensor := element.data) is not None:
-                record = self._slot(slot, tensor, None, element)
-                add(record)
-                live = live and record.state == "live"
+            live = self._read_one(f"{slot}[{i}]", element) and live
         return live
 
-    def _read_freed(self, node: Node, empty: tuple[str, ...], add: _Add) -> tuple[tuple[str, ...], bool]:
+    def _read_one(self, slot: str, raw: Any, node: Node | None = None) -> bool:
+        """A slot of `node`, or without one an element of a list, which is left out when it holds nothing. True when it is live."""
+        if raw.unpack_hook is not None:
+            self._read_packed(slot, raw)
+            return False
+        tensor, note = raw.data, ""
+        if tensor is None:
+            return True
+        leaf, version = self._leaves.get(id(tensor)), version_of(tensor)
+        state = slots.state(raw, node, slot) if version else "live"
+        if state == "unknown":
+            note = "modified in place at some time; torch does not tell whether since it was saved"
+        key = (slot, leaf, version or 0) if leaf is not None and state == "live" else None
+        record = self._of_leaves.get(key) if key is not None else None
+        if record is None:
+            record = self._record(slot, tensor, leaf, version, state, note)
+            if key is not None:
+                self._of_leaves[key] = record
+        self._add(record)
+        return state == "live"
+
+    def _read_freed(self, node: Node, empty: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
         """Empty slots of a node that holds nothing: those that never held anything, and whether that is all of them."""
         freed = [name for name in empty if slots.is_freed(node, name)]
         for name in freed:
-            add(SavedTensor(name, None, None, None, "freed"))
+            self._add(SavedTensor(name, None, None, None, "freed"))
         return tuple([name for name in empty if name not in freed]), not freed
 
-    def _read_packed(self, slot: str, raw: Any, add: _Add) -> None:
+    def _read_packed(self, slot: str, raw: Any) -> None:
         """A slot that a hook packed, and with the first of a checkpoint's slots the inputs that it keeps to compute again."""
         content, hook = raw.data, raw.unpack_hook
         note, packing, tensor = slots.packing_note(content, hook), slots.packing(hook), slots.packed_tensor(content)
         if tensor is None:
-            add(SavedTensor(slot, None, None, None, "packed", note=note, packing=packing))
+            self._add(SavedTensor(slot, None, None, None, "packed", note=note, packing=packing))
         else:
-            add(self._records.record(slot, tensor, "packed", version_of(tensor), note, self._leaf(tensor), packing))
-        kept = slots.kept_by(hook)
-        if kept is None or id(kept.frame) in self._checkpoints:
-            return
-        self._checkpoints[id(kept.frame)] = kept.frame
-        note = "input of a checkpoint, kept to compute again"
-        for i, tensor in enumerate(kept.tensors):
-            slot = f"checkpoint[{i}]"
-            add(self._records.record(slot, tensor, "live", version_of(tensor), note, self._leaf(tensor)))
+            self._add_held(slot, tensor, "packed", note, packing)
+        frame = slots.checkpoint_behind(hook)
+        if frame is not None and id(frame) not in self._checkpoints:
+            self._checkpoints[id(frame)] = frame
+            for i, tensor in enumerate(slots.kept_by(frame)):
+                self._add_held(f"checkpoint[{i}]", tensor, note="input of a checkpoint, kept to compute again")
 
-    def _read_context(self, node: Node, add: _Add) -> None:
+    def _read_context(self, node: Node) -> None:
         """Tensors that a custom Function put on `ctx` itself, at most one list, tuple or dict deep."""
         for name, value in list(vars(node).items()):
             for slot, tensor in slots.tensors_on(name, value):
-                add(self._records.record(f"ctx.{slot}", tensor, "live", version_of(tensor), "", self._leaf(tensor)))
+                self._add_held(f"ctx.{slot}", tensor)
 
-    def _slot(self, slot: str, tensor: torch.Tensor, node: Node | None, raw: Any) -> SavedTensor:
-        """An unhooked slot that holds `tensor`. Its state is asked of `node`, or of `raw` for an element of a list."""
-        leaf = self._leaf(tensor)
-        version = version_of(tensor)
-        state: SavedState = "live"
-        note = ""
-        if version:
-            state = slots.state(node, slot) if raw is None else slots.state_of_element(raw)
-            if state == "unknown":
-                note = "modified in place at some time; torch does not tell whether since it was saved"
-        if leaf is None or state != "live":
-            return self._records.record(slot, tensor, state, version, note, leaf)
-        key = (slot, leaf, version or 0)
-        known = self._of_leaves.get(key)
+    def _add_held(
+        self, slot: str, tensor: torch.Tensor, state: SavedState = "live", note: str = "", packing: Packing = ""
+    ) -> None:
+        """A slot that holds `tensor` in another way than autograd itself does: packed, in a checkpoint, on `ctx`."""
+        leaf, version = self._leaves.get(id(tensor)), version_of(tensor)
+        self._add(self._record(slot, tensor, leaf, version, state, note, packing))
+
+    def _record(
+        self,
+        slot: str,
+        tensor: torch.Tensor,
+        leaf: int | None,
+        version: int | None,
+        state: SavedState,
+        note: str,
+        packing: Packing = "",
+    ) -> SavedTensor:
+        """One slot that holds `tensor`. One that is made of others has the storage of its values, and names all in the note."""
+        is_ordinary = is_plain(tensor)
+        info, nbytes, smaller, _ = self._shared_by(tensor, is_ordinary)
+        number: int | None
+        parts: tuple[int, ...] = ()
+        if is_ordinary:
+            number = self._storages.of_block(tensor, smaller)
+        elif named := self._storages.numbers_of_parts(tensor):
+            number = named[-1][1]
+            parts = tuple([part for _, part in named]) if len(named) > 1 else ()
+            told = ", ".join(f"{name} in storage {part}" for name, part in named)
+            note = f"{note}; {told}" if note else told
+        else:
+            number = self._storages.number(tensor)
+        if number is None and not note:
+            what = f"a tensor with layout {info.layout}" if is_ordinary else f"this {type(tensor).__name__}"
+            note = f"torch does not tell the memory of {what}"
+        kind = self._storages.columns.kind[number] if number is not None else None
+        fields = (slot, info, number, kind, state, nbytes, tensor._is_view(), leaf, version, note, packing, parts)
+        return tuple.__new__(SavedTensor, fields)
+
+    def _shared_by(self, tensor: torch.Tensor, is_ordinary: bool) -> Shared:
+        """What tensors like this one share, kept where it is an ordinary one."""
+        try:
+            key = (tensor.shape, tensor.dtype, tensor.device) if is_ordinary else None
+            known = self._shared.get(key)
+        except (RuntimeError, TypeError):  # nested, or with symbolic sizes
+            key = known = None
         if known is None:
-            known = self._of_leaves[key] = self._records.record(slot, tensor, state, version, note, leaf)
+            info = tensor_info(tensor)
+            may_be_number = is_ordinary and info.shape == () and info.device == "cpu"
+            smaller = private.smaller(tensor.dtype) if may_be_number else None
+            known = Shared(info, tensor_bytes(info) if info.layout == "strided" else None, smaller, {})
+            if key is not None:
+                self._shared[key] = known
         return known
-
-    def _leaf(self, tensor: torch.Tensor) -> int | None:
-        return self._leaves.get(id(tensor))
 
 
 _FLAG_OF: dict[SavedState, NodeFlag] = {"freed": "freed", "modified": "modified", "packed": "packed"}

@@ -1,21 +1,66 @@
-"""The slots of live nodes: how to fetch those of a type of node, in which state each is, and what a hook packed into it.
+"""What live nodes tell without their tensors: their types, attributes such as `dim`, the slots and in which state each is.
 
-No hook runs: only its name and its closure are looked at.
+No hook runs: only its name and its closure are looked at, as those of a checkpoint's function are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from inspect import unwrap
 from operator import attrgetter
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import torch
 
-from gradviz.graph import Packing, SavedState
-from gradviz.variables.objects import is_a
+from gradviz.graph import NO_ATTRIBUTES, Function, NodeFlag, Packing, SavedState
+from gradviz.graph.columns import NodeType
+from gradviz.packages import code_line
+from gradviz.variables.objects import is_a, own_attributes
 from gradviz.walker import private
 from gradviz.walker.private import Node
+
+# -- the type of a node ------------------------------------------------------------------------------------------------
+
+
+def nodes_of(nodes: Sequence[Node], is_meant: Callable[[type], bool]) -> dict[int, Node]:
+    """The nodes of some types, by number."""
+    kinds = {kind for kind in set(map(type, nodes)) if is_meant(kind)}
+    return {i: node for i, node in enumerate(nodes) if type(node) in kinds} if kinds else {}
+
+
+_HIDES: dict[str, NodeFlag] = {"CheckpointFunctionBackward": "checkpoint", "CompiledFunctionBackward": "compiled"}
+_OPAQUE = ("CopySlices", "CppFunction")
+_Function = torch.autograd.Function
+
+
+def node_type(type: type) -> NodeType:
+    """Name, flags and class of a type of node. The op is "" where the type does not say it and each node must be asked."""
+    op = type.__name__
+    flags: list[NodeFlag] = []
+    function = None
+    if issubclass(type, private.BackwardCFunction):
+        flags.append("custom")
+        function = _function(type)
+    if op in _HIDES:
+        flags.append(_HIDES[op])
+    elif op in _OPAQUE:
+        flags.append("hidden")
+    return NodeType("" if op == "CppFunction" else op, tuple(flags), function)
+
+
+def _function(type: Any) -> Function:
+    """The class of a custom Function's node, and where its `backward` is defined when Python can tell."""
+    cls = getattr(type, "_forward_cls", None) or type
+    own = cls.vjp if getattr(cls, "vjp", None) is not _Function.vjp else getattr(cls, "backward", None)
+    backward = unwrap(own or cls)
+    code = getattr(backward, "__code__", None)
+    definition = code_line(code, code.co_firstlineno) if code is not None else None
+    return Function(f"{cls.__module__}.{cls.__qualname__}", definition)
+
+
+# -- attributes --------------------------------------------------------------------------------------------------------
 
 RAW, SAVED = "_raw_saved_", "_saved_"
 FetchAll = Callable[[Node], tuple[Any, ...]]
@@ -48,6 +93,70 @@ def _fetch_all(plain: tuple[str, ...]) -> FetchAll | None:
     return fetch if len(plain) > 1 else lambda node: (fetch(node),)
 
 
+_SIGNED_FROM = 2**63
+
+
+class _NothingIn(dict[tuple[str, ...], Mapping[str, Any]]):
+    """The attributes of nodes without plain ones, by the slots that hold nothing: each is None."""
+
+    def __missing__(self, empty: tuple[str, ...]) -> Mapping[str, Any]:
+        made = self[empty] = _mapping((), (), empty)
+        return made
+
+
+class Attributes:
+    """Reads the attributes of the nodes of one walk; `nothing_in` has those of nodes without plain ones."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Mapping[str, Any]] = {}
+        self.nothing_in = _NothingIn({(): NO_ATTRIBUTES})
+
+    def read(
+        self, node: Node, plain: tuple[str, ...], fetch: FetchAll | None, empty: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """Plain attributes, as the node's `slots.Plan` has them, and None for the slots in `empty`, which hold nothing."""
+        values: tuple[Any, ...] = ()
+        try:
+            if fetch is not None:
+                values = fetch(node)
+            key = (plain, values, tuple(map(type, values)), *empty)  # types, because 1 == 1.0 == True
+            known = self._known.get(key)
+        except RuntimeError:  # one cannot be read: ask one by one
+            return _mapping(plain, tuple([_one(node, name) for name in plain]), empty)
+        except TypeError:  # a list or a symbolic size, which have no hash
+            return _mapping(plain, values, empty)
+        if known is None:
+            known = self._known[key] = _mapping(plain, values, empty)
+        return known
+
+
+def _mapping(plain: tuple[str, ...], values: tuple[Any, ...], empty: Sequence[str]) -> Mapping[str, Any]:
+    values_by_name = dict(zip(plain, map(_decoded, values))) | dict.fromkeys(empty)
+    return {name: values_by_name[name] for name in sorted(values_by_name)}
+
+
+def _one(node: Node, name: str) -> Any:
+    try:
+        return getattr(node, SAVED + name)
+    except RuntimeError as error:
+        return f"unreadable: {str(error).splitlines()[0]}"
+
+
+def _decoded(value: Any) -> Any:
+    """A non-tensor attribute as plain data. An int64 that torch hands out as unsigned is made negative again."""
+    kind = type(value)
+    if kind is int:
+        return value - 2**64 if value >= _SIGNED_FROM else value
+    if value is None or kind in (bool, float, str):
+        return value
+    if isinstance(value, (tuple, list)):
+        return tuple(_decoded(item) for item in value)
+    return str(value)
+
+
+# -- the state of a slot -----------------------------------------------------------------------------------------------
+
+
 def shown(name: str) -> str:
     """A slot's name for a reader."""
     return "saved_tensors" if name == "tensors" else name
@@ -62,21 +171,15 @@ def is_freed(node: Node, slot: str) -> bool:
     return False
 
 
-def state(node: Node | None, slot: str) -> SavedState:
-    """Whether torch says that an unhooked slot was modified since it was saved."""
-    try:
-        getattr(node, SAVED + slot)
-    except RuntimeError as error:
-        return "modified" if "inplace" in str(error) else "unknown"
-    return "live"
+def state(raw: Any, node: Node | None, slot: str) -> SavedState:
+    """Whether torch says that an unhooked slot of `node` was modified since it was saved.
 
-
-def state_of_element(raw: Any) -> SavedState:
-    """The same for one element of a list. Torch refuses to answer for an output of the node itself: unknown."""
+    Of an element of a list, which has no node, `raw` is asked. Torch refuses to answer for an output of the node itself: unknown.
+    """
     try:
-        raw.unpack()
+        raw.unpack() if node is None else getattr(node, SAVED + slot)
     except (RuntimeError, AttributeError) as error:
-        return "modified" if "inplace operation" in str(error) else "unknown"
+        return "modified" if "inplace" in str(error) else "unknown"
     return "live"
 
 
@@ -125,19 +228,11 @@ def packing(hook: Any) -> Packing:
 # hook runs and nothing is computed. Where torch changes the names used here, nothing is found.
 
 
-class Kept(NamedTuple):
-    """The frame, which all slots of one checkpoint share, and its tensors."""
-
-    frame: Any
-    tensors: tuple[torch.Tensor, ...]
-
-
-def kept_by(hook: Any) -> Kept | None:
-    """What the checkpoint behind an unpack hook keeps; None for a hook of another kind."""
+def checkpoint_behind(hook: Any) -> Any:
+    """The frame of the checkpoint behind an unpack hook, which all its slots share; None for a hook of another kind."""
     if getattr(hook, "__module__", None) != _MODULE:
         return None
-    frame = next((value for value in _captured(hook) if type(value).__name__ == _FRAME), None)
-    return Kept(frame, tuple(_tensors(frame))) if frame is not None else None
+    return next((value for value in _captured(hook) if type(value).__name__ == _FRAME), None)
 
 
 def _captured(function: Any) -> Iterator[Any]:
@@ -157,7 +252,7 @@ def cells(function: Any) -> Iterator[Any]:
             continue
 
 
-def _tensors(frame: Any) -> Iterator[torch.Tensor]:
+def kept_by(frame: Any) -> Iterator[torch.Tensor]:
     """The saved inputs: in the frame itself, or in earlier versions of torch as what a helper node saved."""
     inputs: Any = getattr(frame, "saved_args", None)
     if inputs is None:
@@ -172,3 +267,38 @@ def _tensors(frame: Any) -> Iterator[torch.Tensor]:
         tensor = getattr(saved, "data", None) if raw else saved
         if is_a(tensor, torch.Tensor):
             yield tensor
+
+
+_MOST = 20  # functions and cells that are looked at
+
+
+def modules_behind(node: Any) -> list[torch.nn.Module]:
+    """The modules that the function of a checkpoint's node is, is bound to, wraps, closes over or names, in that order.
+
+    Which module a reentrant checkpoint ran: its ops are hidden behind one node, whose function knows it. Reads the function
+    that torch keeps, past its class, and calls nothing.
+
+    >>> from torch.utils.checkpoint import checkpoint
+    >>> x, block = torch.ones(1, requires_grad=True), torch.nn.Linear(1, 1)
+    >>> y = checkpoint(lambda h: block(h), x, use_reentrant=True)
+    >>> modules_behind(y.grad_fn) == [block]
+    True
+    """
+    modules: list[torch.nn.Module] = []
+    waiting: list[Any] = [own_attributes(node).get("run_function")]
+    for value in waiting:
+        kind = type(value)
+        if len(waiting) > _MOST:
+            break
+        if issubclass(kind, torch.nn.Module):
+            modules.append(value)
+        elif kind is MethodType:
+            waiting.append(value.__self__)
+        elif kind is partial:
+            waiting.append(value.func)
+        elif kind is FunctionType:
+            waiting += cells(value)
+            waiting += value.__defaults__ or ()
+            named = [value.__globals__.get(name) for name in value.__code__.co_names]
+            waiting += [value for value in named if issubclass(type(value), torch.nn.Module)]
+    return modules

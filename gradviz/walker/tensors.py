@@ -1,4 +1,4 @@
-"""What one tensor is, read without disturbing it: shape, dtype, device, layout, storage; and the storages of one walk.
+"""What one tensor is, read without disturbing it: shape, dtype, device, layout, storage, and how it lies on a mesh of processes.
 
 Call everything here under `private.without_subclasses()`, or a tensor subclass runs the user's code at each attribute.
 Never reads `data_ptr()`, which would materialise a copy-on-write tensor.
@@ -6,66 +6,59 @@ Never reads `data_ptr()`, which would materialise a copy-on-write tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from math import prod
 from typing import Any
 
 import torch
 
 from gradviz.graph import Shape, StorageKind, TensorInfo
-from gradviz.graph.columns import StorageColumns
+from gradviz.graph.columns import NodeType, StorageColumns
 from gradviz.walker import private
 from gradviz.walker.private import Node, made_as, transform_of
 
-_DTYPES: dict[torch.dtype, str] = {}
-_DEVICES: dict[torch.device, str] = {}
 
-
+@cache
 def dtype_name(dtype: torch.dtype) -> str:
     """`torch.float32` as "float32"."""
-    name = _DTYPES.get(dtype)
-    if name is None:
-        name = _DTYPES[dtype] = str(dtype).removeprefix("torch.")
-    return name
+    return str(dtype).removeprefix("torch.")
 
 
+@cache
 def device_name(device: torch.device) -> str:
     """`torch.device("cuda", 0)` as "cuda:0"."""
-    name = _DEVICES.get(device)
-    if name is None:
-        name = _DEVICES[device] = str(device)
-    return name
+    return str(device)
 
 
 def shape_of(sizes: Any) -> Shape:
     """Sizes as plain numbers; a symbolic or ragged size becomes text."""
-    return tuple(size if type(size) is int else _size(size) for size in sizes)
+    return tuple(int(size) if isinstance(size, int) else str(size) for size in sizes)
 
 
-def _size(size: Any) -> int | str:
-    return int(size) if isinstance(size, int) else str(size)
-
-
-def layout_name(tensor: torch.Tensor) -> str:
-    """The layout in torch's words, with "nested" and "jagged" for nested tensors."""
-    name = str(tensor.layout).removeprefix("torch.")
-    return "nested" if tensor.is_nested and name == "strided" else name
+def _single_shape(described: Any) -> Shape | None:
+    """The shape of a tensor, or of what a node tells of one; None where it has no single one."""
+    try:
+        return shape_of(described.shape)
+    except RuntimeError:  # a strided nested tensor
+        return None
 
 
 def tensor_info(tensor: torch.Tensor) -> TensorInfo:
-    """Shape, dtype, device and layout. The shape is None where the tensor has no single one."""
-    try:
-        shape: Shape | None = shape_of(tensor.shape)
-    except RuntimeError:  # a strided nested tensor
-        shape = None
-    return TensorInfo(shape, dtype_name(tensor.dtype), device_name(tensor.device), layout_name(tensor))
+    """Shape, dtype, device and layout, in torch's words, with "nested" and "jagged" for nested tensors."""
+    layout = str(tensor.layout).removeprefix("torch.")
+    if tensor.is_nested and layout == "strided":
+        layout = "nested"
+    return TensorInfo(_single_shape(tensor), dtype_name(tensor.dtype), device_name(tensor.device), layout)
 
 
-def element_bytes(info: TensorInfo, itemsize: int) -> int | None:
-    """Bytes of the tensor's own elements when it is dense with known sizes, else None."""
-    if info.shape is None or info.layout != "strided" or any(isinstance(size, str) for size in info.shape):
-        return None
-    return prod(size for size in info.shape if isinstance(size, int)) * itemsize
+def metadata_info(metadata: Any) -> TensorInfo:
+    """The same of what a node tells of a result of the forward."""
+    shape, nested = _single_shape(metadata), bool(getattr(metadata, "is_nested_tensor", False))
+    layout = "strided" if not nested else "nested" if shape is None else "jagged"
+    return TensorInfo(shape, dtype_name(metadata.dtype), device_name(metadata.device), layout)
 
 
 def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
@@ -78,12 +71,11 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
 
 
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
-_DENSE = (torch.strided,)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether the tensor is one dense block: no subclass, which may be made of other tensors, and no sparse layout."""
-    return type(tensor) in _PLAIN_TYPES and tensor.layout in _DENSE
+    return type(tensor) in _PLAIN_TYPES and tensor.layout == torch.strided
 
 
 def parts_of(tensor: torch.Tensor) -> tuple[tuple[str, torch.Tensor], ...]:
@@ -133,13 +125,17 @@ def grad_fn_of(tensor: torch.Tensor, *, asked_for: bool = False) -> Node | None:
     """`tensor.grad_fn`, or None where it has none or where reading it could make a node.
 
     Reading the `grad_fn` of a view whose base was modified in place builds a new node; it is done only for a tensor that
-    the user `asked_for`. Raises RuntimeError where torch itself does (a view of `split` after its base was modified).
+    the user `asked_for`. Where torch refuses to give it (a view of `split` after its base was modified), that one raises
+    RuntimeError, and any other has none.
     """
     if not tensor.requires_grad:
         return None
-    if not asked_for and tensor._is_view() and (tensor.is_inference() or tensor._version > 0):
+    if asked_for:
+        return tensor.grad_fn
+    try:
+        return tensor.grad_fn if not tensor._is_view() or not (tensor.is_inference() or tensor._version) else None
+    except RuntimeError:
         return None
-    return tensor.grad_fn
 
 
 def why_no_graph(tensor: torch.Tensor) -> str:
@@ -196,13 +192,17 @@ class Storages:
     def number(self, tensor: torch.Tensor) -> int | None:
         """The number of the tensor's storage, a new one when it is met first; None where the tensor has none."""
         parts = parts_of(tensor)
-        if parts:
-            return self.number(parts[-1][1])
-        storage = storage_of(tensor)
-        if storage is None:
+        return self.number(parts[-1][1]) if parts else self.of_block(tensor)
+
+    def of_block(self, tensor: torch.Tensor, smaller: torch.Tensor | None = None) -> int | None:
+        """The same for a tensor that is made of no others. `smaller` is given where it may be a Python number."""
+        try:
+            storage = tensor.untyped_storage()
+            identity = storage._cdata
+            known = self.number_of.get(identity)
+            return self.add(identity, storage.nbytes(), tensor, smaller) if known is None else known
+        except (RuntimeError, NotImplementedError):
             return None
-        known = self.number_of.get(storage[0])
-        return self.add(*storage, tensor, None) if known is None else known
 
     def numbers_of_parts(self, tensor: torch.Tensor) -> list[tuple[str, int]]:
         """The storages of a tensor that is made of others, each with the part's name; the one with the values is last."""
@@ -219,3 +219,93 @@ class Storages:
         columns.nbytes.append(nbytes if type(nbytes) is int else -1)  # asking a symbolic size would fix it
         columns.kind.append(kind)
         return number
+
+
+# -- DTensors ----------------------------------------------------------------------------------------------------------
+
+PLACEMENTS, COLLECTIVE, BYTES = "placements", "collective", "collective bytes"
+"""Attributes of a node: how its tensor lies on the mesh, and what moving it takes, in bytes of one process's tensor."""
+_MOVES = "RedistributeBackward"
+_TELLS = ("_ToTorchTensorBackward", _MOVES)
+
+
+def placements(
+    nodes: Sequence[Node],
+    types: Sequence[NodeType],
+    ends: Iterator[tuple[int, int]],
+    variables: Mapping[int, torch.Tensor],
+    shards: Mapping[int, torch.Tensor],
+) -> dict[int, dict[str, Any]]:
+    """Attributes to add, by node. `ends` are consumer and producer of every edge; `variables` the leaves by node.
+
+    `shards` are what this process holds of leaves that were gathered, by their identity.
+    """
+    if "torch.distributed.tensor" not in sys.modules:
+        return {}
+    attributes: dict[int, dict[str, Any]] = {}
+    for i, variable in variables.items():
+        shard = shards.get(id(variable))
+        spec = getattr(variable if shard is None else shard, "_spec", None)
+        if spec is not None:
+            with suppress(AttributeError, TypeError):
+                attributes[i] = {PLACEMENTS: _words(spec)}
+                if shard is not None:
+                    gathered = getattr(
+                        variable, "_local_tensor", variable
+                    )  # other dimensions of the mesh may cut it still
+                    attributes[i] |= {COLLECTIVE: "all_gather", BYTES: gathered.numel() * gathered.itemsize}
+    moves = {i for i, type in enumerate(types) if type.op == _MOVES}
+    if not moves:
+        return attributes
+    target = {producer: consumer for consumer, producer in ends if producer in moves and types[consumer].op in _TELLS}
+    for i in moves:
+        with suppress(AttributeError, TypeError):
+            before = nodes[i].current_spec
+            after = _spec(nodes[target[i]]) if i in target else None
+            moved = after is not None and _placed(after) != _placed(before)
+            to = _placed(after) if after is not None else "placements that autograd does not keep"
+            attributes[i] = {PLACEMENTS: f"from {_words(before)} to {to}" if moved or after is None else _words(before)}
+            if moved:
+                attributes[i] |= _move(before, after)
+    return attributes
+
+
+def _spec(node: Node) -> Any:
+    return getattr(node, "dtensor_spec", None) or getattr(node, "current_spec", None)
+
+
+def _placed(spec: Any) -> str:
+    return ", ".join(str(placement) for placement in spec.placements)
+
+
+def _words(spec: Any) -> str:
+    """`S(0) on tp=2`: placements, then the dimensions of the mesh."""
+    mesh = spec.mesh
+    names = mesh.mesh_dim_names or tuple(f"dim{i}" for i in range(len(mesh.shape)))
+    return f"{_placed(spec)} on {', '.join(f'{name}={size}' for name, size in zip(names, mesh.shape))}"
+
+
+def _move(before: Any, after: Any) -> dict[str, Any]:
+    """The collectives that lead from one placement to the other, and the bytes of the larger of both local tensors."""
+    steps = [_collective(start, end) for start, end in zip(before.placements, after.placements)]
+    said = [step for step in steps if step]
+    if not said:
+        return {}
+    meta = before.tensor_meta
+    whole = prod(meta.shape) * meta.dtype.itemsize
+    return {COLLECTIVE: ", ".join(said), BYTES: max(whole // _shards(before), whole // _shards(after))}
+
+
+def _shards(spec: Any) -> int:
+    """Parts that the tensor is cut into."""
+    return prod(size for size, placement in zip(spec.mesh.shape, spec.placements) if placement.is_shard())
+
+
+def _collective(before: Any, after: Any) -> str:
+    if before == after:
+        return ""
+    if before.is_partial():
+        return "all_reduce" if after.is_replicate() else "reduce_scatter"
+    if before.is_shard():
+        return "all_gather" if after.is_replicate() else "all_to_all" if after.is_shard() else ""
+    return ""  # a part of what every process has

@@ -12,11 +12,11 @@ import torch
 from gradviz.graph import SavedTensor
 from gradviz.walker import private
 from gradviz.walker.compiled import region_behind, saved_input
-from gradviz.walker.description import Walked
-from gradviz.walker.outputs import flatten
+from gradviz.walker.names import flatten
 from gradviz.walker.private import without_subclasses
 from gradviz.walker.slots import tensors_on
 from gradviz.walker.tensors import grad_fn_of, parts_of
+from gradviz.walker.walk import Walked
 
 
 class Value(NamedTuple):

@@ -1,30 +1,57 @@
-"""From output tensors to a `Graph`: follows `next_functions` and `AccumulateGrad.variable`, iteratively.
+"""From output tensors to a `Graph`: visits every node that they lead to, and has what they tell described.
 
-Two steps. `traverse` visits every node once and makes the edges; ids are the order of discovery, so they are
-deterministic and the first root is node 0. `Describer` then reads each node's facts while all of them are held.
-Nothing of the user's graph outlives the walk, and what the walk touched stays safe to delete (`keepalive`).
+Two steps. `traverse` visits every node once, breadth first, and makes the edges; ids are the order of discovery, so they are
+deterministic and the first root is node 0. `Description` then reads each node's facts while all of them are held.
+Nothing of the user's graph outlives the walk, and what the walk touched stays safe to delete (`_Keeper`).
 """
 
 from __future__ import annotations
 
+import _thread
+import threading
+import time
+from array import array
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from gradviz.compiled.splice import Part, splice
 from gradviz.errors import NoGraphError
-from gradviz.graph import Graph, column
-from gradviz.graph.columns import paused
+from gradviz.graph import Graph
+from gradviz.graph.columns import Columns, EdgeColumns, paused
+from gradviz.stages import Stage
 from gradviz.variables.scanner import Namespace, name_of
-from gradviz.walker import private, traversal
-from gradviz.walker.compiled import compiled_regions, named_modules
-from gradviz.walker.description import Attribution, Describer, Walked
-from gradviz.walker.names import Names
-from gradviz.walker.outputs import LiveRoot, Output, find_root, flatten, no_graph, root_name, starts
-from gradviz.walker.private import Node
-from gradviz.walker.traversal import traverse
+from gradviz.walker import private
+from gradviz.walker.compiled import compiled_calls, named_modules
+from gradviz.walker.description import Attribution, Description, Traversal, find_root, no_graph, root_name, starts
+from gradviz.walker.names import Names, Output, flatten
+from gradviz.walker.private import LAST, Node
 from gradviz.wording import plural, verb
+
+RECORDS_UP_TO = 50_000
+"""Above, a graph keeps its nodes, edges and storages in columns: a tenth of the memory, and slower to read one by one."""
+
+_Record = TypeVar("_Record", bound=tuple[Any, ...])
+
+
+class Walked(NamedTuple):
+    """What a walk went through, while it is alive. Keep nothing of it.
+
+    `nodes` are the live nodes by id, `position_of` their ids, `variables` the tensors behind AccumulateGrad nodes by id.
+    `storage_id` gives the id of the graph's storage that a tensor is in, None when no saved tensor and no leaf is in it.
+    `parts` says what is part of a compiled function; the live node of such a part is the one that runs it all.
+    """
+
+    graph: Graph
+    nodes: Sequence[Node]
+    position_of: Mapping[Node, int]
+    variables: Mapping[int, torch.Tensor]
+    names: Names
+    storage_id: Callable[[torch.Tensor], int | None]
+    parts: Mapping[int, Part]
 
 
 def capture(
@@ -54,45 +81,44 @@ def capture(
         roots = [find_root(root_name(variable, path, tensor, names), tensor) for path, tensor in tensors]
         if need_graph and all(root.node is None for root in roots):
             raise NoGraphError(no_graph(roots))
-        return _describe(
-            roots, names, title, saved, attribution, inspect, (model, variables) if open_compiled else None
+        traversed = traverse(starts(roots))
+        if private.wrappers_are_preserved():
+            for node in names.results:  # asked for its name only, but it has a wrapper now too
+                if node not in traversed.position_of:
+                    _keep(node, [child for child, _ in node.next_functions if child is not None])
+        described = Description(traversed, roots, names, saved, attribution)
+        graph = Graph(
+            nodes=_kept(described.nodes),
+            edges=_kept(traversed.edges),
+            leaves=tuple(described.leaves),
+            roots=tuple(described.roots),
+            storages=_kept(described.storages.columns) if saved else (),
+            title=title or ", ".join(root.name for root in roots[:3]) + (", ..." if len(roots) > 3 else ""),
+            scopes=described.places.scopes,
+            torch=str(torch.__version__),
+            attribution=attribution.kind if attribution is not None else "",
+            notes=(*private.missing(), *described.places.notes),
         )
-
-
-def _describe(
-    roots: Sequence[LiveRoot],
-    names: Names,
-    title: str,
-    saved: bool,
-    attribution: Attribution | None,
-    inspect: Callable[[Walked], None] | None,
-    opening: tuple[torch.nn.Module | None, Sequence[Namespace]] | None,
-) -> Graph:
-    bases = [root.base for root in roots]
-    traversed = traverse(starts(roots, bases))
-    if traversal.needed():
-        for node in names.results:  # asked for its name only, but it has a wrapper now too
-            if node not in traversed.position_of:
-                traversal.keep(node, [child for child, _ in node.next_functions if child is not None])
-    describer = Describer(traversed, roots, names, saved, attribution)
-    graph = describer.graph(bases, title)
-    regions = compiled_regions(traversed.nodes) if opening is not None else {}
-    parts: Mapping[int, Part] = {}
-    if opening is not None:
-        closed = sum("compiled" in flags for flags in column(graph.nodes, "flags")) - len(regions)
+        calls = compiled_calls(traversed.nodes) if open_compiled else {}
+        regions = {i: call for i, call in calls.items() if call is not None}
+        parts: Mapping[int, Part] = {}
         if regions:
-            graph, parts = splice(graph, regions, named_modules(*opening))
-        if closed:
-            graph = replace(graph, notes=(*graph.notes, _closed(closed)))
-    if inspect is not None:
-        nodes = [
-            *traversed.nodes,
-            *[None] * (len(graph.nodes) - len(traversed.nodes)),
-        ]  # a leaf that is an output has none
-        for i, part in parts.items():
-            nodes[i] = traversed.nodes[part.region]
-        inspect(Walked(graph, nodes, traversed.position_of, describer.variables, names, describer.storage_id, parts))
-    return graph
+            graph, parts = splice(graph, regions, named_modules(model, variables))
+        if len(regions) < len(calls):
+            graph = replace(graph, notes=(*graph.notes, _closed(len(calls) - len(regions))))
+        if inspect is not None:
+            nodes: list[Node] = [*traversed.nodes, *[None] * (len(graph.nodes) - len(traversed.nodes))]
+            for i, part in parts.items():  # what is none of these has no live node: a leaf that is an output
+                nodes[i] = traversed.nodes[part.region]
+            inspect(
+                Walked(graph, nodes, traversed.position_of, described.variables, names, described.storages.known, parts)
+            )
+        return graph
+
+
+def _kept(columns: Columns[_Record]) -> Sequence[_Record]:
+    """What the graph keeps: the records themselves, quicker to read, or the columns of a graph too large for that."""
+    return tuple(columns) if len(columns) <= RECORDS_UP_TO else columns
 
 
 def _closed(count: int) -> str:
@@ -104,5 +130,144 @@ def _closed(count: int) -> str:
 def live_nodes(outputs: Sequence[Output]) -> list[Node]:
     """The nodes that `capture` numbers for these outputs, in the same order. Whoever keeps them keeps the graph alive."""
     with private.without_subclasses():
-        roots = [find_root("", output) for output in outputs]
-        return traverse(starts(roots, [root.base for root in roots])).nodes
+        return traverse(starts([find_root("", output) for output in outputs])).nodes
+
+
+# -- visiting ----------------------------------------------------------------------------------------------------------
+
+
+def traverse(starts: Sequence[Node]) -> Traversal:
+    """Visit everything reachable from `starts`. The caller holds the roots, so no node dies on the way.
+
+    Keepers are set at once as each node is visited, so that even an interrupted walk leaves a graph safe to delete. Only a
+    graph that is too small to matter gets none.
+    """
+    nodes = list(dict.fromkeys(starts))
+    index = {node: i for i, node in enumerate(nodes)}
+    sequences = array("Q", [node._sequence_nr() for node in nodes])
+    edges = EdgeColumns()
+    none_inputs: dict[int, int] = {}
+    waiting: list[tuple[Node, list[Node]]] = []  # keepers of the first nodes, set when the graph turns out to be large
+    find, number_next = index.get, sequences.append
+    from_consumer, to_producer = edges.consumer.append, edges.producer.append
+    at_output, at_position = edges.output.append, edges.position.append
+    protect, band, last, small = private.wrappers_are_preserved(), BAND, LAST, SMALL
+    with Stage("walk", "nodes", nodes.__len__):
+        for consumer, node in enumerate(nodes):  # grows while it is read
+            sequence = sequences[consumer]
+            floor = sequence - sequence % band
+            kept: list[Node] | None = None
+            position = -1
+            for child, output in node.next_functions:
+                position += 1
+                if child is None:
+                    none_inputs[consumer] = none_inputs.get(consumer, 0) + 1
+                    continue
+                producer = find(child)
+                if producer is None:
+                    producer = index[child] = len(nodes)
+                    nodes.append(child)
+                    number = child._sequence_nr()
+                    number_next(number)
+                else:
+                    number = sequences[producer]
+                from_consumer(consumer)
+                to_producer(producer)
+                at_output(output)
+                at_position(position)
+                if protect and not (floor <= number < sequence) and number != last:
+                    if kept is None:
+                        kept = [child]
+                    else:
+                        kept.append(child)
+            if kept is not None:
+                waiting.append((node, kept))
+            if waiting and consumer >= small:
+                _keep_all(waiting)
+        if len(nodes) > small:
+            _keep_all(waiting)
+    return Traversal(nodes, index, sequences, edges, none_inputs)
+
+
+# Makes a deep graph that was walked safe to delete. From torch 2.12 or 2.13 on, a node's Python wrapper lives as long
+# as the node. `~Node` takes its edges apart iteratively only for children that nobody else refers to; a child with a
+# wrapper is deleted in a nested call, some 200 bytes of stack a level, and a chain of about 40,000 nodes ends the
+# process with a segmentation fault. Walking a graph makes wrappers, so a walk must also make the deletion safe. The
+# scheme: a node whose child lies in another band of `BAND` sequence numbers keeps that child in its `metadata`, which
+# `~Node` drops after its edges. What is kept there is a `_Keeper`, whose `__del__` only puts the children in a queue;
+# the outermost `__del__` of the thread drains it. So the nesting is at most `BAND` deep, whatever CPython's own
+# limits are. Only direct children are kept, which the node's own edges keep anyway: nothing lives longer than it
+# would have. Edges to a later number exist (a view's regenerated `grad_fn`) and are kept, too: between two kept edges the
+# numbers fall strictly inside one band. AccumulateGrad, whose number is the last, has no children to nest into.
+
+BAND = 64
+"""Sequence numbers in a band. At 64, a thread with a 64 kB stack can still delete the graph."""
+
+SMALL = 128
+"""A graph of so few nodes is safe to delete without keepers, even in a thread with a 64 kB stack."""
+
+KEY = "__gradviz_keeper__"
+
+
+class _Queue(threading.local):
+    def __init__(self) -> None:
+        self.waiting: list[list[Node]] = []
+        self.draining = False
+
+
+_queue = _Queue()
+
+
+class _Keeper:
+    """Holds children of a node until the node is gone, then lets them go one after another instead of nested."""
+
+    __slots__ = ("children",)
+
+    def __init__(self, children: list[Node]) -> None:
+        self.children = children
+
+    def __del__(self, _queue: _Queue = _queue) -> None:
+        outermost = interrupted = False
+        while True:
+            try:
+                waiting = _queue.waiting
+                if self.children:
+                    waiting.append(self.children)
+                    self.children = []
+                if _queue.draining and not outermost:
+                    break
+                outermost = _queue.draining = True
+                while waiting:
+                    waiting.pop()  # may delete nodes, whose keepers then only append to `waiting`
+                _queue.draining = False
+                break
+            except KeyboardInterrupt:  # would be swallowed by __del__: finish first, then raise it again
+                interrupted = True
+            except AttributeError:  # an interrupt came before the keeper was made
+                break
+        if interrupted:
+            with suppress(RuntimeError):  # while the interpreter ends
+                _thread.start_new_thread(_interrupt_soon, ())
+
+    def __repr__(self) -> str:
+        return "<gradviz: keeps this node's children until it is deleted>"
+
+
+def _interrupt_soon() -> None:
+    """Interrupt the main thread once it has left `__del__`, which would swallow that too."""
+    time.sleep(0.01)
+    _thread.interrupt_main()
+
+
+def _keep(node: Node, children: Sequence[Node]) -> None:
+    """Keep these direct children of `node` until it is deleted. Once per node: a second call changes nothing."""
+    metadata = node.metadata
+    if KEY not in metadata:
+        metadata[KEY] = _Keeper(list(children))
+
+
+def _keep_all(waiting: list[tuple[Node, list[Node]]]) -> None:
+    """`_keep` for each pair, and empty the list."""
+    for node, children in waiting:
+        _keep(node, children)
+    waiting.clear()

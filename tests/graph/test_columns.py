@@ -12,7 +12,7 @@ import gradviz
 from gradviz.graph import Graph, column
 from gradviz.graph.columns import EdgeColumns, NodeColumns, StorageColumns
 from gradviz.graph.files import load
-from gradviz.walker import description
+from gradviz.walker import walk
 from tests.walker.graphs import leaf
 
 
@@ -70,7 +70,7 @@ def both(make: Callable[[], object], monkeypatch: pytest.MonkeyPatch, *, saved: 
     """The same outputs walked into records and into columns."""
     outputs = make()
     records = gradviz.walk(outputs, saved=saved)
-    monkeypatch.setattr(description, "RECORDS_UP_TO", -1)
+    monkeypatch.setattr(walk, "RECORDS_UP_TO", -1)
     return records, gradviz.walk(outputs, saved=saved)
 
 

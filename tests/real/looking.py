@@ -97,7 +97,7 @@ def _largest_model(graph: Graph, live: LiveOutputs) -> torch.nn.Module | None:
 
     Found among all objects that the program made, so that it does not depend on what gradviz finds.
     """
-    from gradviz.walker.outputs import flatten
+    from gradviz.walker.names import flatten
 
     leaves = _leaf_tensors([tensor for _, tensor in flatten(live.outputs)])
     modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]

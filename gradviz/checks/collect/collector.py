@@ -50,13 +50,11 @@ from gradviz.source.search import (
 from gradviz.variables.objects import every_path, joined, parameters
 from gradviz.variables.scanner import Namespace, scan
 from gradviz.walker.compiled import graph_breaks
-from gradviz.walker.description import Walked
-from gradviz.walker.names import outermost_modules, registered
-from gradviz.walker.outputs import flatten
+from gradviz.walker.names import flatten, outermost_modules, registered
 from gradviz.walker.private import fsdp_parameters, peek_sequence, without_subclasses
 from gradviz.walker.tensors import grad_fn_of, tensor_info
 from gradviz.walker.values import values_of
-from gradviz.walker.walk import capture
+from gradviz.walker.walk import Walked, capture
 
 KEPT = 100
 """Earlier calls that are remembered."""

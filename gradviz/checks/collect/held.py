@@ -26,11 +26,10 @@ from gradviz.packages import code_line, is_foundation, package_of, with_text
 from gradviz.source.statements import around
 from gradviz.variables.objects import class_attribute, class_name, is_a, own_attributes, own_class, tensors_in
 from gradviz.variables.scanner import Namespace, as_written, scan
-from gradviz.walker.description import Walked
 from gradviz.walker.names import Names
 from gradviz.walker.private import Node, without_subclasses
 from gradviz.walker.tensors import grad_fn_of
-from gradviz.walker.walk import capture
+from gradviz.walker.walk import Walked, capture
 
 
 def cycles(walked: Walked) -> Iterator[Cycle]:

@@ -46,10 +46,10 @@ from gradviz.packages import code_line, with_text
 from gradviz.source.search import registers_buffer
 from gradviz.variables.objects import submodules
 from gradviz.variables.scanner import Namespace
-from gradviz.walker.description import Walked
 from gradviz.walker.private import has_compiled, without_subclasses
 from gradviz.walker.tensors import tensor_info, version_of
 from gradviz.walker.values import is_zero
+from gradviz.walker.walk import Walked
 
 _ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
 _ZERO_CALLS = 3  # for which it is seen whether a weight is zero and stays so

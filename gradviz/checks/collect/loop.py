@@ -27,7 +27,7 @@ from gradviz.packages import code_line, with_text
 from gradviz.source.statements import around
 from gradviz.variables.objects import is_a
 from gradviz.variables.scanner import Namespace
-from gradviz.walker.outputs import flatten
+from gradviz.walker.names import flatten
 from gradviz.walker.private import without_subclasses
 from gradviz.walker.tensors import is_plain, version_of
 from gradviz.walker.values import is_zero, why_unreadable

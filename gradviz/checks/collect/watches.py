@@ -31,7 +31,7 @@ from gradviz.source.code_line import subtracts_from
 from gradviz.source.search import addition_to
 from gradviz.source.statements import around, body_around
 from gradviz.variables.scanner import Namespace, as_written, namespaces
-from gradviz.walker.outputs import flatten
+from gradviz.walker.names import flatten
 from gradviz.walker.private import Node, peek_sequence, without_subclasses
 from gradviz.walker.walk import live_nodes
 
