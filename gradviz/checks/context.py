@@ -14,7 +14,7 @@ from gradviz.graph import Graph, SourceLine, TensorInfo
 
 if TYPE_CHECKING:
     from gradviz.compiled.region import GraphBreak
-    from gradviz.ranks.checking import Together
+    from gradviz.ranks.reporter import Together
     from gradviz.recording.record import ModuleRun
     from gradviz.source.provenance import DetachPoint, Provenance
     from gradviz.source.search import Change

@@ -19,8 +19,7 @@ import click
 
 from gradviz.draw.output import refuse_unwritable
 from gradviz.errors import OutputError
-from gradviz.rank import rank
-from gradviz.ranks.part import MERGED, Given, Part
+from gradviz.ranks.part import role
 
 # Where a command writes its file: checked before a script runs for an hour, and a file of its own for each of several
 # ranks.
@@ -36,16 +35,8 @@ def destination(path: str, *, asked: bool = True) -> str:
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         raise OutputError(f"cannot write {path!r}: there is no folder {folder!r}. Create it first, or choose another.")
-    place, plain = rank(), not os.path.exists(path) or os.path.isfile(path)
-    part = click.get_current_context().obj
-    together = isinstance(part, Part) and part.command in MERGED  # then one file is written, for all
-    if isinstance(part, Given) and plain:
-        path = part.file(path)
-    if place is not None and plain and not together:  # a pipe or a device is everybody's
-        own = place.file(path)
-        if asked:
-            click.echo(f"This is {place}, so it writes {own} and not {path}.", err=True)
-        path = own
+    if not os.path.exists(path) or os.path.isfile(path):  # a pipe or a device is everybody's
+        path = role().file(path, asked)
     refuse_unwritable(path)
     click.get_current_context().meta[_PLACE] = path, _identity(path)
     return path

@@ -5,19 +5,20 @@ Imports torch only when a script is run: a saved graph is read without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from gradviz.cli.progress import progress
 from gradviz.errors import TargetError
 from gradviz.rank import rank
+from gradviz.ranks.calls import recorded_calls
 from gradviz.ranks.meeting import meeting
-from gradviz.ranks.part import Given, Part
+from gradviz.ranks.part import role, take_part
 from gradviz.run.program import Target, parse_module, parse_target
 
 if TYPE_CHECKING:
@@ -82,18 +83,13 @@ class TargetCommand(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Where a launcher started several processes of it, they report together unless told otherwise."""
         ranks, wait = ctx.params.pop("ranks"), ctx.params.pop("ranks_wait")
-        place = meeting() if ranks == "merged" else None
         if rank() is None:
             return super().invoke(ctx)
-        if place is None:
-            from gradviz.ranks.calls import recorded_calls
-
-            with recorded_calls():
-                return super().invoke(ctx)
-        from gradviz.cli.streams import captured_result
-        from gradviz.ranks.taking_part import take_part
-
-        return ctx.exit(take_part(place, ctx, super().invoke, captured_result, wait))
+        place = meeting() if ranks == "merged" else None
+        if place is not None:
+            return ctx.exit(take_part(place, ctx, super().invoke, wait))
+        with recorded_calls():
+            return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SCRIPT]"]
@@ -135,35 +131,26 @@ class Source:
 
         With `backward` the graph knows its gradients and the order of backward, unless it was saved without them.
         """
-        given = _object()
-        if isinstance(given, Given):
-            return given.captured(self.target)
         if self.target.kind != "graph":
-            from gradviz.run.run import read_graph
-
-            read = partial(with_backward, run_custom=self.run_custom) if backward else read_graph
-            if rank() is not None:
-                from gradviz.ranks.reading import in_process
-
-                read = partial(in_process, read)
-            whole_step = not backward and not isinstance(self.at, Sequence)  # gradients are measured at one call
-            captured = self.read(
-                read if not isinstance(given, Part) else partial(given.leaving, read, whole_step), whole_step=whole_step
-            )
-            if whole_step and captured.later:
-                from gradviz.ranks.pipeline import joined
-
-                captured = replace(captured, result=joined((captured.result, *captured.later)), later=())
-            if isinstance(given, Part):
-                given.graph(captured)
-            return captured
+            return role().graph(self.target, partial(self._graph_of_run, backward))
+        from gradviz.graph.files import load
         from gradviz.run.ending import Captured
 
         self._refuse_script_options()
-        from gradviz.graph.files import load
-
         with reading():
             return Captured(load(self.target.place), self.target)
+
+    def _graph_of_run(self, backward: bool) -> Captured[Graph]:
+        from gradviz.run.run import read_graph
+
+        read = partial(with_backward, run_custom=self.run_custom) if backward else read_graph
+        whole_step = not backward and not isinstance(self.at, Sequence)  # gradients are measured at one call
+        captured = self.read(role().reads(read, whole_step), whole_step=whole_step)
+        if whole_step and captured.later:
+            from gradviz.ranks.pipeline import joined
+
+            captured = replace(captured, result=joined((captured.result, *captured.later)), later=())
+        return captured
 
     def read(
         self, read: Callable[[LiveOutputs], T], *, need_graph: bool = True, whole_step: bool = False
@@ -174,59 +161,51 @@ class Source:
         """
         from gradviz.run.run import Run
 
-        part = _object()
-        together = isinstance(part, Part) and not self.keep_going and (need_graph or self.at is not None)
-        if isinstance(part, Part):
-            part.whole = self.keep_going or together
-        if isinstance(part, Part) and together and (not self.target.name or self.at is not None):
-            part.stops_after(max(self.at) if isinstance(self.at, Sequence) else self.at or 1)
+        calls = None  # where it is read when it has ended, nobody waits for it
+        if need_graph or self.at is not None:
+            calls = 0 if self.target.name and self.at is None else self._last_call
         return Run(
             self.target,
             read,
             self.arguments,
             at=self.at,
-            keep_going=self.keep_going or together,
+            keep_going=role().runs_on(self.keep_going, calls),
             record=self.record,
             need_graph=need_graph,
             around=reading,
             whole_step=whole_step,
         ).captured()
 
+    @property
+    def _last_call(self) -> int:
+        """The number of the last backward call that is looked at."""
+        return max(self.at) if isinstance(self.at, Sequence) else self.at or 1
+
     def findings(self, **options: Any) -> Captured[Findings]:
         """Run the script and check its graphs. Options: `gradviz.checks.check.check_target`."""
-        given = _object()
-        if isinstance(given, Given):
-            return given.checked(self.target, options.get("only", ()), options.get("ignore", ()))
+        check = partial(self._findings_of_run, options)
+        return role().findings(self.target, options.get("only", ()), options.get("ignore", ()), check)
+
+    def _findings_of_run(self, options: Mapping[str, Any]) -> Captured[Findings]:
         from gradviz.checks.check import STEPS, check_target
 
         if self.target.kind == "graph":
             raise TargetError(
                 f"{self.target.place!r} is a saved graph, and checks read live tensors, models and optimizers: give the script."
             )
-        if isinstance(given, Part) and not self.keep_going and not self.target.name:
-            first = max(self.at) if isinstance(self.at, Sequence) else self.at or 1
-            given.stops_after(first + (options.get("steps") or STEPS) - 1)
-        if isinstance(given, Part):
-            given.whole = self.keep_going or given.left > 0
-        process = None
-        if rank() is not None:
-            from gradviz.ranks.reading import with_process
-
-            process = with_process
-        captured = check_target(
+        own = role()
+        calls = None if self.target.name else self._last_call + (options.get("steps") or STEPS) - 1
+        return check_target(
             self.target,
             self.arguments,
             at=self.at,
-            keep_going=self.keep_going or (isinstance(given, Part) and given.left > 0),
+            keep_going=own.runs_on(self.keep_going, calls),
             record=self.record,
             around=reading,
-            process=process,
-            seen=given.seen if isinstance(given, Part) else None,
+            process=own.process,
+            seen=own.seen,
             **options,
         )
-        if isinstance(given, Part):
-            given.findings(captured)
-        return captured
 
     def _refuse_script_options(self) -> None:
         for given, what in (
@@ -236,12 +215,6 @@ class Source:
         ):
             if given:
                 raise TargetError(f"{self.target.place!r} is a saved graph, which runs no script: leave out {what}.")
-
-
-def _object() -> Part | Given | None:
-    """What the command takes part in, or shows, where several ranks run it."""
-    context = click.get_current_context(silent=True)
-    return cast("Part | Given | None", context.obj) if context is not None else None
 
 
 def reading() -> AbstractContextManager[object]:

@@ -1,6 +1,6 @@
-"""Notes every call of `torch.distributed` that a process makes, and where it stands while it is in one.
+"""Notes every call of `torch.distributed` that a process makes in a file, and reads it: which calls, and in which one it stands.
 
-The notes go to a file at once, so that they tell where a process was that hangs or was killed. Starts no communication and
+The notes are written at once, so that they tell where a process was that hangs or was killed. Starts no communication and
 changes none; everything replaced is put back.
 """
 
@@ -11,13 +11,12 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from gradviz.graph import Call
-from gradviz.ranks.outcome import call_of
+from gradviz.graph import Call, SourceLine, TensorInfo
 from gradviz.run.engine import when_imported
 
 MOST = 20_000  # calls noted of one process; what comes later is counted
@@ -30,19 +29,14 @@ _FUNCTIONAL = """all_gather_tensor all_gather_tensor_autograd all_reduce all_red
 all_to_all_single_autograd broadcast reduce_scatter_tensor reduce_scatter_tensor_autograd"""
 _HOMES = (
     ("torch", ("torch.distributed", "torch.distributed.distributed_c10d"), _NAMES),
-    (
-        "torch.distributed._functional_collectives",
-        ("torch.distributed._functional_collectives",),
-        _FUNCTIONAL,
-    ),
+    ("torch.distributed._functional_collectives", ("torch.distributed._functional_collectives",), _FUNCTIONAL),
     ("torch", ("torch.autograd", "torch.autograd.graph"), "_engine_run_backward"),
     ("torch", ("torch.distributed.Work",), "wait"),
 )
 _WORDS = {"_engine_run_backward": "backward"}
 _TENSORS = ("tensor", "input_tensor", "input", "output_tensor", "self", "output", "tensor_list", "input_list")
-MESSAGES = ("send", "recv", "isend", "irecv", "send_object_list", "recv_object_list")
+_MESSAGES = ("send", "recv", "isend", "irecv", "send_object_list", "recv_object_list")
 """Calls between two ranks. `batch_isend_irecv` is noted as those that it makes."""
-
 
 Gate = Callable[[bool], None]
 
@@ -108,7 +102,7 @@ def _noting(notes: _Notes, name: str, original: Callable[..., Any]) -> Callable[
 class _Notes:
     """The file. Calls that one of these functions makes of another are a part of it and not noted."""
 
-    def __init__(self, path: str, gate: Gate | None = None) -> None:
+    def __init__(self, path: str, gate: Gate | None) -> None:
         self._gate = gate
         self._file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_TRUNC, 0o600)
         self._process = os.getpid()
@@ -133,7 +127,7 @@ class _Notes:
         self._inside.calls = range(first, first + len(records))
         for number, record in zip(self._inside.calls, records):
             if number <= MOST:
-                self.calls[number] = call_of(record)
+                self.calls[number] = _call_of(record)
             self._write({"begin": number, **record})
         return True
 
@@ -182,15 +176,15 @@ def _arguments_of(name: str, arguments: Any, options: Any) -> dict[str, Any]:
     tensor = next((tensor for tensor in map(_tensor, values) if tensor is not None), None)
     if tensor is not None:
         told["tensor"] = [list(tensor.shape), str(tensor.dtype).removeprefix("torch."), str(tensor.device)]
-    group = options.get("group")
-    group = group if group is not None else next((argument for argument in arguments if _is_group(argument)), None)
-    if group is not None and _is_group(group):
+    given = (options.get("group"), *arguments)
+    group = next((value for value in given if isinstance(value, torch.distributed.ProcessGroup)), None)
+    if group is not None:
         ranks = torch.distributed.get_process_group_ranks(group)
         told["group"] = ranks if len(ranks) < torch.distributed.get_world_size() else []
     peer = _peer(name, arguments, options, group)
     if peer is not None:
         told["peer"] = peer
-    tag = options.get("tag", arguments[3] if name in MESSAGES and len(arguments) > 3 else 0)
+    tag = options.get("tag", arguments[3] if name in _MESSAGES and len(arguments) > 3 else 0)
     if tag:
         told["tag"] = tag
     return told
@@ -204,26 +198,18 @@ def _tensor(value: Any) -> Any:
     return value if isinstance(value, torch.Tensor) else None
 
 
-def _is_group(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, torch.distributed.ProcessGroup)
-
-
 def _peer(name: str, arguments: Any, options: Any, group: Any) -> int | None:
     """The rank that a call names, as a rank of all; None where it names none."""
-    for key in ("src", "dst"):
-        if isinstance(options.get(key), int):
-            return int(options[key])
-    for key in ("group_src", "group_dst"):
-        if isinstance(options.get(key), int):
-            import torch
+    named = {key: value for key, value in options.items() if isinstance(value, int)}
+    second = arguments[1] if name in ("broadcast", "reduce", *_MESSAGES) and len(arguments) > 1 else None
+    peer = named.get("src", named.get("dst"))
+    within = named.get("group_src", named.get("group_dst"))
+    if peer is None and within is not None:
+        import torch
 
-            within: Any = group if group is not None else torch.distributed.group.WORLD
-            return int(torch.distributed.get_global_rank(within, options[key]))
-    if name in ("broadcast", "reduce", *MESSAGES) and len(arguments) > 1:
-        return arguments[1] if isinstance(arguments[1], int) else None
-    return None
+        members: Any = torch.distributed.group.WORLD if group is None else group
+        peer = torch.distributed.get_global_rank(members, within)
+    return peer if peer is not None else second if isinstance(second, int) else None
 
 
 def _users_line(frame: FrameType | None) -> list[Any] | None:
@@ -234,7 +220,60 @@ def _users_line(frame: FrameType | None) -> list[Any] | None:
         file = frame.f_code.co_filename
         if not is_foundation(file):
             if not package_of(file):
-                return list(with_text(code_line(frame.f_code, frame.f_lineno)))
-            nearest = nearest or list(with_text(code_line(frame.f_code, frame.f_lineno)))
+                nearest = frame
+                break
+            nearest = nearest or frame
         frame = frame.f_back
-    return nearest
+    return list(with_text(code_line(nearest.f_code, nearest.f_lineno))) if nearest is not None else None
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+_END = 8192  # bytes to look at for the last call
+
+
+def calls_of(path: str) -> tuple[Call, ...]:
+    """The calls in a file of notes of which the line is known."""
+    begun: dict[int, Call] = {}
+    with (
+        suppress(OSError, ValueError),
+        open(path, encoding="utf-8") as file,
+    ):  # it may be cut off: the process was killed
+        for record in map(json.loads, file):
+            if record.get("end") in begun:
+                begun[record["end"]] = begun[record["end"]]._replace(ended=True)
+            elif "begin" in record and "source" in record:
+                begun[record["begin"]] = _call_of(record)
+    return tuple(begun.values())
+
+
+def _call_of(record: Mapping[str, Any]) -> Call:
+    """One noted call, which has not ended yet."""
+    tensor = record.get("tensor")
+    return Call(
+        record["op"],
+        SourceLine(*record["source"]) if "source" in record else None,
+        TensorInfo(tuple(tensor[0]), tensor[1], tensor[2]) if tensor else None,
+        tuple(record.get("group", ())),
+        record.get("peer"),
+        ended=False,
+        tag=record.get("tag", 0),
+    )
+
+
+def last_call(path: str) -> tuple[int, dict[str, Any] | None]:
+    """Bytes of a file of notes, and the call that has begun last if it has not ended."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _END))
+            lines = file.read().splitlines()
+    except OSError:
+        return 0, None
+    records = []
+    for line in lines:
+        with suppress(ValueError):
+            records.append(json.loads(line))
+    ended = {record.get("end") for record in records}
+    begun = (record for record in reversed(records) if "begin" in record and record["begin"] not in ended)
+    return size, next(begun, None)

@@ -1,45 +1,117 @@
-"""What the context of a command carries where several ranks run it: this rank's part, or what to show for all.
+"""What a process does in a command that looks at one program: it shows what it read, or leaves that for the report of all ranks.
 
-Knows no process and no waiting: see `taking_part`.
+A rank that takes part reads as always, leaves the result in the meeting's folder, and waits. Local rank 0 starts the process
+that reports for all; should it be gone, another one does.
 """
 
 from __future__ import annotations
 
+import io
+import json
+import math
 import os
 import pickle
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from gradviz.ranks.meeting import Meeting
-from gradviz.ranks.outcome import Outcome
-from gradviz.ranks.stopping import may_stop
+import click
+
+from gradviz.errors import GradvizError, reason_of
+from gradviz.rank import rank
+from gradviz.ranks.calls import last_call, recorded_calls
+from gradviz.ranks.meeting import GRAPH, INCOMPLETE, LAUNCH, Meeting, Quiet, alive, read, used, write
 from gradviz.run.engine import microbatch_of
 from gradviz.run.program import Target
 
 if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
     from gradviz.graph import Graph
-    from gradviz.ranks.rank_diff import RankDiff
     from gradviz.run.ending import Captured
     from gradviz.run.outputs import LiveOutputs
+
+T = TypeVar("T")
+Read = Callable[["LiveOutputs"], "Graph"]
 
 MERGED = {"render": "graph", "tree": "graph", "check": "findings"}
 """Commands that show one graph, or one list of findings, for all ranks; by what the ranks must have left."""
 
 
-GRAPH = "graph.json"
-"""What the file with a rank's graph is called in the meeting's folder."""
+def role() -> Alone:
+    """What this process does in the command that runs."""
+    context = click.get_current_context(silent=True)
+    given = cast("Alone | None", context.obj) if context is not None else None
+    return given or (Each() if rank() is not None else Alone())
+
+
+class Alone:
+    """It is the only one: it shows what it read. The others below do some of this in another way."""
+
+    def file(self, path: str, asked: bool) -> str:
+        """The name that a file gets; `asked` where the user chose it."""
+        return path
+
+    def runs_on(self, keep_going: bool, calls: int | None) -> bool:
+        """Whether the script runs on after so many backward calls, at which it is read. 0: it is read when it has ended, anyway.
+
+        None: nobody else waits for it. `keep_going` is what the user wants.
+        """
+        return keep_going
+
+    def process(self, graph: Graph, live: LiveOutputs) -> Graph:
+        """A graph that was read, with the process that read it where it is one of several."""
+        return graph
+
+    def reads(self, read: Read, whole_step: bool) -> Read:
+        """How graphs are read where `read` would do for one process. `whole_step`: all microbatches of a step."""
+        return read
+
+    def seen(self, graph: Graph) -> None:
+        """Called with each graph of a check before the script goes on."""
+
+    def graph(self, target: Target, run: Callable[[], Captured[Graph]]) -> Captured[Graph]:
+        """The graph to show. `run` reads that of this process."""
+        return run()
+
+    def findings(
+        self, target: Target, only: Sequence[str], ignore: Sequence[str], run: Callable[[], Captured[Findings]]
+    ) -> Captured[Findings]:
+        """The findings to show, of these checks. `run` checks this process."""
+        return run()
+
+
+class Each(Alone):
+    """It is one of several that show what they read, each for itself."""
+
+    def file(self, path: str, asked: bool) -> str:
+        place = rank()
+        if place is None:
+            return path
+        own = place.file(path)
+        if asked:
+            click.echo(f"This is {place}, so it writes {own} and not {path}.", err=True)
+        return own
+
+    def process(self, graph: Graph, live: LiveOutputs) -> Graph:
+        from gradviz.ranks.reading import with_process
+
+        return with_process(graph, live)
+
+    def reads(self, read: Read, whole_step: bool) -> Read:
+        return lambda live: self.process(read(live), live)
 
 
 class HandedIn(BaseException):
     """Ends a command in one rank: what it would show is shown for all ranks together."""
 
 
-@dataclass(slots=True)
-class Part:
-    """This rank's part in a command. `files` are what it has left, by what they are."""
+@dataclass
+class Part(Each):
+    """It is one of several that are reported together. `files` are what it has left, by what they are."""
 
     meeting: Meeting
     command: str
@@ -50,12 +122,18 @@ class Part:
     ready: bool = False  # it has read them
     whole: bool = False  # the script runs to its end
 
-    def stops_after(self, calls: int) -> None:
-        """Let the script go on after what is read, and stop it when every rank has read as many backward calls.
+    def file(self, path: str, asked: bool) -> str:
+        return path if self.command in MERGED else super().file(path, asked)
+
+    def runs_on(self, keep_going: bool, calls: int | None) -> bool:
+        """The script goes on after what is read, and stops when every rank has read as many backward calls.
 
         A rank that stopped at once would never send the gradient that another one waits for, as in a pipeline.
         """
-        self.left, self.stops = calls, True
+        if calls and not keep_going:
+            self.left, self.stops = calls, True
+        self.whole = keep_going or calls is not None
+        return self.whole
 
     def gate(self, fills: bool) -> None:
         """Called before each call of backward or `torch.distributed`. Raises Stopped when the script need not go on."""
@@ -70,10 +148,13 @@ class Part:
             self.whole = False
             raise Stopped
 
-    def leaving(self, read: Callable[[LiveOutputs], Graph], whole_step: bool, live: LiveOutputs) -> Graph:
-        """What `read` gives, left for the others before the script goes on. Of a step's microbatches, the first one is."""
+    def reads(self, read: Read, whole_step: bool) -> Read:
+        """Leave each graph for the others before the script goes on."""
+        return partial(self._leaving, super().reads(read, whole_step), whole_step)
+
+    def _leaving(self, read: Read, whole_step: bool, live: LiveOutputs) -> Graph:
         graph = read(live)
-        if self.unread is None:
+        if self.unread is None:  # of a step's microbatches, the first one counts
             self.files.pop("graph", None)  # a later call may take the place of an earlier one
             self.seen(graph)
         microbatch = microbatch_of(live.frame) if whole_step else None
@@ -88,51 +169,169 @@ class Part:
         if "graph" not in self.files:
             self.files["graph"] = save(graph, self.meeting.path(GRAPH))
 
-    def graph(self, captured: Captured[Graph]) -> None:
-        """The graph of this rank is complete. Raises HandedIn when there is nothing more to do in it."""
+    def graph(self, target: Target, run: Callable[[], Captured[Graph]]) -> Captured[Graph]:
+        """Leave the graph. Raises HandedIn when there is nothing more to do in this rank."""
+        captured = run()
         self.files.pop("graph", None)
         self.seen(captured.result)
-        self._end(captured)
+        return self._handed_in(captured)
 
-    def findings(self, captured: Captured[Findings]) -> None:
-        """Leave what `check` found. Raises HandedIn."""
-        findings = captured.result
+    def findings(
+        self, target: Target, only: Sequence[str], ignore: Sequence[str], run: Callable[[], Captured[Findings]]
+    ) -> Captured[Findings]:
+        """Leave what was found. Raises HandedIn, likewise."""
+        captured = run()
         self.files["findings"] = self.meeting.path("findings")
         with open(self.files["findings"], "wb") as file:
-            pickle.dump((replace(findings, graphs=()), [len(graph.nodes) for graph in findings.graphs]), file)
-        self._end(captured)
+            pickle.dump(replace(captured.result, graphs=()), file)
+        return self._handed_in(captured)
 
-    def _end(self, captured: Captured[Graph] | Captured[Findings]) -> None:
+    def _handed_in(self, captured: Captured[T]) -> Captured[T]:
         if self.command in MERGED:
             captured.raise_failure()
             raise HandedIn
+        return captured
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What a command is to show in place of what a script would give it."""
+# -- stopping a script that others may wait for ------------------------------------------------------------------------
 
-    diff: RankDiff | None
-    outcomes: tuple[Outcome, ...] = ()
+_POLL = 0.02  # seconds
+_BLOCKED = 0.5  # seconds in one call after which a rank is taken to wait
+_LONGEST = 600.0
 
-    def file(self, path: str) -> str:
-        """The name that a file gets. That of one machine among several has its ranks: machines may share a disk."""
-        if self.outcomes and self.outcomes[0].world > len(self.outcomes):
-            stem, suffix = os.path.splitext(path)
-            ranks = [outcome.rank for outcome in self.outcomes]
-            return f"{stem}.ranks{min(ranks)}-{max(ranks)}{suffix}"
-        return path
 
-    def captured(self, target: Target) -> Captured[Graph]:
-        """The merged graph."""
-        from gradviz.graph import Graph
-        from gradviz.run.ending import Captured
+def may_stop(meeting: Meeting) -> bool:
+    """Wait until every other rank has read its graph, too, or has ended: then True. False when all that have not wait in a call.
 
-        return Captured(self.diff.graph if self.diff is not None else Graph(), target)
+    Then this rank must go on, since one of them may wait for it, unless another one is nearer to them: the one that was ready
+    last. So a rank gets no further than it must, and does not begin to wait itself for one that has stopped. Who uses the
+    processor, or waits for its turn on a busy machine, does not wait in a call.
+    """
+    began, quiet = time.monotonic(), Quiet()
+    own = _ready(meeting, meeting.rank.number) or 0.0
+    while time.monotonic() - began < _LONGEST:
+        others = [rank for rank in meeting.ranks if rank != meeting.rank.number and not _has_ended(meeting, rank)]
+        ready = {rank: at for rank in others if (at := _ready(meeting, rank)) is not None}
+        if len(ready) == len(others):
+            return True
+        before = [rank for rank in others if ready.get(rank, math.inf) > own]
+        waiting = [_waits(meeting, rank, quiet) for rank in before]  # looked at by turns, so each at every turn
+        if all(waiting):
+            return False
+        time.sleep(_POLL)
+    return True
 
-    def checked(self, target: Target, only: Sequence[str], ignore: Sequence[str]) -> Captured[Findings]:
-        """The findings of all ranks."""
-        from gradviz.ranks.checking import merged_findings
-        from gradviz.run.ending import Captured
 
-        return Captured(merged_findings(self.outcomes, self.diff, only, ignore), target)
+def _waits(meeting: Meeting, rank: int, quiet: Quiet) -> bool:
+    """Whether a rank has been in one call for a while and done nothing."""
+    size, call = last_call(meeting.path("calls", rank))
+    start = meeting.read("start", rank)
+    spent = used(start["pid"]) if start is not None else None
+    seconds = quiet.seconds(rank, (size, time.monotonic() if spent is None else spent))  # who runs is never as before
+    return call is not None and seconds > _BLOCKED
+
+
+def _ready(meeting: Meeting, rank: int) -> float | None:
+    """When a rank had read its graph, None while it has not."""
+    told = meeting.read("ready", rank)
+    return float(told["at"]) if told is not None else None
+
+
+def _has_ended(meeting: Meeting, rank: int) -> bool:
+    if os.path.exists(meeting.path("end", rank)):
+        return True
+    start = meeting.read("start", rank)
+    return start is not None and not alive(start["pid"])
+
+
+# -- from the beginning of a command to the report ---------------------------------------------------------------------
+
+_NOBODY = 10.0  # seconds after which another rank begins to report, if nobody does
+_START = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from gradviz.ranks.reporter import main; main()"
+
+
+def take_part(meeting: Meeting, context: click.Context, run: Callable[[click.Context], Any], wait: float) -> int:
+    """Run the command for this rank and leave what it says. Returns the exit code of the report, when that is written."""
+    from gradviz.cli.streams import captured_result
+
+    meeting.open()
+    reporter = _start(meeting, wait) if meeting.rank.number == meeting.ranks[0] else None
+    part = context.obj = Part(meeting, context.info_name or "")
+    text = io.BytesIO()
+    end: dict[str, Any] = {"code": 0, "problem": ""}
+    try:
+        with captured_result(text), recorded_calls(meeting.path("calls"), part.gate):
+            run(context)
+    except HandedIn:
+        pass
+    except click.exceptions.Exit as error:
+        end["code"] = error.exit_code
+    except SystemExit as error:
+        end["code"] = error.code if isinstance(error.code, int) else 1
+    except GradvizError as error:
+        end |= {"code": error.exit_code, **_failure(error)}
+    except Exception as error:
+        end |= {"code": 1, "problem": reason_of(error)}
+        meeting.write("end", end)
+        _wait(meeting, reporter, wait)
+        raise
+    end |= {"text": text.getvalue().decode("utf-8", "replace"), "whole": part.whole, **part.files}
+    meeting.write("end", end)
+    return _wait(meeting, reporter, wait)
+
+
+def _failure(error: GradvizError) -> dict[str, Any]:
+    """What went wrong: our own words, or the script's exception and its line."""
+    cause = error.__cause__
+    if cause is None or isinstance(cause, GradvizError):
+        return {"problem": str(error)}
+    from gradviz.checks.collect.lines import raised
+
+    told = raised(cause)
+    return {"problem": str(error) or reason_of(cause), "failed": reason_of(cause), "source": told.source}
+
+
+def _start(meeting: Meeting, wait: float) -> subprocess.Popen[bytes] | None:
+    """Start the process that reports, unless another rank has. It outlives this one, whatever becomes of it."""
+    lock = _lock(meeting)
+    try:
+        os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return None
+    started = subprocess.Popen(
+        [sys.executable, "-c", _START, json.dumps(sys.path), json.dumps([meeting, wait, sys.argv[1:]])],
+        stdin=subprocess.DEVNULL,
+        env={name: value for name, value in os.environ.items() if name not in LAUNCH},
+        start_new_session=True,
+    )
+    write(lock, {"pid": started.pid})
+    return started
+
+
+def _lock(meeting: Meeting) -> str:
+    """The file that says that somebody reports, and which process."""
+    return os.path.join(meeting.folder, "reporter")
+
+
+def _nobody_reports(meeting: Meeting) -> bool:
+    told = read(_lock(meeting))
+    return told is not None and not alive(told["pid"])
+
+
+def _wait(meeting: Meeting, reporter: subprocess.Popen[bytes] | None, wait: float) -> int:
+    """Wait until the report is written, and return the exit code that this rank should have."""
+    began = time.monotonic()
+    while True:
+        if reporter is not None and reporter.poll() is not None:
+            return reporter.returncode
+        told = read(os.path.join(meeting.folder, "done"))
+        if reporter is None and (told is not None or not os.path.isdir(meeting.folder)):
+            return int(told["others"]) if told is not None else 0
+        if reporter is None and time.monotonic() - began > _NOBODY:
+            began = time.monotonic()
+            if _nobody_reports(meeting):
+                return INCOMPLETE
+            first = meeting.read("start", meeting.ranks[0])
+            if first is None or not alive(first["pid"]):
+                reporter = _start(meeting, wait)
+        time.sleep(_POLL)

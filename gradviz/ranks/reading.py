@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +19,6 @@ from gradviz.variables.scanner import Namespace, scan
 from gradviz.walker.names import outermost_modules, registered
 from gradviz.walker.private import fsdp_parameters, without_subclasses
 from gradviz.walker.tensors import parts_of, storage_of
-
-
-def in_process(read: Callable[[LiveOutputs], Graph], live: LiveOutputs) -> Graph:
-    """What `read` gives, with the process that read it."""
-    return with_process(read(live), live)
 
 
 def with_process(graph: Graph, live: LiveOutputs) -> Graph:

@@ -1,6 +1,7 @@
-"""The process that waits for the ranks of one machine and reports for all: started by one of them, and outliving it.
+"""The process that reports for all ranks of one machine: it waits for them, and shows what they left, as one where it can.
 
-Reads files only. A rank that hangs, or died, is waited for no longer than it can take to tell.
+Started by one of the ranks, and outliving it. Of the ranks it reads files only. One that hangs, or died, is waited for no
+longer than it can take to tell.
 """
 
 from __future__ import annotations
@@ -8,81 +9,80 @@ from __future__ import annotations
 import json
 import math
 import os
+import pickle
+import re
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gradviz.ranks.meeting import (
-    alive,
-    ended_by,
-    file_of,
-    read,
-    write,
-)
-from gradviz.ranks.outcome import Outcome, State, call_words, last_words
-from gradviz.ranks.part import GRAPH
-from gradviz.ranks.stopping import last_call
+from gradviz.checks.context import CheckContext
+from gradviz.checks.finding import SEVERITIES, Finding, Findings
+from gradviz.checks.registry import chosen, run as run_checks
+from gradviz.graph import Call, Graph
+from gradviz.rank import Rank, grouped, named
+from gradviz.ranks.calls import calls_of
+from gradviz.ranks.meeting import INCOMPLETE, Meeting, Outcome, Quiet, RankEnd, alive, end_of, outcome_of, write
+from gradviz.ranks.part import MERGED, Alone
+from gradviz.run.ending import Captured
+from gradviz.run.program import Target
+
+if TYPE_CHECKING:
+    from gradviz.ranks.rank_diff import RankDiff
 
 _POLL = 0.02  # seconds
 _POLL_OF_LAUNCHERS = 0.5  # seconds in which they see that a rank is gone, and end the others
 _START = 60.0  # seconds in which every rank must have begun
 _LONGEST = 600.0  # seconds that a rank may compute on when another has ended
 _GOING = 5.0  # seconds in which ranks leave once the report is written
-_INCOMPLETE = 3
+_NOBODY_READS = 141  # as a shell reports a process whose reader went away
 
 
 def main() -> None:
     """Wait, report, and end with the command's exit code. What to do is in the last argument, as JSON."""
-    told = json.loads(sys.argv.pop())
-    folder, ranks, wait = told["folder"], tuple(told["ranks"]), told["wait"]
-    code = _INCOMPLETE
+    (folder, starter, ranks), wait, arguments = json.loads(sys.argv.pop())
+    meeting = Meeting(folder, Rank(*starter), tuple(ranks))
+    code, others = INCOMPLETE, INCOMPLETE
     outcomes: list[Outcome] = []
     try:
-        outcomes = settled(folder, ranks, wait)
-        from gradviz.ranks.reporting import report
-
-        code = report(outcomes, told["arguments"])
+        outcomes = settled(meeting, wait)
+        if all(outcome.state == "ended" and not outcome.failed for outcome in outcomes):
+            others = 0
+        code = report(outcomes, arguments)
     finally:
-        incomplete = not outcomes or any(outcome.state != "ended" or outcome.failed for outcome in outcomes)
-        if incomplete and code == 0:
-            code = _INCOMPLETE
-        write(os.path.join(folder, "done"), {"others": _INCOMPLETE if incomplete else 0})
-        _leave(folder, ranks, outcomes)
-    sys.exit(code)
+        write(os.path.join(folder, "done"), {"others": others})
+        _leave(folder, outcomes)
+    sys.exit(code or others)
 
 
-def settled(folder: str, ranks: Sequence[int], wait: float) -> list[Outcome]:
+def settled(meeting: Meeting, wait: float) -> list[Outcome]:
     """How every rank ended, once that is known: it left its result, it is gone, or it waits for one that will not come."""
     began = time.monotonic()
     first_end: float | None = None
-    quiet = _Quiet()
+    quiet = Quiet()
     gone: dict[int, tuple[float, int]] = {}
     told = False
     while True:
-        outcomes = [outcome_of(folder, rank) for rank in ranks]
-        now = time.monotonic()
-        for outcome in outcomes:
+        outcomes = []
+        for outcome in [outcome_of(meeting, rank) for rank in meeting.ranks]:
             if outcome.state == "died" or outcome.failed:  # who is told to end by a launcher ends because of another
-                asked = outcome.signal == signal.SIGTERM
-                gone.setdefault(outcome.rank, (now + _POLL_OF_LAUNCHERS * asked, outcome.signal))
-        outcomes = [
-            outcome._replace(gone=gone[outcome.rank][0], signal=gone[outcome.rank][1])
-            if outcome.rank in gone
-            else outcome._replace(gone=math.inf)
-            for outcome in outcomes
-        ]
+                later = _POLL_OF_LAUNCHERS if outcome.signal == signal.SIGTERM else 0.0
+                gone.setdefault(outcome.rank, (time.monotonic() + later, outcome.signal))
+            at, by = gone.get(outcome.rank, (math.inf, outcome.signal))
+            outcomes.append(outcome._replace(gone=at, signal=by))
+        now = time.monotonic()
         waiting = [outcome for outcome in outcomes if outcome.state in ("running", "absent")]
         if not waiting:
             return outcomes
         if len(waiting) < len(outcomes):
             first_end = now if first_end is None else first_end
-        absent = [outcome for outcome in waiting if outcome.state == "absent"]
-        if absent and now - began > _START:
+        if now - began > _START and any(outcome.state == "absent" for outcome in waiting):
             return outcomes
-        stuck = [outcome for outcome in waiting if outcome.call is not None and quiet.seconds(outcome, now) > wait]
+        stuck = [one for one in waiting if one.call is not None and quiet.seconds(one.rank, one.calls) > wait]
         if len(stuck) == len(waiting) or (first_end is not None and now - first_end > _LONGEST):
             return [outcome._replace(state="stuck") if outcome.state == "running" else outcome for outcome in outcomes]
         if stuck and not told:
@@ -93,60 +93,197 @@ def settled(folder: str, ranks: Sequence[int], wait: float) -> list[Outcome]:
 
 def _who_waits(stuck: Sequence[Outcome], others: Sequence[Outcome]) -> str:
     """What to say while some ranks wait for others that run: nobody can know whether these will come."""
-    there = "; ".join(f"rank {outcome.rank} waits in {call_words(outcome)}" for outcome in stuck)
-    running = "; ".join(f"rank {outcome.rank}{last_words(outcome)} (process {outcome.pid})" for outcome in others)
+    there = "; ".join(f"rank {outcome.rank} waits in {outcome.inside}" for outcome in stuck)
+    running = "; ".join(f"rank {outcome.rank}{outcome.outside} (process {outcome.pid})" for outcome in others)
     return (
         f"Still waiting: {there}. Still running: {running}. Ctrl-C ends the launch; "
         "`py-spy dump --pid PROCESS` shows where a process is.\n"
     )
 
 
-class _Quiet:
-    """How long each rank has been in the call in which it is."""
-
-    def __init__(self) -> None:
-        self._since: dict[int, tuple[object, float]] = {}
-
-    def seconds(self, outcome: Outcome, now: float) -> float:
-        call, since = self._since.get(outcome.rank, (None, now))
-        if call != outcome.calls:
-            self._since[outcome.rank] = outcome.calls, now
-            return 0.0
-        return now - since
-
-
-def outcome_of(folder: str, rank: int) -> Outcome:
-    """What is known of one rank right now."""
-    start, end = read(file_of(folder, "start", rank)), read(file_of(folder, "end", rank))
-    if start is None:
-        return Outcome(rank, "absent")
-    count, open_call = last_call(file_of(folder, "calls", rank))
-    by = ended_by(start["pid"])
-    state: State = "ended" if end is not None else "running" if alive(start["pid"]) else "died"
-    if state == "died":  # it may have ended between the two looks
-        end = read(file_of(folder, "end", rank))
-        state = "ended" if end is not None else state
-    graph, notes = file_of(folder, GRAPH, rank), file_of(folder, "calls", rank)
-    graph = graph if os.path.exists(graph) else ""
-    told = start["pid"], start["world"], start["host"]
-    return Outcome(rank, state, *told, end or {}, open_call, count, graph, notes, signal=by)
-
-
-def _leave(folder: str, ranks: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+def _leave(folder: str, outcomes: Sequence[Outcome]) -> None:
     """Let the ranks go, end those that are stuck, and take the folder away.
 
     Those that failed go first: a launcher blames the first one that is gone.
     """
-    first = [outcome.pid for outcome in outcomes if outcome.state == "ended" and outcome.pid != os.getppid()]
-    until = time.monotonic() + _GOING
-    while time.monotonic() < until and any(alive(process) for process in first):
-        time.sleep(_POLL)
+    _wait_for(outcome.pid for outcome in outcomes if outcome.state == "ended")
     for outcome in outcomes:
         if outcome.state == "stuck" and outcome.pid and alive(outcome.pid):
             with suppress(OSError):
                 os.kill(outcome.pid, signal.SIGTERM)
-    until = time.monotonic() + _GOING
-    others = [outcome.pid for outcome in outcomes if outcome.pid and outcome.pid != os.getppid()]
-    while time.monotonic() < until and any(alive(process) for process in others):
-        time.sleep(_POLL)
+    _wait_for(outcome.pid for outcome in outcomes if outcome.pid)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_for(processes: Iterable[int]) -> None:
+    """Until these are gone, or should be, but for the one that waits for this process itself."""
+    others, until = set(processes) - {os.getppid()}, time.monotonic() + _GOING
+    while time.monotonic() < until and any(map(alive, others)):
+        time.sleep(_POLL)
+
+
+# -- the report --------------------------------------------------------------------------------------------------------
+
+
+def report(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
+    """Write the report to standard output, and what is missing to standard error. Returns the command's exit code."""
+    try:
+        return _report(outcomes, arguments)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would write again while it ends
+        return _NOBODY_READS
+
+
+def _report(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
+    wanted = MERGED.get(next((word for word in arguments if not word.startswith("-")), ""))
+    wrong = [bool(outcome.end.get("problem")) and not outcome.failed for outcome in outcomes]
+    graphs = {outcome.rank: outcome.graph for outcome in outcomes if outcome.graph}
+    if not all(wrong) and (wanted == "findings" or (wanted == "graph" and graphs)):
+        code = _merged(outcomes, graphs, arguments)
+    else:
+        code = _texts(outcomes, as_json="--json" in arguments)
+    for line in problems(outcomes):
+        sys.stderr.write(f"{line}\n")
+    return max(code, 2 if any(wrong) else 0)
+
+
+def _merged(outcomes: Sequence[Outcome], graphs: Mapping[int, str], arguments: Sequence[str]) -> int:
+    from gradviz.cli.main import cli
+    from gradviz.ranks.files import merge_files
+
+    try:
+        given = Given(merge_files(graphs) if graphs else None, tuple(outcomes))
+        cli(list(arguments), prog_name="gradviz", obj=given)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
+
+
+_PLACE = "\0rank\0"
+
+
+def _texts(outcomes: Sequence[Outcome], *, as_json: bool) -> int:
+    """Write each text once."""
+    said: dict[str, list[int]] = {}
+    for outcome in outcomes:
+        text = outcome.end.get("text", "")
+        if text:  # without what says its rank and names its files
+            text = text.replace(f"rank {outcome.rank} of {outcome.world}", _PLACE)
+            said.setdefault(re.sub(rf"\.rank{outcome.rank}(?=\.\w+)", ".rankN", text), []).append(outcome.rank)
+    if as_json and said:
+        reports = [{"ranks": ranks, "report": _data(text)} for text, ranks in said.items()]
+        sys.stdout.write(json.dumps({"ranks": reports}, indent=2) + "\n")
+    else:
+        for i, (text, ranks) in enumerate(said.items()):
+            words = f"{named(ranks)} of {outcomes[0].world}" + (", alike" if len(ranks) > 1 else "")
+            sys.stdout.write(("\n" if i else "") + (f"== {named(ranks)} ==\n" if len(said) > 1 else ""))
+            sys.stdout.write(text.replace(_PLACE, words))
+        if len(said) > 1:
+            sys.stdout.write(f"\nReports of the ranks: {grouped(map(tuple, said.values()))}.\n")
+    sys.stdout.flush()
+    return max((outcome.code for outcome in outcomes if outcome.end), default=0)
+
+
+def _data(text: str) -> Any:
+    try:
+        return json.loads(text.replace(_PLACE, "all ranks alike"))
+    except ValueError:
+        return text
+
+
+def problems(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """A line for each way in which ranks failed to give a result, equal ones together."""
+    said: dict[str, list[int]] = {}
+    first = min(outcomes, key=lambda outcome: outcome.gone)
+    for outcome in outcomes:
+        words = outcome.problem
+        if outcome.state == "died" and outcome.gone > first.gone:  # launchers end the others
+            words += f" Rank {first.rank} was gone before."
+        if words:
+            said.setdefault(words, []).append(outcome.rank)
+    for words, ranks in said.items():
+        yield f"{named(ranks).capitalize()}: {words}"
+
+
+# -- one graph, one list of findings -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Given(Alone):
+    """It runs the command for all ranks: it shows what they left, and runs no script."""
+
+    diff: RankDiff | None
+    outcomes: tuple[Outcome, ...]
+
+    def file(self, path: str, asked: bool) -> str:
+        """That of one machine among several has its ranks in its name: machines may share a disk."""
+        ranks = [outcome.rank for outcome in self.outcomes]
+        if self.outcomes[0].world > len(ranks):
+            stem, suffix = os.path.splitext(path)
+            return f"{stem}.ranks{min(ranks)}-{max(ranks)}{suffix}"
+        return path
+
+    def graph(self, target: Target, run: Callable[[], Captured[Graph]]) -> Captured[Graph]:
+        """The merged graph."""
+        return Captured(_graph_of(self.diff), target)
+
+    def findings(
+        self, target: Target, only: Sequence[str], ignore: Sequence[str], run: Callable[[], Captured[Findings]]
+    ) -> Captured[Findings]:
+        """What was found on each of the ranks, and on all of them together."""
+        told = {outcome.rank: _read(outcome.end["findings"]) for outcome in self.outcomes if "findings" in outcome.end}
+        calls = {outcome.rank: calls_of(outcome.notes) for outcome in self.outcomes}
+        ends = {outcome.rank: end_of(outcome, self.outcomes) for outcome in self.outcomes}
+        findings = [*_of_all(Together(self.diff, calls, ends), only, ignore), *_same_once(told)]
+        findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+        checked = dict.fromkeys(id for own in told.values() for id in own.checked)
+        checked |= dict.fromkeys(check.id for check in chosen(only, ignore) if check.ranks > 1)
+        skipped = dict.fromkeys(reason for own in told.values() for reason in own.skipped)
+        failed = next((own.failed for own in told.values() if own.failed), "")
+        graphs = (_graph_of(self.diff),)
+        return Captured(
+            Findings(tuple(findings), tuple(checked), graphs, (None,), tuple(skipped), failed=failed), target
+        )
+
+
+class Together(NamedTuple):
+    """Several ranks of one launch, for checks. `diff` is None when none of them left a graph."""
+
+    diff: RankDiff | None
+    calls: Mapping[int, tuple[Call, ...]]
+    ends: Mapping[int, RankEnd]
+
+
+def findings_of(diff: RankDiff) -> Findings:
+    """What only all ranks together show, of graphs that they saved."""
+    calls = {rank: process.calls for rank, process in diff.processes.items()}
+    findings = _of_all(Together(diff, calls, dict.fromkeys(calls, RankEnd())), (), ())
+    return Findings(tuple(findings), (), (diff.graph,), (None,))
+
+
+def _of_all(together: Together, only: Sequence[str], ignore: Sequence[str]) -> tuple[Finding, ...]:
+    ids = [check.id for check in chosen(only, ignore) if check.ranks > 1]
+    return run_checks([CheckContext(_graph_of(together.diff), ranks=together)], only=ids).found if ids else ()
+
+
+def _graph_of(diff: RankDiff | None) -> Graph:
+    return diff.graph if diff is not None else Graph()
+
+
+def _read(path: str) -> Findings:
+    with open(path, "rb") as file:  # in a folder that only this user can write to
+        findings: Findings = pickle.load(file)
+    return findings
+
+
+def _same_once(told: Mapping[int, Findings]) -> Iterator[Finding]:
+    """Equal findings as one. Ids of nodes are of graphs that nobody has any more, so they are left out."""
+    ranks_of: dict[Finding, list[int]] = {}
+    for rank, findings in told.items():
+        for finding in findings:
+            parts = tuple(replace(part, rank=None, nodes=(), edges=()) for part in finding.consequences)
+            call = None if finding.call == 1 else finding.call  # the first call needs no mention
+            same = replace(finding, rank=None, nodes=(), edges=(), call=call, consequences=parts)
+            ranks_of.setdefault(same, []).append(rank)
+    for finding, ranks in ranks_of.items():
+        yield replace(finding, ranks=tuple(ranks))

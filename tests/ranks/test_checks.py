@@ -18,9 +18,9 @@ from gradviz.graph import (
     SourceLine,
     TensorInfo,
 )
-from gradviz.ranks.checking import Together
-from gradviz.ranks.outcome import RankEnd
+from gradviz.ranks.meeting import RankEnd
 from gradviz.ranks.pipeline import merge
+from gradviz.ranks.reporter import Together
 from tests.ranks.launch import launch
 from tests.ranks.test_merging import chain
 

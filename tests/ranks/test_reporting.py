@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from gradviz.rank import Rank
-from gradviz.ranks.meeting import Meeting, meeting
-from gradviz.ranks.outcome import Outcome, calls_of
-from gradviz.ranks.reporter import settled
-from gradviz.ranks.reporting import problems, report
-from gradviz.ranks.stopping import last_call, may_stop
+from gradviz.ranks.calls import calls_of, last_call
+from gradviz.ranks.meeting import Meeting, Outcome, meeting
+from gradviz.ranks.part import may_stop
+from gradviz.ranks.reporter import problems, report, settled
 
 
 def said(*texts: str) -> list[Outcome]:
@@ -71,7 +70,7 @@ def test_what_became_of_ranks_that_left_nothing() -> None:
 
 @pytest.fixture
 def two(tmp_path: Path) -> list[Meeting]:
-    found = [Meeting(str(tmp_path / "meeting"), Rank(rank, 2), rank, (0, 1)) for rank in (0, 1)]
+    found = [Meeting(str(tmp_path / "meeting"), Rank(rank, 2), (0, 1)) for rank in (0, 1)]
     for one in found:
         one.open()
     return found
@@ -86,17 +85,17 @@ def test_ranks_that_wait_for_one_that_has_ended_are_stuck(two: list[Meeting]) ->
         two[0], {"begin": 1, "op": "barrier", "source": ["t.py", 3, "", "", ""]}, {"end": 1}, {"begin": 2, "op": "wait"}
     )
     two[1].write("end", {"code": 0, "text": ""})
-    outcomes = settled(two[0].folder, (0, 1), wait=0.2)
+    outcomes = settled(two[0], wait=0.2)
     assert [one.state for one in outcomes] == ["stuck", "ended"]
     assert last_call(two[0].path("calls"))[1] == {"begin": 2, "op": "wait"}
-    assert [(call.op, call.ended) for call in calls_of(outcomes[0])] == [("barrier", True)]
+    assert [(call.op, call.ended) for call in calls_of(outcomes[0].notes)] == [("barrier", True)]
 
 
 def test_who_waits_for_a_rank_that_runs_is_said_once(two: list[Meeting], capsys: pytest.CaptureFixture[str]) -> None:
     note(two[0], {"begin": 1, "op": "barrier", "source": ["t.py", 3, "", "", ""]})
     note(two[1], {"begin": 1, "op": "broadcast", "source": ["t.py", 1, "", "", ""]}, {"end": 1})
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(settled, two[0].folder, (0, 1), wait=0.1)
+        waiting = pool.submit(settled, two[0], wait=0.1)
         with pytest.raises(NotYet):
             waiting.result(timeout=1)
         two[1].write("end", {"code": 0, "text": ""})
@@ -117,7 +116,7 @@ def test_a_rank_goes_on_while_another_waits_and_stops_when_that_is_ready(two: li
 
 
 def test_the_rank_that_was_ready_last_goes_on_for_one_that_waits(tmp_path: Path) -> None:
-    every = [Meeting(str(tmp_path / "meeting"), Rank(rank, 3), rank, (0, 1, 2)) for rank in range(3)]
+    every = [Meeting(str(tmp_path / "meeting"), Rank(rank, 3), (0, 1, 2)) for rank in range(3)]
     for one in every:
         one.open()
     note(every[0], {"begin": 1, "op": "recv"})

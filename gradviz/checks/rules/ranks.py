@@ -28,9 +28,9 @@ from gradviz.wording import (
 )
 
 if TYPE_CHECKING:
-    from gradviz.ranks.checking import Together
-    from gradviz.ranks.outcome import RankEnd
+    from gradviz.ranks.meeting import RankEnd
     from gradviz.ranks.rank_diff import RankDiff
+    from gradviz.ranks.reporter import Together
 
 Ranks = tuple[int, ...]
 
