@@ -41,6 +41,8 @@ FAMILIES = (
     "notes",
     "raised",
     "ranks",
+    "collectives",
+    "launch",
 )
 """Modules of this package that hold checks, in the order in which checks are listed."""
 

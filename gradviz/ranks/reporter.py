@@ -253,6 +253,11 @@ class Together(NamedTuple):
     calls: Mapping[int, tuple[Call, ...]]
     ends: Mapping[int, RankEnd]
 
+    def last_call(self, rank: int) -> Call | None:
+        """The call that a rank is in, or else the last that it made."""
+        calls = self.calls.get(rank, ())
+        return next((call for call in reversed(calls) if not call.ended), calls[-1] if calls else None)
+
 
 def findings_of(diff: RankDiff) -> Findings:
     """What only all ranks together show, of graphs that they saved."""
