@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 from urllib.parse import quote
 
 from gradviz.draw.options import LinkSource
@@ -133,17 +134,17 @@ def source_link(about: object, to: LinkSource) -> str:
     source = about.source or (about.function.definition if about.function is not None else None)
     if source is None or source.file.startswith("<"):  # code that was typed in has no file
         return ""
-    path = quote(_bytes(os.path.abspath(source.file).replace(os.sep, "/")))
+    path = _quoted(os.path.abspath(source.file).replace(os.sep, "/"))
     path = path if path.startswith("/") else f"/{path}"
     return f"vscode://file{path}:{source.line}" if to == "vscode" else f"file://{path}#L{source.line}"
 
 
-def _bytes(path: str) -> bytes:
-    """The path as the file system has it: a name there need not be UTF-8."""
+def _quoted(path: str) -> str:
+    """The path as the file system has it, whose names need not be UTF-8, for an address."""
     try:
-        return path.encode("utf-8", "surrogateescape")
+        return quote(path, errors="surrogateescape")
     except UnicodeEncodeError:  # no file has such a name
-        return path.encode("utf-8", "replace")
+        return quote(path, errors="replace")
 
 
 Detail = tuple[str, str]
@@ -156,16 +157,7 @@ def details(graph: Graph, about: Node | Leaf | Root | Base | SavedTensor) -> tup
     >>> details(Graph(), Node(3, "AddBackward0", sequence=7))
     (('op', 'AddBackward0'), ('node', '3'), ('sequence number', '7'))
     """
-    if isinstance(about, Node):
-        told = _node(graph, about)
-    elif isinstance(about, Leaf):
-        told = _leaf(about)
-    elif isinstance(about, Root):
-        told = _root(about)
-    elif isinstance(about, Base):
-        told = _base(about)
-    else:
-        told = _saved(about)
+    told = _node(graph, about) if isinstance(about, Node) else _TOLD[type(about)](about)
     return tuple((word, one_line(text)) for word, text in told if text)
 
 
@@ -248,3 +240,6 @@ def _saved_text(saved: SavedTensor) -> str:
     if saved.state != "live" or not any(words):
         words.append(labels.state_text(saved.state))
     return ", ".join(filter(None, words))
+
+
+_TOLD: dict[type, Callable[[Any], Iterator[Detail]]] = {Leaf: _leaf, Root: _root, Base: _base, SavedTensor: _saved}

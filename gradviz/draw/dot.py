@@ -71,13 +71,14 @@ def _title(drawn: Scene) -> tuple[str, ...]:
 
 def _boxes(drawn: Scene, colors: Palette) -> Iterator[str]:
     """All boxes, those of a module inside its cluster."""
-    return nested(
-        drawn.boxes,
-        drawn.frames,
-        write=lambda box, level: _box(box, colors, "  " * (level + 1)),
-        begin=lambda frame, level: _cluster(frame, drawn, colors, "  " * (level + 1)),
-        end=lambda level: "  " * (level + 1) + "}\n",
-    )
+    for part, level in nested(drawn.boxes, drawn.frames):
+        indent = "  " * (level + 1)
+        if part is None:
+            yield f"{indent}}}\n"
+        elif isinstance(part, int):
+            yield _cluster(part, drawn, colors, indent)
+        else:
+            yield _box(part, colors, indent)
 
 
 def _cluster(frame: int, drawn: Scene, colors: Palette, indent: str) -> str:
@@ -89,7 +90,7 @@ def _cluster(frame: int, drawn: Scene, colors: Palette, indent: str) -> str:
 def _box(box: Box, colors: Palette, indent: str) -> str:
     words = [f"label={quote((*box.lines, *box.flags))}"]
     if box.kind != "op":
-        words.append(f'fillcolor="{colors.fill(box.kind)}"')
+        words.append(f'fillcolor="{colors.fills[box.kind]}"')
     if box.flags:
         words.append(f'color="{colors.warning}"')
     return f"{indent}n{box.id} [{', '.join(words)}];\n"
@@ -109,5 +110,5 @@ def _legend(drawn: Scene, colors: Palette) -> Iterator[str]:
     yield '  subgraph cluster_legend {\n    label="legend"; labelloc=t; labeljust=l; style=dashed;\n'
     yield f'    color="{colors.border}"; node [fontsize=8];\n'
     for i, entry in enumerate(drawn.legend):
-        yield f'    legend{i} [label={quote((entry.text,))}, fillcolor="{colors.fill(entry.kind)}"];\n'
+        yield f'    legend{i} [label={quote((entry.text,))}, fillcolor="{colors.fills[entry.kind]}"];\n'
     yield "  }\n"

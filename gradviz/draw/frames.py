@@ -6,8 +6,8 @@ and no format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.fold.calls import titled
 from gradviz.graph import Graph, Scope, SourceLine
@@ -33,7 +33,7 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """Numbers frames as boxes ask for them; a frame's parent always comes before it."""
+    """Numbers frames as boxes ask for them; `drawn` are those asked for, a frame's parent always before it."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -41,7 +41,7 @@ class Frames:
         self._calls_from = calls_from(graph)
         self._repeated = _referred_to(graph)
         self._number: dict[int, int] = {}
-        self._frames: list[Frame] = []
+        self.drawn: list[Frame] = []
 
     def of(self, scope: int | None) -> int | None:
         """The frame of a box that lies in `scope`: that scope's own."""
@@ -51,13 +51,13 @@ class Frames:
             if inner not in self._number:
                 record = self._graph.scopes[inner]
                 parent = None if record.parent is None else self._number[record.parent]
-                self._number[inner] = len(self._frames)
+                self._number[inner] = len(self.drawn)
                 around = "" if record.parent is None else self._graph.scopes[record.parent].path
                 line = self._calls_from.get(inner)
                 told = record.parent is not None and self._calls_from.get(record.parent) == line
                 first = record.path in self._repeated and around not in self._repeated
                 title = frame_title(record, around, None if told else line, first=first)
-                self._frames.append(Frame(title, parent, inner, frame_title(record, line=line, first=first)))
+                self.drawn.append(Frame(title, parent, inner, frame_title(record, line=line, first=first)))
         return self._number[scope]
 
     def tells_no_line(self, scope: int | None) -> bool:
@@ -67,10 +67,6 @@ class Frames:
     def around(self, nodes: Sequence[int]) -> int | None:
         """The innermost scope that holds all of these nodes, None when there is none."""
         return self._tree.common({self._graph.nodes[node].scope for node in nodes})
-
-    def drawn(self) -> tuple[Frame, ...]:
-        """All frames asked for."""
-        return tuple(self._frames)
 
 
 def _referred_to(graph: Graph) -> frozenset[str]:
@@ -99,18 +95,11 @@ def frame_title(scope: Scope, around: str = "", line: SourceLine | None = None, 
     return ", ".join(words)
 
 
-T = TypeVar("T")
+def nested(boxes: Iterable[Box], frames: Sequence[Frame]) -> Iterator[tuple[Box | int | None, int]]:
+    """The boxes in nested order, between the index of the frame that begins and None where it ends, each with its level.
 
-
-def nested(
-    boxes: Iterable[Box],
-    frames: Sequence[Frame],
-    *,
-    write: Callable[[Box, int], T],
-    begin: Callable[[int, int], T],
-    end: Callable[[int], T],
-) -> Iterator[T]:
-    """What `write(box, level)`, `begin(frame, level)` and `end(level)` make, in nested order. Empty frames are left out."""
+    Empty frames are left out.
+    """
     inside: dict[int | None, list[Box]] = {}
     for box in boxes:
         inside.setdefault(box.frame, []).append(box)
@@ -119,14 +108,13 @@ def nested(
     while stack:
         frame, level, closing = stack.pop()
         if closing:
-            yield end(level)
+            yield None, level
             continue
         if frame is not None:
-            yield begin(frame, level)
+            yield frame, level
             stack.append((frame, level, True))
             level += 1
-        for box in inside.get(frame, ()):
-            yield write(box, level)
+        yield from ((box, level) for box in inside.get(frame, ()))
         stack.extend((child, level, False) for child in reversed(children.get(frame, [])))
 
 

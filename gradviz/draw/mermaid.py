@@ -138,13 +138,8 @@ def _characters(part: Part) -> int:
 
 def _boxes(drawn: Scene, part: Part) -> Iterator[str]:
     """The boxes of a part, those of a module inside its subgraph."""
-    return nested(
-        part.boxes,
-        drawn.frames,
-        write=lambda box, level: _box(box),
-        begin=lambda frame, level: _begin(drawn, frame),
-        end=lambda level: END,
-    )
+    for item, _ in nested(part.boxes, drawn.frames):
+        yield END if item is None else _begin(drawn, item) if isinstance(item, int) else _box(item)
 
 
 def _begin(drawn: Scene, frame: int) -> str:
@@ -178,4 +173,4 @@ def _link(link: Link) -> str:
 def _colors(drawn: Scene, options: Options) -> Iterator[str]:
     colors = palette(options.theme)
     for entry in drawn.legend:
-        yield f"  classDef {entry.kind} fill:{colors.fill(entry.kind)},stroke:{colors.border},color:{colors.text}\n"
+        yield f"  classDef {entry.kind} fill:{colors.fills[entry.kind]},stroke:{colors.border},color:{colors.text}\n"

@@ -63,10 +63,6 @@ class Palette(NamedTuple):
     border: str  # boxes and frames
     warning: str  # flags: freed, modified in place, hidden
 
-    def fill(self, kind: BoxKind) -> str:
-        """The fill of one kind of box."""
-        return self.fills[kind]
-
 
 LIGHT = Palette(
     {kind: fills[0] for kind, fills in _FILLS.items()},
@@ -114,12 +110,12 @@ def _channels(color: str) -> tuple[int, ...]:
 
 def border(colors: Palette, kind: BoxKind) -> str:
     """The border of one kind of box: its fill, nearer to the text's colour."""
-    return mix(colors.fill(kind), colors.text, 0.38)
+    return mix(colors.fills[kind], colors.text, 0.38)
 
 
 def dim(colors: Palette, kind: BoxKind) -> str:
     """The text of second lines on one kind of box."""
-    return mix(colors.fill(kind), colors.text, DIM)
+    return mix(colors.fills[kind], colors.text, DIM)
 
 
 def ground(colors: Palette, depth: int) -> str:

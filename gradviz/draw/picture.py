@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +37,7 @@ from gradviz.errors import LayoutError
 from gradviz.graph import Graph
 from gradviz.layout import Drawing, Frame, Placement, Rect
 from gradviz.layout.engines import place
-from gradviz.layout.page_columns import side_by_side
+from gradviz.layout.page_columns import PageColumns, side_by_side
 from gradviz.wording import one_line
 
 
@@ -134,7 +133,7 @@ class _Page:
 def compose(graph: Graph, drawn: Scene, options: Options, placer: Placer | None = None) -> Picture:
     """The picture of a scene, with the boxes where `placer` puts them: the engine that the options ask for, unless given."""
     page = _Page(drawn, options, placer)
-    placement, cut = page.placement, page.laid.edge
+    placement, cut = page.placement, page.laid.edge.tolist()
     links = (*drawn.links, *(drawn.links[i] for i in cut)) if cut else drawn.links
     nothing = [""] * len(cut)
     pointed = [link.style == "data" for link in links]
@@ -142,7 +141,7 @@ def compose(graph: Graph, drawn: Scene, options: Options, placer: Placer | None 
         pointed[i] = False
     curves = wires.with_heads(placement, pointed)
     blocks = Blocks(graph, drawn.boxes, page.boxes, placement, options.link_source)
-    frames = _frames(drawn, page.titles, placement, options.direction, page.laid.frame)
+    frames = _frames(drawn, page.titles, placement, options.direction, page.laid.frame.tolist())
     labels = (*(link.label for link in drawn.links), *nothing)
     return Picture(
         width=page.width,
@@ -230,26 +229,12 @@ def _drawing(drawn: Scene, boxes: list[Sized], titles: list[FrameTitle], directi
     return wires.sideways(drawing) if flat else drawing
 
 
-class _Laid(NamedTuple):
-    """A placement in `columns`, and of which link and frame the pieces are that stand behind those of the scene."""
-
-    placement: Placement
-    columns: int = 1
-    edge: tuple[int, ...] = ()
-    frame: tuple[int, ...] = ()
-
-
-def _place(drawing: Drawing, direction: Direction, placer: Placer) -> _Laid:
+def _place(drawing: Drawing, direction: Direction, placer: Placer) -> PageColumns:
     """The placement in its direction, on whole pixels, as curves; in columns when it is too long to be shown."""
-    if not drawing.size:
-        nothing = np.zeros(0)
-        starts = np.zeros(1, dtype=np.int64)
-        return _Laid(Placement(nothing, nothing, np.zeros((0, 2)), starts, (), 0.0, 0.0, "none", True))
-    placed = wires.spread(drawing, placer(drawing))
-    if placed.height <= FAR or placed.curved:
-        return _Laid(_finished(placed, direction))
-    cut = side_by_side(drawing, placed)
-    return _Laid(_finished(cut.placement, direction), cut.columns, tuple(cut.edge.tolist()), tuple(cut.frame.tolist()))
+    placed, nothing = wires.spread(drawing, placer(drawing)), np.zeros(0, np.int64)
+    is_cut = placed.height > FAR and not placed.curved
+    laid = side_by_side(drawing, placed) if is_cut else PageColumns(placed, 1, nothing, nothing)
+    return laid._replace(placement=_finished(laid.placement, direction))
 
 
 def _finished(placed: Placement, direction: Direction) -> Placement:
@@ -272,15 +257,11 @@ def _frames(
     depths: list[int] = []
     for frame in drawn.frames:  # a parent comes before its children
         depths.append(0 if frame.parent is None else depths[frame.parent] + 1)
-    made = [
-        FrameBlock(rect, _frame_words(rect, title, direction), one_line(frame.full or frame.title), depth)
-        for frame, title, rect, depth in zip(drawn.frames, titles, placement.frames, depths)
-        if rect.width and rect.height
-    ]
-    made += [
-        FrameBlock(rect, (), one_line(drawn.frames[i].full or drawn.frames[i].title), depths[i])
-        for i, rect in zip(more, placement.frames[len(drawn.frames) :])
-    ]
+    made: list[FrameBlock] = []
+    for number, (i, rect) in enumerate(zip((*range(len(depths)), *more), placement.frames)):
+        if rect.width and rect.height:
+            words = _frame_words(rect, titles[i], direction) if number < len(depths) else ()
+            made.append(FrameBlock(rect, words, one_line(drawn.frames[i].full or drawn.frames[i].title), depths[i]))
     return tuple(sorted(made, key=lambda frame: frame.depth))
 
 
@@ -290,8 +271,7 @@ def _frame_words(rect: Rect, title: FrameTitle, direction: Direction) -> tuple[W
     top = rect.y + rect.height - title.height if direction == "up" else rect.y
     y, size = top + FRAME_TITLE - 5.0, SIZES["dim"]
     return tuple(
-        Words(x, y + FRAME_LINE * i, line, "dim", text_width(line, size), centred=False)
-        for i, line in enumerate(title.lines)
+        Words(x, y + FRAME_LINE * i, line, "dim", text_width(line, size)) for i, line in enumerate(title.lines)
     )
 
 
@@ -316,7 +296,7 @@ def _too_far(placement: Placement) -> str:
     )
 
 
-def _columns_note(laid: _Laid, direction: Direction) -> str:
+def _columns_note(laid: PageColumns, direction: Direction) -> str:
     """How to read a drawing that was cut into columns."""
     if laid.columns == 1:
         return ""

@@ -13,9 +13,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from html import escape
 from importlib import resources
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 import numpy as np
 
@@ -50,16 +50,23 @@ LINE_STYLE: dict[LinkStyle, str] = {
 def fixed_dot(made: Picture, colors: Palette, scale: float) -> Iterator[str]:
     """DOT for `neato -n2`, statement by statement. With `scale` 1, Graphviz paints one pixel, or point, for each of ours."""
     writer = _Writer(made.height, colors)
-    yield writer.head(scale)
-    yield writer.corner("c0", 0.0, 0.0)
-    yield writer.corner("c1", made.width, made.height)
+    yield (
+        f'digraph {{\ngraph [pad=0,margin=0,outputorder=nodesfirst,bgcolor="{colors.background}",dpi={DPI * scale:.6g}];\n'
+        f'node [label="",shape=box,fixedsize=shape,margin=0,penwidth={SCALE:g}];\n'
+        f'edge [color="{colors.line}",penwidth={1.2 * SCALE:g},arrowsize={HEAD_SIZE:g}];\n'
+    )
+    for name, x, y in (
+        ("c0", 0.0, 0.0),
+        ("c1", made.width, made.height),
+    ):  # so that the page is as large as the picture
+        yield f"{name} [shape=point,style=invis,width=0,height=0,{writer.at(x, y)}];\n"
     for i, frame in enumerate(made.frames):
         yield writer.rect(f"f{i}", frame.rect, ground(colors, frame.depth), colors.border, "rounded,filled")
     for i, block in enumerate(made.blocks):
         yield writer.block(f"n{i}", block)
     for i, block in enumerate(made.swatches):
         yield writer.block(f"s{i}", block)
-    yield writer.texts_begin()
+    yield f'node [shape=none,height=0.01,fontname="{FAMILY}"];\n'
     for i, (words, color, size) in enumerate(_texts(made, colors)):
         yield writer.text(f"t{i}", words, color, size)
     yield from writer.edges(made)
@@ -89,28 +96,13 @@ class _Writer:
     def __init__(self, height: float, colors: Palette) -> None:
         self.height, self.colors = height, colors
 
-    def head(self, scale: float) -> str:
-        return (
-            f'digraph {{\ngraph [pad=0,margin=0,outputorder=nodesfirst,bgcolor="{self.colors.background}",'
-            f"dpi={DPI * scale:.6g}];\n"
-            f'node [label="",shape=box,fixedsize=shape,margin=0,penwidth={SCALE:g}];\n'
-            f'edge [color="{self.colors.line}",penwidth={1.2 * SCALE:g},arrowsize={HEAD_SIZE:g}];\n'
-        )
-
-    def texts_begin(self) -> str:
-        return f'node [shape=none,height=0.01,fontname="{FAMILY}"];\n'
-
-    def corner(self, name: str, x: float, y: float) -> str:
-        """An invisible point, so that the painted page is as large as the picture."""
-        return f"{name} [shape=point,style=invis,width=0,height=0,{self._at(x, y)}];\n"
-
     def block(self, name: str, block: Block) -> str:
         edge = self.colors.warning if block.marked else border(self.colors, block.kind)
         style = "filled,dashed" if block.marked else "rounded,filled" if block.words else "filled"
-        return self.rect(name, block.rect, self.colors.fill(block.kind), edge, style)
+        return self.rect(name, block.rect, self.colors.fills[block.kind], edge, style)
 
     def rect(self, name: str, rect: Rect, fill: str, edge: str, style: str) -> str:
-        place = self._at(rect.x + rect.width / 2, rect.y + rect.height / 2)
+        place = self.at(rect.x + rect.width / 2, rect.y + rect.height / 2)
         size = f"width={_inches(rect.width)},height={_inches(rect.height)}"
         return f'{name} [style="{style}",fillcolor="{fill}",color="{edge}",{size},{place}];\n'
 
@@ -119,7 +111,7 @@ class _Writer:
         bold = f',fontname="{FAMILY} Bold"' if words.tone in BOLD else ""
         label = quote([words.text], left=not words.centred)
         look = f'label={label},fontcolor="{color}",fontsize={size * SCALE:.6g}{bold},width={_inches(words.width)}'
-        return f"{name} [{look},{self._at(middle, words.y - MIDDLE * size)}];\n"
+        return f"{name} [{look},{self.at(middle, words.y - MIDDLE * size)}];\n"
 
     def edges(self, made: Picture) -> Iterator[str]:
         starts = made.curves.starts.tolist()
@@ -133,7 +125,7 @@ class _Writer:
                 ends = made.wire_ends[i]
                 yield f'n{ends[0]} -> n{ends[1]} [pos="{place}"{LINE_STYLE[kind]}];\n'
 
-    def _at(self, x: float, y: float) -> str:
+    def at(self, x: float, y: float) -> str:
         return f'pos="{x * SCALE:.6g},{(self.height - y) * SCALE:.6g}"'
 
     def _points(self, points: Floats) -> list[str]:

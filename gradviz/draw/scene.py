@@ -7,6 +7,7 @@ node are one box. This module decides what is drawn; it knows no coordinates, co
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
@@ -133,7 +134,6 @@ class _Drafter:
         self.bases: dict[tuple[int, int], int] = {}  # (node, output) -> box id of a base or of an output that is one
         self.outputs_cut = 0
         self.all_freed = is_all_freed(graph)
-        self.uses = _uses(graph)
         self.split = self._leaves_to_split()
         self.frames = Frames(graph)
         self.held = held_by_box(graph) if options.color == "memory" else None
@@ -159,14 +159,21 @@ class _Drafter:
         self._draw_views()
         legend, footer = self._legend(), self._footer()
         bars = rank_bars(self.graph)
-        return Scene(self.graph.title, tuple(self.boxes), tuple(self.links), legend, footer, self.frames.drawn(), bars)
+        return Scene(
+            self.graph.title, tuple(self.boxes), tuple(self.links), legend, footer, tuple(self.frames.drawn), bars
+        )
 
-    def _leaves_to_split(self) -> frozenset[int]:
-        how = self.options.leaves
-        if how in ("shared", "hidden"):
-            return frozenset()
-        above = SPLIT_ABOVE if how == "auto" else 1
-        return frozenset(node for node, uses in self.uses.items() if uses.users > above)
+    def _leaves_to_split(self) -> dict[int, int]:
+        """How often each leaf is used that is drawn once for each of its users."""
+        if self.options.leaves in ("shared", "hidden"):
+            return {}
+        above = SPLIT_ABOVE if self.options.leaves == "auto" else 1
+        uses: dict[int, int] = {}
+        for node in self.graph.leaf_of:
+            edges = self.graph.consumers(node)
+            if len({edge.consumer for edge in edges}) > above:
+                uses[node] = sum(edge.count for edge in edges)
+        return uses
 
     # -- boxes -----------------------------------------------------------------------------------------------------
 
@@ -256,7 +263,7 @@ class _Drafter:
             return self.box_of.get(node)
         if (node, user) not in self.copies:
             users = [user] if user is not None else []
-            self.copies[node, user] = self._draw_leaf(self.graph.leaf_of[node], users, self.uses[node].edges)
+            self.copies[node, user] = self._draw_leaf(self.graph.leaf_of[node], users, self.split[node])
         return self.copies[node, user]
 
     # -- links -----------------------------------------------------------------------------------------------------
@@ -293,12 +300,17 @@ class _Drafter:
 
     def _edge_words(self, edge: Edge) -> str:
         """Which output an edge comes from, where there are several, and how often it is used."""
-        words = [self._which(edge.producer, edge.output)] if edge.producer in self.several else []
-        words += filter(None, [labels.moved_text(self.graph.nodes[edge.consumer])])
+        parts = (self._which(edge.producer, edge.output), labels.moved_text(self.graph.nodes[edge.consumer]))
+        words = list(filter(None, parts))
         return " ".join((*words, labels.again(edge.count)) if edge.count > 1 else words)
 
     def _which(self, node: int, output: int) -> str:
-        """Which output of several a link comes from: a folded box lists its kinds of tensors, which have no number of their own."""
+        """Which output of several a link comes from: a folded box lists its kinds of tensors, which have no number of their own.
+
+        Nothing where there is one output only.
+        """
+        if node not in self.several:
+            return ""
         record = self.graph.nodes[node]
         if record.group is None or output >= len(record.outputs):
             return f"output {output}"
@@ -335,14 +347,13 @@ class _Drafter:
         return self._add("stale" if stale else "saved", lines, node.id, saved, flags, node.scope)
 
     def _draw_roots(self) -> None:
-        seen: dict[int, int] = {}  # outputs drawn so far, by the folded box that they come from
+        seen: Counter[int] = Counter()  # outputs drawn so far, by the folded box that they come from
         for root in self.graph.roots:
             if root.node is not None and self.graph.nodes[root.node].group is not None:
-                seen[root.node] = seen.get(root.node, 0) + 1
-                every = len(self.graph.roots_of[root.node])
-                if every > MOST_OUTPUTS and seen[root.node] >= MOST_OUTPUTS:
+                seen[root.node] += 1
+                rest = len(self.graph.roots_of[root.node]) - MOST_OUTPUTS + 1
+                if rest > 1 and seen[root.node] >= MOST_OUTPUTS:
                     if seen[root.node] == MOST_OUTPUTS:
-                        rest = every - MOST_OUTPUTS + 1
                         self.outputs_cut += rest
                         box = self._add("output", (labels.more(rest), "outputs"), root.node, root)
                         self._link(self._source(root.node, None), box, edges=rest)
@@ -350,8 +361,7 @@ class _Drafter:
             flags = labels.mark_words(self.marked.outputs.get(root.name, ()) if root.node is None else ())
             box = self._add("output", details.root_lines(root), root.node, root, flags)
             if root.node is not None:
-                label = self._which(root.node, root.output) if root.node in self.several else ""
-                self._link(self._source(root.node, None), box, label=label)
+                self._link(self._source(root.node, None), box, label=self._which(root.node, root.output))
                 if root.base is None:
                     self.bases.setdefault((root.node, root.output), box)
 
@@ -369,8 +379,7 @@ class _Drafter:
         if (base.node, base.output) not in self.bases:
             box = self._add("base", details.base_lines(base), base.node, base)
             self.bases[base.node, base.output] = box
-            label = self._which(base.node, base.output) if base.node in self.several else ""
-            self._link(self.box_of.get(base.node), box, label=label)
+            self._link(self.box_of.get(base.node), box, label=self._which(base.node, base.output))
         return self.bases[base.node, base.output]
 
     # -- words -----------------------------------------------------------------------------------------------------
@@ -399,23 +408,6 @@ class _Drafter:
         if self.backward is not None:
             lines += backward_lines(self.backward, numbers=self.options.numbers, grad=self.norms is not None)
         return tuple(lines)
-
-
-class _Uses(NamedTuple):
-    users: int  # nodes that use the leaf
-    edges: int  # times it is used, `a * a` uses `a` twice
-
-
-def _uses(graph: Graph) -> dict[int, _Uses]:
-    """How often each leaf is used."""
-    leaf_of = graph.leaf_of
-    users: dict[int, set[int]] = {}
-    edges: dict[int, int] = {}
-    for consumer, producer, count in zip(*(column(graph.edges, name) for name in ("consumer", "producer", "count"))):
-        if producer in leaf_of:
-            users.setdefault(producer, set()).add(consumer)
-            edges[producer] = edges.get(producer, 0) + count
-    return {node: _Uses(len(its_users), edges[node]) for node, its_users in users.items()}
 
 
 # -- edges drawn as one: what runs from one box to another in three edges or more, one for each output --------------

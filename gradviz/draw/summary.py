@@ -13,13 +13,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gradviz.checks.finding import Marked
+from gradviz.draw.details import root_lines
 from gradviz.fold.fold import Deeper, deeper
 from gradviz.gradients import GradientNorms
 from gradviz.graph import Graph, Leaf, RankShare, Root, column
 from gradviz.graph.amounts import depth
 from gradviz.rank import named
 from gradviz.report import labels
-from gradviz.wording import bar, bytes_text, clip, count_text, one_line, plural, tensor_line
+from gradviz.wording import bar, bytes_text, count_text, one_line, plural, tensor_line
 
 
 class Bar(NamedTuple):
@@ -200,8 +201,8 @@ def _rows(title: str, items: Sequence[str]) -> Iterator[str]:
 
 
 def _root(root: Root) -> str:
-    why = "" if root.node is not None else f", no graph: {clip(root.why) or 'reason unknown'}"
-    return f"{labels.root_title(root)} {tensor_line(root.tensor)}{why}"
+    title, tensor, *why = root_lines(root)
+    return ", ".join((f"{title} {tensor}", *why))
 
 
 def _leaf(leaf: Leaf) -> str:

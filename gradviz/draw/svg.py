@@ -6,7 +6,7 @@ Every text passes through `escape`. This module knows geometry and SVG, nothing 
 from __future__ import annotations
 
 import hashlib
-import re
+import html
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, islice
@@ -86,7 +86,7 @@ def _color_rules(colors: Palette) -> list[tuple[str, str]]:
         (".gv-b .gv-s,.gv-b .gv-v", "fill-opacity:1"),
         (".gv-b .gv-w", f"fill:{colors.warning};fill-opacity:1"),
     ]
-    kinds = [(f".gv-b .gv-{kind} rect", f"fill:{colors.fill(kind)};stroke:{border(colors, kind)}") for kind in KINDS]
+    kinds = [(f".gv-b .gv-{kind} rect", f"fill:{colors.fills[kind]};stroke:{border(colors, kind)}") for kind in KINDS]
     return [*rules, *kinds, (".gv-b .gv-m rect", f"stroke:{colors.warning}")]
 
 
@@ -100,9 +100,6 @@ TONE_CLASS: dict[Tone, str] = {
     "warning": "gv-w",
 }
 
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
-_SPECIAL = re.compile('[&<>"]')
-
 
 def render(graph: Graph, options: Options) -> Iterator[str]:
     """The graph as an SVG file, in pieces."""
@@ -115,7 +112,7 @@ def escape(text: str) -> str:
     >>> print(escape("<lambda> & \\x00"))
     &lt;lambda&gt; &amp; \\x00
     """
-    return _SPECIAL.sub(lambda match: _ENTITIES[match[0]], visible(text, keep="\n"))
+    return html.escape(visible(text, keep="\n"), quote=False).replace('"', "&quot;")
 
 
 def write(made: Picture, theme: Theme, *, fit: bool = False) -> Iterator[str]:

@@ -13,7 +13,7 @@ from gradviz.checks.finding import marked
 from gradviz.draw import details
 from gradviz.draw.options import Options
 from gradviz.draw.summary import is_all_freed
-from gradviz.graph import Graph, Node, Root
+from gradviz.graph import Graph, Node, SavedTensor
 from gradviz.memory import held_by_box
 from gradviz.report import labels
 from gradviz.wording import clip, tensor_line
@@ -57,10 +57,8 @@ class TreeShape:
         by_producer: dict[int, Input] = {}
         for edge in edges:
             if edge.producer not in self._skip:
-                before = by_producer.get(edge.producer, Input(edge.producer, 0, ()))
-                by_producer[edge.producer] = Input(
-                    edge.producer, before.edges + edge.count, (*before.outputs, edge.output)
-                )
+                _, count, outputs = by_producer.get(edge.producer, (0, 0, ()))
+                by_producer[edge.producer] = Input(edge.producer, count + edge.count, (*outputs, edge.output))
         return list(by_producer.values())
 
     def straight_on(self, node: int, inputs: list[Input]) -> int:
@@ -118,16 +116,12 @@ class Row(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A row still to come. `lead` is its guides, `rest` those of the rows below it."""
+    """A row of a node still to come. `lead` is its guides, `rest` those of the rows below it."""
 
-    kind: Literal["node", "root", "saved", "cut"]
-    node: int = -1
-    owner: int = -1
+    node: int
+    owner: int = -1  # who shows it here; -2: an output whose node has its row elsewhere
     edges: int = 1
     outputs: tuple[int, ...] = ()
-    which: int = 0  # index of a root, or of a saved slot
-    rows: int = 0  # rows that a cut stands for
-    nodes: int = 0  # nodes among them
     lead: str = ""
     rest: str = ""
     level: int = 0
@@ -145,22 +139,24 @@ class TreeRows:
         self.held = held_by_box(graph) if options.color == "memory" else ()
 
     def __iter__(self) -> Iterator[Row]:
-        stack = [_Step("node", top) for top in reversed(self.shape.tops)]
-        stack += [_Step("root", which=i) for i in reversed(range(len(self.graph.roots)))]
-        shown_from_root: set[int] = set()
+        shown: set[int] = set()
+        for i, root in enumerate(self.graph.roots):
+            title, tensor, *why = details.root_lines(root)
+            yield Row("", (("output", title), ("tensor", tensor), *(("note", line) for line in why)), first=i > 0)
+            if root.node is not None:
+                first = root.node not in shown and self.shape.owner[root.node] < 0
+                shown.add(root.node)
+                yield from self._rows(_Step(root.node, -1 if first else -2, outputs=(root.output,)))
+        for top in self.shape.tops:
+            yield from self._rows(_Step(top))
+
+    def _rows(self, top: _Step) -> Iterator[Row]:
+        """The row of a node and all below it."""
+        stack: list[Row | _Step] = [top]
         while stack:
             step = stack.pop()
-            if step.kind == "root":
-                root = self.graph.roots[step.which]
-                yield Row(step.lead, _root_parts(root), first=step.which > 0)
-                if root.node is not None:
-                    first = root.node not in shown_from_root and self.shape.owner[root.node] < 0
-                    shown_from_root.add(root.node)
-                    stack.append(_Step("node", root.node, -1 if first else -2, outputs=(root.output,)))
-            elif step.kind == "saved":
-                yield Row(step.lead, (("saved", "saved"), ("saved", self._saved(step))))
-            elif step.kind == "cut":
-                yield Row(step.lead, (("note", labels.more(step.rows)),), cut=step.nodes)
+            if isinstance(step, Row):
+                yield step
             elif self.shape.owner[step.node] != step.owner:
                 yield Row(step.lead, self._reference(step), see=step.node)
             else:
@@ -171,34 +167,36 @@ class TreeRows:
 
     # -- what comes below a node -----------------------------------------------------------------------------------
 
-    def _below(self, step: _Step) -> list[_Step]:
-        """Steps below a node, last first: its branches, then what goes straight on."""
+    def _below(self, step: _Step) -> list[Row | _Step]:
+        """What comes below a node, last first: its branches, then what goes straight on."""
         inputs = self.shape.inputs(step.node)
-        saved = len(self.graph.nodes[step.node].saved) if self.options.saved else 0
         on = self.shape.straight_on(step.node, inputs)
-        branches = [_Step("saved", step.node, which=i) for i in range(saved)]
-        branches += [_Step("node", item.node, step.node, *item[1:]) for i, item in enumerate(inputs) if i != on]
+        slots = self.graph.nodes[step.node].saved if self.options.saved else ()
+        branches: list[Row | _Step] = [Row("", (("saved", "saved"), ("saved", self._saved(slot)))) for slot in slots]
+        branches += [_Step(item.node, step.node, *item[1:]) for i, item in enumerate(inputs) if i != on]
         if branches and self.options.max_depth and step.level >= self.options.max_depth:
             branches = [self._cut(branches)]
-        below = []
+        below: list[Row | _Step] = []
         for i, branch in enumerate(branches):
             last = on < 0 and i == len(branches) - 1
             lead, rest = step.rest + (LAST if last else BRANCH), step.rest + (BLANK if last else BAR)
-            below.append(branch._replace(lead=lead, rest=rest, level=step.level + 1))
+            if isinstance(branch, Row):
+                below.append(branch._replace(guides=lead))
+            else:
+                below.append(branch._replace(lead=lead, rest=rest, level=step.level + 1))
         if on >= 0:
-            straight = _Step("node", inputs[on].node, step.node, *inputs[on][1:])
-            below.append(straight._replace(lead=step.rest, rest=step.rest, level=step.level))
+            below.append(_Step(inputs[on].node, step.node, *inputs[on][1:], step.rest, step.rest, step.level))
         return below[::-1]
 
-    def _cut(self, branches: list[_Step]) -> _Step:
-        owned = [b for b in branches if b.kind == "node" and self.shape.owner[b.node] == b.owner]
-        nodes = sum(self.shape.size[branch.node] for branch in owned)
-        return _Step("cut", rows=nodes + len(branches) - len(owned), nodes=nodes)
+    def _cut(self, branches: list[Row | _Step]) -> Row:
+        owned = [b.node for b in branches if isinstance(b, _Step) and self.shape.owner[b.node] == b.owner]
+        nodes = sum(self.shape.size[node] for node in owned)
+        return Row("", (("note", labels.more(nodes + len(branches) - len(owned))),), cut=nodes)
 
     # -- wording ---------------------------------------------------------------------------------------------------
 
-    def _saved(self, step: _Step) -> str:
-        return ", ".join(details.saved_lines(self.graph.nodes[step.node].saved[step.which], self.graph))
+    def _saved(self, slot: SavedTensor) -> str:
+        return ", ".join(details.saved_lines(slot, self.graph))
 
     def _title(self, node: int) -> Part:
         leaf = self.graph.leaf_of.get(node)
@@ -260,8 +258,3 @@ def _place(graph: Graph, node: Node) -> str:
     path = clip(graph.scopes[node.scope].path) if node.scope is not None else ""
     lines = [labels.source_text(line) for line in (node.script_line, node.source) if line is not None]
     return ", ".join(part for part in (path, *lines) if part)
-
-
-def _root_parts(root: Root) -> tuple[Part, ...]:
-    lines = details.root_lines(root)
-    return (("output", lines[0]), ("tensor", lines[1]), *(("note", line) for line in lines[2:]))

@@ -103,7 +103,7 @@ class Words(NamedTuple):
     text: str
     tone: Tone
     width: float
-    centred: bool = True
+    centred: bool = False
 
 
 class Block(NamedTuple):
@@ -160,9 +160,7 @@ def lines_strip(texts: Iterable[str], room: float, tone: Tone = "dim") -> Strip:
     size, line = SIZES[tone], TITLE_LINE if tone == "title" else NOTE_LINE
     limit = max(int(room / (ADVANCE * size)), 8)
     lines = [piece for text in texts for piece in wrap(text, limit)]
-    words = tuple(
-        Words(0.0, line * (i + 0.75), text, tone, text_width(text, size), centred=False) for i, text in enumerate(lines)
-    )
+    words = tuple(Words(0.0, line * (i + 0.75), text, tone, text_width(text, size)) for i, text in enumerate(lines))
     return Strip(words, (), max((w.width for w in words), default=0.0), line * len(lines))
 
 
@@ -191,7 +189,7 @@ def legend_strip(entries: Sequence[tuple[BoxKind, str]], room: float) -> Strip:
         if x and x + width > room:
             x, y = 0.0, y + NOTE_LINE
         swatches.append(Block(Rect(x, y + 3.0, SWATCH, SWATCH), kind))
-        words.append(Words(x + ENTRY_INDENT, y + 0.75 * NOTE_LINE, text, "dim", width - ENTRY_INDENT, centred=False))
+        words.append(Words(x + ENTRY_INDENT, y + 0.75 * NOTE_LINE, text, "dim", width - ENTRY_INDENT))
         widest = max(widest, x + width)
         x += width + ENTRY_GAP
     return Strip(tuple(words), tuple(swatches), widest, y + NOTE_LINE if entries else 0.0)
@@ -298,7 +296,9 @@ def placed(sized: Sized, rect: Rect) -> tuple[Words, ...]:
     """The lines in the middle of a box."""
     x = rect.x + rect.width / 2
     top = rect.y + (rect.height - LINE * len(sized.lines)) / 2 + BASELINE
-    return tuple(Words(x, top + LINE * i, text, tone, width) for i, (text, tone, width) in enumerate(sized.lines))
+    return tuple(
+        Words(x, top + LINE * i, text, tone, width, centred=True) for i, (text, tone, width) in enumerate(sized.lines)
+    )
 
 
 class FrameTitle(NamedTuple):

@@ -7,6 +7,7 @@ An edge whose words fit nowhere gets none; its tooltip has them. This module kno
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
@@ -29,13 +30,18 @@ class _Taken:
     """Rectangles by the squares they touch, to ask quickly what a new one would cover."""
 
     def __init__(self, rects: Iterable[Rect]) -> None:
-        self.squares: dict[tuple[int, int], list[Rect]] = {}
+        self.squares: defaultdict[tuple[int, int], list[Rect]] = defaultdict(list)
         for rect in rects:
             self.add(rect)
 
     def add(self, rect: Rect) -> None:
         for square in _squares(rect):
-            self.squares.setdefault(square, []).append(rect)
+            self.squares[square].append(rect)
+
+    def write(self, text: str, rect: Rect) -> Words:
+        """A line of text in a rectangle, which is taken from now on."""
+        self.add(rect)
+        return Words(rect.x, rect.y + 0.8 * SIZE, text, "dim", rect.width)
 
     def is_free(self, rect: Rect) -> bool:
         """Whether a rectangle with a little air around it touches nothing."""
@@ -68,11 +74,9 @@ def label_words(
     for i, label in enumerate(labels):
         points = curves.points[curves.starts[i] : curves.starts[i + 1]]
         if label and len(points):
-            width = text_width(label, SIZE)
-            rect = _best(_candidates(points, width), room, taken, lines)
+            rect = _best(_candidates(points, text_width(label, SIZE)), room, taken, lines)
             if rect is not None:
-                taken.add(rect)
-                yield Words(rect.x, rect.y + 0.8 * SIZE, label, "dim", width, centred=False)
+                yield taken.write(label, rect)
 
 
 def stub_words(curves: Curves, cut: Sequence[int]) -> Iterator[Words]:
@@ -90,13 +94,11 @@ def stub_words(curves: Curves, cut: Sequence[int]) -> Iterator[Words]:
     for i in np.argsort(ends[:, 0], kind="stable").tolist():
         number = numbers.setdefault(tuple(np.rint(ends[i]).astype(int).tolist()), len(numbers) + 1)
         text = f"{number:,}"
-        width = text_width(text, SIZE)
         for x, y in (ends[i].tolist(), begins[i].tolist()):
-            rect = Rect(x + GAP, y - SIZE / 2, width, SIZE)
+            rect = Rect(x + GAP, y - SIZE / 2, text_width(text, SIZE), SIZE)
             place = number, round(x), round(y)
             if place not in seen and taken.is_free(rect):
-                taken.add(rect)
-                yield Words(rect.x, rect.y + 0.8 * SIZE, text, "dim", width, centred=False)
+                yield taken.write(text, rect)
             seen.add(place)
 
 

@@ -59,10 +59,10 @@ def _loop(x: float, y: float, size: Sized, flat: bool) -> Floats:
     """Control points of two cubic pieces: out of the box near one corner, and back into it near the next."""
     along, out = (size.width, size.height) if flat else (size.height, size.width)
     reach, half, edge = ROOM * 0.8, along * 0.3, out / 2
-    points = [(edge, half), (edge + reach * 0.6, half), (edge + reach, half * 0.6), (edge + reach, 0.0)]
-    points += [(edge + reach, -half * 0.6), (edge + reach * 0.6, -half), (edge, -half)]
-    shape = np.array(points)
-    return np.column_stack([x + shape[:, 1], y + shape[:, 0]] if flat else [x + shape[:, 0], y + shape[:, 1]])
+    leaving = [(edge, half), (edge + reach * 0.6, half), (edge + reach, half * 0.6)]
+    shape = np.array([*leaving, (edge + reach, 0.0), *((far, -aside) for far, aside in reversed(leaving))])
+    points: Floats = np.array([x, y]) + (shape[:, ::-1] if flat else shape)
+    return points
 
 
 # -- ports: lines side by side in the order they come from, where they run from middle to middle --------------------
@@ -75,16 +75,6 @@ TWIN_ROOM = 7.0  # how far such lines may move to either side; other boxes are f
 SHORT = 48.0  # a straight end longer than this passes other boxes, so it stays where it is
 
 
-class _Ends(NamedTuple):
-    """One end of every drawn line: the straight run of points it ends with, and where it comes from."""
-
-    box: Ints
-    first: Ints  # points first..last belong to the straight end
-    last: Ints
-    side: Floats  # how far to the right the line comes from; 0 when it stays straight
-    bundle: Ints  # equal for lines of one box that turn at the same point: they are drawn as one until they part
-
-
 def spread(drawing: Drawing, placement: Placement) -> Placement:
     """The placement with a port for each line. A line that comes straight down stays straight, curved placements as they are."""
     if placement.curved or not len(placement.points):
@@ -94,9 +84,10 @@ def spread(drawing: Drawing, placement: Placement) -> Placement:
     edges, starts = drawing.edges[drawn], placement.starts[drawn]
     lasts = placement.starts[drawn + 1] - 1
     _part_twins(points, edges, starts, lasts)
-    for ends in (_ends(points, edges[:, 0], starts, lasts, 1), _ends(points, edges[:, 1], lasts, starts, -1)):
-        move = _offsets(ends, drawing.widths / 2 - CORNER)
-        _shift(points, np.minimum(ends.first, ends.last), np.abs(ends.last - ends.first) + 1, move)
+    room = drawing.widths / 2 - CORNER
+    ends = ((edges[:, 0], starts, lasts, 1), (edges[:, 1], lasts, starts, -1))
+    for first, counts, move in [_moved_end(points, room, *end) for end in ends]:
+        _shift(points, first, counts, move)
     return replace(placement, points=points)
 
 
@@ -111,23 +102,30 @@ def _part_twins(points: Floats, edges: Ints, starts: Ints, lasts: Ints) -> None:
     _shift(points, starts, lasts - starts + 1, (rank - (counts[group] - 1) / 2) * step)
 
 
-def _ends(points: Floats, box: Ints, at: Ints, other: Ints, way: int) -> _Ends:
-    """The straight ends at points `at` of lines that go on by steps of `way` to `other`."""
-    first = at.copy()
+def _moved_end(points: Floats, room: Floats, box: Ints, at: Ints, other: Ints, way: int) -> tuple[Ints, Ints, Floats]:
+    """Which points at one end of every line move, as first ones and counts, and how far to the right.
+
+    They are the straight run of points that the line ends with, from the points `at` by steps of `way` towards `other`.
+    """
+    last = at.copy()
     going = np.ones(len(at), dtype=bool)
     while going.any():
-        following = np.where(first == other, first, first + way)
+        following = np.where(last == other, last, last + way)
         straight = np.abs(points[following, 0] - points[at, 0]) < 0.5
         short = np.abs(points[following, 1] - points[at, 1]) <= SHORT
-        going &= straight & short & (following != first)
-        first = np.where(going, following, first)
-    beyond = np.where(first == other, first, first + way)
-    side = points[beyond, 0] - points[at, 0]
-    return _Ends(box, first, at, np.where(np.abs(side) < 0.5, 0.0, side), _bundles(box, points[beyond]))
+        going &= straight & short & (following != last)
+        last = np.where(going, following, last)
+    beyond = np.where(last == other, last, last + way)
+    side = points[beyond, 0] - points[at, 0]  # how far to the right the line comes from; 0 when it stays straight
+    side[np.abs(side) < 0.5] = 0.0
+    bundle = _bundles(box, points[beyond])
+    _, first = np.unique(bundle, return_index=True)
+    move = _offsets(box[first], side[first], room)[bundle]
+    return np.minimum(last, at), np.abs(last - at) + 1, move
 
 
 def _bundles(box: Ints, turn: Floats) -> Ints:
-    """A number for each line, equal for those of one box that turn at the same point."""
+    """A number for each line, equal for those of one box that turn at the same point: they are drawn as one until they part."""
     order = np.lexsort((turn[:, 0], turn[:, 1], box))
     differs = np.abs(np.diff(turn[order], axis=0)).max(axis=1, initial=0.0) > 0.5
     bundle = np.empty(len(box), dtype=np.int64)
@@ -135,13 +133,8 @@ def _bundles(box: Ints, turn: Floats) -> Ints:
     return bundle
 
 
-def _offsets(ends: _Ends, room: Floats) -> Floats:
+def _offsets(box: Ints, side: Floats, room: Floats) -> Floats:
     """How far each end moves along its box's side: by its place among the box's ends, seen from the straight ones."""
-    _, first = np.unique(ends.bundle, return_index=True)
-    return _offsets_of(ends.box[first], ends.side[first], room)[ends.bundle]
-
-
-def _offsets_of(box: Ints, side: Floats, room: Floats) -> Floats:
     count = len(room)
     order = np.lexsort((side, box))
     box, side = box[order], side[order]
@@ -181,37 +174,26 @@ def sideways(drawing: Drawing) -> Drawing:
 
 def turn(placement: Placement, direction: Direction) -> Placement:
     """The placement (made downwards, of a `sideways` drawing for left and right) with data flowing in `direction`."""
-    if direction in ("right", "left"):
-        placement = _transposed(placement)
+    if direction == "down":
+        return placement
+    x, y, width, height = placement.x, placement.y, placement.width, placement.height
+    points, frames = placement.points.copy(), np.array(placement.frames, np.float64).reshape(-1, 4)
+    if direction != "up":
+        x, y, width, height = y, x, height, width
+        points, frames = points[:, ::-1], frames[:, [1, 0, 3, 2]]
     if direction == "left":
-        return _mirrored(placement, 0, placement.width)
+        x, points[:, 0], frames[:, 0] = width - x, width - points[:, 0], width - frames[:, 0] - frames[:, 2]
     if direction == "up":
-        return _mirrored(placement, 1, placement.height)
-    return placement
-
-
-def _transposed(old: Placement) -> Placement:
-    frames = tuple(Rect(f.y, f.x, f.height, f.width) for f in old.frames)
-    points = old.points[:, ::-1]
-    return replace(old, x=old.y, y=old.x, points=points, frames=frames, width=old.height, height=old.width)
-
-
-def _mirrored(old: Placement, axis: int, size: float) -> Placement:
-    points = old.points.copy()
-    points[:, axis] = size - points[:, axis]
-    if axis == 0:
-        frames = tuple(Rect(size - f.x - f.width, f.y, f.width, f.height) for f in old.frames)
-        return replace(old, x=size - old.x, points=points, frames=frames)
-    frames = tuple(Rect(f.x, size - f.y - f.height, f.width, f.height) for f in old.frames)
-    return replace(old, y=size - old.y, points=points, frames=frames)
+        y, points[:, 1], frames[:, 1] = height - y, height - points[:, 1], height - frames[:, 1] - frames[:, 3]
+    rects = tuple(Rect(*frame) for frame in frames.tolist())
+    return replace(placement, x=x, y=y, points=points, frames=rects, width=width, height=height)
 
 
 def moved(placement: Placement, x: float, y: float) -> Placement:
     """The same placement further right and down."""
-    frames = tuple(Rect(f.x + x, f.y + y, f.width, f.height) for f in placement.frames)
-    return replace(
-        placement, x=placement.x + x, y=placement.y + y, points=placement.points + np.array([x, y]), frames=frames
-    )
+    points = placement.points + np.array([x, y])
+    frames = tuple(frame._replace(x=frame.x + x, y=frame.y + y) for frame in placement.frames)
+    return replace(placement, x=placement.x + x, y=placement.y + y, points=points, frames=frames)
 
 
 # -- curves ----------------------------------------------------------------------------------------------------------

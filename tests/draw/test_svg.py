@@ -126,7 +126,7 @@ def test_a_theme_decides_the_colours() -> None:
     assert LIGHT.background in light and DARK.background not in light and "prefers-color-scheme" not in light
     assert DARK.background in dark and LIGHT.background not in dark and "prefers-color-scheme" not in dark
     before, _, after = auto.partition("prefers-color-scheme:dark")
-    assert LIGHT.fill("leaf") in before and DARK.fill("leaf") in after
+    assert LIGHT.fills["leaf"] in before and DARK.fills["leaf"] in after
 
 
 def test_a_background_is_painted_behind_everything() -> None:
@@ -152,7 +152,7 @@ def test_pictures_of_one_page_have_scopes_of_their_own() -> None:
 @pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_stands_out(palette: Palette, kind: BoxKind) -> None:
-    fill = palette.fill(kind)
+    fill = palette.fills[kind]
     assert contrast(fill, palette.text) >= 6
     assert contrast(fill, dim(palette, kind)) >= 4.5
     assert contrast(palette.background, palette.muted) >= 4.5
