@@ -145,9 +145,8 @@ def measure(live: LiveGraph, *, run_custom: bool = False) -> GradientFlow:
     order: list[int] = []
     incoming: dict[int, Size] = {}
     along: dict[Edge, Size] = {}
-    sizes: MutableMapping[torch.Tensor, Size] = (
-        WeakIdKeyDictionary()
-    )  # of gradients that are handed on unchanged, so that each is measured once
+    # those that are handed on unchanged are measured once
+    sizes: MutableMapping[torch.Tensor, Size] = WeakIdKeyDictionary()
 
     def size_of(gradient: torch.Tensor) -> Size:
         known = sizes.get(gradient)

@@ -8,7 +8,7 @@ computed once, when it is first asked for. A program that does anything else is 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -37,7 +37,9 @@ class Step:
         self._seen = {i: _known(output) for i, output in enumerate(graph.nodes[node].outputs)}
 
     def __call__(self, *incoming: Gradient) -> tuple[Gradient, ...]:
-        self._seen.update((i, like) for i, like in enumerate(map(_like, incoming)) if like is not None)
+        self._seen.update(
+            (i, _Like(tuple(t.shape), t.dtype, t.device)) for i, t in enumerate(incoming) if t is not None
+        )
         operation, gives = self._part.operation, self._part.gives
         taken = gives if operation is None else range(len(incoming))  # an entry takes no gradient that goes nowhere
         given = [self._zeros(i) if arrived is None and i in taken else arrived for i, arrived in enumerate(incoming)]
@@ -61,12 +63,8 @@ class _Like(NamedTuple):
     device: torch.device
 
 
-def _like(tensor: Gradient) -> _Like | None:
-    return None if tensor is None else _Like(tuple(tensor.shape), tensor.dtype, tensor.device)
-
-
 def _known(tensor: TensorInfo | None) -> _Like | None:
-    """The same of a record, where all of its sizes are numbers."""
+    """What a tensor was like by its record, where all of its sizes are numbers."""
     if tensor is None or tensor.shape is None or any(not isinstance(size, int) for size in tensor.shape):
         return None
     return _Like(tuple(map(int, tensor.shape)), getattr(torch, tensor.dtype), torch.device(tensor.device))
@@ -85,11 +83,11 @@ def programs(
     for node, part in parts.items():
         of_region.setdefault(part.region, {})[node] = part
     for region, own in of_region.items():
-        made = _program(nodes[region]) or _LOST
-        reason = made if isinstance(made, str) else next(_obstacles(own, made), "")
-        if reason:
+        made = _program(nodes[region])
+        reason = _LOST if made is None else next(made.obstacles(own.values()), "")
+        if made is None or reason:
             closed[region] = reason
-        elif not isinstance(made, str):
+        else:
             runnable[region] = made
     steps = {
         node: Step(runnable[part.region], part, graph, node) for node, part in parts.items() if part.region in runnable
@@ -115,14 +113,6 @@ def _program(node: Node) -> _Program | None:
     return _Program(node, region, module, [calls[operation.name] for operation in region.operations])
 
 
-def _obstacles(parts: Mapping[int, Part], program: _Program) -> Iterator[str]:
-    """Why a program is not run operation by operation."""
-    for part in parts.values():
-        if part.operation is None and None in part.gives:
-            yield "which of its outputs each gradient belongs to is not known"
-    yield from program.obstacles()
-
-
 class _Program:
     """The program of one live node."""
 
@@ -136,8 +126,10 @@ class _Program:
             if call.op == "call_function" and call.target is operator.getitem and call.args[0] in self._carrying:
                 self._carrying.add(call)
 
-    def obstacles(self) -> Iterator[str]:
-        """What speaks against calling the operations one by one."""
+    def obstacles(self, parts: Iterable[Part]) -> Iterator[str]:
+        """What speaks against calling the operations of these parts one by one."""
+        if any(part.operation is None and None in part.gives for part in parts):
+            yield "which of its outputs each gradient belongs to is not known"
         if private.takes_subclasses(type(self._node)):
             yield "it takes the tensors of its inputs' class apart"
         given = dict(zip(self._given, self._region.inputs))
