@@ -26,7 +26,6 @@ MODULES = (
     "gradviz.graph.model",  # what graphs are made of
     "gradviz.checks.finding",  # and what the functions return
     "gradviz.memory.saved",
-    "gradviz.memory.totals",
     "gradviz.gradients.flow",
     "gradviz.gradients.paths",
     "gradviz.comparison.diff",

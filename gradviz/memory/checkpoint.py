@@ -88,11 +88,11 @@ def checkpoint_advice(graph: Graph, budget: int) -> Advice:
             "and only where an op ran inside a torch.nn.Module"
         )
     calls = ModuleCalls(graph)
-    plans = [_plan(calls, budget, _greedy(calls, budget, budget // share)) for share in SHARES]
+    plans = [_plan(calls, budget, budget // share) for share in SHARES]
     fitting = [plan for plan in plans if plan.fits]
     if fitting:
         return min(fitting, key=lambda plan: plan.again)
-    plans += [_plan(calls, budget, _greedy(calls, budget, calls.total // share)) for share in LAST_RESORT]
+    plans += [_plan(calls, budget, calls.total // share) for share in LAST_RESORT]
     return min(plans, key=lambda plan: (not plan.fits, plan.peak))
 
 
@@ -122,11 +122,11 @@ def _alike_together(calls: ModuleCalls, paths: list[str]) -> list[str]:
     return sorted(paths, key=lambda path: (kinds.index(_NUMBER.sub("#", path)), calls.first_op(path)))
 
 
-def _plan(calls: ModuleCalls, budget: int, paths: list[str]) -> Advice:
-    """What comes of wrapping these modules one after the other."""
+def _plan(calls: ModuleCalls, budget: int, most_again: int) -> Advice:
+    """What comes of wrapping modules one after the other, of which no call may bring back more than `most_again` bytes."""
     state = Wrapping(calls)
     steps: list[Wrap] = []
-    for path in _alike_together(calls, paths):
+    for path in _alike_together(calls, _greedy(calls, budget, most_again)):
         gain = state.gain(path)
         state.wrap(path)
         steps.append(Wrap(path, *calls.described(path), gain.freed, gain.ops, state.held, gain.again))

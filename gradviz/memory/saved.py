@@ -1,30 +1,32 @@
 """What autograd saved for backward: how large it is, who holds it, and what would be freed with the graph.
 
-Every storage is counted once, at the node that saved it first. Plain numbers and records only; wording belongs to whoever
-prints them. Knows nothing of torch.
+Every storage is counted once, at the node that saved it first. Plain numbers and records, and sentences that say what could not
+be counted; other wording belongs to whoever prints them. Knows nothing of torch.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal, NamedTuple, get_args
 
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import (
     Graph,
     Node,
+    SavedState,
     SavedTensor,
     SourceLine,
+    Storage,
     StorageKind,
 )
-from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order
+from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
 from gradviz.graph.origins import Lines, op_line, telling_lines
-from gradviz.memory.totals import Totals, by_kind, memory_notes, totals_of
 from gradviz.report.results import displayed
-from gradviz.wording import bytes_text, plural, tensor_line
+from gradviz.wording import bytes_text, plural, tensor_line, verb
 
 By = Literal["node", "op", "module", "line", "op-line", "dtype", "tensor"]
 """What the rows stand for."""
@@ -38,10 +40,10 @@ class Row(NamedTuple):
     `share` and `cumulated` are parts of all bytes held, from 0 to 1; `cumulated` is that of this row and all before it.
     """
 
-    name: str  # op, module path, file:line or dtype; empty where nothing was recorded
-    kinds: Mapping[StorageKind, int]  # bytes by kind of storage
-    storages: int
-    nodes: int  # nodes that saved these storages first
+    name: str = ""  # op, module path, file:line or dtype; empty where nothing was recorded
+    kinds: Mapping[StorageKind, int] = {}  # bytes by kind of storage
+    storages: int = 0
+    nodes: int = 0  # nodes that saved these storages first
     share: float = 0.0
     cumulated: float = 0.0
     node: int | None = None  # id, when the rows are nodes
@@ -62,6 +64,37 @@ class Row(NamedTuple):
     def only_graph(self) -> int:
         """What would be freed if the graph were deleted."""
         return sum(self.kinds.get(kind, 0) for kind in ONLY_GRAPH)
+
+
+class Totals(NamedTuple):
+    """The whole graph in bytes, each storage once, and in numbers of slots.
+
+    The first block is memory that exists with or without the graph, as far as the graph knows of it. The second sums up
+    what was saved: `held_for_backward` is all of it, `held_only_by_graph` what would be freed with the graph.
+    """
+
+    parameters: int
+    buffers: int
+    inputs: int
+    gradients: int  # of the `.grad`s that backward() will make for leaves that have none
+
+    activations: int
+    outputs: int  # activations that the caller holds, too
+    numbers: int  # Python numbers that autograd wrapped into tensors
+    held_for_backward: int
+    held_only_by_graph: int
+
+    slots: int  # that hold a tensor
+    storages: int  # that those slots hold
+    freed_slots: int
+    modified_slots: int
+    modified_bytes: int
+    packed_slots: int
+    packed_bytes: int  # of the packed objects that are tensors
+    packed_unknown: int  # packed objects that are no tensor: nobody can tell their size
+    recomputed_slots: int  # packed by a checkpoint: nothing is held for them until backward computes them again
+    without_storage: int  # tensors that have no storage that can be asked
+    empty_storage: int  # tensors with elements in a storage of 0 bytes
 
 
 @displayed("gradviz.memory.table.saved_table")
@@ -170,45 +203,40 @@ def _checked(graph: Graph, by: By | None) -> By:
 
 def _key(graph: Graph, by: By, node: Node, slot: SavedTensor, lines: Lines) -> Row:
     """An empty row with the name that this slot counts under."""
-    row = Row("", {}, 0, 0)
     if by == "op":
-        return row._replace(name=node.op)
+        return Row(node.op)
     if by == "node":
-        return row._replace(name=node.op, node=node.id)
+        return Row(node.op, node=node.id)
     if by == "tensor":
         made = f": {slot.note}" if slot.note.startswith("made in") else f" of {node.op}"
-        return row._replace(name=f"{slot.slot} {tensor_line(slot.tensor)}{made}", node=node.id)
+        return Row(f"{slot.slot} {tensor_line(slot.tensor)}{made}", node=node.id)
     if by == "dtype":
-        return row._replace(name=slot.tensor.dtype if slot.tensor is not None else "")
+        return Row(slot.tensor.dtype if slot.tensor is not None else "")
     if by == "module":
-        if node.scope is None:
-            return row
-        scope = graph.scopes[node.scope]
-        return row._replace(name=scope.path or scope.type, type=scope.type)
+        scope = graph.scopes[node.scope] if node.scope is not None else None
+        return Row(scope.path or scope.type, type=scope.type) if scope is not None else Row()
     source = lines.of(node)
-    if source is None:
-        return row
-    return row._replace(name=f"{source.file}:{source.line}", source=source)
+    return Row(f"{source.file}:{source.line}", source=source) if source is not None else Row()
 
 
 def _rows(graph: Graph, by: By, first: Mapping[int, Holder], lines: Lines) -> tuple[Row, ...]:
-    empty: dict[tuple[str, int | None], Row] = {}
-    storages: dict[tuple[str, int | None], list[int]] = {}
+    groups: dict[tuple[str, int | None], tuple[Row, list[int]]] = {}
     for storage, (node, slot) in first.items():
         row = _key(graph, by, graph.nodes[node], slot, lines)
-        key = row.name, row.node
-        empty.setdefault(key, row)
-        storages.setdefault(key, []).append(storage)
+        groups.setdefault((row.name, row.node), (row, []))[1].append(storage)
     rows = [
         row._replace(
-            kinds=_sorted(by_kind(graph.storages[i] for i in storages[key])),
-            storages=len(storages[key]),
-            nodes=len({first[i].node for i in storages[key]}),
+            kinds=_sorted(by_kind(graph.storages[i] for i in storages)),
+            storages=len(storages),
+            nodes=len({first[i].node for i in storages}),
         )
-        for key, row in empty.items()
+        for row, storages in groups.values()
     ]
     rows.sort(key=lambda row: (-row.held, -row.nbytes, _natural(row.name), row.node or 0))
-    return tuple(_with_shares(rows))
+    sums = list(accumulate(row.held for row in rows))
+    if not sums or not sums[-1]:
+        return tuple(rows)
+    return tuple(row._replace(share=row.held / sums[-1], cumulated=until / sums[-1]) for row, until in zip(rows, sums))
 
 
 def _sorted(kinds: Counter[StorageKind]) -> dict[StorageKind, int]:
@@ -218,14 +246,6 @@ def _sorted(kinds: Counter[StorageKind]) -> dict[StorageKind, int]:
 def _natural(name: str) -> list[tuple[str, int]]:
     """A key that sorts `blocks.2` before `blocks.10`."""
     return [(word, int(number or 0)) for word, number in _WORD_AND_NUMBER.findall(name)]
-
-
-def _with_shares(rows: list[Row]) -> Iterator[Row]:
-    total = sum(row.held for row in rows)
-    before = 0
-    for row in rows:
-        before += row.held
-        yield row._replace(share=row.held / total, cumulated=before / total) if total else row
 
 
 def _joined(rows: tuple[Row, ...]) -> Row:
@@ -240,3 +260,121 @@ def _joined(rows: tuple[Row, ...]) -> Row:
         sum(row.share for row in rows),
         rows[-1].cumulated if rows else 0.0,
     )
+
+
+# -- totals ----------------------------------------------------------------------------------------------------------
+
+
+def totals_of(graph: Graph, saved: Collection[int]) -> Totals:
+    """The totals, when these storages are saved."""
+    slots = [slot for node in graph.nodes for slot in node.saved]
+    full = [slot for slot in slots if slot.tensor is not None]
+    states = Counter(slot.state for slot in slots)
+    kept = by_kind(graph.storages[storage] for storage in saved)
+    known = by_kind(graph.storages)
+    for leaf in graph.leaves:
+        if leaf.storage is None:  # was not read, as in a graph walked with `saved=False`: its shape tells
+            known[leaf.kind] += tensor_bytes(leaf.tensor) or 0
+    return Totals(
+        parameters=known["parameter"],
+        buffers=known["buffer"],
+        inputs=known["input"],
+        gradients=sum(tensor_bytes(leaf.tensor) or 0 for leaf in graph.leaves if not leaf.has_grad),
+        activations=kept["activation"],
+        outputs=kept["output"],
+        numbers=kept["number"],
+        held_for_backward=sum(kept.values()),
+        held_only_by_graph=sum(kept[kind] for kind in ONLY_GRAPH),
+        slots=len(full),
+        storages=len(saved),
+        freed_slots=states["freed"],
+        modified_slots=states["modified"],
+        modified_bytes=_bytes_in(graph, full, "modified"),
+        packed_slots=states["packed"],
+        packed_bytes=_bytes_in(graph, full, "packed"),
+        packed_unknown=sum(
+            slot.state == "packed" and slot.tensor is None and slot.packing != "recompute" for slot in slots
+        ),
+        recomputed_slots=sum(slot.packing == "recompute" for slot in slots),
+        without_storage=sum(_nbytes(graph, slot) is None for slot in full),
+        empty_storage=sum(_nbytes(graph, slot) == 0 and bool(slot.nbytes) for slot in full),
+    )
+
+
+def _bytes_in(graph: Graph, slots: Iterable[SavedTensor], state: SavedState) -> int:
+    storages = {storage for slot in slots if slot.state == state for storage in slot.storages}
+    return sum(graph.storages[i].nbytes or 0 for i in storages)
+
+
+def _nbytes(graph: Graph, slot: SavedTensor) -> int | None:
+    return graph.storages[slot.storage].nbytes if slot.storage is not None else None
+
+
+def by_kind(storages: Iterable[Storage]) -> Counter[StorageKind]:
+    """Bytes of storages by their kind."""
+    kinds: Counter[StorageKind] = Counter()
+    for storage in storages:
+        kinds[storage.kind] += storage.nbytes or 0
+    return kinds
+
+
+# -- notes ----------------------------------------------------------------------------------------------------------------
+
+_HIDING = {"checkpoint": "a reentrant checkpoint", "compiled": "a compiled function", "hidden": "C++"}
+
+
+def memory_notes(graph: Graph, totals: Totals) -> Iterator[str]:
+    """One sentence for each thing that makes the numbers smaller, larger or other than they seem.
+
+    What the graph itself has to say comes first, such as that this torch shows no saved tensors.
+    """
+    yield from graph.notes
+    slots, tensors, nodes = ("slot", "was", "were"), ("saved tensor", "has", "have"), ("node", "keeps", "keep")
+    told = (
+        (totals.freed_slots, slots, "freed: backward() has run, what they held is gone and not counted"),
+        (totals.modified_slots, slots, "modified in place since it was saved: backward() will raise an error"),
+        (
+            totals.packed_unknown,
+            slots,
+            "packed by a hook into something that is no tensor: its size is not known and not counted",
+        ),
+        (
+            totals.recomputed_slots,
+            slots,
+            "left to checkpoints: nothing is held for them until backward() computes them again; what is kept for that is "
+            "counted",
+        ),
+        (totals.without_storage, tensors, "no storage that can be asked: not counted"),
+        (
+            totals.empty_storage,
+            tensors,
+            "elements but a storage of 0 bytes: sharded away, or held inside a tensor subclass",
+        ),
+        *(
+            (
+                sum(flag in node.flags for node in graph.nodes),
+                nodes,
+                f"what {what} saved or will compute again: not counted",
+            )
+            for flag, what in _HIDING.items()
+        ),
+        (
+            _math_attention_on_meta(graph),
+            nodes,
+            "a (length x length) matrix for attention. On the meta device scaled_dot_product_attention always does so; on a "
+            "CPU or GPU it mostly does not. Use FakeTensorMode instead of device='meta' for the real size",
+        ),
+    )
+    for count, (what, single, several), text in told:
+        if count:
+            yield f"{plural(count, what)} {verb(count, single, several)} {text}"
+
+
+def _math_attention_on_meta(graph: Graph) -> int:
+    """Nodes that keep the weights of attention, when all is on the meta device: a softmax next to batched products."""
+    on_meta = [
+        node for node in graph.nodes if any(output is not None and output.device == "meta" for output in node.outputs)
+    ]
+    if not any(node.op.startswith(("Bmm", "Baddbmm", "UnsafeView", "ExpandBackward")) for node in on_meta):
+        return 0
+    return sum("Softmax" in node.op and not node.op.startswith("LogSoftmax") for node in on_meta)

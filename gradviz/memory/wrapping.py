@@ -58,7 +58,6 @@ class TensorStorage:
         self._graph = graph
         self._base: dict[Tensor, Tensor] = {}
         self._known: dict[Tensor, int] = {}
-        self._bytes: dict[Tensor, int] = {}
         self._join_views()
         for node in graph.nodes:
             for slot in node.saved:
@@ -239,8 +238,7 @@ class Wrapping:
         uses.subtract(unit for call in inner for unit in call.inputs)
         touched = {unit for call in new for unit in (*call.storages, *call.inputs)}.union(uses)
         freed = sum(
-            self._calls.nbytes[unit] * (self._stays(unit, {}, {}) - self._stays(unit, override, uses))
-            for unit in touched
+            self._calls.nbytes[unit] * (self._stays(unit) - self._stays(unit, override, uses)) for unit in touched
         )
         ops = sum(len(call.nodes) for call in new) - sum(len(call.nodes) for call in inner)
         again = max((self._bytes(filter(self._calls.can_go, call.storages)) for call in new), default=0)
@@ -267,14 +265,14 @@ class Wrapping:
     def peak(self) -> int:
         """The most that is held at any time of backward: when it begins, or while it is inside a wrapped call."""
         units = set(self._calls.savers) | set(self._uses)
-        kept = sorted((self._calls.first_place(u), self._calls.nbytes[u]) for u in units if self._stays(u, {}, {}))
+        kept = sorted((self._calls.first_place(u), self._calls.nbytes[u]) for u in units if self._stays(u))
         peak, below, next_kept = self.held, 0, 0
         for call in sorted(self._wrapped.values(), key=lambda call: self._calls.place[call.nodes[-1]]):
             end = self._calls.place[call.nodes[-1]]
             while next_kept < len(kept) and kept[next_kept][0] <= end:
                 below += kept[next_kept][1]
                 next_kept += 1
-            back = self._bytes(unit for unit in call.storages if not self._stays(unit, {}, {}))
+            back = self._bytes(unit for unit in call.storages if not self._stays(unit))
             peak = max(peak, below + back)
         return peak
 
@@ -295,7 +293,7 @@ class Wrapping:
             inside.extend(self._calls.tree.children[outer])
         return (*inside, *self._calls.tree.around(scope))
 
-    def _stays(self, unit: Unit, override: Mapping[int, int], uses: Mapping[Unit, int]) -> bool:
+    def _stays(self, unit: Unit, override: Mapping[int, int] = {}, uses: Mapping[Unit, int] = {}) -> bool:
         """Whether this memory is held when backward begins. `override` and `uses` are what a change would add."""
         if self._uses[unit] + uses.get(unit, 0) > 0:
             return True

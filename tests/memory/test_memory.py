@@ -21,8 +21,7 @@ from gradviz.graph import (
 )
 from gradviz.graph.amounts import overview
 from gradviz.memory import held_by_box
-from gradviz.memory.saved import By, Saved, saved
-from gradviz.memory.totals import memory_notes
+from gradviz.memory.saved import By, Saved, memory_notes, saved
 from gradviz.ranks.view import saved_bytes
 from tests.fold.saving import chain_of, random_saving, slot
 
