@@ -174,34 +174,27 @@ def _name(series: Series) -> Text:
 
 def joined(steps: tuple[Wrap, ...]) -> Iterator[Series]:
     """Steps as series: neighbours of one class and size whose paths differ in one number that counts up or down."""
-    waiting: list[Wrap] = []
+    runs: list[list[Wrap]] = []
     for step in steps:
-        if waiting and _varying([*waiting, step]) is None:
-            yield _series(waiting)
-            waiting = []
-        waiting.append(step)
-    if waiting:
-        yield _series(waiting)
+        if not runs or not _counts([*runs[-1], step]):
+            runs.append([])
+        runs[-1].append(step)
+    for run in runs:
+        first, last = sorted((run[0], run[-1]), key=_numbers)
+        yield Series(first.path if first is last else f"{first.path} to {last.path}", tuple(run))
 
 
-def _series(steps: list[Wrap]) -> Series:
-    if len(steps) == 1:
-        return Series(steps[0].path, (steps[0],))
-    place = _varying(steps)
-    assert place is not None
-    first, last = sorted((steps[0], steps[-1]), key=lambda step: int(_NUMBER.findall(step.path)[place]))
-    return Series(f"{first.path} to {last.path}", tuple(steps))
-
-
-def _varying(steps: list[Wrap]) -> int | None:
-    """Which number of the paths counts up or down by one, all else being equal; None where that is not so."""
+def _counts(steps: list[Wrap]) -> bool:
+    """Whether one number of the paths counts up or down by one, all else being equal."""
     alike = {(_NUMBER.sub("#", step.path), step.type, step.ops, step.freed, step.calls) for step in steps}
-    numbered = list(zip(*(map(int, _NUMBER.findall(step.path)) for step in steps)))
-    varying = [i for i, each in enumerate(numbered) if len(set(each)) > 1]
+    varying = [column for column in zip(*map(_numbers, steps)) if len(set(column)) > 1]
     if len(alike) > 1 or len(varying) != 1:
-        return None
-    differences = {after - before for before, after in pairwise(numbered[varying[0]])}
-    return varying[0] if differences in ({1}, {-1}) else None
+        return False
+    return {after - before for before, after in pairwise(varying[0])} in ({1}, {-1})
+
+
+def _numbers(step: Wrap) -> list[int]:
+    return [int(number) for number in _NUMBER.findall(step.path)]
 
 
 def _outcome(advice: Advice) -> Iterator[str]:

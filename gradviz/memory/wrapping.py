@@ -34,20 +34,8 @@ _VIEWING = """
 VIEWS = frozenset(f"{name}Backward{i}" for name in _VIEWING.split() for i in range(3))
 
 _RESULTS = {"result": 0, "output": 0, "out": 0, "result0": 0, "result1": 1, "result2": 2}
-_INPUTS = {
-    "self": 0,
-    "input": 0,
-    "query": 0,
-    "mat1": 0,
-    "batch1": 0,
-    "tensor1": 0,
-    "other": 1,
-    "mat2": 1,
-    "batch2": 1,
-    "key": 1,
-    "weight": 1,
-    "value": 2,
-}
+_BY_POSITION = ("self input query mat1 batch1 tensor1", "other mat2 batch2 key weight", "value")
+_INPUTS = {name: position for position, names in enumerate(_BY_POSITION) for name in names.split()}
 _AFTER_A_SUMMAND = ("mat1", "mat2", "batch1", "batch2", "tensor1", "tensor2")  # shifted by one in addmm, addcmul, ...
 
 
@@ -67,24 +55,19 @@ class TensorStorage:
 
     def base(self, tensor: Tensor) -> Tensor:
         """The tensor that this one is a view of, or itself."""
-        while tensor in self._base:
-            tensor = self._base[tensor]
-        return tensor
+        return self._base.get(tensor, tensor)
 
     def storage(self, tensor: Tensor) -> int | None:
         """Id of the tensor's storage, None where no saved tensor tells."""
         return self._known.get(self.base(tensor))
 
     def nbytes(self, tensor: Tensor) -> int:
-        """Bytes of the tensor's storage: asked where it is known, else those of its base's shape."""
-        storage = self.storage(tensor)
-        if storage is not None:
-            return self._graph.storages[storage].nbytes or 0
+        """Bytes that the tensor's storage must have, by the shape of its base."""
         info = self._info(self.base(tensor))
         return (tensor_bytes(info) or 0) if info is not None else 0
 
     def _join_views(self) -> None:
-        """Point each view at what it looks at. Producers come last in `order`, so no chain grows long."""
+        """Point each view at what it looks at in the end. Producers come last in `order`, so theirs is known before."""
         for id in reversed(self._graph.order):
             node = self._graph.nodes[id]
             if node.op in VIEWS:
@@ -132,6 +115,11 @@ class Call(NamedTuple):
     storages: tuple[int, ...]
     inputs: tuple[Unit, ...]
 
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """All memory that it has to do with."""
+        return *self.storages, *self.inputs
+
 
 class Gain(NamedTuple):
     """What wrapping all calls of one more module would change."""
@@ -160,7 +148,7 @@ class ModuleCalls:
                 self.by_path.setdefault(graph.scopes[scope].path, []).append(self._call(scope))
         self.paths_of: dict[Unit, set[str]] = {}
         for path, calls in self.by_path.items():
-            for unit in (unit for call in calls for unit in (*call.storages, *call.inputs)):
+            for unit in (unit for call in calls for unit in call.units):
                 self.paths_of.setdefault(unit, set()).add(path)
 
     def described(self, path: str) -> tuple[str, int]:
@@ -193,16 +181,11 @@ class ModuleCalls:
     def _call(self, scope: int) -> Call:
         nodes = self.tree.members[scope]
         inside = set(nodes)
-        storages: dict[int, None] = {}
-        inputs: dict[Unit, None] = {}
-        for node in nodes:
-            for slot in self.graph.nodes[node].saved:
-                storages.update(dict.fromkeys(i for i in slot.storages if i in self.savers))
-            for edge in self.graph.inputs(node):
-                unit = self._coming_in((edge.producer, edge.output), inside)
-                if unit is not None:
-                    inputs[unit] = None
-        return Call(scope, tuple(nodes), tuple(storages), tuple(inputs))
+        slots = (slot for node in nodes for slot in self.graph.nodes[node].saved)
+        storages = dict.fromkeys(storage for slot in slots for storage in slot.storages if storage in self.savers)
+        edges = (edge for node in nodes for edge in self.graph.inputs(node))
+        coming = dict.fromkeys(self._coming_in((edge.producer, edge.output), inside) for edge in edges)
+        return Call(scope, tuple(nodes), tuple(storages), tuple(unit for unit in coming if unit is not None))
 
     def _coming_in(self, tensor: Tensor, inside: Collection[int]) -> Unit | None:
         """The memory of a tensor that comes from outside; None for one made inside and for leaves, which stay anyway."""
@@ -236,7 +219,7 @@ class Wrapping:
         override = {node: call.scope for call in new for node in call.nodes}
         uses = Counter(unit for call in new for unit in call.inputs)
         uses.subtract(unit for call in inner for unit in call.inputs)
-        touched = {unit for call in new for unit in (*call.storages, *call.inputs)}.union(uses)
+        touched = {unit for call in new for unit in call.units}.union(uses)
         freed = sum(
             self._calls.nbytes[unit] * (self._stays(unit) - self._stays(unit, override, uses)) for unit in touched
         )
@@ -256,7 +239,7 @@ class Wrapping:
             self._wrapped[call.scope] = call
             self._uses.update(call.inputs)
             self._region.update(dict.fromkeys(call.nodes, call.scope))
-        touched = {unit for call in (*new, *inner) for unit in (*call.storages, *call.inputs)}
+        touched = {unit for call in (*new, *inner) for unit in call.units}
         related = {scope for call in new for scope in self._related(call.scope)}
         paths = {self._calls.graph.scopes[scope].path for scope in related}
         paths.update(name for unit in touched for name in self._calls.paths_of[unit])
