@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gradviz.graph import Graph
-from gradviz.inference.scopes import infer_scopes
+from gradviz.inference import infer_scopes
 from gradviz.recording.attribution import OwnershipAttribution
 from gradviz.variables.scanner import callers_variables
 from gradviz.walker.names import outermost_modules

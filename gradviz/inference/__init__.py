@@ -1,11 +1,239 @@
 """Which module ran each operation of a graph that nobody recorded: a guess, from what the graph and the model tell.
 
-`scopes.infer_scopes` is the one public function. It goes in three steps:
+`infer_scopes` is the one public function. It goes in three steps:
 
-1. `scopes.find_anchors`: who owns a parameter worked with it, so its operations are certain, or nearly.
+1. `find_anchors`: who owns a parameter worked with it, so its operations are certain, or nearly.
 2. `order.find_calls`: operations ran in an order, and a call is an interval of it; where the same things repeat, it is several.
 3. `extents`: what lies between belongs to where few values pass, where calls of one class agree, and where a module stands that
-   makes such operations. `adapter_ends` knows one more sign: the sum at which frozen weights and those beside them meet.
+   makes such operations. `order.adapter_ends` knows one more sign: the sum at which frozen weights and those beside them meet.
 
-`order` holds the operations as they ran, `layers` what torch's classes make. Knows no torch, and no recording.
+`order` holds the operations as they ran, `layers` what torch's classes make. Knows no torch, and no recording. What is found is
+marked `attribution="inferred"`: nobody saw the calls.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from gradviz.graph import Graph, Scope
+from gradviz.graph.scopes import Ownership, Registered, around, common
+from gradviz.inference.extents import Extents
+from gradviz.inference.layers import ELEMENTWISE, PARAMETRIZED, VIEWS, stem_of
+from gradviz.inference.order import Call, Order, find_calls, inputs_of
+
+_RESHAPING = ELEMENTWISE | frozenset(
+    ("Sqrt", "Log", "Softplus", "Softmax", "LinalgVectorNorm", "Norm", "WeightNormInterface", "Cat", "Repeat")
+)
+_LAYERS = frozenset(("Convolution", "ThnnConv2D", "Embedding", "EmbeddingBag"))
+_PRODUCTS = frozenset(("Addmm", "Mm"))
+_NEVER_CALLED = "NonDynamicallyQuantizableLinear"
+
+
+Inputs = Sequence[Sequence[int]]
+"""By node the nodes that it takes its inputs from."""
+
+
+class Anchors(NamedTuple):
+    """By node id: the module whose parameters an operation works with, or None; and the leaves that they are."""
+
+    module: list[int | None]
+    uses: list[tuple[int, ...]]
+
+
+def find_anchors(graph: Graph, ownership: Ownership, inputs: Inputs) -> Anchors:
+    """Operations that consume parameters, directly or through what is computed from parameters alone, as views of them are.
+
+    With parameters of several modules, an operation belongs to the innermost module around all of them. A parameter that several
+    modules hold is taken for the one that fits the operation and its neighbours.
+    """
+    uses, made = _uses(graph, ownership, inputs)
+    module: list[int | None] = [None] * len(graph.nodes)
+    shared: list[int] = []
+    for i, leaves in enumerate(uses):
+        if leaves and all(len(ownership.owners[leaf]) == 1 for leaf in leaves):
+            module[i] = common(ownership.modules, [ownership.owners[leaf][0] for leaf in leaves])
+        elif leaves:
+            shared.append(i)
+    _place_shared(graph, ownership, uses, module, shared)
+    turned = _turned_weights(graph, uses, inputs)
+    for i, at in enumerate(module):
+        if at is not None:
+            module[i] = _caller(ownership.modules, at, graph.nodes[i].op, made[i] and i not in turned)
+    return Anchors(module, uses)
+
+
+def _caller(modules: Sequence[Registered], owner: int, op: str, is_weight: bool) -> int | None:
+    """The module that ran an operation on parameters of `owner`, which another one may have read.
+
+    A list of parametrizations makes weights, and the module around it works with them. An embedding only looks up.
+    """
+    at: int | None = owner
+    while at is not None and (
+        modules[at].base == _NEVER_CALLED
+        or (modules[at].base == PARAMETRIZED and not is_weight)
+        or (modules[at].base == "Embedding" and not is_weight and not op.startswith("Embedding"))
+    ):
+        at = modules[at].parent
+    return at
+
+
+def _turned_weights(graph: Graph, uses: Sequence[tuple[int, ...]], inputs: Inputs) -> set[int]:
+    """Transpositions right before a product of matrices, which a linear layer makes of any weight, parametrized or not."""
+    return {
+        producer
+        for i, leaves in enumerate(uses)
+        if leaves and stem_of(graph.nodes[i].op) in _PRODUCTS
+        for producer in inputs[i]
+        if graph.nodes[producer].op.startswith("TBackward")
+    }
+
+
+def _uses(graph: Graph, ownership: Ownership, inputs: Inputs) -> tuple[list[tuple[int, ...]], list[bool]]:
+    """The leaves that each operation works with, and whether what it makes is a parameter again."""
+    origin: list[tuple[int, ...]] = [()] * len(graph.nodes)  # of what is computed from parameters alone
+    uses: list[tuple[int, ...]] = [()] * len(graph.nodes)
+    parametrized = {
+        leaf
+        for leaf, owners in ownership.owners.items()
+        if all(ownership.modules[owner].base == PARAMETRIZED for owner in owners)
+    }
+    for i in reversed(graph.order):
+        if i in ownership.owners:
+            origin[i] = (i,)
+        used = tuple(dict.fromkeys([leaf for producer in inputs[i] for leaf in origin[producer]]))
+        if not used:
+            continue
+        alone = all(origin[producer] for producer in inputs[i])
+        in_list = alone and parametrized.issuperset(used) and not _is_layer(graph, i, inputs[i])
+        if _is_number(graph, i) and not in_list:
+            continue  # a penalty on weights is no layer
+        uses[i] = used
+        if in_list or (alone and _reshapes(graph, i)):
+            origin[i] = used
+    reaches = bytearray(len(graph.nodes))  # whether something else is computed with it
+    for i in graph.order:
+        if uses[i] and not origin[i]:
+            reaches[i] = 1
+        if reaches[i]:
+            for producer in inputs[i]:
+                if origin[producer]:
+                    reaches[producer] = 1
+    return [used if reaches[i] else () for i, used in enumerate(uses)], [bool(made) for made in origin]
+
+
+def _is_layer(graph: Graph, node: int, inputs: Sequence[int]) -> bool:
+    """Whether an operation works with a finished weight: a convolution, a look-up, a product with what was turned for it."""
+    stem = stem_of(graph.nodes[node].op)
+    turned = any(graph.nodes[producer].op.startswith("TBackward") for producer in inputs)
+    return stem in _LAYERS or (stem in _PRODUCTS and turned and graph.nodes[node].none_inputs > 0)
+
+
+def _reshapes(graph: Graph, node: int) -> bool:
+    """Whether an operation makes a parameter of parameters; any other one computes with data, even if no gradient goes there."""
+    stem = stem_of(graph.nodes[node].op)
+    return stem in VIEWS or (stem in _RESHAPING and not graph.nodes[node].none_inputs)
+
+
+def _is_number(graph: Graph, node: int) -> bool:
+    outputs = graph.nodes[node].outputs
+    return bool(outputs) and outputs[0] is not None and outputs[0].shape == ()
+
+
+def _place_shared(
+    graph: Graph, ownership: Ownership, uses: list[tuple[int, ...]], module: list[int | None], shared: Sequence[int]
+) -> None:
+    """Decide for operations whose parameters several modules hold: an embedding looks up, the others multiply."""
+    if not shared:
+        return
+    modules, waiting = ownership.modules, set(shared)
+    order = sorted((i for i, leaves in enumerate(uses) if leaves), key=lambda i: graph.nodes[i].sequence or 0)
+    for at, i in enumerate(order):
+        if i not in waiting:
+            continue
+        near = [
+            module[j] for j in (*order[at + 1 : at + 9], *reversed(order[max(0, at - 8) : at])) if module[j] is not None
+        ]
+        looks_up = graph.nodes[i].op.startswith("Embedding")
+        choice = [owner for leaf in uses[i] for owner in ownership.owners[leaf]]
+        fitting = [owner for owner in choice if (modules[owner].base == "Embedding") == looks_up] or choice
+        beside = set(around(modules, near[0])) if near else set()
+        module[i] = max(fitting, key=lambda owner: (len(beside.intersection(around(modules, owner))), -owner))
+
+
+# -- scopes ------------------------------------------------------------------------------------------------------------
+
+
+def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
+    """The same graph with a scope for each operation where that can be told.
+
+    An operation belongs to the module that owns the parameters it consumes, directly or through views. Calls are intervals of
+    the order in which operations ran: what consumes parameters of a module, with nothing of other modules between, is one call,
+    or several where the same repeats. Between calls, an operation belongs to where fewest values pass from one module to another,
+    where all calls of a class agree, and where a module stands that makes such operations.
+
+    A graph that was recorded, or of whose leaves no module is known, is returned as it is.
+
+    >>> from gradviz.graph import Edge, Graph, Node
+    >>> nodes = (Node(0, "AddmmBackward0", sequence=1), Node(1, "TBackward0", sequence=0), Node(2, "AccumulateGrad"))
+    >>> graph = Graph(nodes=nodes, edges=(Edge(0, 1, 0, 2), Edge(1, 2, 0, 0)))
+    >>> modules = Registered("", "Net", "", None), Registered("fc", "Linear", "Linear", 0)
+    >>> scoped = infer_scopes(graph, Ownership(modules, {2: (1,)}))
+    >>> [scoped.scopes[node.scope].path for node in scoped.nodes]
+    ['fc', 'fc', 'fc']
+    """
+    if graph.attribution == "recorded" or not ownership.owners:
+        return graph
+    inputs = inputs_of(graph)
+    order = Order(graph, ownership.owners, inputs)
+    anchors = find_anchors(graph, ownership, inputs)
+    modules = ownership.modules
+    anchored = {i: at for i, node in enumerate(order.nodes) if (at := anchors.module[node]) is not None}
+    calls = find_calls(modules, order, anchored, anchors.uses)
+    extents = Extents(modules, order, calls, anchored)
+    extents.widen()
+    calls.extend(_silent_calls(modules, extents))
+    scopes, number = _scopes(modules, calls)
+    place: list[int | None] = [None] * len(graph.nodes)
+    for call in sorted(calls, key=lambda call: call.module):  # outer ones first
+        for position in range(call.start, call.end + 1):
+            place[order.nodes[position]] = number[call]
+    first = {call.module: number[call] for call in sorted(calls, key=lambda call: -call.start)}
+    for leaf, owners in ownership.owners.items():
+        called = [outer for owner in owners for outer in around(modules, owner) if outer in first]
+        place[leaf] = first[called[0]] if called else None
+    nodes = tuple(
+        node if node.scope == scope else node._replace(scope=scope) for node, scope in zip(graph.nodes, place)
+    )
+    return replace(graph, nodes=nodes, scopes=scopes, attribution="inferred")
+
+
+def _silent_calls(modules: tuple[Registered, ...], extents: Extents) -> list[Call]:
+    """Calls of modules without parameters: positions side by side that the same module made in the same call."""
+    calls: list[Call] = []
+    last: tuple[Call, int] | None = None
+    for position in sorted(extents.made_by):
+        outer, module = extents.made_by[position]
+        if last == (outer, module) and calls and calls[-1].end == position - 1:
+            calls[-1].end = position
+        else:
+            call = Call(module, position, position, [])
+            call.parent = outer
+            calls.append(call)
+        last = outer, module
+    return calls
+
+
+def _scopes(modules: tuple[Registered, ...], calls: list[Call]) -> tuple[tuple[Scope, ...], dict[Call, int]]:
+    """Calls as scopes, in the order they began, outer ones first."""
+    made: list[Scope] = []
+    number: dict[Call, int] = {}
+    times: dict[int, int] = {}
+    for call in sorted(calls, key=lambda call: (call.start, call.module)):
+        module = modules[call.module]
+        times[call.module] = times.get(call.module, 0) + 1
+        number[call] = len(made)
+        parent = number[call.parent] if call.parent is not None else None
+        made.append(Scope(module.path, module.type, times[call.module], parent, module.parameters))
+    return tuple(made), number

@@ -7,63 +7,11 @@ parameters computes follows from its class.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import takewhile
 
 from gradviz.graph.scopes import Registered
 from gradviz.inference.layers import ELEMENTWISE, VIEWS, composes, makes, silent_inside
-from gradviz.inference.order import Call, Order
-
-# Where the call of an adapter ends: at the sum of what its small matrices made and what its frozen weights made
-# beside them. A frozen weight is no leaf of the graph, so its product looks like anybody's. The sum tells: it takes
-# the result of the call, and a product that was computed right before the call and needed no gradient for its weight.
-
-_PRODUCTS = frozenset(("Addmm", "Mm", "Convolution"))
-_JOINS = frozenset(("Add", "Sub"))
-
-
-def adapter_ends(
-    order: Order, calls: Sequence[Call], before: Sequence[range], after: Sequence[range]
-) -> list[tuple[range, range]]:
-    """How far the calls of one class reach into what lies free before and after each; [] if none ends with such a sum.
-
-    Where the input of a call needs no gradient, the frozen product is not in the graph; the sum is found all the same, since
-    calls of one class do the same things.
-    """
-    sums = [_steps_to_sum(order, call.end, gap) for call, gap in zip(calls, after)]
-    starts = [_steps_to_product(order, earlier, later[:n]) for earlier, later, n in zip(before, after, sums)]
-    if not any(starts):
-        return []
-    return [(earlier[:k], later[:n]) for earlier, later, k, n in zip(before, after, starts, sums)]
-
-
-def _steps_to_sum(order: Order, end: int, gap: range) -> int:
-    """How many operations, each on the result of the one before, lead from the end of a call to a sum; 0 if none does."""
-    last = end
-    for i, position in enumerate(gap):
-        if last not in order.producers[position]:
-            return 0
-        if order.stems[position] in _JOINS:
-            return i + 1
-        last = position
-    return 0
-
-
-def _steps_to_product(order: Order, gap: range, later: range) -> int:
-    """How many operations before a call reach back to the frozen product that its sum takes; 0 if it takes none."""
-    if not later or not gap:
-        return 0
-    beside = [producer for producer in order.producers[later[-1]] if producer in gap]
-    if len(beside) != 1:
-        return 0
-    position = beside[0]
-    while order.stems[position] in VIEWS and len(order.producers[position]) == 1:
-        position = order.producers[position][0]
-    if position not in gap or order.stems[position] not in _PRODUCTS:
-        return 0
-    flattened = position - 1
-    if flattened in gap and flattened in order.producers[position] and order.stems[flattened] in VIEWS:
-        position = flattened
-    return gap.index(position) + 1
-
+from gradviz.inference.order import Call, Order, adapter_ends
 
 _CELL = frozenset(("Add", "Mul", "Sub", "Rsub", "Sigmoid", "Tanh", "Relu", "Stack", "Cat")) | VIEWS
 _ENDS_WITH: dict[str, frozenset[str]] = {
@@ -220,26 +168,24 @@ class Extents:
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
-    def _after(self, call: Call) -> range:
-        end = call.end + 1
-        while end < len(self._order) and not self._taken[end]:
-            end += 1
-        return range(call.end + 1, end)
+    def _gap(self, call: Call, *, later: bool) -> range:
+        """The positions right after a call, or right before it, nearest first, that nobody has taken."""
+        first, step = (call.end + 1, 1) if later else (call.start - 1, -1)
+        end = first
+        while 0 <= end < len(self._order) and not self._taken[end]:
+            end += step
+        return range(first, end, step)
 
-    def _before(self, call: Call) -> range:
-        start = call.start - 1
-        while start >= 0 and not self._taken[start]:
-            start -= 1
-        return range(call.start - 1, start, -1)
+    def _gaps(self, group: Iterable[Call], *, later: bool) -> list[range]:
+        return [self._gap(call, later=later) for call in group]
 
     def _take(self, call: Call, positions: Sequence[int]) -> None:
         """Widen a call by these positions, and all around it."""
         for position in positions:
             self._taken[position] = 1
             later = position > call.end
-            before, after = (
-                (self._last_inner(call), len(self._modules)) if later else (call.module, self._first_inner(call))
-            )
+            border = self._border(call, later=later)
+            before, after = (border, len(self._modules)) if later else (call.module, border)
             self._give(call, position, before, after)
         around: Call | None = call
         while around is not None and positions:
@@ -249,16 +195,16 @@ class Extents:
             )
             around = around.parent
 
-    def _last_inner(self, call: Call) -> int:
-        return max(call.inner, key=lambda inner: inner.end).module if call.inner else call.module
-
-    def _first_inner(self, call: Call) -> int:
+    def _border(self, call: Call, *, later: bool) -> int:
+        """The module of the last call inside one, or of the first; where there is none, that before all others or after them."""
+        if later:
+            return max(call.inner, key=lambda inner: inner.end).module if call.inner else call.module
         return min(call.inner, key=lambda inner: inner.start).module if call.inner else len(self._modules)
 
     def _with_flattening(self, call: Call) -> None:
         """A linear layer makes a matrix of its input, and its output as its input was."""
         shapes, stems = self._order.shapes, self._order.stems
-        after, before = self._after(call), self._before(call)
+        after, before = self._gap(call, later=True), self._gap(call, later=False)
         if not after or stems[after[0]] not in VIEWS or len(shapes[call.end] or ()) != 2:
             return
         if len(shapes[after[0]] or ()) == 2 or call.end not in self._order.producers[after[0]]:
@@ -271,8 +217,7 @@ class Extents:
 
     def _with_silent_ends(self, call: Call, *, later: bool) -> None:
         """A sequence of modules computes nothing else than they do."""
-        positions = self._after(call) if later else self._before(call)
-        border = self._last_inner(call) if later else self._first_inner(call)
+        positions, border = self._gap(call, later=later), self._border(call, later=later)
         rest = [silent for silent in self._silent[call.module] if (silent > border) == later]
         rest = rest if later else rest[::-1]
         count = 0
@@ -285,20 +230,16 @@ class Extents:
         self._take(call, positions[:count])
 
     def _with_common_ends(self, group: list[Call], allowed: frozenset[str], *, later: bool) -> None:
-        gaps = [self._after(call) if later else self._before(call) for call in group]
+        gaps = self._gaps(group, later=later)
         count = self._common(gaps) if allowed else 0
-        most = next((i for i in range(count) if self._order.stems[gaps[0][i]] not in allowed), count)
+        most = _leading(self._order.stems[position] in allowed for position in gaps[0][:count])
         for call, gap in zip(group, gaps):
             self._take(call, gap[:most])
 
     def _common(self, gaps: Sequence[range]) -> int:
         """How many operations all these places begin with alike."""
         stems = self._order.stems
-        least = min(map(len, gaps))
-        for i in range(least):
-            if any(stems[gap[i]] != stems[gaps[0][i]] for gap in gaps):
-                return i
-        return least
+        return _leading(len({stems[position] for position in places}) == 1 for places in zip(*gaps))
 
     def _with_ends(self, group: list[Call], *, later: bool) -> None:
         outermost = [call for call in group if call.parent is None]
@@ -315,7 +256,7 @@ class Extents:
         """Widen adapters, which hold frozen weights of their own; says whether these calls are some."""
         if not all(self._modules[call.module].frozen for call in group):
             return False
-        ends = adapter_ends(self._order, group, [*map(self._before, group)], [*map(self._after, group)])
+        ends = adapter_ends(self._order, group, self._gaps(group, later=False), self._gaps(group, later=True))
         for call, (earlier, later) in zip(group, ends):
             self._take(call, later)
             self._take(call, earlier)
@@ -323,7 +264,7 @@ class Extents:
         return bool(ends)
 
     def _widen_later(self, group: list[Call]) -> None:
-        gaps = [self._after(call) for call in group]
+        gaps = self._gaps(group, later=True)
         parts = self._parts(group, gaps)
         if len(parts) > 1:
             for part in parts:
@@ -355,7 +296,7 @@ class Extents:
 
     def _widen_earlier(self, group: list[Call]) -> None:
         self._with_known_before(group)
-        gaps = [self._before(call) for call in group]
+        gaps = self._gaps(group, later=False)
         self._by_cost(group, gaps, self._common(gaps), later=False)
 
     def _by_cost(self, group: list[Call], gaps: list[range], most: int, *, later: bool) -> None:
@@ -383,9 +324,9 @@ class Extents:
     def _total(self, group: list[Call], most: int, *, later: bool) -> list[int]:
         """How many values pass into and out of all these calls when each is 0, 1, ... `most` operations longer."""
         if later:
-            costs = [self._order.costs_after(call.start, call.end, most, self._end_around(call)) for call in group]
+            costs = [self._order.costs_after(call, most, self._end_around(call)) for call in group]
         else:
-            costs = [self._order.costs_before(call.start, call.end, most) for call in group]
+            costs = [self._order.costs_before(call, most) for call in group]
         return [sum(of_all) for of_all in zip(*costs)]
 
     def _end_around(self, call: Call) -> int:
@@ -394,11 +335,9 @@ class Extents:
     def _with_known_before(self, group: list[Call]) -> None:
         """Take what modules made just before whose parameters are without gradient, as beside an adapter."""
         for call in group:
-            silent, positions = self._silent[call.module], self._before(call)
+            silent, positions = self._silent[call.module], self._gap(call, later=False)
             if any(self._modules[module].parameters for module in silent):
-                count = next(
-                    (i for i, position in enumerate(positions) if not self._makers(silent, position)), len(positions)
-                )
+                count = _leading(bool(self._makers(silent, position)) for position in positions)
                 self._take(call, positions[:count])
 
     def _with_known(self, call: Call, gap: range, total: list[int], several: bool) -> int:
@@ -433,7 +372,7 @@ class Extents:
                 (inner.module for inner in around.inner if inner.module > call.module), default=len(self._modules)
             )
             rest = [silent for silent in self._silent[around.module] if call.module < silent < following]
-            before = next((i for i, position in enumerate(gap[:before]) if self._makers(rest, position)), before)
+            before = _leading(not self._makers(rest, position) for position in gap[:before])
         return before
 
     def _is_own(self, call: Call, position: int) -> bool:
@@ -441,12 +380,12 @@ class Extents:
 
     def _to_the_loss(self, group: list[Call]) -> None:
         """The end of a whole model: up to what computes a loss, as long as no more values pass."""
-        gaps = [self._after(call) for call in group]
+        gaps = self._gaps(group, later=True)
         most = self._common(gaps) if len(gaps) > 1 else len(gaps[0])
         if len(group) == 1 and self._modules[group[0].module].takes_labels:
             self._take(group[0], gaps[0])
             return
-        costs = self._order.costs_after(group[0].start, group[0].end, most, len(self._order))
+        costs = self._order.costs_after(group[0], most, len(self._order))
         count = 0
         while count < most and costs[count + 1] <= costs[count] and not self._is_loss(gaps[0][count]):
             count += 1
@@ -462,3 +401,8 @@ class Extents:
         if stem == "LogSoftmax":
             return following.startswith("NllLoss")
         return any(word in stem for word in _LOSSES) or self._order.shapes[position] == ()
+
+
+def _leading(hold: Iterable[bool]) -> int:
+    """How many hold before the first that does not."""
+    return sum(1 for _ in takewhile(bool, hold))

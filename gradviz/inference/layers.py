@@ -42,6 +42,11 @@ _MADE = {
 _COMPOSED = re.compile("act|gelu|silu|swish|mish|relu", re.IGNORECASE)
 
 
+def stem_of(op: str) -> str:
+    """Name of an operation without "Backward0"."""
+    return op.partition("Backward")[0]
+
+
 def makes(module: Registered, op: str) -> bool:
     """Whether a module of this class can have made an operation. `op` is its name without "Backward0".
 

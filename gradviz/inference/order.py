@@ -7,14 +7,14 @@ that work with parameters: which of them belong to one call, and which call to w
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from gradviz.graph import Graph, column
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.scopes import Registered
-from gradviz.inference.layers import MASKED
+from gradviz.inference.layers import MASKED, VIEWS, stem_of
 
 _GATHER = frozenset(("Cat", "Stack"))
 
@@ -35,7 +35,7 @@ class Order:
         """Node id by position."""
         self.position = {node: i for i, node in enumerate(self.nodes)}
         names = column(graph.nodes, "op")
-        self.stems = [names[node].partition("Backward")[0] for node in self.nodes]
+        self.stems = [stem_of(names[node]) for node in self.nodes]
         """Names of the operations without "Backward0"."""
         self.kinds = [
             MASKED if stem == "Mul" and _is_masked(graph, node) else stem for stem, node in zip(self.stems, self.nodes)
@@ -71,13 +71,13 @@ class Order:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def costs_after(self, start: int, end: int, further: int, around: int) -> list[int]:
-        """How many values go into and out of the interval from `start` to `end`, and when it is 1, 2, ... `further` longer.
+    def costs_after(self, call: Call, further: int, around: int) -> list[int]:
+        """How many values go into and out of a call, and when it is 1, 2, ... `further` positions longer.
 
         What is used beyond `around`, the end of the call around it, goes out in any case. It counts on its own, so that a second
         result, such as the logits of a router for a loss at the end, does not hide where the first one goes.
         """
-        outside: set[int] = set()
+        start, end, outside = call.start, call.end, set[int]()
         costs, alive, ending = [], 0, [0] * (further + 1)
         for i in range(start, end + further + 1):
             self._note_inputs(outside, i, start)
@@ -101,9 +101,9 @@ class Order:
         before = bisect_right(self._uses[i], position)
         return self._uses[i][before - 1] if before else i
 
-    def costs_before(self, start: int, end: int, further: int) -> list[int]:
+    def costs_before(self, call: Call, further: int) -> list[int]:
         """The same when the interval begins 1, 2, ... `further` positions earlier."""
-        outside: set[int] = set()
+        start, end, outside = call.start, call.end, set[int]()
         alive = sum(self.last_use[i] > end for i in range(start, end + 1))
         for i in range(start, end + 1):
             self._note_inputs(outside, i, start)
@@ -125,12 +125,12 @@ class Order:
         else:
             outside.update(producer for producer in self.producers[i] if producer < start)
 
-    def leads_to(self, sources: Sequence[int], first: int, last: int) -> bool:
-        """Whether something between two positions was computed from one of the sources."""
-        reached = set(sources)
-        for i in range(min(sources) + 1, last + 1):
+    def leads_to(self, call: Call, following: Call) -> bool:
+        """Whether something in a later call was computed from what came out of one."""
+        reached = set(range(call.start, call.end + 1))
+        for i in range(call.start + 1, following.end + 1):
             if any(producer in reached for producer in self.producers[i]):
-                if i >= first:
+                if i >= following.start:
                     return True
                 reached.add(i)
         return False
@@ -171,25 +171,22 @@ class _Item(NamedTuple):
 
 
 def find_calls(
-    modules: Sequence[Registered],
-    anchored: dict[int, int],
-    uses: Callable[[int], Hashable],
-    depends: Callable[[Call, Call], bool],
+    modules: Sequence[Registered], order: Order, anchored: Mapping[int, int], uses: Sequence[Hashable]
 ) -> list[Call]:
     """All calls, inner ones before those around them. `anchored` is the module by position, sorted by position.
 
-    `uses` tells operations of a module apart; `depends` says whether the second call works with what came out of the first.
+    By node, `uses` tells operations of a module apart.
     """
-    own: dict[int, list[_Item]] = {}
+    items: dict[int, list[_Item]] = {}  # what each module consists of; grows by the calls of inner modules
     for position, module in anchored.items():
-        own.setdefault(module, []).append(_Item(position, position, uses(position), None))
+        key = order.stems[position], uses[order.nodes[position]]
+        items.setdefault(module, []).append(_Item(position, position, key, None))
     positions = list(anchored)
-    items = own  # what each module consists of; grows by the calls of inner modules
     calls_of_all: list[Call] = []
     for module in range(len(modules) - 1, -1, -1):
         calls = []
         for run in _runs(sorted(items.pop(module, []), key=lambda item: item.start), positions):
-            for part in _turns(modules[module], run, depends):
+            for part in _turns(modules[module], run, order):
                 inner = [item.call for item in part if item.call is not None]
                 calls.append(Call(module, part[0].start, part[-1].end, inner))
         calls_of_all.extend(calls)
@@ -209,7 +206,7 @@ def _runs(items: Sequence[_Item], positions: Sequence[int]) -> list[list[_Item]]
     return runs
 
 
-def _turns(module: Registered, run: list[_Item], depends: Callable[[Call, Call], bool]) -> list[list[_Item]]:
+def _turns(module: Registered, run: list[_Item], order: Order) -> list[list[_Item]]:
     """A run cut into calls: where it begins anew, and every turn consists of the same things."""
     starts = [i for i, item in enumerate(run) if item.key == run[0].key]
     if len(starts) == 1 or module.base in _RECURRENT:
@@ -219,13 +216,63 @@ def _turns(module: Registered, run: list[_Item], depends: Callable[[Call, Call],
     first = {item.key for item in turns[0]}
     if any({item.key for item in turn} != first for turn in turns):
         return [run]
-    first_call, second_call = turns[0][0].call, (turns[1][0].call if len(turns) > 1 else None)
-    if (
-        len(first) == 1
-        and not module.base
-        and first_call is not None
-        and second_call is not None
-        and depends(first_call, second_call)
-    ):
-        return [run]  # a loop inside one call
+    if len(first) == 1 and len(turns) > 1 and not module.base:
+        call, following = turns[0][0].call, turns[1][0].call
+        if call is not None and following is not None and order.leads_to(call, following):
+            return [run]  # a loop inside one call
     return turns
+
+
+# -- where the call of an adapter ends -------------------------------------------------------------------------------------
+
+# At the sum of what its small matrices made and what its frozen weights made
+# beside them. A frozen weight is no leaf of the graph, so its product looks like anybody's. The sum tells: it takes
+# the result of the call, and a product that was computed right before the call and needed no gradient for its weight.
+
+_PRODUCTS = frozenset(("Addmm", "Mm", "Convolution"))
+_JOINS = frozenset(("Add", "Sub"))
+
+
+def adapter_ends(
+    order: Order, calls: Sequence[Call], before: Sequence[range], after: Sequence[range]
+) -> list[tuple[range, range]]:
+    """How far the calls of one class reach into what lies free before and after each; [] if none ends with such a sum.
+
+    Where the input of a call needs no gradient, the frozen product is not in the graph; the sum is found all the same, since
+    calls of one class do the same things.
+    """
+    sums = [_steps_to_sum(order, call.end, gap) for call, gap in zip(calls, after)]
+    starts = [_steps_to_product(order, earlier, later[:n]) for earlier, later, n in zip(before, after, sums)]
+    if not any(starts):
+        return []
+    return [(earlier[:k], later[:n]) for earlier, later, k, n in zip(before, after, starts, sums)]
+
+
+def _steps_to_sum(order: Order, end: int, gap: range) -> int:
+    """How many operations, each on the result of the one before, lead from the end of a call to a sum; 0 if none does."""
+    last = end
+    for i, position in enumerate(gap):
+        if last not in order.producers[position]:
+            return 0
+        if order.stems[position] in _JOINS:
+            return i + 1
+        last = position
+    return 0
+
+
+def _steps_to_product(order: Order, gap: range, later: range) -> int:
+    """How many operations before a call reach back to the frozen product that its sum takes; 0 if it takes none."""
+    if not later or not gap:
+        return 0
+    beside = [producer for producer in order.producers[later[-1]] if producer in gap]
+    if len(beside) != 1:
+        return 0
+    position = beside[0]
+    while order.stems[position] in VIEWS and len(order.producers[position]) == 1:
+        position = order.producers[position][0]
+    if position not in gap or order.stems[position] not in _PRODUCTS:
+        return 0
+    flattened = position - 1
+    if flattened in gap and flattened in order.producers[position] and order.stems[flattened] in VIEWS:
+        position = flattened
+    return gap.index(position) + 1

@@ -21,7 +21,7 @@ from gradviz.graph import (
     Scope,
 )
 from gradviz.graph.scopes import Ownership, Registered
-from gradviz.inference.scopes import infer_scopes
+from gradviz.inference import infer_scopes
 from tests.fold.test_closing import scattered
 
 
