@@ -34,10 +34,8 @@ class Extents:
         self, modules: Sequence[Registered], order: Order, calls: Sequence[Call], anchored: Iterable[int]
     ) -> None:
         self._modules, self._order, self._calls = modules, order, calls
-        has_calls = [False] * len(modules)
-        for call in calls:
-            has_calls[call.module] = True
-        self._silent = silent_inside(modules, has_calls)
+        self._stems = order.stems
+        self._silent = silent_inside(modules, {call.module for call in calls})
         self._taken = bytearray(len(order))
         for position in anchored:
             self._taken[position] = 1
@@ -102,7 +100,7 @@ class Extents:
     def _fill(self, call: Call) -> None:
         """What lies between the parts of a call is its own, or of a module without parameters inside it."""
         free = [i for i in range(call.start, call.end + 1) if not self._taken[i]]
-        inner = sorted(call.inner, key=lambda inside: inside.start)
+        inner = call.inner
         self._give_composed(call, free)
         between = []
         at = 0
@@ -113,7 +111,7 @@ class Extents:
             if position not in self.made_by:
                 before = inner[at - 1].module if at else call.module
                 between.append((position, before, inner[at].module if at < len(inner) else len(self._modules)))
-        siblings = sorted({inside.module for inside in inner})
+        siblings = {inside.module for inside in inner}
         for position, before, after in between:  # first where a module stands right between the two
             if not any(before < inside < after for inside in siblings):
                 self._give(call, position, before, after, strictly=True)
@@ -197,13 +195,13 @@ class Extents:
 
     def _border(self, call: Call, *, later: bool) -> int:
         """The module of the last call inside one, or of the first; where there is none, that before all others or after them."""
-        if later:
-            return max(call.inner, key=lambda inner: inner.end).module if call.inner else call.module
-        return min(call.inner, key=lambda inner: inner.start).module if call.inner else len(self._modules)
+        if call.inner:
+            return call.inner[-1 if later else 0].module
+        return call.module if later else len(self._modules)
 
     def _with_flattening(self, call: Call) -> None:
         """A linear layer makes a matrix of its input, and its output as its input was."""
-        shapes, stems = self._order.shapes, self._order.stems
+        shapes, stems = self._order.shapes, self._stems
         after, before = self._gap(call, later=True), self._gap(call, later=False)
         if not after or stems[after[0]] not in VIEWS or len(shapes[call.end] or ()) != 2:
             return
@@ -232,14 +230,13 @@ class Extents:
     def _with_common_ends(self, group: list[Call], allowed: frozenset[str], *, later: bool) -> None:
         gaps = self._gaps(group, later=later)
         count = self._common(gaps) if allowed else 0
-        most = _leading(self._order.stems[position] in allowed for position in gaps[0][:count])
+        most = _leading(self._stems[position] in allowed for position in gaps[0][:count])
         for call, gap in zip(group, gaps):
             self._take(call, gap[:most])
 
     def _common(self, gaps: Sequence[range]) -> int:
         """How many operations all these places begin with alike."""
-        stems = self._order.stems
-        return _leading(len({stems[position] for position in places}) == 1 for places in zip(*gaps))
+        return _leading(len({self._stems[position] for position in places}) == 1 for places in zip(*gaps))
 
     def _with_ends(self, group: list[Call], *, later: bool) -> None:
         outermost = [call for call in group if call.parent is None]
@@ -279,7 +276,7 @@ class Extents:
         most = self._common(gaps)
         parts: dict[str, list[int]] = {}
         for i, gap in enumerate(gaps):
-            parts.setdefault(self._order.stems[gap[most]] if len(gap) > most else "", []).append(i)
+            parts.setdefault(self._stems[gap[most]] if len(gap) > most else "", []).append(i)
         kinds = list(parts.values())
         in_the_midst = len(kinds) > 1 and "" not in parts
         if in_the_midst and all(
@@ -316,7 +313,7 @@ class Extents:
         if len(group) > 1 and (numbered or own_end):
             count = max(count, ties[-1])
         elif later and (count or own_end):
-            while count < most and total[count + 1] <= total[count] and self._order.stems[gaps[0][count]] in VIEWS:
+            while count < most and total[count + 1] <= total[count] and self._stems[gaps[0][count]] in VIEWS:
                 count += 1
         for call, gap in zip(group, gaps):
             self._take(call, gap[:count])
@@ -347,7 +344,7 @@ class Extents:
             if self._makers(self._silent[call.module], position):
                 if total[i + 1] <= total[0]:
                     length = i + 1
-            elif not several and self._order.stems[position] != "Add":
+            elif not several and self._stems[position] != "Add":
                 break
         return length
 
@@ -390,16 +387,15 @@ class Extents:
         while count < most and costs[count + 1] <= costs[count] and not self._is_loss(gaps[0][count]):
             count += 1
         if count < most and self._is_loss(gaps[0][count]):
-            while count and self._order.stems[gaps[0][count - 1]] in VIEWS:
+            while count and self._stems[gaps[0][count - 1]] in VIEWS:
                 count -= 1
         for call, gap in zip(group, gaps):
             self._take(call, gap[:count])
 
     def _is_loss(self, position: int) -> bool:
-        stems = self._order.stems
-        stem, following = stems[position], stems[position + 1] if position + 1 < len(stems) else ""
+        stem = self._stems[position]
         if stem == "LogSoftmax":
-            return following.startswith("NllLoss")
+            return any(following.startswith("NllLoss") for following in self._stems[position + 1 : position + 2])
         return any(word in stem for word in _LOSSES) or self._order.shapes[position] == ()
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from gradviz.graph.scopes import Registered
+from gradviz.graph.scopes import Registered, around
 
 _VIEW_NAMES = (
     "T", "Transpose", "Permute", "View", "UnsafeView", "ReshapeAlias", "Expand", "Unsqueeze", "Squeeze", "Select", "Slice",
@@ -70,19 +70,13 @@ def composes(module: Registered) -> bool:
     return not module.base and _COMPOSED.search(module.type) is not None
 
 
-def silent_inside(modules: Sequence[Registered], has_calls: Sequence[bool]) -> list[list[int]]:
+def silent_inside(modules: Sequence[Registered], called: Collection[int]) -> list[list[int]]:
     """By module: those inside it that are without parameters in this graph, by way of others like them, in order."""
     silent: list[list[int]] = [[] for _ in modules]
-    leads = [True] * len(modules)  # whether nothing is inside
-    for module in modules:
-        if module.parent is not None:
-            leads[module.parent] = False
+    outer = {module.parent for module in modules}
     for i, module in enumerate(modules):
-        if has_calls[i] or not leads[i]:
-            continue
-        above = module.parent
-        while above is not None and not has_calls[above]:
-            above = modules[above].parent
-        if above is not None:
-            silent[above].append(i)
+        if i not in called and i not in outer:
+            above = next((at for at in around(modules, module.parent) if at in called), None)
+            if above is not None:
+                silent[above].append(i)
     return silent
