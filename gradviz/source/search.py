@@ -174,6 +174,29 @@ def switch_above(file: str, first: int) -> SourceLine | None:
     return None
 
 
+def inference_modes(file: str) -> list[SourceLine]:
+    """The lines of a file that switch inference mode on, for a block or a function."""
+    withs = (item.context_expr for node in nodes_of(file, ast.With, ast.AsyncWith) for item in node.items)
+    above = (mark for node in nodes_of(file, ast.FunctionDef, ast.AsyncFunctionDef) for mark in node.decorator_list)
+    lines = {
+        switch.lineno for switches in (withs, above) for switch in switches if recording_off(switch) == "inference"
+    }
+    return [line_of(file, number) for number in sorted(lines)]
+
+
+def draws_by_chance(file: str) -> list[SourceLine]:
+    """The lines of modules and checkpointed functions that ask Python's or NumPy's generator for a number, and not torch's."""
+    calls = [(ast.unparse(call.func), call) for call in nodes_of(file, ast.Call)]
+    rerun = {"forward"}
+    for name, call in calls:
+        if name.endswith("checkpoint") and call.args:
+            rerun.add(ast.unparse(call.args[0]).rpartition(".")[2])
+    generators = ("random.", "np.random.", "numpy.random.")
+    drawn = {call.lineno for name, call in calls if name.startswith(generators) and not name.endswith("seed")}
+    inside = (number for number in sorted(drawn) if (body := body_around(file, number)) and body.function in rerun)
+    return [line_of(file, number) for number in inside]
+
+
 class CodeLocation(NamedTuple):
     """Where the user's code is at. `line` is None when it has ended."""
 

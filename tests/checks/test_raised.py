@@ -57,6 +57,58 @@ CASES = {
         "loss = Mine.apply(model(x)).sum()\nloss.backward()",
         "return torch.ones(3)", "sum it over the dimensions", ("torch.ones(3)", "g.expand(2, 1)"),
     ),
+    "a gradient in another shape": Case(
+        "class Mine(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x.sum(1)\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        return torch.cat([g, g])\n"
+        "loss = Mine.apply(torch.nn.Linear(3, 2)(x)).sum()\nloss.backward()",
+        "return torch.cat", "torch.stack along the dimension that is missing, and not with torch.cat", ("torch.cat([g, g])", "torch.stack([g, g], 1)"),
+    ),
+    "another way in a checkpoint": Case(
+        "import random\nfrom torch.utils.checkpoint import checkpoint\nrandom.seed(2)\n"
+        "def run(x):\n    for _ in range(30):\n        if random.random() < 0.5:\n            x = torch.tanh(x)\n    return x\n"
+        "checkpoint(run, model(x), use_reentrant=False).sum().backward()",
+        "if random.random()", "draw with torch.rand(()), whose generator the checkpoint sets back", ("random.random() <", "torch.rand(()) <"),
+    ),
+    "another way in a checkpoint, from a counter": Case(
+        "from torch.utils.checkpoint import checkpoint\ncalls = []\n"
+        "def run(x):\n    calls.append(1)\n    return x.exp().sin() if len(calls) % 2 else torch.tanh(x)\n"
+        "checkpoint(run, model(x), use_reentrant=False).sum().backward()",
+        "checkpoint(run|return x.exp()", "Decide in front of the checkpoint, and give the decision to the function as an argument",
+        ("def run(x):\n    calls.append(1)\n    return x.exp().sin() if len(calls) % 2", "def run(x, odd=True):\n    return x.exp().sin() if odd"),
+    ),
+    "rows of a loop in place": Case(
+        "rows = model(x)\nfor row in rows:\n    row += 1\nrows.sum().backward()",
+        "row += 1", "rows = rows + change", ("for row in rows:\n    row += 1", "rows = rows + 1"),
+    ),
+    "a hook on data": Case(
+        "x.register_hook(print)\nmodel(x).sum().backward()",
+        "x.register_hook", "x.requires_grad_() before the forward pass", ("x.register_hook", "x.requires_grad_().register_hook"),
+    ),
+    "a gradient of another size": Case(
+        "model.weight.grad = torch.ones(3)\nmodel(x).sum().backward()",
+        "model.weight.grad =", "p.grad = gradient.reshape(p.shape).to(p)", ("torch.ones(3)\n", "torch.ones(3).reshape(model.weight.shape)\n"),
+    ),
+    "an expanded tensor in place": Case(
+        "rows = torch.zeros(1, 3).expand(2, 3)\nrows += x\nmodel(rows).sum().backward()",
+        "rows += x", "x = x.clone()", ("rows += x", "rows = rows.clone()\nrows += x"),
+    ),
+    "several numbers as one": Case(
+        "loss_of = torch.nn.MSELoss(reduction='none')\nloss = loss_of(model(x), torch.ones(2, 1))\nprint(loss.item())\nloss.mean().backward()",
+        "reduction='none'", "losses.mean().item()", ("loss.item()", "loss.mean().item()"),
+    ),
+    "a Function in the older form under vmap": Case(
+        "class Mine(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x * 2\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        return g * 2\n"
+        "torch.func.vmap(Mine.apply)(model(x)).sum().backward()",
+        "torch.func.vmap", "set generate_vmap_rule = True in the class",
+        ("    @staticmethod\n    def forward(ctx, x):\n        return x * 2\n",
+         "    generate_vmap_rule = True\n    @staticmethod\n    def forward(x):\n        return x * 2\n"
+         "    @staticmethod\n    def setup_context(ctx, inputs, output):\n        pass\n"),
+    ),
+    "no memory": Case(
+        "model(torch.ones(10**15, 3)).sum().backward()",
+        "10**15", "with a smaller batch", ("10**15", "2"),
+    ),
     "a leaf in place": Case(
         "model.weight += 0.1\nmodel(x).sum().backward()",
         "model.weight +=", "with torch.no_grad():", ("model.weight += 0.1", "with torch.no_grad():\n    model.weight += 0.1"),
@@ -78,7 +130,7 @@ CASES = {
     ),
     "inference tensors": Case(
         "with torch.inference_mode():\n    features = torch.sin(x)\nmodel(features).sum().backward()",
-        "model(features)", "torch.no_grad() instead of inference_mode()", ("inference_mode", "no_grad"),
+        "torch.inference_mode()", "torch.no_grad() instead of inference_mode()", ("inference_mode", "no_grad"),
     ),
     "a copy of a result": Case(
         "model.last = model(x).sum()\nmodel.last.backward()\nbest = copy.deepcopy(model)",

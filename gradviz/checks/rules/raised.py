@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import as_code, as_leaf, code, line, listed
 from gradviz.graph import SourceLine
 from gradviz.graph.origins import own_line
-from gradviz.source.search import lines_behind, passes
+from gradviz.source.search import draws_by_chance, inference_modes, lines_behind, passes
 from gradviz.wording import clip, one_line
 
 
@@ -53,6 +54,14 @@ def _reentrant(context: CheckContext, raised: Raised) -> SourceLine | None:
     return _only(_passing(raised, "use_reentrant", "True"))
 
 
+def _in_inference_mode(context: CheckContext, raised: Raised) -> SourceLine | None:
+    return _only(inference_modes(raised.source.file)) if raised.source is not None else None
+
+
+def _by_chance(context: CheckContext, raised: Raised) -> SourceLine | None:
+    return _only(draws_by_chance(raised.source.file)) if raised.source is not None else None
+
+
 def _unscaled(context: CheckContext, raised: Raised) -> SourceLine | None:
     return context.backward
 
@@ -68,7 +77,8 @@ _KNOWN = (
         "grad can be implicitly created only for scalar outputs",
         "backward() began at {name}, which is not one number",
         "{name} has the shape {shape}, and backward() without an argument needs a single number to begin at",
-        "Reduce it first: {name}.mean().backward(), or {name}.sum().backward(). A loss made with reduction='none' needs that, too.",
+        "Reduce it first: {name}.mean().backward(), or {name}.sum().backward(). A loss made with reduction='none' "
+        "needs that, too.",
         find=_unreduced,
         fix_there="In {at}, leave out what asks for a loss for each sample ({text}); or reduce it in {line}: "
         "{name}.mean().backward().",
@@ -77,8 +87,8 @@ _KNOWN = (
         r"differentiated Tensors?(?: at index \d+)? (?:appears to not have been used|does not require grad)",
         "autograd.grad was asked for the gradient of {missing}, which {name} does not depend on",
         "no path in the graph of {name} leads to {missing}: it was replaced, detached, or left out on the way",
-        "Compute {name} from {missing} itself, without .detach() or .data of it on the way; give allow_unused=True only if None "
-        "is a right answer.",
+        "Compute {name} from {missing} itself, without .detach() or .data of it on the way; give allow_unused=True "
+        "only if None is a right answer.",
         find=_cut_before,
         fix_there="In {at}, use {missing} itself, without .detach() or .data, so that {name} depends on it.",
     ),
@@ -86,8 +96,8 @@ _KNOWN = (
         "You must implement either the backward or vjp method for your custom autograd.Function",
         "backward() reached a custom Function that has none",
         "autograd does not look into forward() of a custom Function: without a backward() it has no gradient",
-        "Write it below forward(): @staticmethod, then def backward(ctx, gradient), which returns one gradient for each argument "
-        "of forward(). For an operation that is flat, such as sign or round, return gradient itself.",
+        "Write it below forward(): @staticmethod, then def backward(ctx, gradient), which returns one gradient for "
+        "each argument of forward(). For an operation that is flat, such as sign or round, return gradient itself.",
     ),
     _Known(
         "BackwardHookFunction is a view and is being modified inplace",
@@ -98,40 +108,48 @@ _KNOWN = (
         fix_there="In {at}, leave out inplace=True.",
     ),
     _Known(
-        r"function (?P<op>\w+)Backward returned an incorrect number of gradients \(expected (?P<want>\d+), got (?P<got>\d+)\)",
+        r"function (?P<op>\w+)Backward returned an incorrect number of gradients \(expected (?P<want>\d+), got "
+        r"(?P<got>\d+)\)",
         "backward() of {op} returns {got} gradients, and its forward() took {want} arguments",
         "a custom Function returns one gradient for each argument of forward() (without ctx), in that order",
         "Return {want} values from {op}.backward(): None for each argument that is no tensor or needs no gradient.",
         find=lambda context, raised: raised.custom,
-        fix_there="In {at}, return {want} values, in the order of the arguments of forward(): None for each that is no tensor or "
-        "needs no gradient.",
+        fix_there="In {at}, return {want} values, in the order of the arguments of forward(): None for each that is "
+        "no tensor or needs no gradient.",
     ),
     _Known(
         r"[Ff]unction (?P<op>\w+) returned an invalid gradient at index (?P<index>\d+) - (?P<what>.*)",
         "{op} gives a gradient that does not fit its input {index}",
         "a gradient has the shape, dtype and device of the tensor that it belongs to: {what}",
-        "Return a gradient like the input: sum it over the dimensions that were broadcast, and convert it with .to(input).",
+        "Return a gradient like the input: sum it over the dimensions that were broadcast, and convert it with "
+        ".to(input).",
+        find=lambda context, raised: raised.custom if _is_only_reshaped(raised) else None,
+        fix_there="Return it in the shape of the input: the number of elements is right. In {at}, use .reshape() "
+        "where their order is, too, or put parts together with torch.stack along the dimension that is missing, and "
+        "not with torch.cat.",
     ),
     _Known(
         r"a (?P<view>view of a )?leaf Variable that requires grad is being used in an in-place operation",
         "a {view}leaf that requires grad is changed in place while autograd records",
         "the operation would have to be part of the graph, and a leaf has no history",
-        "Change it without recording: put the line inside `with torch.no_grad():`. To have the change in the graph, make a new "
-        "tensor, as in w = w.clone(), and change that.",
+        "Change it without recording: put the line inside `with torch.no_grad():`. To have the change in the graph, "
+        "make a new tensor, as in w = w.clone(), and change that.",
     ),
     _Known(
         "can't optimize a non-leaf Tensor",
         "an optimizer was given a tensor that is the result of an operation",
-        "an optimizer updates leaves; a result such as torch.randn(3, requires_grad=True) * 0.1, or .to(device) of a parameter, is "
-        "computed anew from them",
-        "Make it a leaf: compute the numbers first, then torch.nn.Parameter(numbers) or numbers.detach().requires_grad_(), and "
-        "give that to the optimizer.",
+        "an optimizer updates leaves; a result such as torch.randn(3, requires_grad=True) * 0.1, or .to(device) of a "
+        "parameter, is computed anew from them",
+        "Make it a leaf: compute the numbers first, then torch.nn.Parameter(numbers) or "
+        "numbers.detach().requires_grad_(), and give that to the optimizer.",
     ),
     _Known(
         "Inference tensors cannot be saved for backward|Inplace update to inference tensor|[Ii]nference tensors? ",
         "a tensor made in torch.inference_mode() is used where autograd records",
         "such a tensor has no version and can never take part in a graph",
         "Make it under torch.no_grad() instead of inference_mode(), or give a copy to the recorded part: x.clone().",
+        find=_in_inference_mode,
+        fix_there="In {at}, use torch.no_grad() instead of inference_mode(); or give a copy, x.clone(), to {line}.",
     ),
     _Known(
         "Only Tensors created explicitly by the user .* support the deepcopy protocol",
@@ -151,7 +169,8 @@ _KNOWN = (
         r"'(?P<kind>(?:float|int|numpy\.\w+|ndarray|NoneType))' object has no attribute 'backward'",
         "backward() was called on a {kind}, which has no graph",
         "a number taken out of a tensor, by .item(), float() or NumPy, does not know how it was computed",
-        "Call backward() on the tensor itself, and use .item() only to print or add up: loss.backward(); total += loss.item().",
+        "Call backward() on the tensor itself, and use .item() only to print or add up: loss.backward(); total += "
+        "loss.item().",
     ),
     _Known(
         "all elements of (?:input|target) should be between 0 and 1",
@@ -163,7 +182,8 @@ _KNOWN = (
         r"Function '(?P<op>\w+?)Backward\d*' returned nan values in its (?P<index>\d+)th output",
         "backward makes NaN in {op}",
         "anomaly detection found that this operation gives NaN for its input {index}",
-        "Keep its input away from where its slope is infinite or undefined: add a small number, as in torch.sqrt(x + 1e-12).",
+        "Keep its input away from where its slope is infinite or undefined: add a small number, as in torch.sqrt(x + "
+        "1e-12).",
         "nonfinite",
     ),
     _Known(
@@ -176,7 +196,8 @@ _KNOWN = (
         "Legacy autograd function with non-static forward method",
         "a custom Function has a forward() that is no static method",
         "a Function is never made into an object: autograd calls forward(ctx, ...) and backward(ctx, ...) of the class",
-        "Write @staticmethod above both, with ctx as first argument, and call it with Mine.apply(x) in place of Mine()(x).",
+        "Write @staticmethod above both, with ctx as first argument, and call it with Mine.apply(x) in place of "
+        "Mine()(x).",
     ),
     _Known(
         "trying to differentiate twice a function that was marked with @once_differentiable",
@@ -188,14 +209,15 @@ _KNOWN = (
         r"step\(\) has already been called since the last update\(\)|unscale_\(\) has already been called",
         "a GradScaler was not updated before its next step",
         "it takes one unscale_() and one step() for each optimizer until update() is called",
-        "Call scaler.update() once in every step, after scaler.step(optimizer), and scaler.unscale_(optimizer) at most once "
-        "before it.",
+        "Call scaler.update() once in every step, after scaler.step(optimizer), and scaler.unscale_(optimizer) at "
+        "most once before it.",
     ),
     _Known(
         "No inf checks were recorded|Attempted .*but _scale is None",
         "a GradScaler was told to step, and has scaled no loss",
         "it finds no gradient of a scaled loss",
-        "Call scaler.scale(loss).backward() in place of loss.backward(), with the parameters that the optimizer holds in the loss.",
+        "Call scaler.scale(loss).backward() in place of loss.backward(), with the parameters that the optimizer "
+        "holds in the loss.",
         find=_unscaled,
         fix_there="In {at}, call scaler.scale(loss).backward() in place of loss.backward().",
     ),
@@ -216,9 +238,10 @@ _KNOWN = (
     _Known(
         "optimizer got an empty parameter list",
         "an optimizer was given no parameter",
-        "parameters() of a module lists what is assigned as nn.Parameter or nn.Module: not plain tensors, nor layers in a list",
-        "Use torch.nn.Parameter for tensors, and torch.nn.ModuleList or ModuleDict for layers. parameters() can be gone through "
-        "once only: make a list of it to use it twice.",
+        "parameters() of a module lists what is assigned as nn.Parameter or nn.Module: not plain tensors, nor layers "
+        "in a list",
+        "Use torch.nn.Parameter for tensors, and torch.nn.ModuleList or ModuleDict for layers. parameters() can be "
+        "gone through once only: make a list of it to use it twice.",
         find=_used_up,
         fix_there="In {at}, keep a list, since parameters() can be gone through once only: {listed}.",
     ),
@@ -235,7 +258,8 @@ _KNOWN = (
         "Use x = x.detach() to cut the graph there; freeze parameters with requires_grad_(False) before they are used.",
     ),
     _Known(
-        r"Mismatch in shape: grad_output\[\d+\] has a shape of (?P<got>.*?) and output\[\d+\] has a shape of (?P<want>[^.]*)",
+        r"Mismatch in shape: grad_output\[\d+\] has a shape of (?P<got>.*?) and output\[\d+\] has a shape of "
+        r"(?P<want>[^.]*)",
         "the gradient given to backward has another shape than {name}",
         "it has {got}, and the output has {want}",
         "Give a gradient of the output's shape, such as torch.ones_like(output).",
@@ -262,6 +286,65 @@ _KNOWN = (
         "Pass use_reentrant=False to the checkpoint, or call the function without it.",
     ),
     _Known(
+        "different number of tensors was saved during the original forward and recomputation|save more tensors "
+        "during recomputation|Recomputed values for the following tensors have different metadata",
+        "what runs in a checkpoint takes another way when backward runs it again",
+        "backward computes the tensors of a checkpoint a second time, and the two passes have to agree; what decides "
+        "the way has changed in between: a number from Python's or NumPy's generator, which is not set back as "
+        "torch's is, a counter, a cache, or a shape",
+        "Decide in front of the checkpoint, and give the decision to the function as an argument, so that both "
+        "passes have the same.",
+        find=_by_chance,
+        fix_there="In {at}, another number is drawn the second time ({text}). Draw it in front of the checkpoint and "
+        "give it to the function as an argument; or draw with torch.rand(()), whose generator the checkpoint sets back.",
+    ),
+    _Known(
+        "cannot register a hook on a tensor that doesn't require grad|can't retain_grad on Tensor that has "
+        "requires_grad=False",
+        "a tensor without a graph was asked to keep or show its gradient",
+        "no gradient comes to a tensor that does not require grad: it is data, detached, or was made without recording",
+        "For data, call x.requires_grad_() before the forward pass; a result needs recording where it is made, "
+        "without no_grad() or .detach(). Else leave this line out: if x.requires_grad: x.retain_grad().",
+    ),
+    _Known(
+        "assigned grad has data of a different (?P<what>\\w+)|attempting to assign a gradient of (?P<kind>\\w+)",
+        ".grad was given a tensor of another {what}{kind} than its parameter has",
+        "the gradient of a leaf has the shape, dtype and device of the leaf",
+        "Assign one like the parameter: p.grad = gradient.reshape(p.shape).to(p).",
+    ),
+    _Known(
+        "more than one element of the written-to tensor refers to a single memory location",
+        "an expanded tensor is changed in place",
+        "expand() repeats numbers without copying them, so a change of one would be a change of all",
+        "Change a copy: x = x.clone() in front of this line; or write x = x + change in place of x += change.",
+    ),
+    _Known(
+        r"only one element tensors can be converted to Python scalars|a Tensor with \d+ elements cannot be converted "
+        r"to Scalar",
+        "a tensor of several numbers was taken for one number",
+        "item(), float() and int() take one number out of a tensor that has one",
+        "Reduce it first, as in losses.mean().item(); .tolist() gives all numbers. A loss made with reduction='none' "
+        "needs that, too.",
+        find=_unreduced,
+        fix_there="In {at}, leave out what asks for a loss for each sample ({text}); or reduce it in {line}, as in "
+        "losses.mean().item().",
+    ),
+    _Known(
+        "must override the setup_context staticmethod",
+        "a transform of torch.func met a custom Function in the older form",
+        "vmap, grad and the others need forward(*arguments), without ctx, and a setup_context() of its own",
+        "Write forward(*arguments) without ctx, and @staticmethod def setup_context(ctx, inputs, output), which "
+        "saves what backward() needs; set generate_vmap_rule = True in the class for vmap.",
+    ),
+    _Known(
+        "DefaultCPUAllocator: .*memory|CUDA out of memory",
+        "there was no memory left",
+        "most of what training holds are tensors that the forward pass saves for backward, and what earlier steps "
+        "have kept",
+        "Run `gradviz saved` on this script with a smaller batch: it lists what is held, by module, and what a "
+        "checkpoint would free. Graphs that are kept from step to step are findings of their own (growing-graph).",
+    ),
+    _Known(
         "Found dtype (?P<got>\\w+) but expected (?P<want>\\w+)",
         "backward meets {got} where the forward pass had {want}",
         "a loss between tensors of two dtypes works forward, and its gradient has the wrong one",
@@ -281,6 +364,14 @@ _KNOWN = (
         "torch.func.functional_call(module, {{'weight': t}}, x) instead.",
     ),
     _Known(
+        "Output \\d+ of Unbind\\w* is a view",
+        "a part of a tensor that is gone through is changed in place",
+        "a loop over a tensor gives views of it, several from one operation, whose change autograd cannot follow",
+        "Change the tensor as a whole, before it is gone through, as in rows = rows + change; or collect the new "
+        "parts in a list and use torch.stack(parts) behind the loop. A change of a copy would not be seen in the "
+        "tensor itself.",
+    ),
+    _Known(
         "is a view and (?:is being|its base or another view).*modified in-?place",
         "a view from a function that gives several is changed in place",
         "unbind, split and the like give views whose change autograd cannot follow",
@@ -297,15 +388,16 @@ _KNOWN = (
         "has been modified by an inplace operation",
         "a tensor that backward needs was changed in place",
         "it had been saved in the forward pass, and its version is another one now",
-        "Change a copy, x = x.clone(), or write x = x + 1 instead of x += 1; call every backward() before the step() that changes "
-        "its weights.",
+        "Change a copy, x = x.clone(), or write x = x + 1 instead of x += 1; call every backward() before the step() "
+        "that changes its weights.",
         "stale-saved",
     ),
     _Known(
         "backward through the graph a second time|saved tensors after they have already been freed",
         "backward() ran a second time through the same graph",
         "the first time has freed what was saved",
-        "Compute the output again in every step; detach what is carried from step to step; or retain_graph=True in the first call.",
+        "Compute the output again in every step; detach what is carried from step to step; or retain_graph=True in "
+        "the first call.",
         "freed-graph",
     ),
 )
@@ -423,6 +515,13 @@ def _no_leaf(context: CheckContext, raised: Raised) -> Diagnosis | None:
                 source=made,
             )
     return None
+
+
+def _is_only_reshaped(raised: Raised) -> bool:
+    """Whether a gradient has as many elements as its input, in another shape."""
+    shapes = re.findall(r"\[([\d, ]+)\]", raised.text.partition("invalid gradient")[2])
+    sizes = [math.prod(int(size) for size in shape.split(",")) for shape in shapes]
+    return len(sizes) == 2 and sizes[0] == sizes[1]
 
 
 def _message(raised: Raised) -> str:
