@@ -245,7 +245,13 @@ _COLUMNS: tuple[tuple[str, Callable[[TensorFacts], str]], ...] = (
     ("stride", lambda row: shape_text(row.stride) if row.stride is not None else _NONE),
     ("offset", lambda row: _NONE if row.offset is None else str(row.offset)),
 )
-_OPTIONAL = ("device", "retains grad", "view of", "storage")  # left out where no tensor has anything to say in them
+_OPTIONAL = {
+    "device": "all are on the cpu",
+    "retains grad": "none retains its gradient",
+    "view of": "none is a view",
+    "storage": "no two share a storage",
+}
+"""The columns that are left out where no tensor has anything to say in them, and what is said then."""
 
 
 def _remarks(every: Sequence[TensorFacts], shown: Sequence[TensorFacts]) -> list[str]:
@@ -258,11 +264,5 @@ def _remarks(every: Sequence[TensorFacts], shown: Sequence[TensorFacts]) -> list
         remarks.append(
             f"{UNREAD}: a view of a tensor that was modified in place; asking for its grad_fn would add to the graph"
         )
-    left = [title for title, cell in _COLUMNS if title in _OPTIONAL and not _says_something(cell, shown)]
-    words = {
-        "device": "all are on the cpu",
-        "retains grad": "none retains its gradient",
-        "view of": "none is a view",
-        "storage": "no two share a storage",
-    }
-    return [*remarks, *(["; ".join(words[title] for title in left)] if left else [])]
+    left = [_OPTIONAL[title] for title, cell in _COLUMNS if title in _OPTIONAL and not _says_something(cell, shown)]
+    return [*remarks, "; ".join(left)] if left else remarks

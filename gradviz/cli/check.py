@@ -125,21 +125,15 @@ def command(source: Source, fail_on: str, form: str, verbose: bool, page: str | 
 
             write_table(stream, FindingsTable(findings, verbose), str(rank() or ""))
         else:
-            write_json(stream, _data(findings, form))
+            from gradviz.checks.output import sarif
+
+            write_json(stream, findings.as_data() if form == "json" else sarif(findings))
     if fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:
             error = captured.failure.error
             click.echo(f"The script then failed: {type(error).__name__}: {text_of(error)}", err=True)
         sys.exit(FOUND)
     captured.raise_failure()
-
-
-def _data(findings: Findings, form: str) -> dict[str, Any]:
-    if form == "json":
-        return findings.as_data()
-    from gradviz.checks.output import sarif
-
-    return sarif(findings)
 
 
 def _write_page(findings: Findings, path: str) -> None:

@@ -20,7 +20,7 @@ from gradviz.report.results import write_json
 from gradviz.wording import bytes_text, count_text, one_line, plural, tensor_line
 
 if TYPE_CHECKING:
-    from gradviz.graph import Graph, Leaf, Node, Root
+    from gradviz.graph import Graph, Node, Root
     from gradviz.graph.amounts import Overview
 
 _ROWS = 12
@@ -52,8 +52,11 @@ def environment() -> dict[str, str]:
     """Versions of what takes part. Imports no torch."""
     from gradviz import __version__
 
-    versions = {"gradviz": __version__, "python": platform.python_version(), "torch": _version("torch")}
-    return {**versions, "graphviz": _graphviz()}
+    try:
+        torch = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        torch = "not installed"
+    return {"gradviz": __version__, "python": platform.python_version(), "torch": torch, "graphviz": _graphviz()}
 
 
 def _graphviz() -> str:
@@ -81,7 +84,10 @@ def as_data(graph: Graph, counts: Overview) -> dict[str, Any]:
         "saved_bytes": counts.saved_bytes,
         "compiled": [_compiled_data(node) for node in _compiled(graph)],
         "roots": [_root_data(graph, root) for root in counts.roots],
-        "leaves": [_leaf_data(leaf) for leaf in counts.largest_leaves],
+        "leaves": [
+            {"names": leaf.names, "kind": leaf.kind, "tensor": leaf.tensor, "has_grad": leaf.has_grad}
+            for leaf in counts.largest_leaves
+        ],
         "leaf_counts": counts.leaves,
         "leaf_elements": counts.elements,
         "notes": graph.notes,
@@ -107,7 +113,10 @@ def as_lines(graph: Graph, counts: Overview) -> Iterator[str]:
     leaves = ", ".join(
         f"{plural(count, kind)} of {plural(counts.elements[kind], 'element')}" for kind, count in counts.leaves.items()
     )
-    yield from _section(f"Leaves: {leaves or 'none'}", [_leaf_row(leaf) for leaf in counts.largest_leaves])
+    yield from _section(
+        f"Leaves: {leaves or 'none'}",
+        [(labels.leaf_title(leaf), f"{tensor_line(leaf.tensor)}  {leaf.kind}") for leaf in counts.largest_leaves],
+    )
     yield from _section("Operations", _counts(counts.operations))
     yield from _section("Special", _counts({labels.FLAG_WORDS[flag]: n for flag, n in counts.flags.items()}))
     yield from _section("Notes", [(one_line(note), "") for note in graph.notes])
@@ -161,10 +170,6 @@ def _root_row(graph: Graph, root: Root) -> Row:
     return labels.root_title(root), one_line(f"{tensor_line(root.tensor)}  {made}")
 
 
-def _leaf_row(leaf: Leaf) -> Row:
-    return labels.leaf_title(leaf), f"{tensor_line(leaf.tensor)}  {leaf.kind}"
-
-
 def _counts(counts: Mapping[str, int]) -> list[Row]:
     return [(one_line(name), count_text(count)) for name, count in counts.items()]
 
@@ -176,14 +181,3 @@ def _root_data(graph: Graph, root: Root) -> dict[str, Any]:
         "op": graph.nodes[root.node].op if root.node is not None else None,
         "why_no_graph": root.why,
     }
-
-
-def _leaf_data(leaf: Leaf) -> dict[str, Any]:
-    return {"names": leaf.names, "kind": leaf.kind, "tensor": leaf.tensor, "has_grad": leaf.has_grad}
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"

@@ -9,6 +9,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any
 
 import click
@@ -88,13 +89,8 @@ def _no_torch(error: Exception) -> str:
 def _while_importing_torch(error: Exception) -> bool:
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         return True
-    trace = error.__traceback__
-    while trace is not None:
-        code, name = trace.tb_frame.f_code, str(trace.tb_frame.f_globals.get("__name__", ""))
-        if code.co_name == "<module>" and name.partition(".")[0] == "torch":
-            return True
-        trace = trace.tb_next
-    return False
+    frames = (frame for frame, _ in walk_tb(error.__traceback__) if frame.f_code.co_name == "<module>")
+    return any(str(frame.f_globals.get("__name__", "")).partition(".")[0] == "torch" for frame in frames)
 
 
 COMMANDS = {

@@ -56,12 +56,9 @@ def render_command(
     if output == _TO_STDOUT:
         _to_stdout(source, format or _DEFAULT, options, check)
     else:
-        path = destination(output or f"{source.target.stem}.{_suffix(format)}", asked=output is not None)
+        suffix = get_format(format or _DEFAULT).suffixes[0]
+        path = destination(output or f"{source.target.stem}{suffix}", asked=output is not None)
         _to_file(source, path, format, options, check)
-
-
-def _suffix(format: str | None) -> str:
-    return get_format(format or _DEFAULT).suffixes[0].removeprefix(".")
 
 
 def _read(source: Source, options: dict[str, Any], check: bool) -> Captured[Graph]:

@@ -33,20 +33,20 @@ class IntervalMap(Generic[T]):
     Beyond `limit` notes the older half is dropped, so that a long run cannot fill the memory; `dropped` is then the number
     below which nothing is known any more.
 
-    >>> steps = IntervalMap[str](0, "a")
-    >>> steps.add(3, "b"), steps.add(3, "c")
-    (None, None)
+    >>> steps = IntervalMap[str](0)
+    >>> steps.add(0, "a"), steps.add(3, "b"), steps.add(3, "c")
+    (None, None, None)
     >>> [steps.at(number) for number in (0, 2, 3, 9)]
     ['a', 'a', 'c', 'c']
     """
 
     __slots__ = ("dropped", "limit", "numbers", "values")
 
-    def __init__(self, start: int, value: T | None = None, limit: int = LIMIT) -> None:
+    def __init__(self, start: int, limit: int = LIMIT) -> None:
         self.limit = limit
         self.dropped = 0
         self.numbers = array("Q", (start,))
-        self.values: list[T | None] = [value]
+        self.values: list[T | None] = [None]
 
     def add(self, number: int, value: T | None) -> None:
         """From `number` on, `value` is current. Numbers never go down within one thread."""

@@ -53,11 +53,11 @@ def displayed(table: str) -> Callable[[T], T]:
     return decorate
 
 
-def plain(what: RenderableType, width: int = WIDE) -> str:
+def plain(what: RenderableType) -> str:
     """A renderable as plain text without colours, blank ends of lines cut off."""
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
+    console = Console(file=io.StringIO(), width=WIDE, color_system=None, highlight=False)
     with console.capture() as capture:
         console.print(what)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())

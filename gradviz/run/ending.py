@@ -51,7 +51,9 @@ class Failure:
             if self.error.code is not None and not isinstance(self.error.code, int):
                 print(self.error.code, file=sys.stderr)
             return
-        _without_our_frames(self.error)
+        for link in _chain(self.error):
+            with suppress(TypeError, AttributeError):  # an exception class may refuse
+                link.__traceback__ = _users_part(link.__traceback__)
         try:
             self.show_with(type(self.error), self.error, self.error.__traceback__)
         except Exception:
@@ -137,12 +139,6 @@ def _chain(error: BaseException) -> list[BaseException]:
             links.append(link)
             waiting += [link.__cause__, link.__context__, *getattr(link, "exceptions", ())]
     return links
-
-
-def _without_our_frames(error: BaseException) -> None:
-    for link in _chain(error):
-        with suppress(TypeError, AttributeError):  # an exception class may refuse
-            link.__traceback__ = _users_part(link.__traceback__)
 
 
 def _users_part(traceback: TracebackType | None) -> TracebackType | None:

@@ -188,7 +188,7 @@ def call_words(call: EngineCall, variables: Sequence[Namespace], outermost: Code
     names = ", ".join(_names(call.outputs, variables))
     if not call.accumulates:
         return f"autograd.grad({names})"
-    if _is_method(call.frame):
+    if call.frame.f_back is not None and _module(call.frame.f_back) == "torch._tensor":  # `tensor.backward()`
         names = names or _called_on(_calling(call.frame, outermost))
         return f"{names}.backward()" if names else "backward()"
     return f"autograd.backward({names})"
@@ -224,11 +224,6 @@ def _names(outputs: Sequence[Any], variables: Sequence[Namespace]) -> list[str]:
     if not all(names):
         return []
     return [*names, "..."] if len(outputs) > _NAMED else names
-
-
-def _is_method(frame: FrameType) -> bool:
-    """Whether `tensor.backward()` is what called `torch.autograd.backward`."""
-    return frame.f_back is not None and _module(frame.f_back) == "torch._tensor"
 
 
 class Microbatch(NamedTuple):

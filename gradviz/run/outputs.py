@@ -149,13 +149,10 @@ def _own(value: object, part: str) -> object:
     if isinstance(value, Mapping) and part in value:
         return value[part]
     if part.isdigit():
-        return value[int(part)] if isinstance(value, (list, tuple)) and int(part) < len(value) else _child(value, part)
+        if isinstance(value, (list, tuple)) and int(part) < len(value):
+            return value[int(part)]
+        return getattr(value, "_modules", {}).get(part, _ABSENT)  # a numbered child of a Sequential
     return getattr(value, part, _ABSENT)
-
-
-def _child(value: object, part: str) -> object:
-    """A numbered child of a Sequential, which only `_modules` knows by that name."""
-    return getattr(value, "_modules", {}).get(part, _ABSENT)
 
 
 def _parts(value: object) -> list[str]:

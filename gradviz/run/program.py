@@ -287,7 +287,9 @@ def _put_back() -> Iterator[None]:
     try:
         yield
     finally:
-        _flush()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # the user may have closed or replaced it
+                stream.flush()
         sys.argv, sys.path = argv, path
         sys.path[:] = entries
         sys.stdin, sys.stdout, sys.stderr = streams
@@ -296,12 +298,6 @@ def _put_back() -> Iterator[None]:
             sys.modules["__main__"] = main
         with suppress(OSError):  # the folder may be gone
             os.chdir(folder)
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # the user may have closed or replaced it
-            stream.flush()
 
 
 def _forget_neighbours(known: set[str], folder: str) -> None:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from gradviz.graph import SourceLine
-from gradviz.source.statements import InPlace, flattened, names_in, pieces_in_place, without_index
+from gradviz.source.statements import InPlace, flattened, names_in, pieces_in_place, targets_of, without_index
 
 
 def assigned(source: SourceLine | None) -> tuple[str, ...]:
@@ -15,11 +15,8 @@ def assigned(source: SourceLine | None) -> tuple[str, ...]:
     >>> assigned(SourceLine("a.py", 1, "f", "out, (h, self.c) = cell(x, state)"))
     ('out', 'h', 'self.c')
     """
-    names: list[str] = []
-    for statement in parsed(source):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        names += [name for target in targets if target is not None for name in names_in(target)]
-    return tuple(names)
+    targets = (target for statement in parsed(source) for target in targets_of(statement))
+    return tuple(name for target in targets for name in names_in(target))
 
 
 def wrapped(source: SourceLine | None, function: str) -> str:

@@ -64,7 +64,10 @@ _METHODS: dict[str, DetachKind] = {
     **dict.fromkeys(("argmax", "argmin", "argsort", "long", "int", "bool", "byte", "short"), "integer"),
 }
 _VALUES = (torch.Tensor, int, float, list, tuple, dict)
-_MAKERS = {"tensor", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor"}
+_MAKERS: dict[str, DetachKind] = {
+    **dict.fromkeys(("tensor", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor"), "new"),
+    "from_numpy": "numpy",
+}
 _INTEGERS = {"long", "int", "int8", "int16", "int32", "int64", "uint8", "bool", "short"}
 
 
@@ -103,7 +106,7 @@ class _Tracer:
         if start is not None:
             statement, expression = start
             self._made = self._spot.body.source(statement.node)
-            self._expression(expression, statement, live=True)
+            self._expression(expression, statement)
         while self._waiting and len(self._seen) < MAX_NAMES:
             self._follow(*self._waiting.popleft())
         return Provenance(tuple(self._ranked())[:MAX_CUTS], self._made, tuple(self._plain))
@@ -141,7 +144,7 @@ class _Tracer:
         value = assigned(statement.node)[1]
         before_it = len(self._waiting), len(self._cuts)
         if value is not None:
-            self._expression(value, statement, live=True)
+            self._expression(value, statement)
         if before_it == (len(self._waiting), len(self._cuts)):
             self._note_plain(name)  # it was created, not computed
 
@@ -151,17 +154,13 @@ class _Tracer:
         above = [statement for statement in assignments if before is None or statement.node.lineno < before]
         return above[-1] if above else assignments[-1] if assignments else None
 
-    def _expression(self, expression: ast.expr, statement: Statement, *, live: bool) -> None:
-        names = 0
+    def _expression(self, expression: ast.expr, statement: Statement) -> None:
         for piece in _pieces(expression):
+            alive = bool(piece.kind) and self._alive(piece.under)
             if piece.kind:
-                alive = self._alive(piece.under)
                 self._add(piece.kind, self._spot.body, piece.node, piece.under, alive)
-                if not alive:
-                    self._wait_for(piece.under, statement)
-                continue
-            names += 1
-            self._wait_for(piece.under, statement)
+            if not alive:
+                self._wait_for(piece.under, statement)
         if statement.off:
             self._add(statement.off, self._spot.body, statement.node, expression, self._alive(expression))
         for call in ast.walk(expression):
@@ -284,18 +283,10 @@ def _cut(node: ast.expr) -> tuple[DetachKind | str, ast.expr | None]:
     if library in ("np", "numpy"):
         return "numpy", first
     if library == "torch":
-        if method in _MAKERS:
-            return "new", first
-        if method == "from_numpy":
-            return "numpy", first
-        return _METHODS.get(method, ""), first
-    if method in ("to", "type") and any(_is_integer(argument) for argument in node.args):
+        return _MAKERS.get(method, _METHODS.get(method, "")), first
+    if method in ("to", "type") and any(getattr(argument, "attr", "") in _INTEGERS for argument in node.args):
         return "integer", owner
     return _METHODS.get(method, ""), owner
-
-
-def _is_integer(argument: ast.expr) -> bool:
-    return isinstance(argument, ast.Attribute) and argument.attr in _INTEGERS
 
 
 def _value(expression: ast.expr, variables: Sequence[Namespace]) -> Any:

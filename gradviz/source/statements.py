@@ -99,7 +99,8 @@ def around(file: str, line: int) -> Around:
     tests: list[str] = []
     inside: Sequence[ast.AST] = tree.body if tree is not None else ()
     while inside:
-        node = next((part for part in inside if _is_block(part) and covers(part, line)), None)
+        blocks = (part for part in inside if isinstance(part, (ast.stmt, ast.excepthandler)))
+        node = next((block for block in blocks if covers(block, line)), None)
         if isinstance(node, _FUNCTION):
             loops, tests = [], []
         elif isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
@@ -108,10 +109,6 @@ def around(file: str, line: int) -> Around:
             tests.append(ast.unparse(node.test))
         inside = list(ast.iter_child_nodes(node)) if node is not None else ()
     return Around(tuple(loops), tuple(tests))
-
-
-def _is_block(node: ast.AST) -> bool:
-    return isinstance(node, (ast.stmt, ast.excepthandler))
 
 
 def covers(node: Any, line: int) -> bool:
@@ -180,11 +177,16 @@ def recording_off(node: ast.expr) -> str:
 
 def assigned(statement: ast.stmt) -> tuple[tuple[str, ...], ast.expr | None]:
     """The plain names that a statement gives a value to, and the expression they get it from."""
+    if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+        return (), None
+    return tuple(name for target in targets_of(statement) for name in names_in(target)), statement.value
+
+
+def targets_of(statement: ast.stmt) -> list[ast.expr]:
+    """What a statement gives a value to, as `a, h[0]` is in `a, h[0] = f()` and `x` in `for x in data:`."""
     if isinstance(statement, ast.Assign):
-        return tuple(name for target in statement.targets for name in names_in(target)), statement.value
-    if isinstance(statement, (ast.AugAssign, ast.AnnAssign)):
-        return tuple(names_in(statement.target)), statement.value
-    return (), None
+        return statement.targets
+    return [target] if (target := getattr(statement, "target", None)) is not None else []
 
 
 def names_in(target: ast.expr) -> Iterator[str]:

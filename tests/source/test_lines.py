@@ -271,7 +271,8 @@ def test_the_older_half_is_dropped() -> None:
 
 
 def test_a_note_that_an_interrupt_left_half_done_is_written_over() -> None:
-    steps: IntervalMap[str] = IntervalMap(0, "a")
+    steps: IntervalMap[str] = IntervalMap(0)
+    steps.add(0, "a")
     steps.values.append("half")
     steps.add(1, "b")
     steps.add(2, "c")
