@@ -255,6 +255,15 @@ class EventLog:
         self.evaluations: deque[Evaluation] = deque(maxlen=_EVALUATIONS)
 
     @property
+    def innermost(self) -> Call | None:
+        """The call that runs now."""
+        return self.stack[-1] if self.stack else None
+
+    def note_call(self, number: int) -> None:
+        """From `number` on, nodes are made in the innermost call."""
+        self.calls.add(max(number, self.calls.numbers[-1]), self.innermost)
+
+    @property
     def end(self) -> int:
         """The last sequence number noted: every node made under an earlier one is covered."""
         return max(self.lines.seen, self.calls.numbers[-1])

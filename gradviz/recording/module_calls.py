@@ -15,18 +15,17 @@ import sys
 import weakref
 from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils.checkpoint import CheckpointFunction
 
-from gradviz.packages import Place, UserCode, frames_from, is_foundation
+from gradviz.packages import UserCode, frames_from, is_foundation
 from gradviz.recording.event_log import (
     Call,
     Evaluation,
     EventLog,
     FailedCall,
-    LocalEventLog,
     SeenModule,
     Tree,
 )
@@ -56,17 +55,16 @@ _without_functions = torch._C.DisableTorchFunction  # runs nobody's `__torch_fun
 
 
 class ModuleCalls:
-    """The hooks. `local` has the event log of the running thread; where there is none yet, `event_log` makes it."""
+    """The hooks. `event_log` gives that of the running thread."""
 
-    def __init__(self, local: LocalEventLog, event_log: Callable[[], EventLog], user: UserCode) -> None:
-        self._local = local
+    def __init__(self, event_log: Callable[[], EventLog], user: UserCode) -> None:
+        self._event_log = event_log
         self._user = user
-        self._tape = event_log
         self._seen: dict[int, SeenModule] = {}
         self._trees: dict[SeenModule, Tree] = {}
         self._count = 0
         self._handles: list[Any] = []
-        self.own = OwnCalls(user, self._trees, self._begin_own)
+        self.own = OwnCalls(user, self._trees, self._begin)
 
     def start(self) -> None:
         register = torch.nn.modules.module
@@ -96,7 +94,7 @@ class ModuleCalls:
     def _enter(self, module: torch.nn.Module, arguments: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        event_log = self._local.event_log or self._tape()
+        event_log = self._event_log()
         stack, frame = event_log.stack, sys._getframe(1)
         while stack:  # does this call run inside the one that began last?
             outer, code, around = stack[-1].frame, stack[-1].code, frame.f_back
@@ -105,42 +103,33 @@ class ModuleCalls:
             if around is not None:
                 break
             stack.pop()  # no: an interrupt ended that one. Hooks run for exceptions, but not for KeyboardInterrupt.
-        place, made = self._user.place(frame.f_back, stack[-1] if stack else None), peek_sequence()
+        made = peek_sequence()
         if self.own.codes:
             self.own.follow(event_log, frame.f_back, made)
             if stack and stack[-1].own and stack[-1].module.ref() is module:  # its `__call__` has come to torch's
                 stack.append(stack[-1])
                 return
-        self._begin(event_log, module, frame, place, made)
+        self._begin(event_log, module, frame, made)
 
-    def _begin_own(self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, number: int) -> Call:
-        place = self._user.place(frame.f_back, event_log.stack[-1] if event_log.stack else None)
-        call = self._begin(event_log, module, frame, place, number)
-        call.own = True
-        return call
-
-    def _begin(
-        self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, place: Place | None, made: int
-    ) -> Call:
-        stack, seen = event_log.stack, self._seen.get(id(module))
-        if seen is None or seen.ref() is not module:
+    def _begin(self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, made: int) -> Call:
+        """A call that runs in this frame begins, before node number `made`."""
+        outer, seen = event_log.innermost, self.seen(module)
+        place = self._user.place(frame.f_back, outer)
+        if seen is None:
             seen = self._seen[id(module)] = SeenModule(module)
         call = _new(Call)
         call.module, call.frame, call.code, call.output = seen, id(frame), frame.f_code, None
-        call.own, call.place, call.began = False, place, made
+        call.own, call.place, call.began, call.parent = False, place, made, outer
+        call.tree = outer.tree if outer is not None else self._trees.setdefault(seen, Tree(seen))
         self._count = call.number = self._count + 1
-        if stack:
-            call.parent, call.tree = stack[-1], stack[-1].tree
-        else:
-            call.parent, call.tree = None, self._tree(seen)
         if seen not in call.tree.parameters:
             call.tree.parameters[seen] = None
             call.tree.pending.append(call)
-        stack.append(call)
+        event_log.stack.append(call)
         seen.calls += 1
         seen.began, seen.recording, seen.source = made, grad_enabled(), place.source if place is not None else None
         seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
-        event_log.calls.add(max(made, event_log.calls.numbers[-1]), call)
+        event_log.note_call(made)
         return call
 
     def _checkpoint(self, frame: FrameType, call: Call) -> Any:
@@ -155,17 +144,12 @@ class ModuleCalls:
     def _leave(self, module: torch.nn.Module, arguments: Any, *result: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        event_log = self._local.event_log or self._tape()
-        stack = event_log.stack
-        if stack and stack[-1].module.ref() is module:
-            call = stack.pop()
-        else:
-            closed = _closed(stack, module)
-            if closed is None:
-                return
-            call = closed
+        event_log = self._event_log()
+        call = _closed(event_log.stack, module)
+        if call is None:
+            return
         number = peek_sequence()
-        event_log.calls.add(number, stack[-1] if stack else None)
+        event_log.note_call(number)
         if call.parent is None and number > call.began and module.__dict__.get("training") is False:
             event_log.evaluations.append(Evaluation(call.module.type, call.place, call.began, number))
         output = result[-1]
@@ -176,12 +160,6 @@ class ModuleCalls:
             _note_outputs(event_log, call, output)
         if call.parent is None and call.tree.pending and torch._C._get_tracing_state() is None:
             call.tree.settle()
-
-    def _tree(self, seen: SeenModule) -> Tree:
-        tree = self._trees.get(seen)
-        if tree is None:
-            tree = self._trees[seen] = Tree(seen)
-        return tree
 
 
 def _closed(stack: list[Call], module: torch.nn.Module) -> Call | None:
@@ -226,10 +204,8 @@ def _note_failure(event_log: EventLog, call: Call, error: BaseException, argumen
         event_log.failed = FailedCall(call, id(error), [weakref.ref(tensor) for tensor in tensors_in(arguments)])
 
 
-class Begin(Protocol):
-    """Makes a new call at the end of an event log's stack."""
-
-    def __call__(self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, number: int) -> Call: ...
+Begin = Callable[[EventLog, torch.nn.Module, FrameType, int], Call]
+"""Makes a new call at the end of an event log's stack."""
 
 
 class OwnCalls:
@@ -260,12 +236,12 @@ class OwnCalls:
             if id(code) in codes:
                 fresh.append(frame)
             frame = frame.f_back
-        if not fresh and kept == len(stack) and event_log.calls.values[-1] is (stack[-1] if stack else None):
+        if not fresh and kept == len(stack) and event_log.calls.values[-1] is event_log.innermost:
             return
         del stack[kept:]
         for frame in reversed(fresh):
             self._open(event_log, frame, number)
-        event_log.calls.add(max(number, event_log.calls.numbers[-1]), stack[-1] if stack else None)
+        event_log.note_call(number)
         if stack:
             _settle(stack[-1].tree)
 
@@ -276,20 +252,21 @@ class OwnCalls:
                 around.f_trace = None
 
     def _open(self, event_log: EventLog, frame: FrameType, number: int) -> None:
-        stack, call = event_log.stack, frame.f_trace
+        call = frame.f_trace
         if type(call) is not Call or self._trees.get(call.tree.seen) is not call.tree:  # else a generator that goes on
             module = first_argument(frame)
             if not _called_its_own_way(module):
                 return
-            outer = stack[-1] if stack else None
+            outer = event_log.innermost
             if outer is not None and outer.module.ref() is module and self._leads_to(outer, frame):
                 call = outer
             else:
                 call = self._begin(event_log, module, frame, number)
+                call.own = True
             if frame.f_trace is None or type(frame.f_trace) is Call:
                 frame.f_trace = call
-        if not stack or stack[-1] is not call:
-            stack.append(call)
+        if event_log.innermost is not call:
+            event_log.stack.append(call)
 
     def _leads_to(self, call: Call, frame: FrameType) -> bool:
         """Whether this frame of the same module belongs to the call: its `forward`, or what `super().__call__` runs."""

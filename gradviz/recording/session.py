@@ -10,7 +10,7 @@ import _thread
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import FrameType
 from typing import Any
 
@@ -55,7 +55,7 @@ class NodeWatch:
         self._lock = threading.Lock()
         self._running = 0  # backward calls
         self._users_on, self._users_check = False, True  # the mode as the user has it: on, and looking for nan
-        self._undo: list[Callable[[], None]] = []
+        self._undo = ExitStack()
 
     def start(self) -> None:
         self._users_on, self._users_check = _is_on(), _checks_nan()
@@ -73,14 +73,12 @@ class NodeWatch:
 
     def stop(self) -> None:
         """Leave everything as it was, and the mode as the user set it last."""
-        while self._undo:
-            self._undo.pop()()
+        self._undo.close()
         _set(self._users_on, self._users_check)
 
     def _replace(self, home: Any, name: str, mine: Any) -> None:
-        original = getattr(home, name)
+        self._undo.callback(setattr, home, name, getattr(home, name))
         setattr(home, name, mine)
-        self._undo.append(lambda: setattr(home, name, original))
 
     def _with_stack(self) -> list[str]:
         """While the user has anomaly mode on: note the node, and answer as torch would."""
@@ -156,7 +154,7 @@ class Session:
         with columns.paused():  # up to Python 3.11 a collection in there may wait for a lock that its own thread holds
             self._older_threads = frozenset(sys._current_frames())
         self.user = UserCode()
-        self.calls = ModuleCalls(self._local, self.event_log, self.user)
+        self.calls = ModuleCalls(self.event_log, self.user)
         self._nodes = NodeWatch(self._noticing(), self._around_backward)
         self._open = 0
 
@@ -203,7 +201,7 @@ class Session:
         """The calling thread runs a backward: the nodes that it makes come from the line that called it."""
         event_log = self.event_log()
         log, outer = event_log.lines, event_log.backward
-        event_log.backward = place = self.user.place(frame, event_log.stack[-1] if event_log.stack else None)
+        event_log.backward = place = self.user.place(frame, event_log.innermost)
         log.until(peek_sequence(), outer)
         if self.calls.own.codes:
             self.calls.own.follow(event_log, frame, peek_sequence())

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+torch.manual_seed(0)
 inner = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
 model = torch.nn.parallel.DistributedDataParallel(inner)
 loss = model(torch.ones(2, 4)).sum()
