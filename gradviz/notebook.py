@@ -20,14 +20,13 @@ from gradviz.graph import Graph
 MAX_NODES = 3_000  # a larger picture makes the notebook file and the browser slow
 
 
-def mimebundle(graph: Graph, options: Options | None = None) -> dict[str, str]:
+def mimebundle(graph: Graph) -> dict[str, str]:
     """What to show for `graph`, by MIME type: an SVG as wide as the cell at most, folded as in a file, and text.
 
     >>> sorted(mimebundle(Graph()))
     ['image/svg+xml', 'text/plain']
     """
-    options = options or Options()
-    text = _text(graph)
+    options, text = Options(), _text(graph)
     try:
         visible = folded(graph, options) if graph.original is None else graph  # as the caller folded it
         if len(visible.nodes) > MAX_NODES:

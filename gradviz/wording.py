@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from gradviz.graph import Shape, TensorInfo
 
 
-UNKNOWN_SHAPE = "(?)"
-
 _UNUSUAL = re.compile("[^\x20-\x7e]")
 _HIDDEN = (
     "Cc",
@@ -140,7 +138,7 @@ def bytes_text(nbytes: int | None) -> str:
 def shape_text(shape: Shape | None) -> str:
     """`(3, 4)`, `(3,)`, `()` for a scalar, `(s93, 4)` with a symbolic size, `(?)` where there is no single shape."""
     if shape is None:
-        return UNKNOWN_SHAPE
+        return "(?)"
     inside = ", ".join(one_line(str(size)) for size in shape)
     return f"({inside},)" if len(shape) == 1 else f"({inside})"
 

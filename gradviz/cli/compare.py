@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,10 +36,7 @@ class _TwoScripts(TargetCommand):
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SECOND]"]
 
 
-_DRAWN = {
-    ".svg": "gradviz.draw.difference:render",
-    ".html": "gradviz.page.html:render_difference",
-}  # what renders a difference, by suffix
+_DRAWN = (".svg", ".html")  # suffixes
 
 
 @click.command("diff", cls=_TwoScripts)
@@ -78,7 +74,7 @@ def diff_command(
     given = tuple(ctx.meta.get(ARGUMENTS, ()))
     if after is None and len(at) < 2 and "--" not in given:
         raise click.UsageError("one TARGET needs --at twice, or two sets of arguments: -- A -- B.")
-    if output is not None and not output.lower().endswith(tuple(_DRAWN)):
+    if output is not None and not output.lower().endswith(_DRAWN):
         raise FormatError(
             f"a difference is drawn as SVG or as a page, so {output!r} must end in {' or '.join(_DRAWN)}."
         )
@@ -133,18 +129,19 @@ def _of_one_run(text: str, at: Sequence[int], given: tuple[str, ...]) -> list[Ca
 
 def _draw(difference: GraphDiff, places: CompiledDiff | None, path: str) -> None:
     """Of an eager and a compiled graph the SVG is by module and line; they have no functions in common."""
+    from gradviz.draw.difference import render, render_places
     from gradviz.draw.options import Options
     from gradviz.draw.output import encode, write
 
-    module, _, name = next(place for suffix, place in _DRAWN.items() if path.lower().endswith(suffix)).partition(":")
-    render = getattr(import_module(module), name)
     with progress("drawing the difference"):
-        if places is not None and path.lower().endswith(".svg"):
-            from gradviz.draw.difference import render_places
+        if path.lower().endswith(".html"):
+            from gradviz.page.html import render_difference
 
-            pieces = render_places(places, Options())
-        else:
+            pieces = render_difference(difference, Options())
+        elif places is None:
             pieces = render(difference, Options())
+        else:
+            pieces = render_places(places, Options())
         write(path, map(encode, pieces))
 
 

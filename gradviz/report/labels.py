@@ -71,7 +71,7 @@ def norm_scale_text(above: float, most: float | None) -> str:
     """One step of a scale of gradients: `gradient norm 0.01 to 0.1`."""
     if most is None:
         return f"gradient norm above {number(above)}"
-    return f"gradient norm {number(above)} to {number(most)}" if above else f"gradient norm up to {number(most)}"
+    return f"gradient norm {number(above) if above else 'up'} to {number(most)}"
 
 
 def again(count: int) -> str:
@@ -93,13 +93,12 @@ def more(count: int) -> str:
 
 
 @lru_cache(maxsize=4096)
-def outputs_line(outputs: tuple[TensorInfo | None, ...], limit: int = 3) -> str:
-    """The tensors that a node's op made: all of them up to `limit`, equal ones as `12 × (3,) float32`."""
+def outputs_line(outputs: tuple[TensorInfo | None, ...]) -> str:
+    """The tensors that a node's op made: up to three of them, equal ones as `12 × (3,) float32`."""
     lines = [tensor_line(output) for output in outputs]
     if len(lines) > 1 and len(set(lines)) == 1:
         return f"{count_text(len(lines))} × {lines[0]}"
-    shown = ", ".join(lines[:limit])
-    return f"{shown}, {more(len(lines) - limit)}" if len(lines) > limit else shown
+    return ", ".join((*lines[:3], more(len(lines) - 3)) if len(lines) > 3 else lines)
 
 
 def kind_text(saved: SavedTensor) -> str:
@@ -209,9 +208,9 @@ def mark_words(marks: Iterable[Mark]) -> tuple[str, ...]:
     return tuple(f"{mark.number}. {mark.id}" for mark in marks)
 
 
-def attribute_line(name: str, value: object, limit: int = 60) -> str:
+def attribute_line(name: str, value: object) -> str:
     """One attribute: `dim: 1`."""
-    return clip(f"{name}: {value}", limit)
+    return clip(f"{name}: {value}")
 
 
 def _is_checkpointed(graph: Graph, node: Node) -> bool:

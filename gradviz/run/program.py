@@ -23,8 +23,6 @@ from typing import Any, Literal
 
 from gradviz.errors import TargetError, did_you_mean
 
-TargetKind = Literal["script", "main", "module", "graph"]
-
 _SCRIPT_SUFFIXES = (".py", ".pyw", "")
 _DIGITS = re.compile(r"[0-9]+")
 
@@ -36,7 +34,7 @@ class Target:
     A "main" is a module that runs as `python -m` runs it, a "module" one that is imported.
     """
 
-    kind: TargetKind
+    kind: Literal["script", "main", "module", "graph"]
     place: str
     name: str = ""
 
@@ -61,12 +59,19 @@ class Target:
 def parse_target(text: str) -> Target:
     """The target that `text` spells. Raises TargetError when it names no file, or no module and name."""
     place, name = _split(text)
+    suffix = os.path.splitext(place)[1].lower()
     if os.path.isdir(place):
         raise TargetError(f"{place!r} is a folder. Give a script in it, such as {os.path.join(place, 'train.py')!r}.")
-    if os.path.splitext(place)[1].lower() == ".json":
-        return _graph_file(place, name)
+    if suffix == ".json" and name:
+        raise TargetError(f"{place!r} is a saved graph, which holds no variable {name!r}. Leave out ':{name}'.")
     if os.path.exists(place):
-        return _script(place, name)
+        if suffix == ".ipynb":
+            raise TargetError(
+                f"{place!r} is a notebook. In it, `gradviz.walk(loss)` as the last line of a cell shows the graph."
+            )
+        if suffix not in (*_SCRIPT_SUFFIXES, ".json"):
+            raise TargetError(f"{place!r} is not a Python script (.py) and not a saved graph (.json).")
+        return Target("graph" if suffix == ".json" else "script", place, name)
     is_path = "/" in place or os.sep in place or place.endswith((".py", ".pyw"))
     if name and not is_path and _is_dotted(place):
         return Target("module", place, name)
@@ -101,25 +106,6 @@ def _is_dotted(name: str) -> bool:
     """Whether this is a name with attributes: "loss", "out.loss", "outs.0"."""
     first, *rest = name.split(".")
     return first.isidentifier() and all(part.isidentifier() or _DIGITS.fullmatch(part) for part in rest)
-
-
-def _graph_file(place: str, name: str) -> Target:
-    if name:
-        raise TargetError(f"{place!r} is a saved graph, which holds no variable {name!r}. Leave out ':{name}'.")
-    if not os.path.exists(place):
-        raise TargetError(_missing(place, name))
-    return Target("graph", place)
-
-
-def _script(place: str, name: str) -> Target:
-    suffix = os.path.splitext(place)[1].lower()
-    if suffix == ".ipynb":
-        raise TargetError(
-            f"{place!r} is a notebook. In it, `gradviz.walk(loss)` as the last line of a cell shows the graph."
-        )
-    if suffix not in _SCRIPT_SUFFIXES:
-        raise TargetError(f"{place!r} is not a Python script (.py) and not a saved graph (.json).")
-    return Target("script", place, name)
 
 
 def _missing(place: str, name: str) -> str:

@@ -116,7 +116,6 @@ class Run(Generic[T]):
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
         self._reader: int | None = None  # the thread that is reading
-        self._stop_main: Callable[[], None] = lambda: None
         self._results: list[T] = []
         self._error: Exception | KeyboardInterrupt | None = None
         self._failure: Failure | None = None

@@ -193,18 +193,15 @@ class RunOn(InARow):
             super()._wait(seconds)
 
 
-class FirstIf(Selection):
+class FirstIf(Chosen):
     """The first call, if `condition` holds there."""
 
     def __init__(self, condition: Callable[[], bool]) -> None:
-        super().__init__()
+        super().__init__((1,))
         self._condition = condition
 
     def wants(self, number: int, call: EngineCall) -> bool:
-        return number == 1 and self._condition()
-
-    def took(self, call: EngineCall) -> None:
-        self.enough = True
+        return super().wants(number, call) and self._condition()
 
 
 class FirstBackward(Selection):

@@ -236,11 +236,10 @@ def _code(called: Any) -> tuple[CodeType | None, str, Sequence[Namespace]]:
         return code, f"{type(called).__name__}.forward", ({"self": called}, getattr(forward, "__globals__", {}))
     if type(called) is MethodType:
         called = called.__func__
-    if type(called) is FunctionType:
-        inner = unwrap(called)
-        code = getattr(inner, "__code__", None)
-        return code, called.__qualname__, (getattr(inner, "__globals__", {}),)
-    return None, "", ()
+    if type(called) is not FunctionType:
+        return None, "", ()
+    inner = unwrap(called)
+    return getattr(inner, "__code__", None), called.__qualname__, (getattr(inner, "__globals__", {}),)
 
 
 # -- expressions -------------------------------------------------------------------------------------------------------
