@@ -17,6 +17,7 @@ from gradviz.checks.collect.collector import Collector, Subject
 from gradviz.checks.collect.detach_watch import DetachWatch
 from gradviz.checks.collect.lines import raised
 from gradviz.checks.collect.loop import OrderWatch
+from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.watches import CallWatch, EvaluationWatch, RetainedWatch
 from gradviz.checks.context import CheckContext, Gradients, LeafGradient
 from gradviz.checks.finding import Findings
@@ -127,7 +128,9 @@ def check_target(
         evaluations.ended(variables)
         histories.ended(variables)
 
-    cuts = reader.cuts = DetachWatch(UserCode().place)
+    place = UserCode().place
+    cuts, replaced = DetachWatch(place), Replaced(place)
+    reader.cuts, reader.replaced = cuts, replaced
     if target.kind == "script":
         cuts.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
     evaluations, histories = EvaluationWatch(cuts.paused), RetainedWatch(lambda: order.updates, cuts.paused)
@@ -166,7 +169,13 @@ def check_target(
         watch.seen_enough |= _is_broken(context) and not order.scaled
         return context
 
-    with reader.leaf_watch.optimizers_watched(), reader.ledger.watching(), order.watched(), cuts.watching():
+    with (
+        reader.leaf_watch.optimizers_watched(),
+        reader.ledger.watching(),
+        order.watched(),
+        replaced.watching(),
+        cuts.watching(),
+    ):
         captured = Run(
             target,
             read,

@@ -73,6 +73,8 @@ def _judge(context: CheckContext) -> Callable[[Parameter], Verdict]:
             return _cut_off(cut) if cut is not None and together else _OTHER_MODEL
         if cut is not None and cut.leaf:
             return _cut_off(cut)
+        if parameter.replaced is not None:
+            return _replaced(parameter.replaced)
         if run is not None and not run.calls and compiled:
             return _not_used(parameter) if parameter.module in paths else _NOT_COMPILED
         if run is not None and (not run.calls or run.began < context.since):
@@ -172,6 +174,18 @@ def _inside_compiled(parameter: Parameter) -> Verdict:
     )
     return Verdict(
         "compiled", "{do} not get a gradient inside the compiled function", why, fix, True, parameter.forward
+    )
+
+
+def _replaced(source: SourceLine) -> Verdict:
+    """The module was run with other tensors in the place of its parameters."""
+    return Verdict(
+        f"replaced {source}",
+        "{is_} not used: functional_call ran the module with other tensors",
+        f"{code(source)} puts other tensors in their place while the module runs, and the output depends on those",
+        "Nothing, if the tensors given are what is trained, as those of a hypernetwork are.",
+        False,
+        source,
     )
 
 

@@ -468,6 +468,82 @@ def test_the_fault_is_found_at_its_line_and_its_advice_heals_it(fault: Fault, tm
 
 
 RIGHT = {
+    "an attack in eval mode that asks for the gradient of its input": """
+        import torch
+        def attacked(net, x, y):
+            net.eval()
+            adversarial = x.clone()
+            for _ in range(2):
+                adversarial.requires_grad_(True)
+                cost = torch.nn.functional.cross_entropy(net(adversarial), y)
+                (slope,) = torch.autograd.grad(cost, adversarial)
+                adversarial = adversarial.detach() + 0.1 * slope.sign()
+            net.train()
+            return adversarial.detach()
+        net = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 3))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(5):
+            x, y = torch.randn(8, 4), torch.randint(0, 3, (8,))
+            loss = torch.nn.functional.cross_entropy(net(attacked(net, x, y)), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    "an attack in eval mode whose gradients are thrown away": """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+        optimizer = torch.optim.Adam(net.parameters())
+        criterion = torch.nn.CrossEntropyLoss()
+        for step in range(6):
+            x, y = torch.randn(8, 4, requires_grad=True), torch.randint(0, 3, (8,))
+            optimizer.zero_grad()
+            net.train()
+            criterion(net(x.detach()), y).backward()
+            optimizer.step()
+            net.eval()
+            optimizer.zero_grad()
+            criterion(net(x), y).backward()
+            print((x.grad.sign() * x).sum().item())
+        """,
+    "a network that runs with the parameters another one makes": """
+        import torch
+        class Hyper(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.main = torch.nn.Linear(4, 2)
+                self.maker = torch.nn.Linear(3, 10)
+            def forward(self, task, x):
+                made = self.maker(task)
+                return torch.func.functional_call(self.main, {"weight": made[:8].view(2, 4), "bias": made[8:]}, (x,))
+        hyper = Hyper()
+        optimizer = torch.optim.Adam(hyper.parameters())
+        for step in range(4):
+            loss = hyper(torch.randn(3), torch.randn(8, 4)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    "an ensemble that runs as one": """
+        import torch
+        from torch.func import functional_call, stack_module_state, vmap
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)
+            def forward(self, x):
+                return self.last(torch.relu(self.first(x)))
+        members = [Net() for _ in range(3)]
+        stacked, buffers = stack_module_state(members)
+        base = Net()
+        optimizer = torch.optim.Adam(stacked.values())
+        for step in range(4):
+            x = torch.randn(8, 4)
+            out = vmap(lambda weights: functional_call(base, (weights, buffers), (x,)))(stacked)
+            loss = (out - x.sum(1, keepdim=True)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
     "a new head on a frozen body": """
         import torch
         model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))

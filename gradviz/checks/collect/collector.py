@@ -20,6 +20,7 @@ from gradviz.checks.collect.held import carried, copies, cycles
 from gradviz.checks.collect.ledger import LedgerKeeper
 from gradviz.checks.collect.lines import ClassLines, described, dropped, home, users_frame
 from gradviz.checks.collect.loop import LeafWatch, gradients_left, is_broken, loss_of, optimized
+from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.context import (
     CheckContext,
     Earlier,
@@ -99,6 +100,7 @@ class Collector:
         self.leaf_watch = LeafWatch()
         self.ledger = LedgerKeeper()
         self.cuts: DetachWatch | None = None
+        self.replaced: Replaced | None = None
         self._earlier: list[Earlier] = []
         self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
@@ -139,6 +141,8 @@ class Collector:
             step = self._earlier[-1].step + 1 if self._earlier else 0
             self._earlier = [*self._earlier[-KEPT:], Earlier(call, "", boundary, 0, (), (), step)]
         self._unread = None if reading else (number, peek_sequence())
+        if not reading:
+            self.ledger.unread()
 
     def afterwards(self, context: CheckContext, filled: bool | None) -> CheckContext:
         """The same context when backward has run, with what it left in `.grad`."""
@@ -271,6 +275,7 @@ class Collector:
                     sharded=type(tensor).__name__ == "DTensor",
                     gathered=whole is not tensor,
                     run=self._run(modules, owner),
+                    replaced=self.replaced.at(tensor) if node is None and self.replaced is not None else None,
                 )
         return list(by_tensor.values()), list(live.values())
 

@@ -95,7 +95,9 @@ class LedgerKeeper:
         self._optimizers: dict[int, _Optimizer] = {}
         self._names: dict[int, tuple[str, ...]] = {}
         self._statistics: dict[int, tuple[weakref.ref[torch.nn.Module], int | None, object]] = {}
-        self._modes: tuple[Mode, ...] = ()
+        self._modes: tuple[Mode, ...] = ()  # at the last call whose gradients an optimizer took a step with
+        self._modes_seen: tuple[Mode, ...] = ()  # at the last call
+        self._modes_due: tuple[Mode, ...] = ()  # at the last call that filled gradients, until a step uses them
         self._pairs: list[tuple[weakref.ref[torch.Tensor], weakref.ref[torch.Tensor], tuple[str, str], bool]] = []
         self._ties: tuple[Tie, ...] = ()
         self._mistyped: tuple[Mistyped, ...] = ()
@@ -138,6 +140,7 @@ class LedgerKeeper:
         with without_subclasses(), suppress(Exception):  # an optimizer of the user's own may hold anything
             known = self._known(optimizer)
             known.steps += 1
+            self._modes = self._modes_due or self._modes
             known.idle += all(float(group.get("lr", 1.0)) == 0.0 for group in optimizer.param_groups)
             for tensor in optimized(optimizer):
                 known.held.add(id(tensor))
@@ -175,7 +178,11 @@ class LedgerKeeper:
             again = [handled[node][-1] for key, node in reached.items() if key in optimizer.held and node in handled]
             optimizer.reached.update(optimizer.held & reached.keys())
             optimizer.emptied += bool(again) and all(_thrown_away(leaf_handled) for leaf_handled in again)
-        self._modes = tuple(self._mode(name, model, parameters, variables) for name, model in models)
+        self._modes_seen = tuple(self._mode(name, model, parameters, variables) for name, model in models)
+
+    def unread(self) -> None:
+        """A call comes that is not read: whose gradients a step then uses is not known."""
+        self._modes_due = ()
 
     def _unseen_step(self, known: _Optimizer) -> None:
         """Count a step that was compiled, and so ran no hook: the parameters have changed since the last call all the same."""
@@ -198,6 +205,8 @@ class LedgerKeeper:
     def after(self, filled: bool) -> None:
         """The call has run, and filled the gradients of its leaves, or not."""
         self._calls += filled
+        if filled:
+            self._modes_due = self._modes_seen
         live = [(leaf, leaf.ref()) for leaf in self._leaves.values() if leaf.reached]
         for leaf, tensor in live:
             if leaf.zero and filled and tensor is not None and tensor.grad is not None and is_zero(tensor.grad):
@@ -336,7 +345,7 @@ class LedgerKeeper:
             self._calls,
             tuple(leaves),
             tuple(optimizers),
-            self._modes,
+            self._modes or self._modes_due or self._modes_seen,
             ended,
             self.scaled,
             self._ties,

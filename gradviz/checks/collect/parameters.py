@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from difflib import SequenceMatcher
+from functools import wraps
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.utils import stateless
 
 from gradviz.checks.collect.lines import line_at
 from gradviz.checks.collect.loop import is_readable
@@ -174,3 +179,50 @@ class Switches:
                 and all(later[key] > when for key, when in members.items())
             ):
                 yield Thawed(tuple(names[key][0] for key in members), line_at(places[line]), line_at(places[other]))
+
+
+class Replaced:
+    """The parameters that `torch.func.functional_call` has run their module without, and the line that called it, of one run."""
+
+    def __init__(self, place: Callable[[FrameType | None], Place | None]) -> None:
+        self._place = place
+        self._noted: dict[int, tuple[weakref.ref[torch.Tensor], Place | None]] = {}
+        self._calls: dict[int, tuple[weakref.ref[torch.nn.Module], tuple[Any, ...]]] = {}  # with the names given
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, such calls are noted."""
+        original = getattr(stateless, "_functional_call", None)
+        if original is None:
+            yield
+            return
+
+        @wraps(original)
+        def called(module: Any, given: Any, *arguments: Any, **options: Any) -> Any:
+            if not torch.compiler.is_compiling():
+                with suppress(Exception):
+                    self._note(module, given, sys._getframe(1))
+            return original(module, given, *arguments, **options)
+
+        stateless._functional_call = called
+        try:
+            yield
+        finally:
+            stateless._functional_call = original
+
+    def _note(self, module: torch.nn.Module, given: Mapping[str, torch.Tensor], frame: FrameType) -> None:
+        names, known = tuple(given), self._calls.get(id(module))
+        if known is not None and known[0]() is module and known[1] == names:
+            return
+        self._calls[id(module)] = weakref.ref(module), names
+        place = self._place(frame)
+        for path, owner in submodules(module):
+            for key, tensor in owner._parameters.items():
+                name = joined(path, key)
+                if tensor is not None and name in given and given[name] is not tensor:
+                    self._noted[id(tensor)] = weakref.ref(tensor), place
+
+    def at(self, tensor: torch.Tensor) -> SourceLine | None:
+        """The line that ran a parameter's module with something else in its place; None when none did."""
+        ref, place = self._noted.get(id(tensor), (None, None))
+        return line_at(place) if ref is not None and ref() is tensor and place is not None else None

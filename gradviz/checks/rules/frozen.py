@@ -255,8 +255,8 @@ def eval_while_training(context: CheckContext) -> Iterator[Diagnosis]:
 
     Mostly an evaluation that does not switch back with `train()`; and `from_pretrained()` returns models in eval mode.
 
-    How it is found: the model as a whole is in eval mode, contains dropout, or batch normalization that is trained, and an
-    optimizer updates its parameters.
+    How it is found: the model as a whole is in eval mode at a backward call whose gradients an optimizer takes a step with, and
+    contains dropout, or batch normalization that is trained. A pass in eval mode for another gradient, as an attack makes, is none.
 
     What to do: call `train()` before the training steps, and again after every evaluation.
 
