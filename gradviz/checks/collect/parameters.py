@@ -204,7 +204,7 @@ class Replaced:
                     self._note(module, given, sys._getframe(1))
             return original(module, given, *arguments, **options)
 
-        stateless._functional_call = called
+        stateless._functional_call = called  # type: ignore[assignment]
         try:
             yield
         finally:
