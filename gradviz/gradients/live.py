@@ -13,13 +13,7 @@ import torch
 
 from gradviz.errors import GradientError
 from gradviz.gradients.program import Gradient, programs
-from gradviz.graph import (
-    Graph,
-    Leaf,
-    Node as Record,
-    Root,
-    column,
-)
+from gradviz.graph import Graph, Leaf, Node as Record, Root, column
 from gradviz.variables.scanner import Namespace
 from gradviz.walker import private
 from gradviz.walker.description import Attribution

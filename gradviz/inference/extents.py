@@ -20,7 +20,7 @@ _ENDS_WITH: dict[str, frozenset[str]] = {
 }
 """Operations that modules of torch may end with; those of other classes end with their parameters."""
 _BEGINS_WITH: dict[str, frozenset[str]] = {
-    **dict.fromkeys(("MultiheadAttention", "InstanceNorm1d", "InstanceNorm2d", "LSTM", "GRU", "RNN"), VIEWS),
+    **dict.fromkeys(("MultiheadAttention", "InstanceNorm1d", "InstanceNorm2d", "LSTM", "GRU", "RNN"), VIEWS)
 }
 _LOSSES = ("Loss", "KlDiv", "CrossEntropy")
 _DEEPEST = 30

@@ -14,13 +14,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from gradviz.errors import (
-    FormatError,
-    GraphvizNotFound,
-    LayoutError,
-    LayoutTimeout,
-    did_you_mean,
-)
+from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, LayoutTimeout, did_you_mean
 from gradviz.layout import Cycle, Drawing, Floats, Placement, Rect, graphviz, layered, leading_back, turned, turned_back
 from gradviz.layout.layered.ranks import heights, neighbours
 from gradviz.stages import Stage

@@ -22,13 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from gradviz.errors import (
-    FormatError,
-    GraphvizNotFound,
-    LayoutError,
-    LayoutTimeout,
-    did_you_mean,
-)
+from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, LayoutTimeout, did_you_mean
 
 Engine = Literal["system", "bundled"]
 

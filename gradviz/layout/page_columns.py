@@ -13,13 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout import (
-    Drawing,
-    Floats,
-    Ints,
-    Placement,
-    Rect,
-)
+from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
 
 BETWEEN = 60.0  # px between two columns
 STUBS = 44.0  # px above and below a column, for stubs and their numbers

@@ -14,15 +14,7 @@ from itertools import accumulate
 from typing import Literal, NamedTuple, get_args
 
 from gradviz.errors import FormatError, did_you_mean
-from gradviz.graph import (
-    Graph,
-    Node,
-    SavedState,
-    SavedTensor,
-    SourceLine,
-    Storage,
-    StorageKind,
-)
+from gradviz.graph import Graph, Node, SavedState, SavedTensor, SourceLine, Storage, StorageKind
 from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
 from gradviz.graph.origins import Lines, op_line, telling_lines
 from gradviz.report.results import displayed

@@ -54,12 +54,7 @@ def _rows(result: Saved, top: int | None) -> Table:
 
 
 def _cells(row: Row, weights: bool) -> list[Text]:
-    cells = [
-        bytes_text(row.held),
-        _percent(row.share),
-        _percent(row.cumulated),
-        bytes_text(row.only_graph),
-    ]
+    cells = [bytes_text(row.held), _percent(row.share), _percent(row.cumulated), bytes_text(row.only_graph)]
     if weights:
         cells.append(bytes_text(row.nbytes - row.held) if row.nbytes > row.held else "")
     return [Text(cell) for cell in (*cells, count_text(row.storages))]
@@ -153,12 +148,7 @@ def _steps(advice: Advice) -> Table:
         last = series.steps[-1]
         freed, ops = sum(step.freed for step in series.steps), sum(step.ops for step in series.steps)
         again = max(step.again for step in series.steps)
-        cells = (
-            bytes_text(freed),
-            plural(ops, "op"),
-            bytes_text(last.held),
-            bytes_text(again),
-        )
+        cells = (bytes_text(freed), plural(ops, "op"), bytes_text(last.held), bytes_text(again))
         table.add_row(*map(Text, cells), _name(series))
     return table
 

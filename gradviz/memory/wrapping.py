@@ -10,12 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from gradviz.graph import (
-    Graph,
-    Node,
-    SavedTensor,
-    TensorInfo,
-)
+from gradviz.graph import Graph, Node, SavedTensor, TensorInfo
 from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
 from gradviz.graph.scopes import ScopeTree
 

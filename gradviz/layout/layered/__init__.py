@@ -217,11 +217,7 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     kind = straight_edges(near, ranking.upwards, component, sheet.pin == TOP)
     layers = cut_into_layers(sheet, row, component, count, kind)
     phase("ordering")
-    starts = (
-        lambda: depth_order(near, row, sheet.pin != FREE),
-        lambda: level_order(near),
-        lambda: given_order(near),
-    )
+    starts = (lambda: depth_order(near, row, sheet.pin != FREE), lambda: level_order(near), lambda: given_order(near))
     order = best_order(layers, starts)
     phase("columns")
     pieces, room = pieces_by_place(order), spacing(order)

@@ -15,16 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Drawing, Floats, Frame, Ints
-from gradviz.layout.layered.grouping import (
-    Mask,
-    by_key,
-    counts,
-    distinct,
-    group,
-    place_in_group,
-    places,
-    starts_of,
-)
+from gradviz.layout.layered.grouping import Mask, by_key, counts, distinct, group, place_in_group, places, starts_of
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP
 from gradviz.layout.layered.routes import Routes
 

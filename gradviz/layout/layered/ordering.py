@@ -16,15 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import (
-    Mask,
-    counts,
-    group,
-    members,
-    places,
-    ranges,
-    starts_of,
-)
+from gradviz.layout.layered.grouping import Mask, counts, group, members, places, ranges, starts_of
 from gradviz.layout.layered.layers import Layers
 from gradviz.layout.layered.ranks import FirstOrder
 

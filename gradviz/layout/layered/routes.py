@@ -8,16 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Floats, Ints
-from gradviz.layout.layered.grouping import (
-    Mask,
-    by_key,
-    counts,
-    distinct,
-    first_of_runs,
-    members,
-    ranges,
-    starts_of,
-)
+from gradviz.layout.layered.grouping import Mask, by_key, counts, distinct, first_of_runs, members, ranges, starts_of
 from gradviz.layout.layered.layers import BEND_GAP, BEND_HALF_WIDTH, BOTTOM, TOP, Layers, Sheet
 
 # How high every row is, where each box stands in its row, and how much room lies between the rows.
