@@ -15,7 +15,19 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, LayoutTimeout, did_you_mean
-from gradviz.layout import Cycle, Drawing, Floats, Placement, Rect, graphviz, layered, leading_back, turned, turned_back
+from gradviz.layout import (
+    Cycle,
+    Drawing,
+    Floats,
+    Frame,
+    Placement,
+    Rect,
+    graphviz,
+    layered,
+    leading_back,
+    turned,
+    turned_back,
+)
 from gradviz.layout.layered.ranks import heights, neighbours
 from gradviz.stages import Stage
 
@@ -130,9 +142,8 @@ def place_by_dot(drawing: Drawing, *, timeout: float = 20.0) -> Placement:
     Raises `LayoutTimeout` if dot does not finish, `LayoutError` if it fails or is not there.
     """
     if not drawing.size:
-        none = np.zeros(0)
-        starts = np.zeros(len(drawing.edges) + 1, dtype=np.int64)
-        return Placement(none, none, np.zeros((0, 2)), starts, _no_rects(drawing), 0.0, 0.0, "dot", curved=True)
+        none, starts = np.zeros((0, 2)), np.zeros(len(drawing.edges) + 1, np.int64)
+        return Placement(none[:, 0], none[:, 1], none, starts, _no_rects(drawing), 0.0, 0.0, "dot", curved=True)
     with Stage("layout", doing=f"waiting for dot, at most {timeout:g} s"):
         answer = graphviz.run(to_dot(drawing), format="json", timeout=timeout)
         return from_json(drawing, answer)
@@ -166,15 +177,13 @@ def from_json(drawing: Drawing, answer: bytes) -> Placement:
         routes = _routes(drawing, drawn.get("edges", ()), centres)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise LayoutError(f"Graphviz dot gave positions that cannot be read: {error!r}") from error
-    halves = np.stack([drawing.widths, drawing.heights], axis=1) / 2
+    halves = np.column_stack((drawing.widths, drawing.heights)) / 2
     everything = np.concatenate([centres - halves, centres + halves, *frames.values(), *routes])
     corner, far = everything.min(axis=0), everything.max(axis=0)
     rects = list(_no_rects(drawing))
     for index, border in frames.items():
-        x, y = border.min(axis=0) - corner
-        rects[index] = Rect(float(x), float(y), float(np.ptp(border[:, 0])), float(np.ptp(border[:, 1])))
-    starts = np.zeros(len(routes) + 1, dtype=np.int64)
-    np.cumsum([len(route) for route in routes], out=starts[1:])
+        rects[index] = Rect(*(border.min(axis=0) - corner).tolist(), *np.ptp(border, axis=0).tolist())
+    starts = np.cumsum([0, *map(len, routes)])
     points = np.concatenate([np.zeros((0, 2)), *routes]) - corner
     x, y = (centres - corner).T.copy()
     width, height = (far - corner).tolist()
@@ -240,10 +249,8 @@ def _boxes(drawing: Drawing) -> Iterator[str]:
         if index < 0:
             yield "}"
             continue
-        frame_ = drawing.frames[index]
-        width, height = int(np.ceil(frame_.title_width)), int(np.ceil(frame_.title_height))
         yield f"subgraph cluster_{index} {{"
-        yield f"graph [margin={FRAME_MARGIN}, labeljust=l, label={_title(width, height)}];"
+        yield f"graph [margin={FRAME_MARGIN}, labeljust=l, label={_title(drawing.frames[index])}];"
         for box in inside[index]:
             yield _box(drawing, box)
         pending.append(-1)
@@ -255,7 +262,8 @@ def _box(drawing: Drawing, box: int) -> str:
     return f"n{box} [width={_inches(width)}, height={_inches(height)}];"
 
 
-def _title(width: int, height: int) -> str:
+def _title(frame: Frame) -> str:
+    width, height = int(np.ceil(frame.title_width)), int(np.ceil(frame.title_height))
     if width <= 0 or height <= 0:
         return '""'
     return (
@@ -266,7 +274,7 @@ def _title(width: int, height: int) -> str:
 
 def _no_rects(drawing: Drawing) -> tuple[Rect, ...]:
     """What a frame with nothing in it gets: dot does not place those."""
-    return tuple(Rect(0.0, 0.0, 0.0, 0.0) for _ in drawing.frames)
+    return (Rect(0.0, 0.0, 0.0, 0.0),) * len(drawing.frames)
 
 
 def _inches(pixels: float) -> str:

@@ -98,6 +98,7 @@ class _Folder:
         self.drawing, self.placed, self.cuts = drawing, placed, cuts
         self.begin = np.concatenate(([0.0], cuts, [placed.height]))
         self.step = placed.width + BETWEEN
+        self.shift = np.column_stack((np.arange(len(cuts) + 1) * self.step, STUBS - self.begin[:-1]))
         self.stubs: dict[tuple[int, bool], list[list[float]]] = {}
         self.level_of: dict[tuple[int, bool, float], int] = {}
 
@@ -125,37 +126,26 @@ class _Folder:
         """Points of all edges in their columns, then those of the second pieces, and whose these are."""
         placed, counts = self.placed, np.diff(self.placed.starts)
         drawn = np.flatnonzero(counts)
-        column = np.zeros(len(counts), np.int64)
-        column[drawn] = self._column(placed.points[placed.starts[drawn], 1])
-        last = np.zeros(len(counts), np.int64)
-        last[drawn] = self._column(placed.points[placed.starts[drawn + 1] - 1, 1])
+        ends = np.zeros((2, len(counts)), np.int64)
+        ends[:, drawn] = self._column(placed.points[np.stack((placed.starts[drawn], placed.starts[drawn + 1] - 1)), 1])
+        column, last = ends
         of_point = np.repeat(column, counts)
-        points = np.column_stack((placed.points[:, 0], np.clip(placed.points[:, 1], *self._range(of_point))))
-        points = self._moved(points, of_point)
+        y = np.clip(placed.points[:, 1], self.begin[of_point], self.begin[of_point + 1])
+        points = np.column_stack((placed.points[:, 0], y)) + self.shift[of_point]
         kept: list[Floats] = []
         extra: list[Floats] = []
         done = 0
         cut = np.flatnonzero(column != last)
-        sizes = counts.copy()
         for i in cut.tolist():
-            start, end = int(placed.starts[i]), int(placed.starts[i + 1])
+            start, end = placed.starts[i : i + 2].tolist()
             whole = placed.points[start:end]
-            piece = self._until_cut(whole, int(column[i]))
-            sizes[i] = len(piece)
-            kept += [points[done:start], piece]
+            kept += [points[done:start], self._until_cut(whole, int(column[i]))]
             extra.append(self._until_cut(whole[::-1], int(last[i]))[::-1])
+            counts[i] = len(kept[-1])
             done = end
         joined = np.concatenate((*kept, points[done:], *extra))
-        starts = np.concatenate(([0], np.cumsum(np.concatenate((sizes, [len(piece) for piece in extra])))))
-        return joined, starts.astype(np.int64), cut
-
-    def _range(self, column: Ints) -> tuple[Floats, Floats]:
-        return self.begin[column], self.begin[column + 1]
-
-    def _moved(self, points: Floats, column: Ints | int) -> Floats:
-        shift = np.stack(np.broadcast_arrays(column * self.step, STUBS - self.begin[column]), axis=-1)
-        moved: Floats = points + shift
-        return moved
+        sizes = np.concatenate((counts, [len(piece) for piece in extra]))
+        return joined, np.append(0, np.cumsum(sizes)).astype(np.int64), cut
 
     def _until_cut(self, points: Floats, column: int) -> Floats:
         """A line from its start to where it leaves its column, and a stub beyond, in place."""
@@ -168,7 +158,8 @@ class _Folder:
         x = x0 + (x1 - x0) * (border - y0) / (y1 - y0)
         length = STUB + LEVEL * self._level(float(x), column, downwards)
         ending = np.array([(x, border), (x, border + length if downwards else border - length)])
-        return self._moved(np.concatenate((points[:first], ending)), column)
+        moved: Floats = np.concatenate((points[:first], ending)) + self.shift[column]
+        return moved
 
     def _level(self, x: float, column: int, below: bool) -> int:
         """Which of the lengths a stub gets: one that no stub close to it has, where there is one. Lines of one trunk share it."""

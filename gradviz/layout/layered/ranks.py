@@ -219,12 +219,10 @@ class _WayFinder:
 
     def take_longest(self, nodes: Ints, length: Ints, component: Ints, ends: Mask, entry: Mask) -> None:
         """Take the longest way of every component."""
-        order = np.lexsort((ends[nodes], -length, ~entry[nodes]) if entry.any() else (ends[nodes], -length))
-        seen = bytearray(int(component.max(initial=0)) + 1)
-        for node, part in zip(nodes[order].tolist(), component[nodes[order]].tolist()):
-            if not seen[part]:
-                seen[part] = 1
-                self._take(self._way(node, whole=True)[0], MAIN, node)
+        begins = nodes[np.lexsort((ends[nodes], -length, ~entry[nodes]))]
+        _, first = np.unique(component[begins], return_index=True)
+        for node in begins[first].tolist():
+            self._take(self._way(node, whole=True)[0], MAIN, node)
 
     def take_many(self, begins: list[int], kind: int, last: bool) -> None:
         """Take ways from these nodes. Before the last round, one whose rest is gone is left for the next round."""
