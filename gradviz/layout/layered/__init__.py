@@ -15,7 +15,7 @@ import numpy as np
 
 from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
 from gradviz.layout.layered.coordinates import first_coordinates, pieces_by_place, polish, spacing
-from gradviz.layout.layered.grouping import by_key, components, distinct, group, places, starts_of
+from gradviz.layout.layered.grouping import by_key, components, distinct_pairs, group, places, starts_of
 from gradviz.layout.layered.layers import FREE, TOP, Layers, Sheet, chain_pieces, cut_into_layers, plain_sheet
 from gradviz.layout.layered.nesting import Grids, Hierarchy, build_hierarchy, frame_tree, leaf_routes, make_grids
 from gradviz.layout.layered.ordering import best_order
@@ -78,9 +78,8 @@ def _distinct_edges(drawing: Drawing) -> tuple[Ints, Ints]:
     edges = np.asarray(drawing.edges, np.int64).reshape(-1, 2)
     which = np.full(len(edges), -1, np.int64)
     proper = np.flatnonzero(edges[:, 0] != edges[:, 1])
-    size = max(drawing.size, 1)
-    keys, which[proper] = distinct(edges[proper, 0] * size + edges[proper, 1])
-    return np.column_stack((keys // size, keys % size)), which
+    above, below, which[proper] = distinct_pairs(edges[proper].T, drawing.size)
+    return np.column_stack((above, below)), which
 
 
 def _whole_routes(grids: Grids, outside: Routes, inner: Routes, which: Ints) -> Routes:

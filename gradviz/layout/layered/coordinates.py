@@ -128,8 +128,7 @@ def block_constraints(blocks: Blocks, room: Constraints) -> Constraints:
     first = first_of_runs(key)
     if len(first):
         distance = np.maximum.reduceat(distance[order], first)
-    key = key[first]
-    return Constraints(key // max(blocks.total, 1), key % max(blocks.total, 1), distance)
+    return Constraints(*np.divmod(key[first], max(blocks.total, 1)), distance)
 
 
 # -- packing ------------------------------------------------------------------------------------------------------------

@@ -102,6 +102,12 @@ def distinct(keys: Ints) -> tuple[Ints, Ints]:
     return keys[order[first]], unsorted(_over_runs(np.arange(len(first)), first, len(keys)), order)
 
 
+def distinct_pairs(pairs: Ints, count: int) -> tuple[Ints, Ints, Ints]:
+    """Sorted distinct columns of two rows of numbers below `count`, and for every column the index of its like among them."""
+    keys, index = distinct(pairs[0] * count + pairs[1])
+    return (*np.divmod(keys, max(count, 1)), index)
+
+
 def place_in_group(keys: Ints) -> Ints:
     """0, 1, 2, ... within equal keys, in order of appearance."""
     order = np.argsort(keys, kind="stable")

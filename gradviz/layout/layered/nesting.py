@@ -15,7 +15,17 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import Drawing, Floats, Frame, Ints
-from gradviz.layout.layered.grouping import Mask, by_key, counts, distinct, group, place_in_group, places, starts_of
+from gradviz.layout.layered.grouping import (
+    Mask,
+    by_key,
+    counts,
+    distinct,
+    distinct_pairs,
+    group,
+    place_in_group,
+    places,
+    starts_of,
+)
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP
 from gradviz.layout.layered.routes import Routes
 
@@ -136,13 +146,13 @@ def _climb(tree: FrameTree, box: Ints, item: Ints, source: Ints, side: int) -> t
 
 def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
     """Number the ports and draw every segment once."""
-    n = tree.boxes
+    n = max(tree.boxes, 1)  # without boxes there are no steps
     keys, index = distinct(np.concatenate((steps.upper, steps.lower)))
-    keys_of_segments, segment = distinct(index[: len(steps.edge)] * len(keys) + index[len(steps.edge) :])
-    upper, lower = keys[keys_of_segments // max(len(keys), 1)], keys[keys_of_segments % max(len(keys), 1)]
+    upper, lower, segment = distinct_pairs(index.reshape(2, -1), len(keys))
+    upper, lower = keys[upper], keys[lower]
     port_keys = keys[keys >= n]
-    port_frame, port_is_low = (port_keys // max(n, 1) - 1) // 2, (port_keys // max(n, 1) - 1) % 2 == 1
-    frame = np.empty(len(keys_of_segments), np.int64)
+    port_frame, port_is_low = np.divmod(port_keys // n - 1, 2)
+    frame = np.empty(len(upper), np.int64)
     frame[segment] = steps.frame
 
     def nodes(key: Ints, outside: Ints) -> tuple[Ints, Ints]:
@@ -154,8 +164,8 @@ def _share(tree: FrameTree, steps: _Steps, upwards: Ints) -> Hierarchy:
         node[through] = n + port_frame[port[through]]
         return node, np.where(through, port, -1)
 
-    upper_node, upper_port = nodes(upper, upper // max(n, 1) % 2 == 0)
-    lower_node, lower_port = nodes(lower, lower // max(n, 1) % 2 == 1)
+    upper_node, upper_port = nodes(upper, upper // n % 2 == 0)
+    lower_node, lower_port = nodes(lower, lower // n % 2 == 1)
     order = np.lexsort((steps.turn, steps.edge))
     return Hierarchy(
         tree=tree,
@@ -180,8 +190,8 @@ def against_the_stream(tree: FrameTree, rank: Ints, above: Ints, below: Ints) ->
     Where items wait for each other, the one whose boxes lie higher on average goes first.
     """
     items = len(tree.home)
-    keys, _ = distinct(above * items + below)
-    position = _line_up(items, keys // max(items, 1), keys % max(items, 1), _mean_rank(tree, rank))
+    upper, lower, _ = distinct_pairs(np.stack((above, below)), items)
+    position = _line_up(items, upper, lower, _mean_rank(tree, rank))
     upwards: Mask = position[above] > position[below]
     return upwards
 
