@@ -44,24 +44,18 @@ class FlowRow(NamedTuple):
     parameters: float | None = None
 
 
-def best_by(graph: Graph) -> By:
-    """By module where module calls are known, else by leaf."""
-    return "module" if graph.scopes else "leaf"
-
-
-def rows(flow: GradientFlow, by: By | None = None) -> list[FlowRow]:
+def rows(flow: GradientFlow, by: By) -> list[FlowRow]:
     """All rows. Modules and leaves come in the order of the forward pass, functions and edges in backward's.
 
     Raises FormatError for an unknown `by`, and for modules where none were recorded.
     """
-    chosen = by or best_by(flow.graph)
-    if chosen not in get_args(By):
+    if by not in get_args(By):
         raise FormatError(f"by cannot be {by!r}. Valid are: {', '.join(get_args(By))}.")
-    if chosen == "module" and not flow.graph.scopes:
+    if by == "module" and not flow.graph.scopes:
         raise FormatError(
             "this graph has no modules: none were called, or none were recorded. Use by leaf, node or edge."
         )
-    return {"module": _modules, "leaf": _leaves, "node": _nodes, "edge": _edges}[chosen](flow)
+    return {"module": _modules, "leaf": _leaves, "node": _nodes, "edge": _edges}[by](flow)
 
 
 def _row(number: int | None, name: str, type: str, size: Size | None, parameters: float | None = None) -> FlowRow:
@@ -189,8 +183,11 @@ _WORDS: dict[By, tuple[str, str, str]] = {
 
 
 def flow_table(flow: GradientFlow, by: By | None = None, top: int | None = FLOW_ROWS) -> RenderableType:
-    """The first `top` rows (0 or None for all), what bars mean, and the notes."""
-    chosen = by or best_by(flow.graph)
+    """The first `top` rows (0 or None for all), what bars mean, and the notes.
+
+    None for `by` is by module where module calls are known, else by leaf.
+    """
+    chosen: By = by or ("module" if flow.graph.scopes else "leaf")
     every = rows(flow, chosen)
     shown = every[:top] if top else every
     on = scale([row.norm for row in every])

@@ -16,7 +16,7 @@ import numpy as np
 from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
 from gradviz.layout.layered.coordinates import first_coordinates, pieces_by_place, polish, spacing
 from gradviz.layout.layered.grouping import by_key, components, distinct_pairs, group, places, starts_of
-from gradviz.layout.layered.layers import FREE, TOP, Layers, Sheet, chain_pieces, cut_into_layers, plain_sheet
+from gradviz.layout.layered.layers import FREE, TOP, Layers, Sheet, cut_into_layers, plain_sheet
 from gradviz.layout.layered.nesting import Grids, Hierarchy, build_hierarchy, frame_tree, leaf_routes, make_grids
 from gradviz.layout.layered.ordering import best_order
 from gradviz.layout.layered.ranks import (
@@ -221,7 +221,7 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     phase("columns")
     pieces, room = pieces_by_place(order), spacing(order)
     x_of_place, straight = first_coordinates(order, pieces, room)
-    x = polish(x_of_place, pieces, np.flatnonzero(chain_pieces(layers) & straight), room)[order.place]
+    x = polish(x_of_place, pieces, straight, room)[order.place]
     phase("routes")
     rows = place_rows(sheet, layers, x)
     channel_x = channel_coordinates(sheet, layers, x)

@@ -23,7 +23,7 @@ from gradviz.layout.layered.grouping import (
     group,
     numbered,
 )
-from gradviz.layout.layered.layers import inner_pieces, lone_pieces, separation
+from gradviz.layout.layered.layers import BEND_GAP
 from gradviz.layout.layered.ordering import Order
 from gradviz.layout.layered.ranks import LONG, MAIN, SHORT
 
@@ -63,8 +63,14 @@ def pieces_by_place(order: Order) -> Pieces:
 def tier_of_pieces(order: Order) -> Ints:
     """How early each piece may become straight: longest way, long ways, bend chains, short ways, lone pieces."""
     layers = order.layers
-    main, long, short = (layers.kind == kind for kind in (MAIN, LONG, SHORT))
-    tiers = (main, long, inner_pieces(layers), short, lone_pieces(layers))
+    down, up = counts(layers.above, layers.size), counts(layers.below, layers.size)
+    tiers = (
+        layers.kind == MAIN,
+        layers.kind == LONG,
+        (layers.above >= layers.boxes) & (layers.below >= layers.boxes),  # between two bend points
+        layers.kind == SHORT,
+        (down[layers.above] == 1) & (up[layers.below] == 1),  # the only one at either of its ends
+    )
     return np.select(tiers, range(TIERS), default=TIERS)
 
 
@@ -112,10 +118,10 @@ def make_blocks(places: int, pieces: Pieces, vertical: Ints) -> Blocks:
 
 def spacing(order: Order) -> Constraints:
     """Least distances between all neighbours."""
-    left = order.neighbours()
-    layers = order.layers
-    distance = separation(layers.half[order.at], layers.bend[order.at], layers.gap, left)
-    return Constraints(left, left + 1, distance)
+    left, gap = order.neighbours(), order.layers.gap
+    half, bend = order.layers.half[order.at], order.layers.bend[order.at]
+    room = np.where(bend[left] & bend[left + 1], gap * BEND_GAP, gap)
+    return Constraints(left, left + 1, half[left] + half[left + 1] + room)
 
 
 def block_constraints(blocks: Blocks, room: Constraints) -> Constraints:
@@ -153,7 +159,7 @@ LEVELS = (
 
 
 def first_coordinates(order: Order, pieces: Pieces, room: Constraints) -> tuple[Floats, Mask]:
-    """x of every place, and for every piece whether it was to be vertical at its ports.
+    """x of every place, and for every piece whether it should be straight, and was to be vertical at its ports.
 
     Components whose straight columns push each other far apart get fewer of them. A stack of frames that lines leave
     further to the right than they entered would slide to the left: these frames are centred on each other.
@@ -177,7 +183,7 @@ def first_coordinates(order: Order, pieces: Pieces, room: Constraints) -> tuple[
         if not drifting.any():
             break
         level[drifting] = min(turn + 1, len(levels) - 1)
-    return best_x, ~centred[best_level[of_piece]] | (pieces.shift == 0)
+    return best_x, (tier < TIERS) & (~centred[best_level[of_piece]] | (pieces.shift == 0))
 
 
 def _coordinates(
@@ -236,12 +242,13 @@ STRAIGHT = 0.01  # px
 FAR = 1e18
 
 
-def polish(x: Floats, pieces: Pieces, chain: Ints, room: Constraints) -> Floats:
-    """Better x for every place. `chain` are the pieces that should be straight.
+def polish(x: Floats, pieces: Pieces, straight: Mask, room: Constraints) -> Floats:
+    """Better x for every place. `straight` says of the pieces which should be.
 
     Straight runs move towards what they join, and bent chains are straightened where there is room. Never changes the order in a
     row nor lets neighbours come closer than they may.
     """
+    chain = np.flatnonzero(straight)
     x = relax(x, pieces, chain, room)
     for _ in range(2):
         x = relax(straighten(x, pieces, chain, room), pieces, chain, room)

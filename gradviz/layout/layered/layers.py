@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from gradviz.layout import Drawing, Floats, Ints
-from gradviz.layout.layered.grouping import Mask, by_key, counts, ranges, starts_of, unsorted
+from gradviz.layout.layered.grouping import Mask, by_key, ranges, starts_of, unsorted
 from gradviz.layout.layered.ranks import NONE
 
 FREE, TOP, BOTTOM = 0, -1, 1
@@ -129,12 +129,6 @@ class Layers:
         return widest
 
 
-def separation(half: Floats, bend: Mask, gap: float, left: Ints) -> Floats:
-    """Least distance between the middles of `left` and of their right neighbours; arrays are in row order."""
-    both_bends = bend[left] & bend[left + 1]
-    return half[left] + half[left + 1] + np.where(both_bends, gap * BEND_GAP, gap)
-
-
 def cut_into_layers(sheet: Sheet, row: Ints, component: Ints, components: int, kind: Ints) -> Layers:
     """Cut the edges of a sheet into pieces."""
     n = sheet.size
@@ -205,20 +199,3 @@ def _within_budget(span: Ints, trunk: Ints, nodes: int) -> Mask:
     within = np.zeros(len(span), np.bool_)
     within[order[np.cumsum(longer[order]) <= max(LEAST_BUDGET, BUDGET_PER_NODE * nodes)]] = True
     return within
-
-
-def chain_pieces(layers: Layers) -> Mask:
-    """Pieces that should be straight: parts of ways, between bend points, or the only ones at both of their ends."""
-    return (layers.kind < NONE) | inner_pieces(layers) | lone_pieces(layers)
-
-
-def inner_pieces(layers: Layers) -> Mask:
-    """Pieces between two bend points."""
-    return (layers.above >= layers.boxes) & (layers.below >= layers.boxes)
-
-
-def lone_pieces(layers: Layers) -> Mask:
-    """Pieces that are the only one down from the point above and the only one up from the point below."""
-    down, up = counts(layers.above, layers.size), counts(layers.below, layers.size)
-    lone: Mask = (down[layers.above] == 1) & (up[layers.below] == 1)
-    return lone
