@@ -57,16 +57,13 @@ def quote(lines: Iterable[str], *, left: bool = False) -> str:
 
 def _defaults(drawn: Scene, options: Options, colors: Palette) -> Iterator[str]:
     font = f'fontname="Helvetica,Arial,sans-serif", fontcolor="{colors.text}"'
+    below = [drawn.title] if drawn.title else []
     ranks = ", newrank=true" if drawn.frames else ""  # without it, data that leaves a module and comes back is refused
     yield f'  graph [rankdir={RANKDIR[options.direction]}{ranks}, bgcolor="{colors.background}", {font}, fontsize=9,\n'
-    yield f"    labelloc=b, labeljust=l, label={quote((*_title(drawn), *drawn.footer, *bar_lines(drawn.bars)), left=True)}];\n"
+    yield f"    labelloc=b, labeljust=l, label={quote((*below, *drawn.footer, *bar_lines(drawn.bars)), left=True)}];\n"
     yield f'  node [shape=box, style="filled,rounded", fillcolor="{colors.fills["op"]}", color="{colors.border}", {font},\n'
     yield '    fontsize=10, height=0.2, margin="0.11,0.05"];\n'
     yield f'  edge [color="{colors.line}", {font}, fontsize=9, arrowsize=0.7];\n'
-
-
-def _title(drawn: Scene) -> tuple[str, ...]:
-    return (drawn.title,) if drawn.title else ()
 
 
 def _boxes(drawn: Scene, colors: Palette) -> Iterator[str]:

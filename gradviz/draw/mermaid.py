@@ -83,10 +83,9 @@ class Part(NamedTuple):
 def cut(drawn: Scene) -> Part:
     """As much of a scene as Mermaid draws: the boxes nearest to the outputs, and the links between them."""
     if len(drawn.links) <= MAX_LINKS:
-        whole = Part(drawn.boxes, drawn.links)
         borders = sum(_frame_characters(drawn, i) for i in range(len(drawn.frames)))
-        if _characters(whole) + borders <= MAX_CHARACTERS:
-            return whole
+        if _characters(drawn.boxes, drawn.links) + borders <= MAX_CHARACTERS:
+            return Part(drawn.boxes, drawn.links)
     touching: dict[int, list[Link]] = {}
     for link in drawn.links:
         touching.setdefault(link.source, []).append(link)
@@ -103,7 +102,7 @@ def cut(drawn: Scene) -> Part:
             framed.add(frame)
             room -= _frame_characters(drawn, frame)
             frame = drawn.frames[frame].parent
-        room -= _characters(Part((box,), tuple(its_links)))
+        room -= _characters([box], its_links)
         if room < 0 or len(links) + len(its_links) > MAX_LINKS:
             del boxes[box.id]
             break
@@ -132,8 +131,8 @@ def _nearest_first(drawn: Scene, touching: dict[int, list[Link]]) -> Iterator[Bo
         waiting.append(unreached.id)
 
 
-def _characters(part: Part) -> int:
-    return sum(len(_box(box)) for box in part.boxes) + sum(len(_link(link)) for link in part.links)
+def _characters(boxes: Iterable[Box], links: Iterable[Link]) -> int:
+    return sum(len(_box(box)) for box in boxes) + sum(len(_link(link)) for link in links)
 
 
 def _boxes(drawn: Scene, part: Part) -> Iterator[str]:
@@ -158,11 +157,8 @@ def _cut_lines(drawn: Scene, part: Part) -> Iterator[str]:
 
 
 def _box(box: Box) -> str:
-    return f'  n{box.id}["{_label((*box.lines, *box.flags))}"]:::{box.kind}\n'
-
-
-def _label(lines: Iterable[str]) -> str:
-    return "<br/>".join(escape(line) for line in lines)
+    label = "<br/>".join(map(escape, (*box.lines, *box.flags)))
+    return f'  n{box.id}["{label}"]:::{box.kind}\n'
 
 
 def _link(link: Link) -> str:

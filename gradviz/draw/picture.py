@@ -15,7 +15,7 @@ import numpy as np
 from gradviz.draw import typesetting, wire_labels, wires
 from gradviz.draw.details import details, source_link
 from gradviz.draw.options import Direction, LinkSource, Options
-from gradviz.draw.scene import Box, LinkStyle, Scene, scene, subject
+from gradviz.draw.scene import Box, Link, Scene, scene, subject
 from gradviz.draw.summary import BARS_TITLE
 from gradviz.draw.typesetting import (
     FRAME_LINE,
@@ -45,7 +45,7 @@ from gradviz.wording import one_line
 class Picture:
     """Everything to draw.
 
-    Of curve i, `wires[i]` is the kind, `wire_ends[i]` the two blocks it joins, `wire_tips[i]` the tooltip.
+    Of curve i, `wires[i]` says which two blocks it joins, how it looks, and what its tooltip is.
     """
 
     width: float
@@ -57,9 +57,7 @@ class Picture:
     frames: tuple[FrameBlock, ...]  # outer ones first
     blocks: Blocks
     curves: Curves
-    wires: tuple[LinkStyle, ...]
-    wire_ends: tuple[tuple[int, int], ...]
-    wire_tips: tuple[str, ...]
+    wires: tuple[Link, ...]
     wire_words: tuple[Words, ...] = ()
     notes: tuple[str, ...] = ()  # what the layout has to say
 
@@ -134,15 +132,13 @@ def compose(graph: Graph, drawn: Scene, options: Options, placer: Placer | None 
     """The picture of a scene, with the boxes where `placer` puts them: the engine that the options ask for, unless given."""
     page = _Page(drawn, options, placer)
     placement, cut = page.placement, page.laid.edge.tolist()
-    links = (*drawn.links, *(drawn.links[i] for i in cut)) if cut else drawn.links
-    nothing = [""] * len(cut)
+    links = (*drawn.links, *(drawn.links[i]._replace(label="", tip="") for i in cut))
     pointed = [link.style == "data" for link in links]
     for i in cut:  # only its second piece, which comes last, ends at the box
         pointed[i] = False
     curves = wires.with_heads(placement, pointed)
     blocks = Blocks(graph, drawn.boxes, page.boxes, placement, options.link_source)
     frames = _frames(drawn, page.titles, placement, options.direction, page.laid.frame.tolist())
-    labels = (*(link.label for link in drawn.links), *nothing)
     return Picture(
         width=page.width,
         height=page.height,
@@ -153,11 +149,9 @@ def compose(graph: Graph, drawn: Scene, options: Options, placer: Placer | None 
         frames=frames,
         blocks=blocks,
         curves=curves,
-        wires=tuple(link.style for link in links),
-        wire_ends=tuple((link.source, link.target) for link in links),
-        wire_tips=(*(link.tip or link.label for link in drawn.links), *nothing),
+        wires=links,
         wire_words=(
-            *wire_labels.label_words(labels, curves, blocks.rects(), page.around, frames),
+            *wire_labels.label_words([link.label for link in links], curves, blocks.rects(), page.around, frames),
             *wire_labels.stub_words(curves, cut),
         ),
         notes=page.notes,

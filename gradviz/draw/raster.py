@@ -118,12 +118,11 @@ class _Writer:
         points = self._points(made.curves.points)
         heads = self._points(made.curves.heads[:, 0])
         necks = self._points(made.curves.heads[:, 1:].mean(axis=1))
-        for i, kind in enumerate(made.wires):
+        for i, link in enumerate(made.wires):
             path = points[starts[i] : starts[i + 1]]
             if path:
-                place = f"e,{heads[i]} {' '.join(path[:-1])} {necks[i]}" if kind == "data" else " ".join(path)
-                ends = made.wire_ends[i]
-                yield f'n{ends[0]} -> n{ends[1]} [pos="{place}"{LINE_STYLE[kind]}];\n'
+                place = f"e,{heads[i]} {' '.join(path[:-1])} {necks[i]}" if link.style == "data" else " ".join(path)
+                yield f'n{link.source} -> n{link.target} [pos="{place}"{LINE_STYLE[link.style]}];\n'
 
     def at(self, x: float, y: float) -> str:
         return f'pos="{x * SCALE:.6g},{(self.height - y) * SCALE:.6g}"'

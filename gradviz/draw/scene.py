@@ -204,13 +204,28 @@ class _Drafter:
                 around, own = self._path(node.scope), self.frames.tells_no_line(node.scope)
                 attributes = self.options.attributes
                 lines = details.node_lines(self.graph, node, attributes=attributes, held=held, around=around, own=own)
-                lines = self._with_norms((*lines, *self._told(node)), node.id)
-                kind = self._kind(node.id, "group" if node.group else "op")
                 names = tuple(labels.relative(name, around) for name in node.names)
-                self.box_of[node.id] = self._add(kind, lines, node.id, None, self._flags(node), node.scope, names)
+                kind: BoxKind = "group" if node.group else "op"
+                self.box_of[node.id] = self._draw_node(node, kind, lines, node.scope, None, names)
             elif not hidden and node.id not in self.split:
                 users = [edge.consumer for edge in self.graph.consumers(node.id)]
                 self.box_of[node.id] = self._draw_leaf(leaf, users)
+
+    def _draw_node(
+        self,
+        node: Node,
+        plain: BoxKind,
+        lines: Iterable[str],
+        scope: int | None,
+        leaf: Leaf | None,
+        names: tuple[str, ...] = (),
+    ) -> int:
+        """A box with what is said of every node, below the lines that it has."""
+        told = labels.flag_words(self.graph, node).items() if node.flags else ()
+        lines = (*lines, *(words for flag, words in told if flag not in labels.ALARMS))
+        norms = self.backward.of[node.id] if self.backward is not None else None
+        lines = details.with_norms(lines, norms, numbers=self.options.numbers, grad=self.norms is not None)
+        return self._add(self._kind(node.id, plain), lines, node.id, leaf, self._flags(node), scope, names)
 
     def _path(self, scope: int | None) -> str:
         """The module whose frame is around a box in this scope."""
@@ -224,38 +239,20 @@ class _Drafter:
         differing = {mark.kind for mark in self.marked.nodes.get(node, ())}
         return "added" if "added" in differing else "changed" if "changed" in differing else plain
 
-    def _with_norms(self, lines: tuple[str, ...], node: int) -> tuple[str, ...]:
-        if self.backward is None:
-            return lines
-        return details.with_norms(
-            lines, self.backward.of[node], numbers=self.options.numbers, grad=self.norms is not None
-        )
-
     def _draw_leaf(self, leaf: Leaf, users: Sequence[int], uses: int = 1) -> int:
         """A parameter stands inside the module that all its users are in; any other leaf comes from outside."""
         scope = self.frames.around(users) if leaf.kind == "parameter" else None
         node = self.graph.nodes[leaf.node]
         placed = filter(None, [labels.placed_text(node), labels.moved_text(node)])
-        lines = (*details.leaf_lines(leaf, uses, self._path(scope)), *placed, *self._told(node))
-        lines = self._with_norms(lines, leaf.node)
-        return self._add(self._kind(leaf.node, "leaf"), lines, leaf.node, leaf, self._flags(node), scope)
+        lines = (*details.leaf_lines(leaf, uses, self._path(scope)), *placed)
+        return self._draw_node(node, "leaf", lines, scope, leaf)
 
     def _flags(self, node: Node) -> tuple[str, ...]:
-        broken = (*self._not_finite(node.id), *labels.mark_words(self.marked.nodes.get(node.id, ())))
-        if not node.flags:
-            return broken
         alarms = (flag for flag in node.flags if flag in labels.ALARMS and not (flag == "freed" and self.all_freed))
-        return (*(labels.FLAG_WORDS[flag] for flag in alarms), *broken)
-
-    def _told(self, node: Node) -> tuple[str, ...]:
-        """What the flags tell that is no alarm."""
-        if not node.flags:
-            return ()
-        return tuple(words for flag, words in labels.flag_words(self.graph, node).items() if flag not in labels.ALARMS)
-
-    def _not_finite(self, node: int) -> tuple[str, ...]:
-        norms = self.norms.of[node] if self.norms is not None else None
-        return (labels.NOT_FINITE,) if norms is not None and norms.most == math.inf else ()
+        norms = self.norms.of[node.id] if self.norms is not None else None
+        broken = (labels.NOT_FINITE,) if norms is not None and norms.most == math.inf else ()
+        marks = labels.mark_words(self.marked.nodes.get(node.id, ()))
+        return (*(labels.FLAG_WORDS[flag] for flag in alarms), *broken, *marks)
 
     def _source(self, node: int, user: int | None) -> int | None:
         """The box that stands for `node` towards one user, made now when it is that user's copy of a leaf."""
@@ -285,15 +282,14 @@ class _Drafter:
         if drawn is None:
             return
         producer, consumer = drawn.producer, drawn.consumer
-        bundle = self.bundles.get((producer, consumer))
-        if bundle is None:
-            label, uses, tip = self._edge_words(drawn), drawn.count, ""
-        elif drawn == bundle[0]:
-            uses = sum(edge.count for edge in bundle)
-            label, words = _bundle_label(bundle, uses), [self._edge_words(edge) for edge in bundle]
-            tip = ", ".join((*words[:TOLD], *([labels.more(len(words) - TOLD)] if len(words) > TOLD else ())))
-        else:
+        bundle = self.bundles.get((producer, consumer), [drawn])
+        if drawn != bundle[0]:
             return
+        uses, words = sum(edge.count for edge in bundle), [self._edge_words(edge) for edge in bundle]
+        label, tip = words[0], ""
+        if len(bundle) > 1:
+            rest = [labels.more(len(words) - TOLD)] if len(words) > TOLD else []
+            label, tip = _bundle_label(bundle, uses), ", ".join((*words[:TOLD], *rest))
         marks = labels.mark_words(self.marked.edges.get((consumer, producer), ()))
         words = list(filter(None, (label, *marks)))
         self._link(self._source(producer, consumer), self.box_of.get(consumer), "data", " ".join(words), uses, tip)
@@ -387,14 +383,13 @@ class _Drafter:
     def _legend(self) -> tuple[Legend, ...]:
         drawn = {box.kind for box in self.boxes}
         entries = [Legend(kind, text) for kind, text in MEANING.items() if kind in drawn]
-        entries += [Legend(kind, self._step_text(step)) for step, kind in enumerate(HEAT, 1) if kind in drawn]
+        if self.heat is not None:
+            told = labels.scale_text if self.norms is None else labels.norm_scale_text
+            for step, kind in enumerate(HEAT, 1):
+                if kind in drawn:
+                    most = self.heat.above(step + 1) if step < STEPS else None
+                    entries.append(Legend(kind, told(self.heat.above(step), most)))
         return tuple(entries)
-
-    def _step_text(self, step: int) -> str:
-        """What the colour of a step means."""
-        assert self.heat is not None, "nothing else colours boxes by steps"
-        above, most = self.heat.above(step), self.heat.above(step + 1) if step < STEPS else None
-        return labels.norm_scale_text(above, most) if self.norms is not None else labels.scale_text(above, most)
 
     def _footer(self) -> tuple[str, ...]:
         hidden = len(self.graph.leaf_of) if self.options.leaves == "hidden" else 0

@@ -17,6 +17,7 @@ import numpy as np
 from gradviz.draw.options import Options, Theme
 from gradviz.draw.palette import DARK, DIM, BoxKind, Palette, border, ground, palette
 from gradviz.draw.picture import Picture, picture
+from gradviz.draw.scene import Link
 from gradviz.draw.typesetting import FONTS, SIZES, Block, FrameBlock, Tone, Words, is_measured
 from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
 from gradviz.graph import Graph
@@ -248,12 +249,12 @@ def _wires(made: Picture) -> Iterator[str]:
         texts = numbers(made.curves.points[begin : starts[wires.stop]])
         for i in wires:
             if starts[i] < starts[i + 1]:
-                yield _wire(made, i, path_data(texts[2 * (starts[i] - begin) : 2 * (starts[i + 1] - begin)]))
+                yield _wire(made.wires[i], path_data(texts[2 * (starts[i] - begin) : 2 * (starts[i + 1] - begin)]))
 
 
-def _wire(made: Picture, i: int, path: str) -> str:
-    kind, tip = made.wires[i], made.wire_tips[i]
-    name = "" if kind == "data" else f' class="gv-{kind}"'
+def _wire(link: Link, path: str) -> str:
+    tip = link.tip or link.label
+    name = "" if link.style == "data" else f' class="gv-{link.style}"'
     return f'<path{name} d="{path}"><title>{escape(tip)}</title></path>\n' if tip else f'<path{name} d="{path}"/>\n'
 
 

@@ -20,7 +20,7 @@ from gradviz.fold import outline
 from gradviz.fold.calls import titled
 from gradviz.fold.outline import OutlineRow
 from gradviz.graph import Graph, Mark
-from gradviz.graph.origins import Lines, op_line, telling_lines, with_forward_names
+from gradviz.graph.origins import telling_lines, with_forward_names
 from gradviz.memory import held_by_box
 from gradviz.report import labels
 from gradviz.stages import Stage
@@ -198,21 +198,21 @@ def _held(row: Row, options: Options) -> str:
 
 
 class Column(NamedTuple):
-    """One column: its heading, its text for a row, and whether it holds numbers, which are aligned to the right."""
+    """One column: its text for a row, and whether it holds numbers, which are aligned to the right."""
 
-    heading: str
     text: Callable[[OutlineRow], str]
     number: bool = True
 
 
 COLUMNS: dict[str, Column] = {
-    "calls": Column("calls", lambda row: count_text(row.calls) if row.type else ""),
-    "ops": Column("ops", lambda row: "" if row.node else count_text(row.ops)),
-    "parameters": Column("parameters", lambda row: count_text(row.parameters) if row.parameters else ""),
-    "output": Column("output", lambda row: tensor_line(row.output) if row.output else "", False),
-    "saved": Column("saved", lambda row: bytes_text(row.nbytes) if row.nbytes else ""),
-    "made": Column("made", lambda row: ", ".join(map(one_line, row.made)), False),
+    "calls": Column(lambda row: count_text(row.calls) if row.type else ""),
+    "ops": Column(lambda row: "" if row.node else count_text(row.ops)),
+    "parameters": Column(lambda row: count_text(row.parameters) if row.parameters else ""),
+    "output": Column(lambda row: tensor_line(row.output) if row.output else "", number=False),
+    "saved": Column(lambda row: bytes_text(row.nbytes) if row.nbytes else ""),
+    "made": Column(lambda row: ", ".join(map(one_line, row.made)), number=False),
 }
+"""By heading."""
 FOR_MODULES = ("calls", "ops", "parameters", "output", "saved")
 FOR_LINES = ("ops", "saved", "made")
 
@@ -239,14 +239,17 @@ class Table(NamedTuple):
 def table(graph: Graph, options: Options, limit: int = 0) -> Table:
     """The outline that the options ask for, at most `limit` rows (0: all)."""
     by_line = outline_by(graph, options) == "line"
-    ops = len(graph.nodes) <= OPS_UP_TO
-    lines = telling_lines(graph.nodes) if by_line else Lines(op_line)
-    outline_rows: Iterator[OutlineRow] = (
-        outline.lines(graph, lines.of) if by_line else outline.modules(graph, every=options.depth == "all", ops=ops)
-    )
+    note = ""
+    if by_line:
+        lines = telling_lines(graph.nodes)
+        outline_rows, note = outline.lines(graph, lines.of), lines.note
+    else:
+        ops = len(graph.nodes) <= OPS_UP_TO
+        outline_rows = outline.modules(graph, every=options.depth == "all", ops=ops)
     if options.max_depth:
         outline_rows = (row for row in outline_rows if row.depth < (options.max_depth or 0))
-    columns = [COLUMNS[name] for name in options.columns or (FOR_LINES if by_line else FOR_MODULES)]
+    headings = options.columns or (FOR_LINES if by_line else FOR_MODULES)
+    columns = [COLUMNS[heading] for heading in headings]
     kept = list(islice(outline_rows, limit or None))
     left = sum(1 for _ in outline_rows)
     badges = marked(graph).nodes
@@ -255,15 +258,14 @@ def table(graph: Graph, options: Options, limit: int = 0) -> Table:
         for row in kept
     ]
     notes = [f"{labels.more(left)} rows (max_rows=0 shows all)"] if left else []
-    if lines.note:
-        notes.append(lines.note)
+    if note:
+        notes.append(note)
     if any(row.alike > 1 for row in kept):
         notes.append("alike: modules of one structure, of which the first is shown open (depth=all shows each)")
     if graph.attribution == "inferred" and not by_line:
         notes.append("modules inferred from their parameters; record the forward pass to know them")
-    heading = ("line" if by_line else "module", *(column.heading for column in columns))
     return Table(
-        heading,
+        ("line" if by_line else "module", *headings),
         rows,
         (False, *(column.number for column in columns)),
         tuple(notes),

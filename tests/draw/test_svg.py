@@ -64,7 +64,7 @@ def test_every_box_line_and_text_of_the_picture_is_written(name: str) -> None:
     curves = int((np.diff(made.curves.starts) > 0).sum())
     assert len(root.findall(f"{SVG}g[@class='gv-e']/{SVG}path")) == curves
     heads = "".join(path.attrib["d"] for path in root.findall(f"{SVG}path[@class='gv-h']"))
-    assert heads.count("z") == sum(kind == "data" for kind in made.wires)
+    assert heads.count("z") == sum(link.style == "data" for link in made.wires)
 
 
 def test_the_root_has_a_size_and_is_accessible() -> None:
