@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 from gradviz.wording import verb
 
+Ranks = tuple[int, ...]
+"""Numbers of ranks, in order."""
+
 
 class Rank(NamedTuple):
     """This process and how many there are, as the launcher's RANK and WORLD_SIZE say."""
@@ -58,7 +61,7 @@ def named(ranks: Iterable[int]) -> str:
     return f"{verb(distinct, 'rank', 'ranks')} {spans(distinct)}"
 
 
-def grouped(groups: Iterable[tuple[int, ...]]) -> str:
+def grouped(groups: Iterable[Ranks]) -> str:
     """Groups of ranks that are equal among each other, the largest first.
 
     >>> grouped([(7,), (0, 1, 2)])

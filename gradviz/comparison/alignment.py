@@ -33,7 +33,7 @@ def align(before: Sequence[Sequence[Hashable]], after: Sequence[Sequence[Hashabl
         # surroundings differ around a difference, too: nothing goes on alike
         surroundings = level == 0 and len(before) > 1
         while waiting:
-            gap, matched = _trimmed(old, new, waiting.pop())
+            gap, matched = trimmed(old, new, waiting.pop())
             pairs += matched
             anchors = _anchors(old, new, gap) or ([] if surroundings else _going_on(old, new, gap))
             if anchors:
@@ -44,16 +44,15 @@ def align(before: Sequence[Sequence[Hashable]], after: Sequence[Sequence[Hashabl
     return sorted(pairs)
 
 
-def _trimmed(old: Sequence[Hashable], new: Sequence[Hashable], gap: Gap) -> tuple[Gap, Pairs]:
+def trimmed(old: Sequence[Hashable], new: Sequence[Hashable], gap: Gap) -> tuple[Gap, Pairs]:
+    """A gap without its equal beginnings and ends, and these, in order."""
     a, b, c, d = gap
-    pairs = []
-    while a < b and c < d and old[a] == new[c]:
-        pairs.append((a, c))
-        a, c = a + 1, c + 1
-    while a < b and c < d and old[b - 1] == new[d - 1]:
-        b, d = b - 1, d - 1
-        pairs.append((b, d))
-    return (a, b, c, d), pairs
+    most = min(b - a, d - c)
+    head = next((i for i in range(most) if old[a + i] != new[c + i]), most)
+    most -= head
+    tail = next((i for i in range(most) if old[b - 1 - i] != new[d - 1 - i]), most)
+    ends = zip(range(b - tail, b), range(d - tail, d))
+    return (a + head, b - tail, c + head, d - tail), [*zip(range(a, a + head), range(c, c + head)), *ends]
 
 
 def _anchors(old: Sequence[Hashable], new: Sequence[Hashable], gap: Gap) -> Pairs:

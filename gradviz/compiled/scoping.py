@@ -7,16 +7,12 @@ caller has a name for the module it is called that; else the expression is read 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gradviz.compiled.region import (
-    Input,
-    ModuleCall,
-    Operation,
-    Place,
-)
+from gradviz.compiled.region import Input, ModuleCall, Operation, Place
 from gradviz.graph import Graph, Scope
+from gradviz.graph.scopes import common
 
 _VARIABLE = re.compile(r"([LG])\['(\w+)'\]")
 _WRAPPER = "OptimizedModule"
@@ -48,14 +44,14 @@ class Scoping:
 
         torch wraps a compiled module in another one, which is shown as what it wraps.
         """
-        path = next(filter(None, (self._root(value.place) for value in noted)), None)
-        if scope is not None and self._scopes[scope].type == _WRAPPER:
-            known = self._at.get(self._scopes[scope].path)
-            if known is not None:
-                self._scopes[scope] = self._scopes[scope]._replace(type=known.type, parameters=known.parameters)
-        if scope is not None or path is None:
-            return scope
-        return self._scope(None, path, self._at[path].type, 1, self._at[path].parameters)
+        if scope is None:
+            root = next(filter(None, (self._root(value.place) for value in noted)), None)
+            return self._scope(None, root.path, root.type, 1, root.parameters) if root is not None else None
+        record = self._scopes[scope]
+        if record.type == _WRAPPER and record.path in self._at:
+            known = self._at[record.path]
+            self._scopes[scope] = record._replace(type=known.type, parameters=known.parameters)
+        return scope
 
     def first(self, path: str) -> int | None:
         """The first call of the module at `path`."""
@@ -63,13 +59,8 @@ class Scoping:
 
     def common(self, scopes: Sequence[int | None]) -> int | None:
         """The innermost scope that is around all of these."""
-        around = [list(self._around(scope)) for scope in scopes]
-        return next((scope for scope in around[0] if all(scope in others for others in around[1:])), None)
-
-    def _around(self, scope: int | None) -> Iterator[int]:
-        while scope is not None:
-            yield scope
-            scope = self._scopes[scope].parent
+        known = [scope for scope in scopes if scope is not None]
+        return common(self._scopes, known) if len(known) == len(scopes) else None
 
     def scope(self, place: Place, outer: int | None) -> int | None:
         """The innermost scope of an operation; `outer` is that of the whole region."""
@@ -104,12 +95,12 @@ class Scoping:
         first = match[2] if match[1] == "G" or not rest else around
         return ".".join(filter(None, (first, rest)))
 
-    def _root(self, place: Place) -> str | None:
-        """The path of the compiled module, when a module inside it has a name that ends as the compiler's expression does."""
+    def _root(self, place: Place) -> Known | None:
+        """The compiled module, when a module inside it has a name that ends as the compiler's expression does."""
         for call in place.modules[:1]:
             known, match = self._modules.get(call.identity), _VARIABLE.match(call.expression)
             if known is not None and match is not None:
-                path = known.path.removesuffix(call.expression[match.end() :])
-                if path in self._at and (path != known.path or match.end() == len(call.expression)):
-                    return path
+                inside = call.expression[match.end() :]
+                path = known.path.removesuffix(inside)
+                return self._at.get(path) if path != known.path or not inside else None
         return None

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from gradviz.errors import OutputError
 from gradviz.graph import SourceLine
-from gradviz.rank import Rank, rank
+from gradviz.rank import Rank, Ranks, rank
 from gradviz.ranks.calls import calls_of, last_call
 
 LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
@@ -36,7 +36,7 @@ class Meeting(NamedTuple):
 
     folder: str
     rank: Rank
-    ranks: tuple[int, ...]  # all of this machine
+    ranks: Ranks  # all of this machine
 
     def path(self, what: str, rank: int | None = None) -> str:
         """The file that a rank, this one unless said otherwise, has for `what`."""

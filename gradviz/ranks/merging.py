@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from gradviz.comparison.alignment import align
+from gradviz.comparison.alignment import align, trimmed
 from gradviz.errors import GraphFileError
 from gradviz.graph import (
     Edge,
@@ -19,6 +19,7 @@ from gradviz.graph import (
     Process,
     Scope,
 )
+from gradviz.rank import Ranks
 from gradviz.ranks.rank_diff import RankDiff, Varying, marks, shares, summary, title_of
 from gradviz.ranks.view import Ends, View, Ways, in_words
 
@@ -225,7 +226,7 @@ class Merging:
             raise GraphFileError("there is no graph to merge: give the graph files of the ranks.")
 
         @cache
-        def ranks(bits: int) -> tuple[int, ...]:
+        def ranks(bits: int) -> Ranks:
             return tuple(sorted(rank for i, some in enumerate(self._classes) if bits >> i & 1 for rank in some))
 
         everyone = (1 << len(self._classes)) - 1
@@ -254,7 +255,7 @@ class Merging:
             max((process.world for process in self._processes.values()), default=0),
         )
 
-    def _groups(self, everyone: int) -> tuple[tuple[int, ...], ...]:
+    def _groups(self, everyone: int) -> tuple[Ranks, ...]:
         """Classes that no node, content or edge tells apart are one group."""
         sets = {*self._having, *self._edges.values()}
         for ways in self._other.values():
@@ -284,7 +285,7 @@ class Merging:
         edges = [Edge(*ends[:3], place) for ends, place in places.items()]
         return tuple(sorted(edges, key=lambda edge: (edge.consumer, edge.position))), places
 
-    def _graph(self, edges: tuple[Edge, ...], ranks: tuple[int, ...], notes: tuple[str, ...]) -> Graph:
+    def _graph(self, edges: tuple[Edge, ...], ranks: Ranks, notes: tuple[str, ...]) -> Graph:
         """One graph of all nodes. What is not the first rank's has no saved tensors: its storages are of another graph."""
         first = self._first
         assert first is not None
@@ -304,14 +305,9 @@ class Merging:
 
 def _pairs(before: list[Hashable], after: list[Hashable]) -> list[tuple[int, int]]:
     """Positions of what stands in both. Most is the same, so equal beginnings and ends are taken off before anything else."""
-    most = min(len(before), len(after))
-    head = next((i for i in range(most) if before[i] != after[i]), most)
-    most -= head
-    tail = next((i for i in range(most) if before[-1 - i] != after[-1 - i]), most)
-    sides = before[head : len(before) - tail], after[head : len(after) - tail]
-    inner = align(*([side, [_without_line(place) for place in side]] for side in sides))
-    last = range(len(before) - tail, len(before)), range(len(after) - tail, len(after))
-    return [*((i, i) for i in range(head)), *((head + i, head + j) for i, j in inner), *zip(*last)]
+    (a, b, c, d), pairs = trimmed(before, after, (0, len(before), 0, len(after)))
+    inner = align(*([side, [_without_line(place) for place in side]] for side in (before[a:b], after[c:d])))
+    return sorted([*pairs, *((a + i, c + j) for i, j in inner)])
 
 
 def _without_line(place: Hashable) -> Hashable:

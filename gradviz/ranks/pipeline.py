@@ -23,7 +23,7 @@ from gradviz.graph import (
     Storage,
 )
 from gradviz.graph.amounts import tensor_bytes
-from gradviz.rank import grouped, named, spans
+from gradviz.rank import Ranks, grouped, named, spans
 from gradviz.ranks.merging import Merging
 from gradviz.ranks.rank_diff import RankDiff, Varying, shares, summary
 from gradviz.ranks.view import Alike, of_graph, saved_bytes
@@ -219,7 +219,7 @@ class _Joining(_Union):
         super().__init__()
         self._marks: list[Mark] = []
         self._varying: list[Varying] = []
-        self._some_edges: list[tuple[Edge, tuple[int, ...]]] = []
+        self._some_edges: list[tuple[Edge, Ranks]] = []
         self._sent: dict[int, list[Root]] = {}  # by microbatch, what the stage before gives on
         self._sequence = 0
         self._received = 0

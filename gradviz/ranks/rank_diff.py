@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +17,7 @@ from gradviz.graph import (
     RankShare,
 )
 from gradviz.graph.origins import own_line
-from gradviz.rank import grouped, named, spans
+from gradviz.rank import Ranks, grouped, named, spans
 from gradviz.report.labels import source_text
 from gradviz.report.results import borderless, displayed
 from gradviz.wording import bar, bytes_text, few, one_line, plural, verb
@@ -33,7 +34,7 @@ class Varying(NamedTuple):
     """
 
     node: int
-    ways: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
+    ways: tuple[tuple[Ranks, tuple[str, ...]], ...]
 
 
 @displayed("gradviz.ranks.rank_diff.table")
@@ -46,15 +47,15 @@ class RankDiff:
     """
 
     graph: Graph
-    ranks: tuple[int, ...]
-    having: Sequence[tuple[int, ...]] = field(repr=False)
-    groups: tuple[tuple[int, ...], ...]  # ranks whose graphs are equal, by lowest rank
+    ranks: Ranks
+    having: Sequence[Ranks] = field(repr=False)
+    groups: tuple[Ranks, ...]  # ranks whose graphs are equal, by lowest rank
     varying: tuple[Varying, ...]
-    some_edges: tuple[tuple[Edge, tuple[int, ...]], ...]  # edges between nodes of both that only some ranks have
+    some_edges: tuple[tuple[Edge, Ranks], ...]  # edges between nodes of both that only some ranks have
     bytes_by_rank: Mapping[int, int]  # saved for backward, each storage once, without parameters and buffers
     processes: Mapping[int, Process]  # what the ranks said of themselves
     world: int = 0  # ranks that there should be, 0 when no file says
-    stages: tuple[tuple[int, ...], ...] = ()  # ranks of each stage of a pipeline; empty where all have the same model
+    stages: tuple[Ranks, ...] = ()  # ranks of each stage of a pipeline; empty where all have the same model
 
     @cached_property
     def shared(self) -> tuple[int, ...]:
@@ -72,7 +73,7 @@ class RankDiff:
         return {rank: tuple(nodes) for rank, nodes in nodes_of.items()}
 
     @property
-    def missing(self) -> tuple[int, ...]:
+    def missing(self) -> Ranks:
         """Ranks that took part and of which no graph was given."""
         return tuple(rank for rank in range(self.world) if rank not in set(self.ranks))
 
@@ -138,7 +139,7 @@ def _memory(shares: Sequence[RankShare]) -> Table:
 MOST = 40  # marks; what is left is in the last one
 
 
-def title_of(first: Graph, ranks: tuple[int, ...]) -> str:
+def title_of(first: Graph, ranks: Ranks) -> str:
     """The first graph's title, said of all ranks."""
     own = first.process
     if own is None:
@@ -146,7 +147,7 @@ def title_of(first: Graph, ranks: tuple[int, ...]) -> str:
     return first.title.replace(f"rank {own.rank} of {own.world}", f"{named(ranks)} of {own.world}")
 
 
-def summary(groups: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
+def summary(groups: Sequence[Ranks]) -> tuple[str, ...]:
     """Who is like whom, for under a picture; nothing of a rank alone.
 
     >>> summary([(0, 1), (2,)])
@@ -158,33 +159,32 @@ def summary(groups: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
 def shares(saved: Mapping[int, int], processes: Mapping[int, Process]) -> tuple[RankShare, ...]:
     """What each rank holds. Ranks with equal numbers, and on one machine where there are several, are one."""
     hosts = {process.host for process in processes.values()}
-    ranks_of: dict[tuple[RankMemory, str], list[int]] = {}
+    ranks_of = defaultdict[tuple[RankMemory, str], list[int]](list)
     for rank, nbytes in sorted(saved.items()):
         process = processes.get(rank, Process(rank, 0))
         host = process.host if len(hosts) > 1 else ""
-        ranks_of.setdefault((process.memory._replace(saved=nbytes), host), []).append(rank)
+        ranks_of[process.memory._replace(saved=nbytes), host].append(rank)
     return tuple(RankShare(tuple(ranks), memory, host) for (memory, host), ranks in ranks_of.items())
 
 
 def marks(
     graph: Graph,
-    having: Sequence[tuple[int, ...]],
+    having: Sequence[Ranks],
     varying: Iterable[Varying],
-    some_edges: Iterable[tuple[Edge, tuple[int, ...]]],
-    ranks: tuple[int, ...],
+    some_edges: Iterable[tuple[Edge, Ranks]],
+    ranks: Ranks,
 ) -> tuple[Mark, ...]:
     """One mark for all that the same ranks have alone at one place, then one for each place that differs."""
-    alone: dict[tuple[tuple[int, ...], str], list[int]] = {}
+    alone = defaultdict[tuple[Ranks, str], list[int]](list)
     for node, own in enumerate(having):
         if len(own) < len(ranks):
-            alone.setdefault((own, _place_of(graph, node)), []).append(node)
-    links: dict[tuple[int, ...], list[Edge]] = {}
+            alone[own, _place_of(graph, node)].append(node)
+    links = defaultdict[Ranks, list[Edge]](list)
     for edge, own in some_edges:
-        links.setdefault(own, []).append(edge)
-    differing: dict[tuple[tuple[tuple[int, ...], ...], str], list[Varying]] = {}
+        links[own].append(edge)
+    differing = defaultdict[tuple[tuple[Ranks, ...], str], list[Varying]](list)
     for varied in varying:
-        key = tuple(own for own, _ in varied.ways), _place_of(graph, varied.node)
-        differing.setdefault(key, []).append(varied)
+        differing[tuple(own for own, _ in varied.ways), _place_of(graph, varied.node)].append(varied)
     every = [
         *(_alone(graph, own, where, nodes, links.pop(own, ())) for (own, where), nodes in alone.items()),
         *(
@@ -200,12 +200,12 @@ def marks(
     return tuple(mark._replace(number=number) for number, mark in enumerate(every, 1))
 
 
-def _alone(graph: Graph, own: tuple[int, ...], where: str, nodes: Sequence[int], edges: Sequence[Edge]) -> Mark:
+def _alone(graph: Graph, own: Ranks, where: str, nodes: Sequence[int], edges: Sequence[Edge]) -> Mark:
     names = list(dict.fromkeys(_name_of(graph, node) for node in nodes))
     return _added(own, ": ".join([named(own), *filter(None, [where]), few(names, 4)]), nodes, edges)
 
 
-def _added(own: tuple[int, ...], words: str, nodes: Sequence[int], edges: Sequence[Edge]) -> Mark:
+def _added(own: Ranks, words: str, nodes: Sequence[int], edges: Sequence[Edge]) -> Mark:
     places = tuple((edge.consumer, edge.position) for edge in edges)
     return Mark(0, f"{named(own)} only", words, tuple(nodes), places, kind="added")
 

@@ -28,27 +28,30 @@ def with_process(graph: Graph, live: LiveOutputs) -> Graph:
         return graph
     with without_subclasses():
         models = outermost_modules(None, live.variables)
-        names = dict.fromkeys(
-            name for prefix, model in models for name, _, kind in registered(prefix, model) if kind == "parameter"
+        known = [every for prefix, model in models for every in registered(prefix, model)]
+        parameters = [(name, tensor) for name, tensor, kind in known if kind == "parameter"]
+        process = Process(
+            place.number,
+            place.world,
+            socket.gethostname(),
+            _memory(graph, [*(tensor for _, tensor in parameters), *_sharded(models)], live.variables),
+            noted(),
+            tuple(dict.fromkeys(name for name, _ in parameters)),
+            ", ".join(dict.fromkeys(wrapper for _, model in models for wrapper in _wrappers(model))),
+            _stage(live),
         )
-        memory = memory_of(graph, [model for _, model in models], live.variables)
-        wrapped = ", ".join(dict.fromkeys(_wrappers([model for _, model in models])))
-    process = Process(
-        place.number, place.world, socket.gethostname(), memory, noted(), tuple(names), wrapped, _stage(live)
-    )
     return replace(graph, process=process)
 
 
-def _wrappers(models: Sequence[torch.nn.Module]) -> Iterator[str]:
+def _wrappers(model: torch.nn.Module) -> Iterator[str]:
     """What shares the work among ranks, with the options that matter for backward."""
-    for model in models:
-        for module in model.modules():
-            if isinstance(module, torch.nn.parallel.DistributedDataParallel):
-                options = [name for name in ("find_unused_parameters", "static_graph") if getattr(module, name, False)]
-                said = ", ".join(f"{name}=True" for name in options)
-                yield f"DistributedDataParallel({said})" if said else "DistributedDataParallel"
-            elif any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
-                yield "FSDP2"
+    for module in model.modules():
+        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+            options = [name for name in ("find_unused_parameters", "static_graph") if getattr(module, name, False)]
+            said = ", ".join(f"{name}=True" for name in options)
+            yield f"DistributedDataParallel({said})" if said else "DistributedDataParallel"
+        elif any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
+            yield "FSDP2"
 
 
 def _stage(live: LiveOutputs) -> int | None:
@@ -68,21 +71,17 @@ def _stage(live: LiveOutputs) -> int | None:
 # -- bytes that it holds, each block once, as sharded here ------------------------------------------------------------------
 
 
-def sharded_parameters(model: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """The shards that this process holds of a model's parameters, and the whole ones that are gathered right now."""
-    for parameter in fsdp_parameters(model):
-        yield parameter.shard
-        if parameter.whole is not None:  # of no bytes while it is not gathered
-            yield parameter.whole
+def _sharded(models: Iterable[tuple[str, torch.nn.Module]]) -> Iterator[torch.Tensor]:
+    """The shards that this process holds of FSDP2's parameters, and the whole ones that are gathered right now."""
+    for _, model in models:
+        for parameter in fsdp_parameters(model):
+            yield parameter.shard
+            if parameter.whole is not None:  # of no bytes while it is not gathered
+                yield parameter.whole
 
 
-def memory_of(graph: Graph, models: Sequence[torch.nn.Module], variables: Sequence[Namespace]) -> RankMemory:
-    """What is held now. Call it under `private.without_subclasses()`.
-
-    Parameters of FSDP2 are counted as the shard held here, and in addition as a whole while they are gathered.
-    """
-    parameters = [tensor for model in models for _, tensor, kind in registered("", model) if kind == "parameter"]
-    parameters += [tensor for model in models for tensor in sharded_parameters(model)]
+def _memory(graph: Graph, parameters: Sequence[torch.Tensor], variables: Sequence[Namespace]) -> RankMemory:
+    """What is held now, of these parameters."""
     gradients = [gradient for tensor in parameters if tensor.is_leaf and (gradient := tensor.grad) is not None]
     states = [variable.value.state for variable in scan(variables) if variable.kind == "optimizer"]
     return RankMemory(

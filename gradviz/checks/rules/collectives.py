@@ -10,13 +10,11 @@ from gradviz.checks.registry import Diagnosis, check
 from gradviz.checks.words import code, line, verb
 from gradviz.graph import Call
 from gradviz.graph.amounts import known_elements
-from gradviz.rank import named
+from gradviz.rank import Ranks, named
 from gradviz.wording import plural, tensor_line
 
 if TYPE_CHECKING:
     from gradviz.ranks.reporter import Together
-
-Ranks = tuple[int, ...]
 
 
 # -- collective-order --------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from gradviz.checks.words import (
 )
 from gradviz.graph import Graph
 from gradviz.graph.origins import own_line
-from gradviz.rank import named
+from gradviz.rank import Ranks, named
 from gradviz.wording import (
     one_line,
     plural,
@@ -24,8 +24,6 @@ from gradviz.wording import (
 
 if TYPE_CHECKING:
     from gradviz.ranks.rank_diff import RankDiff
-
-Ranks = tuple[int, ...]
 
 
 # -- ranks-differ ------------------------------------------------------------------------------------------------------
