@@ -16,15 +16,7 @@ from typing import NamedTuple
 
 from gradviz.compiled.region import Place, Region, Use, sized
 from gradviz.compiled.scoping import Known, Scoping
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Node,
-    NodeFlag,
-    Root,
-    SavedTensor,
-    TensorInfo,
-)
+from gradviz.graph import Edge, Graph, Node, NodeFlag, Root, SavedTensor, TensorInfo
 from gradviz.graph.amounts import tensor_bytes
 from gradviz.wording import bytes_text, few, plural, verb
 

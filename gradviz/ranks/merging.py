@@ -11,14 +11,7 @@ from functools import cache
 
 from gradviz.comparison.alignment import align, trimmed
 from gradviz.errors import GraphFileError
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Leaf,
-    Node,
-    Process,
-    Scope,
-)
+from gradviz.graph import Edge, Graph, Leaf, Node, Process, Scope
 from gradviz.rank import Ranks
 from gradviz.ranks.rank_diff import RankDiff, Varying, marks, shares, summary, title_of
 from gradviz.ranks.view import Ends, View, Ways, in_words

@@ -10,18 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gradviz.graph import (
-    Base,
-    Edge,
-    Graph,
-    Leaf,
-    Mark,
-    Node,
-    Process,
-    Root,
-    Scope,
-    Storage,
-)
+from gradviz.graph import Base, Edge, Graph, Leaf, Mark, Node, Process, Root, Scope, Storage
 from gradviz.graph.amounts import tensor_bytes
 from gradviz.rank import Ranks, grouped, named, spans
 from gradviz.ranks.merging import Merging

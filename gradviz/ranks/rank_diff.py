@@ -8,14 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Mark,
-    Process,
-    RankMemory,
-    RankShare,
-)
+from gradviz.graph import Edge, Graph, Mark, Process, RankMemory, RankShare
 from gradviz.graph.origins import own_line
 from gradviz.rank import Ranks, grouped, named, spans
 from gradviz.report.labels import source_text

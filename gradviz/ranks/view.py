@@ -11,18 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from gradviz.errors import GraphFileError
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Leaf,
-    Node,
-    Process,
-    RankShare,
-    Scope,
-    TensorInfo,
-    column,
-    files as schema,
-)
+from gradviz.graph import Edge, Graph, Leaf, Node, Process, RankShare, Scope, TensorInfo, column, files as schema
 from gradviz.graph.amounts import COUNTED, forward_order
 from gradviz.graph.codecs import Context
 from gradviz.graph.origins import own_line

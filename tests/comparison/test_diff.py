@@ -10,12 +10,7 @@ import pytest
 
 from gradviz.comparison.alignment import align
 from gradviz.comparison.diff import diff
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Node,
-    SavedTensor,
-)
+from gradviz.graph import Edge, Graph, Node, SavedTensor
 from tests.builders import (
     GRAPHS,
     chain,

@@ -14,12 +14,7 @@ import torch._dynamo
 import gradviz
 from gradviz.graph import Graph, Node
 from gradviz.walker import private
-from tests.compiled.models import (
-    Block,
-    backward_calls,
-    held,
-    region_node,
-)
+from tests.compiled.models import Block, backward_calls, held, region_node
 
 pytestmark = pytest.mark.skipif(
     not hasattr(private, "compiled_backward") or torch.__version__ < "2.7", reason="older torch"

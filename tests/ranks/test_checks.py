@@ -11,13 +11,7 @@ import pytest
 from gradviz.checks.context import CheckContext, Raised
 from gradviz.checks.output import page
 from gradviz.checks.registry import checks, run
-from gradviz.graph import (
-    Call,
-    Graph,
-    Process,
-    SourceLine,
-    TensorInfo,
-)
+from gradviz.graph import Call, Graph, Process, SourceLine, TensorInfo
 from gradviz.ranks.meeting import RankEnd
 from gradviz.ranks.pipeline import merge
 from gradviz.ranks.reporter import Together

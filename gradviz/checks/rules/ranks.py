@@ -7,20 +7,11 @@ from typing import TYPE_CHECKING
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import (
-    code,
-    line,
-    listed,
-    verb,
-    where as place,
-)
+from gradviz.checks.words import code, line, listed, verb, where as place
 from gradviz.graph import Graph
 from gradviz.graph.origins import own_line
 from gradviz.rank import Ranks, named
-from gradviz.wording import (
-    one_line,
-    plural,
-)
+from gradviz.wording import one_line, plural
 
 if TYPE_CHECKING:
     from gradviz.ranks.rank_diff import RankDiff
