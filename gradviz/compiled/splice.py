@@ -18,6 +18,7 @@ from gradviz.compiled.region import Place, Region, Use, sized
 from gradviz.compiled.scoping import Known, Scoping
 from gradviz.graph import Edge, Graph, Node, NodeFlag, Root, SavedTensor, TensorInfo
 from gradviz.graph.amounts import tensor_bytes
+from gradviz.report.labels import source_text
 from gradviz.wording import bytes_text, few, plural, verb
 
 
@@ -314,8 +315,7 @@ def _made(place: Place, path: str) -> str:
     """ "made in model.fc (Linear), train.py:12"; "" where nothing is noted."""
     told = [f"{path} ({place.modules[-1].type})".strip()] if place.modules else []
     if place.source is not None:
-        file = place.source.file.replace("\\", "/").rpartition("/")[2]
-        told.append(f"{file}:{place.source.line}")
+        told.append(source_text(place.source._replace(package="")))
     return f"made in {', '.join(told)}" if told else ""
 
 

@@ -20,6 +20,7 @@ from gradviz.errors import OutputError
 from gradviz.graph import SourceLine
 from gradviz.rank import Rank, Ranks, rank
 from gradviz.ranks.calls import calls_of, last_call
+from gradviz.report.labels import source_text
 
 LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 """What a launcher says of a process. Whoever reports for all must not inherit it."""
@@ -276,4 +277,4 @@ def end_of(outcome: Outcome, outcomes: Sequence[Outcome]) -> RankEnd:
 
 def _at_line(source: Sequence[Any] | None) -> str:
     """` at train.py:14`, "" where the line is unknown."""
-    return f" at {str(source[0]).replace(chr(92), '/').rpartition('/')[2]}:{source[1]}" if source else ""
+    return f" at {source_text(SourceLine(*source[:2]))}" if source else ""

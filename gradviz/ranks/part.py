@@ -45,15 +45,21 @@ def role() -> Alone:
     """What this process does in the command that runs."""
     context = click.get_current_context(silent=True)
     given = cast("Alone | None", context.obj) if context is not None else None
-    return given or (Each() if rank() is not None else Alone())
+    return given if given is not None else Alone()
 
 
 class Alone:
-    """It is the only one: it shows what it read. The others below do some of this in another way."""
+    """It shows what it read, be it the only one or one of several. The others do some of this in another way."""
 
     def file(self, path: str, asked: bool) -> str:
-        """The name that a file gets; `asked` where the user chose it."""
-        return path
+        """The name that a file gets: of several processes each has one of its own. `asked` where the user chose it."""
+        place = rank()
+        if place is None:
+            return path
+        own = place.file(path)
+        if asked:
+            click.echo(f"This is {place}, so it writes {own} and not {path}.", err=True)
+        return own
 
     def runs_on(self, keep_going: bool, calls: int | None) -> bool:
         """Whether the script runs on after so many backward calls, at which it is read. 0: it is read when it has ended, anyway.
@@ -64,11 +70,16 @@ class Alone:
 
     def process(self, graph: Graph, live: LiveOutputs) -> Graph:
         """A graph that was read, with the process that read it where it is one of several."""
-        return graph
+        place = rank()
+        if place is None:
+            return graph
+        from gradviz.ranks.reading import with_process
+
+        return with_process(graph, live, place)
 
     def reads(self, read: Read, whole_step: bool) -> Read:
         """How graphs are read where `read` would do for one process. `whole_step`: all microbatches of a step."""
-        return read
+        return lambda live: self.process(read(live), live)
 
     def seen(self, graph: Graph) -> None:
         """Called with each graph of a check before the script goes on."""
@@ -84,33 +95,12 @@ class Alone:
         return run()
 
 
-class Each(Alone):
-    """It is one of several that show what they read, each for itself."""
-
-    def file(self, path: str, asked: bool) -> str:
-        place = rank()
-        if place is None:
-            return path
-        own = place.file(path)
-        if asked:
-            click.echo(f"This is {place}, so it writes {own} and not {path}.", err=True)
-        return own
-
-    def process(self, graph: Graph, live: LiveOutputs) -> Graph:
-        from gradviz.ranks.reading import with_process
-
-        return with_process(graph, live)
-
-    def reads(self, read: Read, whole_step: bool) -> Read:
-        return lambda live: self.process(read(live), live)
-
-
 class HandedIn(BaseException):
     """Ends a command in one rank: what it would show is shown for all ranks together."""
 
 
 @dataclass
-class Part(Each):
+class Part(Alone):
     """It is one of several that are reported together. `files` are what it has left, by what they are."""
 
     meeting: Meeting

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -139,8 +140,9 @@ class _Union:
         storage_of = {
             leaf.storage: same[leaf.node].storage
             for leaf in graph.leaves
-            if leaf.node in same and leaf.storage is not None and same[leaf.node].storage is not None
+            if leaf.node in same and same[leaf.node].storage is not None
         }
+        storage_of[None] = None
         for storage in graph.storages:
             if storage.id not in storage_of:
                 storage_of[storage.id] = len(self.storages)
@@ -155,7 +157,7 @@ class _Union:
                     sequence=None if node.sequence is None else node.sequence + later,
                     saved=tuple(
                         slot._replace(
-                            storage=None if slot.storage is None else storage_of[slot.storage],
+                            storage=storage_of[slot.storage],
                             parts=tuple(storage_of[part] or 0 for part in slot.parts),
                             leaf=None if slot.leaf is None else node_of[slot.leaf],
                         )
@@ -168,7 +170,7 @@ class _Union:
             leaf._replace(
                 node=node_of[leaf.node],
                 names=tuple(f"{prefix}{name}" for name in leaf.names),
-                storage=None if leaf.storage is None else storage_of[leaf.storage],
+                storage=storage_of[leaf.storage],
                 base=self._base(leaf.base),
             )
             for leaf in graph.leaves
@@ -209,7 +211,7 @@ class _Joining(_Union):
         self._marks: list[Mark] = []
         self._varying: list[Varying] = []
         self._some_edges: list[tuple[Edge, Ranks]] = []
-        self._sent: dict[int, list[Root]] = {}  # by microbatch, what the stage before gives on
+        self._sent = defaultdict[int, list[Root]](list)  # by microbatch, what the stage before gives on
         self._sequence = 0
         self._received = 0
         self._notes: dict[str, None] = {}
@@ -240,11 +242,11 @@ class _Joining(_Union):
         self._some_edges += [(self.moved(edge), ranks) for edge, ranks in part.some_edges]
         used = set(map(id, received.values()))
         self.roots = [root for root in self.roots if id(root) not in used]
-        self._sent = {}
+        self._sent.clear()
         for root in roots:
             microbatch = _MICROBATCH.match(root.name)
             self.roots.append(root._replace(name=f"{stage}.{root.name}"))
-            self._sent.setdefault(int(microbatch[1]) if microbatch else 0, []).append(self.roots[-1])
+            self._sent[int(microbatch[1]) if microbatch else 0].append(self.roots[-1])
         self._sequence = 1 + max((node.sequence for node in self.nodes if node.sequence is not None), default=0)
 
     def _source(self, leaf: Leaf) -> Root | None:

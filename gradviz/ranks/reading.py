@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from gradviz.graph import Graph, Process, RankMemory
-from gradviz.rank import rank
+from gradviz.rank import Rank
 from gradviz.ranks.calls import noted
 from gradviz.ranks.view import saved_bytes
 from gradviz.run.engine import microbatch_of
@@ -21,11 +21,8 @@ from gradviz.walker.private import fsdp_parameters, without_subclasses
 from gradviz.walker.tensors import parts_of, storage_of
 
 
-def with_process(graph: Graph, live: LiveOutputs) -> Graph:
+def with_process(graph: Graph, live: LiveOutputs, place: Rank) -> Graph:
     """The graph with the process that this is, one of several."""
-    place = rank()
-    if place is None:
-        return graph
     with without_subclasses():
         models = outermost_modules(None, live.variables)
         known = [every for prefix, model in models for every in registered(prefix, model)]
