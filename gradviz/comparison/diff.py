@@ -58,9 +58,7 @@ class GraphDiff(NamedTuple):
     @property
     def empty(self) -> bool:
         """Whether nothing differs."""
-        return not (
-            self.added or self.removed or self.changed or self.added_edges or self.removed_edges or self.outputs
-        )
+        return not any(self[3:])  # nothing behind what is compared and matched
 
     def __repr__(self) -> str:
         if self.empty:

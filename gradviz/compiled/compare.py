@@ -97,7 +97,7 @@ def compiled_diff(before: Graph, after: Graph) -> CompiledDiff | None:
         sum(map(_entry, after.nodes)),
         sum(held_before),
         sum(held_after),
-        _edges(before, after, list(rows), old, new),
+        _edges(before, after, old, new),
         next((i for i, nodes in enumerate(old.values()) if any(node.id in roots for node in nodes)), None),
     )
 
@@ -179,24 +179,18 @@ def _names(names: Sequence[str]) -> Iterator[str]:
 
 
 def _edges(
-    before: Graph,
-    after: Graph,
-    places: Sequence[_Place],
-    old: Mapping[_Place, list[Node]],
-    new: Mapping[_Place, list[Node]],
+    before: Graph, after: Graph, old: Mapping[_Place, list[Node]], new: Mapping[_Place, list[Node]]
 ) -> tuple[tuple[int, int], ...]:
-    """What leads from place to place before; after, only from and to places that were not there before."""
-    number = {place: i for i, place in enumerate(places)}
-    numbered: dict[tuple[int, int], None] = {}
-    for graph, of_place, every in ((before, old, True), (after, new, False)):
-        at = {node.id: place for place, nodes in of_place.items() for node in nodes}
+    """What leads from row to row before; after, only from and to rows that were not there before."""
+    number = {place: i for i, place in enumerate(dict.fromkeys((*old, *new)))}
+    ends: dict[tuple[int, int], None] = {}
+    for graph, nodes_at, first in ((before, old, 0), (after, new, len(old))):
+        row_of = {node.id: number[place] for place, nodes in nodes_at.items() for node in nodes}
         for edge in graph.edges:
-            consumer, producer = at.get(edge.consumer), at.get(edge.producer)
-            if consumer is None or producer is None or consumer == producer:
-                continue
-            if every or consumer not in old or producer not in old:
-                numbered[number[consumer], number[producer]] = None
-    return tuple(numbered)
+            rows = row_of.get(edge.consumer, -1), row_of.get(edge.producer, -1)
+            if min(rows) >= 0 and rows[0] != rows[1] and max(rows) >= first:
+                ends[rows] = None
+    return tuple(ends)
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------

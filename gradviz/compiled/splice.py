@@ -293,21 +293,25 @@ def _slots(
     saved = [i for i, argument in enumerate(region.inputs) if argument.kind == "saved"]
     used = {use.value for operation in region.operations for use in operation.uses}
 
-    def named(slot: SavedTensor, number: int) -> SavedTensor:
-        note = "; ".join(filter(None, (slot.note, made[number])))
-        return slot._replace(slot=region.inputs[number].name, note=note)
-
     slots: dict[int, SavedTensor] = {}
     rest: list[SavedTensor] = []
     for slot in record.saved:
         match = _SLOT.fullmatch(slot.slot)
-        place = int(match[2]) + (call.checked if match[1] != "saved_tensors" else 0) if match is not None else None
+        place = (
+            int(match[2]) + (call.checked if match[1] != "saved_tensors" else 0) if match is not None else len(saved)
+        )
         if slot.slot == "saved_tensors" and slot.state == "freed":
             slots.update((i, slot._replace(slot=region.inputs[i].name)) for i in saved if i in used)
-        elif place is None or place >= len(saved) or saved[place] not in used:
-            rest.append(slot if place is None or place >= len(saved) else named(slot, saved[place]))
+        elif place >= len(saved):
+            rest.append(slot)
         else:
-            slots[saved[place]] = named(slot, saved[place])
+            number = saved[place]
+            note = "; ".join(filter(None, (slot.note, made[number])))
+            named = slot._replace(slot=region.inputs[number].name, note=note)
+            if number in used:
+                slots[number] = named
+            else:
+                rest.append(named)
     return slots, tuple(rest)
 
 

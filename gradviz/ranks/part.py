@@ -303,11 +303,6 @@ def _lock(meeting: Meeting) -> str:
     return os.path.join(meeting.folder, "reporter")
 
 
-def _nobody_reports(meeting: Meeting) -> bool:
-    told = read(_lock(meeting))
-    return told is not None and not alive(told["pid"])
-
-
 def _wait(meeting: Meeting, reporter: subprocess.Popen[bytes] | None, wait: float) -> int:
     """Wait until the report is written, and return the exit code that this rank should have."""
     began = time.monotonic()
@@ -319,7 +314,8 @@ def _wait(meeting: Meeting, reporter: subprocess.Popen[bytes] | None, wait: floa
             return int(told["others"]) if told is not None else 0
         if reporter is None and time.monotonic() - began > _NOBODY:
             began = time.monotonic()
-            if _nobody_reports(meeting):
+            told = read(_lock(meeting))
+            if told is not None and not alive(told["pid"]):  # nobody reports
                 return INCOMPLETE
             first = meeting.read("start", meeting.ranks[0])
             if first is None or not alive(first["pid"]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -81,18 +80,9 @@ def _memory(graph: Graph, parameters: Sequence[torch.Tensor], variables: Sequenc
     """What is held now, of these parameters."""
     gradients = [gradient for tensor in parameters if tensor.is_leaf and (gradient := tensor.grad) is not None]
     states = [variable.value.state for variable in scan(variables) if variable.kind == "optimizer"]
-    return RankMemory(
-        saved_bytes(graph),
-        _bytes(parameters),
-        _bytes(gradients),
-        _bytes(tensor for state in states for tensor in _tensors(state)),
-    )
-
-
-def _tensors(state: Any) -> Iterator[torch.Tensor]:
-    """The tensors of an optimizer's state: by parameter, then by name."""
-    for values in dict(state).values():
-        yield from (value for value in dict(values).values() if isinstance(value, torch.Tensor))
+    held = [value for state in states for values in dict(state).values() for value in dict(values).values()]
+    optimizer = [value for value in held if isinstance(value, torch.Tensor)]
+    return RankMemory(saved_bytes(graph), _bytes(parameters), _bytes(gradients), _bytes(optimizer))
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:
