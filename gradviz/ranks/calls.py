@@ -167,11 +167,11 @@ def _records(name: str, frame: FrameType, arguments: Any, options: Any) -> list[
 
 def _arguments_of(name: str, arguments: Any, options: Any) -> dict[str, Any]:
     """The first tensor, the group, the rank that the call names, and the tag of a message."""
+    if name == "backward":
+        return {}
     import torch
 
     told: dict[str, Any] = {}
-    if name == "backward":
-        return told
     values = [*arguments, *(options[key] for key in _TENSORS if key in options)]
     tensor = next((tensor for tensor in map(_tensor, values) if tensor is not None), None)
     if tensor is not None:
@@ -200,7 +200,8 @@ def _tensor(value: Any) -> Any:
 
 def _peer(name: str, arguments: Any, options: Any, group: Any) -> int | None:
     """The rank that a call names, as a rank of all; None where it names none."""
-    named = {key: value for key, value in options.items() if isinstance(value, int)}
+    keys = ("src", "dst", "group_src", "group_dst")
+    named = {key: options[key] for key in keys if isinstance(options.get(key), int)}
     second = arguments[1] if name in ("broadcast", "reduce", *_MESSAGES) and len(arguments) > 1 else None
     peer = named.get("src", named.get("dst"))
     within = named.get("group_src", named.get("group_dst"))

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import signal
-import socket
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -49,7 +48,7 @@ class Meeting(NamedTuple):
             os.mkdir(self.folder, 0o700)
         if hasattr(os, "getuid") and os.stat(self.folder).st_uid != os.getuid():
             raise OutputError(f"{self.folder!r} belongs to somebody else. Set TMPDIR to a folder of your own.")
-        self.write("start", {"pid": os.getpid(), "world": self.rank.world, "host": socket.gethostname()})
+        self.write("start", {"pid": os.getpid(), "world": self.rank.world})
 
     def write(self, what: str, data: Mapping[str, Any]) -> None:
         """Leave a record, whole or not at all."""
@@ -183,7 +182,6 @@ class Outcome(NamedTuple):
     state: State
     pid: int = 0
     world: int = 0
-    host: str = ""
     end: Mapping[str, Any] = {}
     call: Mapping[str, Any] | None = None  # of torch.distributed, in which it is or was last heard of
     calls: int = 0  # bytes of its notes
@@ -257,7 +255,6 @@ def outcome_of(meeting: Meeting, rank: int) -> Outcome:
         "ended" if end is not None else "running" if runs else "died",
         start["pid"],
         start["world"],
-        start["host"],
         end or {},
         call,
         count,

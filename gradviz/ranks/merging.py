@@ -5,6 +5,7 @@ Ops are matched in the order of the forward pass by where they stand, leaves by 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -59,7 +60,7 @@ class Merging:
 
         if bit == 1:
             self._begin(view)
-            merged: Mapping[int, int] = {node: node for node in range(len(self._having))}
+            merged: Mapping[int, int] | Sequence[int] = range(len(self._having))
         else:
             merged = self._leaves(ways_of, view, self._ops(ways_of, view))
         for edge in view.edges:
@@ -261,17 +262,16 @@ class Merging:
 
     def _numbered_edges(self) -> tuple[tuple[Edge, ...], dict[Ends, int]]:
         """Edges by consumer and position. Where ranks disagree on a position, the later ones get one behind all others."""
-        taken: dict[int, set[int]] = {}
+        taken = defaultdict[int, set[int]](set)
         clash: list[Ends] = []
         places: dict[Ends, int] = {}
         for ends in self._edges:
             consumer, _, _, position = ends
-            used = taken.setdefault(consumer, set())
-            if position in used:
+            if position in taken[consumer]:
                 clash.append(ends)
             else:
                 places[ends] = position
-            used.add(position)
+                taken[consumer].add(position)
         for ends in clash:
             places[ends] = max(taken[ends[0]]) + 1
             taken[ends[0]].add(places[ends])
