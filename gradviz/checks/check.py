@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
 
-from gradviz.checks.collect.collector import Collector, Subject
-from gradviz.checks.collect.detach_watch import DetachWatch
-from gradviz.checks.collect.lines import raised
+from gradviz.checks.collect.collector import Collector
+from gradviz.checks.collect.lines import Variables, raised
 from gradviz.checks.collect.loop import OrderWatch
-from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.collect.watches import CallWatch, EvaluationWatch, RetainedWatch
 from gradviz.checks.context import CheckContext, Gradients, LeafGradient
 from gradviz.checks.finding import Findings
@@ -26,7 +24,6 @@ from gradviz.errors import GradvizError, reason_of
 from gradviz.gradients.flow import measure
 from gradviz.gradients.live import open_graph, stopped_note
 from gradviz.graph import Graph
-from gradviz.packages import UserCode
 from gradviz.rank import rank
 from gradviz.recording.record import Recording
 from gradviz.run.ending import Captured
@@ -34,7 +31,7 @@ from gradviz.run.engine import EngineCall
 from gradviz.run.outputs import LiveOutputs
 from gradviz.run.program import Target
 from gradviz.run.run import Run
-from gradviz.variables.scanner import Namespace, namespaces
+from gradviz.variables.scanner import namespaces
 from gradviz.wording import one_line, plural
 
 STEPS = 3
@@ -80,13 +77,11 @@ def check(
     """
     frame = sys._getframe(1)
     chosen(only, ignore)
-    reader = Collector(model, optimizer, recording, values=values)
-    subject = Subject(outputs, namespaces(frame), frame=frame)
-    context = reader.read(subject)
+    live = LiveOutputs(outputs, namespaces(frame), "", recording=recording, frame=frame)
+    context = Collector(model, optimizer, values=values).read(live)
     if values:
-        context = _with_gradients(
-            context, subject, model, Gradients(vanishing=vanishing, exploding=exploding), run_custom
-        )
+        limits = Gradients(vanishing=vanishing, exploding=exploding)
+        context = _with_gradients(context, live, model, limits, run_custom)
     return _completed([context], run([context], only=only, ignore=ignore, values=values))
 
 
@@ -117,6 +112,10 @@ def check_target(
     chosen(only, ignore)
     limits = Gradients(vanishing=vanishing, exploding=exploding)
     reader, order = Collector(values=values, limits=limits), OrderWatch()
+    cuts, replaced = reader.cuts, reader.replaced
+    if target.kind == "script":
+        cuts.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
+    evaluations, histories = EvaluationWatch(cuts.paused), RetainedWatch(lambda: order.updates, cuts.paused)
 
     def passed(number: int, call: EngineCall, reading: bool) -> None:
         order.backward(number, call.frame)
@@ -124,45 +123,25 @@ def check_target(
         evaluations.backward(call.outputs, call.frame)
         histories.backward(number, call.frame, call.create_graph)
 
-    def ended(variables: Sequence[Namespace]) -> None:
+    def ended(variables: Variables) -> None:
         evaluations.ended(variables)
         histories.ended(variables)
 
-    place = UserCode().place
-    cuts, replaced = DetachWatch(place), Replaced(place)
-    reader.cuts, reader.replaced = cuts, replaced
-    if target.kind == "script":
-        cuts.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
-    evaluations, histories = EvaluationWatch(cuts.paused), RetainedWatch(lambda: order.updates, cuts.paused)
     watch = CallWatch(lambda: order.scaled, passed, cuts.paused)
     runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
 
     def read(live: LiveOutputs) -> CheckContext:
         with cuts.paused():
-            return read_quietly(live)
-
-    def read_quietly(live: LiveOutputs) -> CheckContext:
-        reader.recording = live.recording
-        subject = Subject(
-            live.outputs,
-            live.variables,
-            live.title,
-            live.names,
-            live.frame,
-            live.call,
-            live.create_graph,
-            live.ran,
-            order.scaled,
-        )
-        guessed = live.call is None and not target.name
-        context = replace(reader.read(subject), guessed=guessed, unfinished=guessed and bool(live.notes))
-        context = replace(context, losses=tuple(watch.losses[:-1]))
-        if process is not None:
-            context = replace(context, graph=process(context.graph, live))
-        if seen is not None:
-            seen(context.graph)
-        told = context.values is not None and not live.ran
-        return _with_gradients(context, subject, None, limits, run_custom) if values or told else context
+            guessed = live.call is None and not target.name
+            context = reader.read(live, scaled=order.scaled)
+            graph = process(context.graph, live) if process is not None else context.graph
+            unfinished = guessed and bool(live.notes)
+            losses = tuple(watch.losses[:-1])
+            context = replace(context, graph=graph, guessed=guessed, unfinished=unfinished, losses=losses)
+            if seen is not None:
+                seen(graph)
+            told = context.values is not None and not live.ran
+            return _with_gradients(context, live, None, limits, run_custom) if values or told else context
 
     def afterwards(context: CheckContext, filled: bool | None) -> CheckContext:
         context = reader.afterwards(context, filled)
@@ -192,35 +171,28 @@ def check_target(
         ).captured()
     failure = captured.failure if captured.failure is not None and captured.failure.exit_code is None else None
     with around():
-        every = _with_other_calls([captured.result, *captured.later])
-        awake = frozenset(name for key in watch.nonzero for name in reader.leaf_names.get(key, ()))
-        used = frozenset(name for key in watch.reached for name in reader.ledger.names_of(key))
-        every = [
-            replace(context, nonzero_later=context.nonzero_later | awake, used_later=context.used_later | used)
-            for context in every
-        ]
+        every = [captured.result, *captured.later]
         stopped = captured.timed_out or watch.seen_enough if runs_on else len(every) >= (steps or STEPS)
-        ledger = reader.ledger.ledger(failure is None and not stopped)
-        known = [history for context in every for history in context.retained]
-        every[-1] = replace(
+        last = replace(
             every[-1],
-            ledger=ledger,
+            ledger=reader.ledger.ledger(failure is None and not stopped),
             events=order.told(),
             evaluations=evaluations.told(),
-            held=histories.told(known),
+            held=histories.told([history for context in every for history in context.retained]),
             lost=cuts.dropped(),
+            raised=raised(failure.error) if failure is not None else None,
         )
-        if failure is not None:
-            every[-1] = replace(every[-1], raised=raised(failure.error))
-        findings = run(every, only=only, ignore=ignore, values=values)
-    findings = _completed(every, findings)
+        awake = {name for key in watch.nonzero for name in reader.leaf_names.get(key, ())}
+        used = {name for key in watch.reached for name in reader.ledger.names_of(key)}
+        every = _with_other_calls([*every[:-1], last], used, awake)
+        findings = _completed(every, run(every, only=only, ignore=ignore, values=values))
+    skipped, notes = findings.skipped, findings.notes
     if captured.unread:
-        findings = replace(findings, skipped=(*findings.skipped, ("later calls", one_line(captured.unread))))
-    if failure is not None:
-        findings = replace(findings, failed=one_line(reason_of(failure.error)))
+        skipped = (*skipped, ("later calls", one_line(captured.unread)))
     if runs_on and captured.calls > len(every):
-        note = _watched(captured.calls - len(every), captured, watch.seen_enough)
-        findings = replace(findings, notes=(*findings.notes, note))
+        notes = (*notes, _watched(captured.calls - len(every), captured, watch.seen_enough))
+    failed = one_line(reason_of(failure.error)) if failure is not None else ""
+    findings = replace(findings, skipped=skipped, notes=notes, failed=failed)
     return Captured(findings, captured.target, captured.failure)
 
 
@@ -236,63 +208,57 @@ def _watched(calls: int, captured: Captured[CheckContext], seen_enough: bool) ->
     return f"Watched {plural(calls, 'more backward call')} {end}."
 
 
-def _with_other_calls(every: Sequence[CheckContext]) -> list[CheckContext]:
-    """Each with the parameters that the other backward calls use, and those that get a gradient there."""
-    used = [
+def _with_other_calls(every: Sequence[CheckContext], used: set[str], awake: set[str]) -> list[CheckContext]:
+    """Each with what is known of the other backward calls: the parameters that they use, and those that get a gradient there.
+
+    `used` and `awake` are those of calls that were not read.
+    """
+    users = [
         {name for parameter in context.parameters if parameter.node is not None for name in parameter.names}
         for context in every
     ]
-    zero = frozenset(_zero(next((context for context in every if context.gradients is not None), None)))
-    nonzero = [set(_nonzero(context)) for context in every]
-
-    def others(names: Sequence[set[str]], i: int) -> frozenset[str]:
-        return frozenset().union(*(other for j, other in enumerate(names) if j != i))
-
-    before = [None, *every[:-1]]
+    zero = next((_names(context, zero=True) for context in every if context.gradients is not None), frozenset[str]())
+    nonzero = [_names(context, zero=False) for context in every]
     return [
         replace(
             context,
-            used_later=others(used, i),
-            nonzero_later=others(nonzero, i),
+            used_later=frozenset(used).union(*users[:i], *users[i + 1 :]),
+            nonzero_later=frozenset(awake).union(*nonzero[:i], *nonzero[i + 1 :]),
             zero_at_first=zero,
-            broken_before=any(_is_broken(earlier) for earlier in every[:i]),
+            broken_before=any(map(_is_broken, every[:i])),
             before=last.graph if last is not None else None,
             loss_before=last.loss if last is not None else None,
         )
-        for i, (context, last) in enumerate(zip(every, before))
+        for i, (context, last) in enumerate(zip(every, [None, *every]))
     ]
-
-
-def _nonzero(context: CheckContext) -> Iterator[str]:
-    """Names of the leaves with a gradient that is not all zero."""
-    for leaf in context.gradients.leaves if context.gradients else ():
-        if leaf.zeros < 1.0:
-            yield from context.graph.leaf_of[leaf.node].names
 
 
 def _is_broken(context: CheckContext) -> bool:
     """Whether a call has left gradients that are not finite."""
-    return context.gradients is not None and any(leaf.nonfinite for leaf in context.gradients.leaves)
+    return any(leaf.nonfinite for leaf in context.leaf_gradients)
 
 
-def _zero(context: CheckContext | None) -> Iterator[str]:
-    """Names of the leaves with a gradient that is all zero."""
-    for leaf in context.gradients.leaves if context is not None and context.gradients is not None else ():
-        if leaf.zeros == 1.0 and context is not None:
-            yield from context.graph.leaf_of[leaf.node].names
+def _names(context: CheckContext, *, zero: bool) -> frozenset[str]:
+    """Names of the leaves with a gradient that is all zero, or that is not."""
+    leaves = (context.graph.leaf_of[leaf.node] for leaf in context.leaf_gradients if (leaf.zeros == 1.0) == zero)
+    return frozenset(name for leaf in leaves for name in leaf.names)
 
 
 def _with_gradients(
-    context: CheckContext, subject: Subject, model: torch.nn.Module | None, limits: Gradients, run_custom: bool
+    context: CheckContext, outputs: LiveOutputs, model: torch.nn.Module | None, limits: Gradients, run_custom: bool
 ) -> CheckContext:
     """The context with what backward would compute, or with why it is not computed: that takes no other finding away."""
     graph = context.graph
     if all(root.node is None for root in graph.roots):
         return context
-    problem = _packed(graph)
+    # computing them would run code of the user's that may not bear it
+    slots = (
+        slot for node in graph.nodes for slot in node.saved if slot.state == "packed" and slot.packing != "offload"
+    )
+    problem = next((f"saved tensors are packed by a hook, which would have to run ({slot.note})" for slot in slots), "")
     if not problem:
         try:
-            live = open_graph(subject.outputs, model=model, variables=subject.variables)
+            live = open_graph(outputs.outputs, model=model, variables=outputs.variables)
             flow = measure(live, run_custom=run_custom)
         except GradvizError as error:
             problem = str(error)
@@ -300,7 +266,7 @@ def _with_gradients(
             problem = f"computing them raised {reason_of(error)}"
     if problem:
         return replace(context, gradients=limits._replace(problem=problem))
-    leaves = tuple(LeafGradient(leaf.node, leaf.norm, leaf.max, leaf.zeros, leaf.nonfinite) for leaf in flow.leaves)
+    leaves = tuple(LeafGradient(leaf.node, leaf.norm, leaf.zeros, leaf.nonfinite) for leaf in flow.leaves)
     leaving = {
         measured.edge.consumer for measured in flow.edges if measured.size is not None and measured.size.nonfinite
     }
@@ -311,23 +277,11 @@ def _with_gradients(
     return replace(context, gradients=gradients)
 
 
-def _packed(graph: Graph) -> str:
-    """Why gradients are left alone: computing them would run code of the user's that may not bear it."""
-    for node in graph.nodes:
-        for slot in node.saved:
-            if slot.state == "packed" and slot.packing != "offload":
-                return f"saved tensors are packed by a hook, which would have to run ({slot.note})"
-    return ""
-
-
 def _completed(every: Sequence[CheckContext], findings: Findings) -> Findings:
     """The findings with the reasons why gradients could not be computed, and the process that found them."""
-    problems = dict.fromkeys(
-        context.gradients.problem for context in every if context.gradients is not None and context.gradients.problem
-    )
-    reasons = tuple(("gradients", one_line(problem)) for problem in problems)
+    problems = dict.fromkeys(context.gradients.problem for context in every if context.gradients is not None)
+    reasons = tuple(("gradients", one_line(problem)) for problem in problems if problem)
     here = rank()
-    completed = (
-        tuple(replace(finding, rank=here.number) for finding in findings) if here is not None else findings.found
-    )
-    return replace(findings, found=completed, skipped=(*findings.skipped, *reasons))
+    if here is not None:
+        findings = replace(findings, found=tuple(replace(finding, rank=here.number) for finding in findings))
+    return replace(findings, skipped=(*findings.skipped, *reasons))

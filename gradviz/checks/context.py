@@ -6,10 +6,11 @@ related to the graph by node id and storage id.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from gradviz.checks.words import Names
 from gradviz.graph import Graph, SourceLine, TensorInfo
 
 if TYPE_CHECKING:
@@ -24,17 +25,14 @@ if TYPE_CHECKING:
 class NamedTensor(NamedTuple):
     """A tensor that a variable of the user's holds. `node` made it, or is its AccumulateGrad, when it is in the graph."""
 
-    names: tuple[str, ...]
-    tensor: TensorInfo
+    names: Names
     node: int | None = None
     storage: int | None = None
     leaf: bool = True
     requires_grad: bool = False
-    has_grad: bool = False
     retains_grad: bool = False
-    version: int | None = None
     grad_read: SourceLine | None = None  # where the code around the call reads its `.grad`
-    aliases: tuple[str, ...] = ()  # other variables that hold it, such as "state[0]"
+    aliases: Names = ()  # other variables that hold it, such as "state[0]"
 
 
 class Home(NamedTuple):
@@ -55,7 +53,7 @@ class Dropped(NamedTuple):
 class Parameter(NamedTuple):
     """A parameter of a model. `node` is its AccumulateGrad when the graph has it."""
 
-    names: tuple[str, ...]
+    names: Names
     module: str  # path of the module that owns it, with the model's name in front
     type: str  # class of that module
     model: int  # which model, an index into `CheckContext.models`
@@ -87,11 +85,9 @@ class Model(NamedTuple):
 class OptimizerTensor(NamedTuple):
     """A tensor that an optimizer updates. `parameter` is an index into `CheckContext.parameters`."""
 
-    names: tuple[str, ...]
-    tensor: TensorInfo
+    names: Names
     node: int | None = None
     parameter: int | None = None
-    has_grad: bool = False
 
 
 class Optimizer(NamedTuple):
@@ -103,19 +99,11 @@ class Optimizer(NamedTuple):
     source: SourceLine | None = None  # where it was made
 
 
-class Entered(NamedTuple):
-    """A node of the graph that takes in what was cut off elsewhere, as it was seen."""
-
-    node: int
-    cuts: tuple[DetachPoint, ...]
-
-
 class LeafGradient(NamedTuple):
     """The gradient that a leaf would get."""
 
     node: int
     norm: float
-    max: float
     zeros: float
     nonfinite: int
     mixed: bool = False  # earlier calls have added to it: it shows only that this one is not zero
@@ -135,8 +123,7 @@ class Copy(NamedTuple):
     """A value that is saved twice: `node` made the second tensor from the first. Bytes are those of each storage."""
 
     node: int
-    first: int  # storage id
-    second: int
+    second: int  # storage id
     first_saver: int
     second_saver: int
 
@@ -193,7 +180,7 @@ class Unused(NamedTuple):
     nodes: int
     loop: SourceLine | None = None  # the innermost loop around the line
     separate: bool = False  # the function that the line is in calls no backward
-    holders: tuple[str, ...] = ()  # variables that hold the graphs of several of the calls
+    holders: Names = ()  # variables that hold the graphs of several of the calls
 
 
 class Earlier(NamedTuple):
@@ -202,9 +189,8 @@ class Earlier(NamedTuple):
     call: int
     output: str
     boundary: int
-    nodes: int
     retained: tuple[RetainedHistory, ...]
-    leaves: tuple[str, ...]  # names of variables that were leaves of that graph
+    leaves: Names  # names of variables that were leaves of that graph
     step: int = 0  # calls between which nothing was updated belong to one step
 
 
@@ -238,9 +224,9 @@ class Raised(NamedTuple):
     kind: str
     text: str
     source: SourceLine | None = None  # the innermost line of the user's
-    outputs: tuple[str, ...] = ()
+    outputs: Names = ()
     shape: tuple[int, ...] = ()
-    missing: tuple[str, ...] = ()  # inputs that the outputs do not depend on; or the tensor that was refused
+    missing: Names = ()  # inputs that the outputs do not depend on; or the tensor that was refused
     custom: SourceLine | None = None  # the line of the custom Function that the message is about
     made: SourceLine | None = None  # the line that gave the tensor its value which was refused
 
@@ -251,7 +237,7 @@ class Trained(NamedTuple):
     `model` and `module` are the names of the model and of the module that own it, "" for what no module holds.
     """
 
-    names: tuple[str, ...]
+    names: Names
     tensor: TensorInfo
     node: int  # in the graph of the last call that reached it
     call: int  # that call
@@ -260,7 +246,7 @@ class Trained(NamedTuple):
     model: str = ""
     module: str = ""
     type: str = ""  # class of that module
-    holders: tuple[str, ...] = ()  # names of the optimizers that hold it
+    holders: Names = ()  # names of the optimizers that hold it
     updates: int = 0  # steps of these that found a gradient in it
     moved: bool | None = None  # whether it changed between the calls; None where that was not looked at
     source: SourceLine | None = None  # where a module's own code makes it
@@ -279,7 +265,7 @@ class Tie(NamedTuple):
 class Mistyped(NamedTuple):
     """An attribute that was meant to freeze something and does not: `require_grad` of parameters, `requires_grad` of a module."""
 
-    names: tuple[str, ...]
+    names: Names
     attribute: str
     module: bool
     source: SourceLine | None = None
@@ -288,7 +274,7 @@ class Mistyped(NamedTuple):
 class Thawed(NamedTuple):
     """Parameters that one line froze, and that another one made trainable again, with others, before anything was computed."""
 
-    names: tuple[str, ...]
+    names: Names
     frozen: SourceLine
     thawed: SourceLine
 
@@ -304,8 +290,8 @@ class Stepping(NamedTuple):
     fed: int = 0  # tensors that had a gradient when a step began
     reached: int = 0  # tensors that the graph of a call had
     idle_rates: int = 0  # steps in which every learning rate was 0
-    frozen: tuple[str, ...] = ()  # that require no gradient and were updated all the same
-    held: tuple[str, ...] = ()  # the names of its tensors
+    frozen: Names = ()  # that require no gradient and were updated all the same
+    held: Names = ()  # the names of its tensors
     emptied: int = 0  # calls before which its gradients had been reset while it had not stepped
 
 
@@ -317,8 +303,8 @@ class Mode(NamedTuple):
     training: bool
     parameters: int = 0
     held: int = 0  # parameters that an optimizer holds
-    sleeping: tuple[str, ...] = ()  # dropout and batch normalization in eval() mode
-    norms: tuple[str, ...] = ()  # batch normalization whose parameters are frozen and whose statistics moved
+    sleeping: Names = ()  # dropout and batch normalization in eval() mode
+    norms: Names = ()  # batch normalization whose parameters are frozen and whose statistics moved
     sharded: bool = False
     switched: SourceLine | None = None  # where the code calls train() or eval(), whichever it is in
     only_eval: SourceLine | None = (
@@ -340,6 +326,30 @@ class Ledger(NamedTuple):
     thawed: tuple[Thawed, ...] = ()
     flat: int = 0  # of the first calls, those that left nothing but zeros in the gradients of all parameters
 
+    @property
+    def stepped(self) -> bool:
+        """Whether an optimizer took a step."""
+        return any(optimizer.steps for optimizer in self.optimizers)
+
+    @property
+    def held(self) -> set[str]:
+        """The names of what optimizers hold."""
+        return {name for optimizer in self.optimizers for name in optimizer.held}
+
+    @property
+    def updated(self) -> set[str]:
+        """The names of what optimizers have updated."""
+        return {name for leaf in self.leaves if leaf.updates for name in leaf.names}
+
+    def model(self, name: str) -> Mode | None:
+        """The model of this name."""
+        return next((mode for mode in self.models if mode.name == name), None)
+
+
+def all_frozen(parameters: Sequence[Parameter]) -> bool:
+    """Whether there are parameters, and none of them requires grad."""
+    return bool(parameters) and not any(parameter.requires_grad for parameter in parameters)
+
 
 @dataclass(frozen=True)
 class CheckContext:
@@ -348,7 +358,6 @@ class CheckContext:
     graph: Graph
     call: int | None = None  # the backward call that is about to run through the graph
     after: bool = False  # backward() has run: `has_grad` says what it left
-    recorded: bool = False  # modules and lines were recorded
     guessed: bool = False  # nobody named the outputs: they are the tensors that were left when the script ended
     unfinished: bool = False  # the script failed in a forward pass, and this is what it had computed by then
     grad_enabled: bool = True
@@ -362,7 +371,7 @@ class CheckContext:
     optimizers: tuple[Optimizer, ...] = ()
     named_tensors: tuple[NamedTensor, ...] = ()
     homes: Mapping[int, Home] = field(default_factory=dict)  # of parameters that no module lists, by node
-    provenances: Mapping[str, Provenance] | None = None  # by name of the output
+    provenances: Mapping[str, Provenance] = field(default_factory=dict)  # by name of the output
     changes: tuple[Change, ...] = ()
     copies: tuple[Copy, ...] = ()
     retained: tuple[RetainedHistory, ...] = ()
@@ -379,9 +388,9 @@ class CheckContext:
     loss_before: float | None = None
     ranks: Together | None = None  # all ranks of a launch: then `graph` is theirs as one
     raised: Raised | None = None  # how the script failed; known to its last context only
-    entered: tuple[Entered, ...] = ()  # where what was cut off takes part in the graph all the same
+    entered: Mapping[int, tuple[DetachPoint, ...]] = field(default_factory=dict)  # what was cut off elsewhere, by node
     numbers: tuple[DetachPoint, ...] = ()  # Python numbers that this step made of tensors with a graph
-    ledger: Ledger | None = None  # of the whole run; known to its last context only
+    ledger: Ledger = field(default_factory=Ledger)  # of the whole run; known to its last context only
     scaled: bool = False  # a GradScaler multiplies losses: gradients may overflow, and the step is then left out
     broken_before: bool = False  # an earlier call has left gradients that are not finite
     ran: bool = False  # the engine had run, or failed, when this was read: what it has freed was not freed before
@@ -391,3 +400,18 @@ class CheckContext:
     lost: tuple[ResultDropped, ...] = ()  # of the whole run; known to its last context only
     evaluations: tuple[Unused, ...] = ()  # of the whole run; known to its last context only
     events: tuple[Event, ...] = ()  # in which order backward, zero_grad, step, ... came; known to the last context only
+
+    @property
+    def cuts(self) -> tuple[DetachPoint, ...]:
+        """Where graphs were cut off from what takes part in this one all the same."""
+        return tuple(dict.fromkeys(cut for cuts in self.entered.values() for cut in cuts))
+
+    @property
+    def optimized(self) -> set[int | None]:
+        """The leaves of the graph that optimizers hold, by node."""
+        return {tensor.node for optimizer in self.optimizers for tensor in optimizer.tensors} - {None}
+
+    @property
+    def leaf_gradients(self) -> tuple[LeafGradient, ...]:
+        """Those that are known."""
+        return self.gradients.leaves if self.gradients is not None else ()

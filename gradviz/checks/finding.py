@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, overload
 
-from gradviz.checks.words import Excerpt
+from gradviz.checks.words import Excerpt, Names
 from gradviz.graph import Graph, Mark
 from gradviz.report.results import displayed
 from gradviz.wording import plural
@@ -31,7 +32,7 @@ class Finding:
     id: str
     severity: Severity
     summary: str
-    names: tuple[str, ...]
+    names: Names
     where: str
     why: str
     fix: str
@@ -68,7 +69,7 @@ class Findings(Sequence[Finding]):
     graphs: tuple[Graph, ...] = ()  # what they looked at, in order
     calls: tuple[int | None, ...] = ()  # the backward call of each graph
     skipped: tuple[tuple[str, str], ...] = ()  # id and reason
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     failed: str = ""  # the exception that ended the script, "" when none did
 
     @overload
@@ -81,13 +82,14 @@ class Findings(Sequence[Finding]):
     def __len__(self) -> int:
         return len(self.found)
 
-    def __iter__(self) -> Iterator[Finding]:
-        return iter(self.found)
-
     def __repr__(self) -> str:
-        counts = {severity: sum(finding.severity == severity for finding in self) for severity in SEVERITIES}
-        words = [plural(count, severity) for severity, count in counts.items() if count]
-        return f"<Findings: {', '.join(words) or 'none'}>"
+        return f"<Findings: {self.totals or 'none'}>"
+
+    @property
+    def totals(self) -> str:
+        """`1 error, 2 notes`, "" when nothing was found."""
+        counts = Counter(finding.severity for finding in self)
+        return ", ".join(plural(counts[severity], severity) for severity in SEVERITIES if counts[severity])
 
     @property
     def graph(self) -> Graph:

@@ -21,12 +21,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from gradviz import __version__
-from gradviz.checks.finding import (
-    SEVERITIES,
-    Finding,
-    Findings,
-    Severity,
-)
+from gradviz.checks.finding import Finding, Findings, Severity
 from gradviz.checks.registry import Check, checks
 from gradviz.checks.words import CODE, Excerpt, short_path
 from gradviz.rank import named
@@ -61,7 +56,8 @@ def report(findings: Findings, width: int = WIDTH, verbose: bool = False) -> Ite
     if len(findings):
         yield "", ""
     yield from ((line, "dim") for line in _wrapped(_checked(findings, verbose), width))
-    yield totals(findings), "bold"
+    nothing = f"The script failed, and no check explains it: {one_line(findings.failed)}"
+    yield findings.totals or (nothing if findings.failed else "Nothing found."), "bold"
 
 
 def _finding(finding: Finding, number: int, width: int, verbose: bool, short: bool) -> Iterator[tuple[str, str]]:
@@ -163,35 +159,21 @@ def _checked(findings: Findings, verbose: bool) -> str:
     reasons: dict[str, list[str]] = {}
     for id, reason in findings.skipped:
         reasons.setdefault(reason, []).append(id)
-    if reasons:
-        ids_or_count = [
-            (ids if verbose or len(ids) == 1 else [plural(len(ids), "check")], reason)
-            for reason, ids in reasons.items()
-        ]
-        line += " Not run: " + "; ".join(f"{', '.join(ids)} ({reason})" for ids, reason in ids_or_count) + "."
-    line += "".join(f" {note}" for note in findings.notes)
-    return line
+    skipped = [
+        f"{', '.join(ids) if verbose or len(ids) == 1 else plural(len(ids), 'check')} ({reason})"
+        for reason, ids in reasons.items()
+    ]
+    if skipped:
+        line += f" Not run: {'; '.join(skipped)}."
+    return line + "".join(f" {note}" for note in findings.notes)
 
 
-def totals(findings: Findings) -> str:
-    """`1 error, 2 notes`, or that nothing was found."""
-    counts = {severity: sum(finding.severity == severity for finding in findings) for severity in SEVERITIES}
-    words = [plural(count, severity) for severity, count in counts.items() if count]
-    if words:
-        return ", ".join(words)
-    return (
-        f"The script failed, and no check explains it: {one_line(findings.failed)}"
-        if findings.failed
-        else "Nothing found."
-    )
-
-
-def catalogue(every: tuple[Check, ...], width: int = WIDTH) -> Iterator[str]:
+def catalogue(every: tuple[Check, ...]) -> Iterator[str]:
     """What each check says that there is, with its id and severity."""
     indent = max(len(check.id) for check in every) + 11
     for check in every:
         values = " (with --values)" if check.needs_values else ""
-        for i, line in enumerate(_wrapped(check.summary + values, width - indent)):
+        for i, line in enumerate(_wrapped(check.summary + values, WIDTH - indent)):
             yield f"{'' if i else f'{check.id:<{indent - 9}}{check.severity}':<{indent}}{line}"
 
 
@@ -236,34 +218,33 @@ def page(check: Check) -> Page:
 _INDENT = "  "
 
 
-def page_lines(page: Page, width: int = WIDTH) -> Iterator[str]:
-    """The page line by line, at most `width` wide but for the code."""
+def page_lines(page: Page) -> Iterator[str]:
+    """The page line by line, at most `WIDTH` wide but for the code."""
     check = page.check
     yield f"{check.id}: {check.severity}{', with --values' if check.needs_values else ''}"
-    yield from textwrap.wrap(check.summary, width, initial_indent=_INDENT, subsequent_indent=_INDENT)
-    yield from _section("What it means", page.meaning, width)
+    yield from textwrap.wrap(check.summary, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+    yield from _section("What it means", page.meaning)
     yield from ("", "Example", "")
     yield from (f"{_INDENT}{line}".rstrip() for line in page.example.rstrip().splitlines())
     for key, title in SECTIONS.items():
-        yield from _section(title, getattr(page, key), width)
+        yield from _section(title, getattr(page, key))
 
 
-def _section(title: str, text: str, width: int) -> Iterator[str]:
+def _section(title: str, text: str) -> Iterator[str]:
     yield from ("", title)
     for i, paragraph in enumerate(text.split("\n\n")):
         if i:
             yield ""
         yield from textwrap.wrap(
-            paragraph, width, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
+            paragraph, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
         )
 
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def sarif(findings: Findings, folder: str | None = None) -> dict[str, Any]:
-    """The log of one run, with every check that ran as a rule. Files below `folder` (the current one) are named relative to it."""
-    base = os.path.abspath(folder or os.curdir)
+def sarif(findings: Findings) -> dict[str, Any]:
+    """The log of one run, with every check that ran as a rule. Files below the current folder are named relative to it."""
     ran = [check for check in checks() if check.id in findings.checked]
     index = {check.id: i for i, check in enumerate(ran)}
     invocation: dict[str, Any] = {"executionSuccessful": not findings.failed}
@@ -274,7 +255,7 @@ def sarif(findings: Findings, folder: str | None = None) -> dict[str, Any]:
         "tool": {"driver": {"name": "gradviz", "version": __version__, "rules": [_rule(check) for check in ran]}},
         "columnKind": "unicodeCodePoints",
         "invocations": [invocation],
-        "results": [_result(finding, index, base) for finding in findings],
+        "results": [_result(finding, index) for finding in findings],
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
@@ -295,7 +276,7 @@ def _rule(check: Check) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, index: dict[str, int], base: str) -> dict[str, Any]:
+def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
     parts = [
         finding.summary,
         finding.why,
@@ -310,20 +291,17 @@ def _result(finding: Finding, index: dict[str, int], base: str) -> dict[str, Any
         "partialFingerprints": {"gradviz/v1": _fingerprint(finding)},
         "properties": {"names": list(map(one_line, finding.names)), "call": finding.call, "rank": finding.rank},
     }
-    location = _location(finding.code, base)
+    location = _location(finding.code)
     if location is not None:
         result["locations"] = [location]
-    related = [
-        _location(consequence.code, base, consequence.summary)
-        for consequence in finding.consequences
-        if consequence.code != finding.code
-    ]
-    if any(related):
-        result["relatedLocations"] = [place for place in related if place is not None]
+    others = (consequence for consequence in finding.consequences if consequence.code != finding.code)
+    related = list(filter(None, (_location(other.code, other.summary) for other in others)))
+    if related:
+        result["relatedLocations"] = related
     return result
 
 
-def _location(code: Excerpt | None, base: str, message: str = "") -> dict[str, Any] | None:
+def _location(code: Excerpt | None, message: str = "") -> dict[str, Any] | None:
     """A region of a file, None where there is no file, as for code of a notebook."""
     if code is None or code.file.startswith("<"):
         return None
@@ -333,24 +311,21 @@ def _location(code: Excerpt | None, base: str, message: str = "") -> dict[str, A
         "endColumn": code.end_column,
         "snippet": {"text": code.text},
     }
-    place: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": _uri(code.file, base)}, "region": region}}
+    place: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": _uri(code.file)}, "region": region}}
     return place | ({"message": {"text": one_line(message)}} if message else {})
 
 
-def _uri(file: str, base: str) -> str:
-    """Relative to the folder where the file is below it, so that CI finds it in the repository; else absolute."""
+def _uri(file: str) -> str:
+    """Relative to the current folder where the file is below it, so that CI finds it in the repository; else absolute."""
     path = Path(os.path.abspath(file))
     try:
-        return quote(path.relative_to(base).as_posix())
+        return quote(path.relative_to(os.getcwd()).as_posix())
     except ValueError:
         return path.as_uri()
 
 
 def _fingerprint(finding: Finding) -> str:
     """Stays the same when lines above it come or go."""
-    parts: Sequence[str] = (
-        finding.id,
-        *finding.names,
-        finding.code.text.strip() if finding.code is not None else finding.where,
-    )
+    where = finding.code.text.strip() if finding.code is not None else finding.where
+    parts = (finding.id, *finding.names, where)
     return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:32]

@@ -12,13 +12,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.finding import (
-    SEVERITIES,
-    Finding,
-    Findings,
-    Severity,
-)
-from gradviz.checks.words import excerpt, line
+from gradviz.checks.finding import SEVERITIES, Finding, Findings, Severity
+from gradviz.checks.words import Names, excerpt, line
 from gradviz.errors import FormatError, did_you_mean
 from gradviz.graph import SourceLine
 from gradviz.graph.origins import own_line
@@ -51,13 +46,12 @@ class Diagnosis(NamedTuple):
     """What a check yields. `severity` only where it differs from the check's own.
 
     `source` is the line of the user's that has to change, and `part` the code in it that matters; without a `source` it is the
-    line of the first node, if `where` names that. `follows` are ids of checks: where one of them has found something in the
-    same run, this is told as its consequence.
+    line of the first node, if `where` names that. `where` is for what says more than that line does. `follows` are ids of
+    checks: where one of them has found something in the same run, this is told as its consequence.
     """
 
     summary: str
-    names: tuple[str, ...]
-    where: str
+    names: Names
     why: str
     fix: str
     nodes: tuple[int, ...] = ()
@@ -65,10 +59,13 @@ class Diagnosis(NamedTuple):
     severity: Severity | None = None
     source: SourceLine | None = None
     part: str = ""
-    follows: tuple[str, ...] = ()
+    follows: Names = ()
+    where: str = ""
 
 
-Function = Callable[[CheckContext], Iterator[Diagnosis]]
+Diagnoses = Iterator[Diagnosis]
+"""What a check yields."""
+Function = Callable[[CheckContext], Diagnoses]
 
 
 class Check(NamedTuple):
@@ -83,7 +80,7 @@ class Check(NamedTuple):
     summary: str
     function: Function
     needs_values: bool = False
-    follows: tuple[str, ...] = ()
+    follows: Names = ()
     ranks: int = 0  # processes that its example needs; above 1 it runs on all ranks of a launch together
     once: bool = False
 
@@ -97,7 +94,7 @@ def check(
     summary: str,
     *,
     needs_values: bool = False,
-    follows: tuple[str, ...] = (),
+    follows: Names = (),
     ranks: int = 0,
     once: bool = False,
 ) -> Callable[[Function], Function]:
@@ -122,14 +119,9 @@ def chosen(only: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Check,
     """The checks named by `only`, or all, without those in `ignore`. Raises FormatError for an unknown id."""
     known = {registered.id: registered for registered in checks()}
     only, ignore = set(only), set(ignore)
-    for id in sorted(only | ignore):
-        if id not in known:
-            raise FormatError(f"there is no check {id!r}. {did_you_mean(id, known, what='checks')}")
-    return tuple(
-        registered
-        for registered in known.values()
-        if (not only or registered.id in only) and registered.id not in ignore
-    )
+    for id in sorted((only | ignore) - known.keys()):
+        raise FormatError(f"there is no check {id!r}. {did_you_mean(id, known, what='checks')}")
+    return tuple(known[id] for id in known if id not in ignore and (id in only or not only))
 
 
 def run(
@@ -142,19 +134,20 @@ def run(
     diagnoses: dict[tuple[object, ...], Explained] = {}
     ran, skipped = [], []
     together = any(about.ranks is not None for about in context)
-    for chosen_check in chosen(only, ignore):
-        if (chosen_check.ranks > 1) != together:
+    readable = [about for about in context if about.values is not None or about.gradients is not None]
+    for rule in chosen(only, ignore):
+        if (rule.ranks > 1) != together:
             continue
-        readable = [about for about in context if about.values is not None or about.gradients is not None]
-        if chosen_check.needs_values and not values and not readable:
-            skipped.append((chosen_check.id, "reads numbers: add --values"))
+        if rule.needs_values and not values and not readable:
+            skipped.append((rule.id, "reads numbers: add --values"))
             continue
-        ran.append(chosen_check.id)
-        for about in (readable or context) if chosen_check.needs_values else context:
-            for item in chosen_check.function(about):
-                explained = Explained(_finding(chosen_check, item, about), item.follows, chosen_check.follows)
-                diagnoses.setdefault((chosen_check.id, item.names, item.where), explained)
-            if chosen_check.once and any(key[0] == chosen_check.id for key in diagnoses):
+        ran.append(rule.id)
+        for about in (readable or context) if rule.needs_values else context:
+            for item in rule.function(about):
+                finding = _finding(rule, item, about)
+                explained = Explained(finding, item.follows, rule.follows)
+                diagnoses.setdefault((rule.id, finding.names, finding.where), explained)
+            if rule.once and any(id == rule.id for id, *_ in diagnoses):
                 break
     told = joined(list(diagnoses.values()))
     ranked = sorted(told, key=lambda finding: SEVERITIES.index(finding.severity))
@@ -170,7 +163,11 @@ def _finding(rule: Check, item: Diagnosis, context: CheckContext) -> Finding:
     return Finding(
         rule.id,
         item.severity or rule.severity,
-        *item[:5],
+        item.summary,
+        item.names,
+        item.where or line(item.source),
+        item.why,
+        item.fix,
         nodes=item.nodes,
         edges=item.edges,
         call=context.call,
@@ -182,8 +179,8 @@ class Explained(NamedTuple):
     """A finding, and ids of checks whose findings explain it: any of theirs, or only one about the same names or more."""
 
     finding: Finding
-    by: tuple[str, ...] = ()
-    by_same_names: tuple[str, ...] = ()
+    by: Names = ()
+    by_same_names: Names = ()
 
 
 def joined(explained: Sequence[Explained]) -> list[Finding]:
@@ -218,7 +215,5 @@ def _first(causes: Mapping[int, int], i: int) -> int:
 
 
 def _with(finding: Finding, consequences: Sequence[Finding]) -> Finding:
-    if not consequences:
-        return finding
     worst = min((finding, *consequences), key=lambda finding: SEVERITIES.index(finding.severity)).severity
     return replace(finding, severity=worst, consequences=(*finding.consequences, *consequences))

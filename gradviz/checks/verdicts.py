@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, Parameter
-from gradviz.checks.rules.roots import (
-    BARE,
-    WHAT,
-    bare_fix,
-    cut_words,
-    expression,
-    mend_all,
-)
-from gradviz.checks.words import code, line, title
-from gradviz.graph import Graph, SourceLine
+from gradviz.checks.rules.roots import BARE, WHAT, bare_fix, cut_words, expression, mend_all
+from gradviz.checks.words import all_names, code, line, nodes_of, title
+from gradviz.graph import Graph, Node, SourceLine
 from gradviz.source.provenance import DetachPoint
 from gradviz.wording import one_line
 
 
 class Verdict(NamedTuple):
-    """Why parameters take no part. `key` tells verdicts apart; {modules} and {they} are filled in."""
+    """Why parameters take no part. `key` tells verdicts apart; {is_}, {do} and {them} of the summary are filled in later."""
 
     key: str
     summary: str
@@ -30,6 +24,17 @@ class Verdict(NamedTuple):
     alarming: bool
     source: SourceLine | None = None
     part: str = ""  # of the line, the code that matters
+
+    def of(self, parameter: Parameter, source: SourceLine | None) -> Verdict:
+        """The same with the lines about a parameter filled in; `source` has to change."""
+        forward, made, run = parameter.forward, parameter.made, parameter.run
+        words = {
+            "forward": f"forward(), which begins in {line(forward)}" if forward is not None else "forward()",
+            "made": f" ({line(made)})" if made is not None else "",
+            "call": code(run.source) if run is not None else "",
+            "type": one_line(parameter.type),
+        }
+        return self._replace(why=self.why.format(**words), fix=self.fix.format(**words), source=source)
 
 
 def grouped(context: CheckContext, unused: Sequence[Parameter]) -> list[tuple[Verdict, list[Parameter]]]:
@@ -45,11 +50,13 @@ def grouped(context: CheckContext, unused: Sequence[Parameter]) -> list[tuple[Ve
 def _judge(context: CheckContext) -> Callable[[Parameter], Verdict]:
     graph = context.graph
     part = {parameter.model for parameter in context.parameters if parameter.node is not None}
-    hiding = [node for node in graph.nodes if {"checkpoint", "compiled"}.intersection(node.flags)]
+    hiding = next((node for node in graph.nodes if {"checkpoint", "compiled"}.intersection(node.flags)), None)
     compiled = any("in_compiled" in node.flags for node in graph.nodes)  # calls in there are not seen
     paths = {scope.path for scope in graph.scopes}
-    cuts = sorted({cut for entered in context.entered for cut in entered.cuts}, key=lambda cut: cut.at)
-    shared = _trained_together(context)
+    cuts = sorted(set(context.cuts), key=lambda cut: cut.at)
+    # the names of tensors whose optimizer also holds some that this graph has
+    training = (optimizer.tensors for optimizer in context.optimizers if {*nodes_of(optimizer.tensors)} - {None})
+    shared = {name for tensors in training for name in all_names(tensors)}
 
     def judge(parameter: Parameter) -> Verdict:
         if not parameter.requires_grad:
@@ -61,11 +68,12 @@ def _judge(context: CheckContext) -> Callable[[Parameter], Verdict]:
         if any(name in context.used_later for name in parameter.names):
             return _ELSEWHERE
         if parameter.compiled is not None:
-            return _inside_compiled(parameter)
+            return _COMPILED.of(parameter, parameter.forward)
         if parameter.run is not None and parameter.run.checkpoint is not None:
-            return _bare_checkpoint(parameter.run.checkpoint)
-        if hiding:
-            return _hidden(graph, hiding[0].id)
+            at = parameter.run.checkpoint
+            return _BARE._replace(why=BARE.format(line=code(at), what="the module"), fix=bare_fix(at), source=at)
+        if hiding is not None:
+            return _hidden(graph, hiding)
         run = parameter.run
         cut = _cut_behind(parameter, context.since, cuts)
         if parameter.model not in part and not context.models[parameter.model].certain:
@@ -74,33 +82,24 @@ def _judge(context: CheckContext) -> Callable[[Parameter], Verdict]:
         if cut is not None and cut.leaf:
             return _cut_off(cut)
         if parameter.replaced is not None:
-            return _replaced(parameter.replaced)
-        if run is not None and not run.calls and compiled:
-            return _not_used(parameter) if parameter.module in paths else _NOT_COMPILED
-        if run is not None and (not run.calls or run.began < context.since):
-            return _never_ran(parameter) if not run.calls else _NOT_THIS_TIME
+            at = parameter.replaced
+            return _REPLACED._replace(key=f"replaced {at}", why=_REPLACED.why.format(code(at)), source=at)
         if run is None:
             return _NOT_RECORDED
+        unused = _NOT_USED.of(parameter, parameter.made) if parameter.module in paths else None
+        if not run.calls:
+            return (unused or _NOT_COMPILED) if compiled else _NEVER_RAN.of(parameter, parameter.made)
+        if run.began < context.since:
+            return _NOT_THIS_TIME
         if not run.recording:
-            return _no_grad(run.source)
+            return _NO_GRAD.of(parameter, run.source)
         if cut is not None:
             return _cut_off(cut)
         if not run.gave_graph:
-            return _gave_nothing(parameter, run.source)
-        return _not_used(parameter) if parameter.module in paths else _lost(context, parameter, run.source)
+            return _GAVE_NOTHING.of(parameter, run.source)
+        return unused or _lost(context, parameter, run.source)
 
     return judge
-
-
-def _trained_together(context: CheckContext) -> set[str]:
-    """Names of tensors whose optimizer also holds some that this graph has."""
-    return {
-        name
-        for optimizer in context.optimizers
-        if any(tensor.node is not None for tensor in optimizer.tensors)
-        for tensor in optimizer.tensors
-        for name in tensor.names
-    }
 
 
 def _cut_behind(parameter: Parameter, since: int, cuts: Sequence[DetachPoint]) -> DetachPoint | None:
@@ -165,93 +164,56 @@ _NOT_RECORDED = Verdict(
 )  # fmt: skip
 
 
-def _inside_compiled(parameter: Parameter) -> Verdict:
-    """The compiled graph has no way from its outputs to the parameter."""
-    why = "the compiled function takes them, and no operation of its backward leads to them: inside, their result is cut or dropped"
-    fix = (
-        f"Look in {_forward(parameter)}, for .detach(), .data, argmax, no_grad() and a result that is not used{_made(parameter)}. "
-        "The model uncompiled tells the line. If nothing is to be learned there, freeze it: requires_grad_(False)."
-    )
-    return Verdict(
-        "compiled", "{do} not get a gradient inside the compiled function", why, fix, True, parameter.forward
-    )
+_BARE = Verdict("bare-checkpoint", "{do} not get a gradient: a reentrant checkpoint hides {them}", "", "", True)
+_COMPILED = Verdict(
+    "compiled", "{do} not get a gradient inside the compiled function",
+    "the compiled function takes them, and no operation of its backward leads to them: inside, their result is cut or dropped",
+    "Look in {forward}, for .detach(), .data, argmax, no_grad() and a result that is not used{made}. "
+    "The model uncompiled tells the line. If nothing is to be learned there, freeze it: requires_grad_(False).", True,
+)  # fmt: skip
+_REPLACED = Verdict(
+    "replaced", "{is_} not used: functional_call ran the module with other tensors",
+    "{} puts other tensors in their place while the module runs, and the output depends on those",
+    "Nothing, if the tensors given are what is trained, as those of a hypernetwork are.", False,
+)  # fmt: skip
+_NEVER_RAN = Verdict(
+    "never-ran", "{is_} unused: the module never ran", "the module's forward was not called since recording began",
+    "Call the module in {forward}, or remove it from the model{made}.", True,
+)  # fmt: skip
+_NOT_USED = Verdict(
+    "not-used", "{is_} unused, although the module's other operations are in the graph",
+    "the module ran and the output depends on what it did, but not on this parameter",
+    "Use the parameter in {forward}, or remove it{made}.", True,
+)  # fmt: skip
+_NO_GRAD = Verdict(
+    "no-grad", "{is_} unused: the module ran without recording",
+    "recording was off (torch.no_grad() or inference_mode) when the module was called in {call}",
+    "Call the module outside no_grad() and inference_mode(); if it is not to be trained, freeze it instead.", True,
+)  # fmt: skip
+_GAVE_NOTHING = Verdict(
+    "gave-nothing", "{is_} unused: the module's result has no graph",
+    "the module was called in {call} while recording, but what it returned does not require grad: its forward detaches it, makes "
+    "integers of it, or switches recording off",
+    "Look in the forward() of {type} for .detach(), .data, .item(), argmax and no_grad().", True,
+)  # fmt: skip
 
 
-def _replaced(source: SourceLine) -> Verdict:
-    """The module was run with other tensors in the place of its parameters."""
-    return Verdict(
-        f"replaced {source}",
-        "{is_} not used: functional_call ran the module with other tensors",
-        f"{code(source)} puts other tensors in their place while the module runs, and the output depends on those",
-        "Nothing, if the tensors given are what is trained, as those of a hypernetwork are.",
-        False,
-        source,
-    )
-
-
-def _never_ran(parameter: Parameter) -> Verdict:
-    """The module is made, and nothing calls it."""
-    why = "the module's forward was not called since recording began"
-    fix = f"Call the module in {_forward(parameter)}, or remove it from the model{_made(parameter)}."
-    return Verdict("never-ran", "{is_} unused: the module never ran", why, fix, True, parameter.made)
-
-
-def _not_used(parameter: Parameter) -> Verdict:
-    why = "the module ran and the output depends on what it did, but not on this parameter"
-    fix = f"Use the parameter in {_forward(parameter)}, or remove it{_made(parameter)}."
-    summary = "{is_} unused, although the module's other operations are in the graph"
-    return Verdict("not-used", summary, why, fix, True, parameter.made)
-
-
-def _forward(parameter: Parameter) -> str:
-    return f"forward(), which begins in {line(parameter.forward)}" if parameter.forward is not None else "forward()"
-
-
-def _made(parameter: Parameter) -> str:
-    return f" ({line(parameter.made)})" if parameter.made is not None else ""
-
-
-def _hidden(graph: Graph, node: int) -> Verdict:
-    what = "a reentrant checkpoint" if "checkpoint" in graph.nodes[node].flags else "a compiled function"
-    why = f"{title(graph, node)} is {what}, which hides what it uses: unknown, not unused"
+def _hidden(graph: Graph, node: Node) -> Verdict:
+    what = "a reentrant checkpoint" if "checkpoint" in node.flags else "a compiled function"
+    why = f"{title(graph, node.id)} is {what}, which hides what it uses: unknown, not unused"
     fix = "To see inside, use torch.utils.checkpoint with use_reentrant=False, or check the model uncompiled."
     return Verdict("hidden", f"may be used inside {what}: unknown", why, fix, False)
 
 
-def _bare_checkpoint(source: SourceLine) -> Verdict:
-    why = BARE.format(line=code(source), what="the module")
-    summary = "{do} not get a gradient: a reentrant checkpoint hides {them}"
-    return Verdict("bare-checkpoint", summary, why, bare_fix(source), True, source)
-
-
-def _no_grad(source: SourceLine | None) -> Verdict:
-    why = f"recording was off (torch.no_grad() or inference_mode) when the module was called in {code(source)}"
-    fix = "Call the module outside no_grad() and inference_mode(); if it is not to be trained, freeze it instead."
-    return Verdict("no-grad", "{is_} unused: the module ran without recording", why, fix, True, source)
-
-
-def _gave_nothing(parameter: Parameter, source: SourceLine | None) -> Verdict:
-    why = (
-        f"the module was called in {code(source)} while recording, but what it returned does not require grad: its "
-        "forward "
-        "detaches it, makes integers of it, or switches recording off"
-    )
-    fix = f"Look in the forward() of {one_line(parameter.type)} for .detach(), .data, .item(), argmax and no_grad()."
-    return Verdict("gave-nothing", "{is_} unused: the module's result has no graph", why, fix, True, source)
-
-
 def _lost(context: CheckContext, parameter: Parameter, source: SourceLine | None) -> Verdict:
     """The module made something with a graph that the output does not depend on. The code may show where it was dropped."""
-    cuts = {cut: None for provenance in (context.provenances or {}).values() for cut in provenance.cuts}
+    cuts = list(dict.fromkeys(cut for provenance in context.provenances.values() for cut in provenance.cuts))
     why = f"the module ran in {code(source)} and its result has a graph, but no output depends on that result"
     fix = "Use the module's result in the loss, or remove the module."
     if cuts:
         places = [f"{code(cut.source)} {WHAT[cut.kind].format(of=one_line(cut.of))}" for cut in cuts]
         why += f"; on the way to the output, {' and '.join(places[:3])}"
-        fix = (
-            f"If that cut is a mistake, mend it: {line(next(iter(cuts)).source)}. Else use the result, or remove "
-            "the module."
-        )
+        fix = f"If that cut is a mistake, mend it: {line(cuts[0].source)}. Else use the result, or remove the module."
     elif parameter.dropped is not None:
         name, by = one_line(parameter.dropped.name) or "the result", parameter.dropped.by
         if by is not None:
@@ -288,6 +250,4 @@ def modules_of(context: CheckContext, members: Sequence[Parameter]) -> list[str]
 
 def _prefixes(path: str) -> Iterator[str]:
     """`a`, `a.b`, `a.b.c` for `a.b.c`."""
-    parts = path.split(".") if path else []
-    for i in range(len(parts)):
-        yield ".".join(parts[: i + 1])
+    return accumulate(path.split(".") if path else (), "{}.{}".format)

@@ -11,15 +11,20 @@ import linecache
 import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
-from gradviz.graph import Graph, Node, SavedTensor, SourceLine
+from gradviz.graph import Graph, Node, SourceLine
 from gradviz.graph.origins import forward_name, own_line
 from gradviz.source.code_line import parsed
 from gradviz.wording import clip, few, one_line, verb as verb
 
 SHOWN = 3
 """Names that a sentence lists before it counts the others."""
+Names = tuple[str, ...]
+"""The names of one thing, the usual one first, or of several things."""
+COMPARISONS = {"gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__"}
+"""What torch calls a comparison."""
 CODE = 70
 """Characters of a line of code that a sentence quotes."""
 
@@ -54,7 +59,12 @@ def where(graph: Graph, node: int) -> str:
     record = graph.nodes[node]
     scope = graph.scopes[record.scope] if record.scope is not None else None
     module = f"{one_line(scope.path or scope.type)} ({one_line(scope.type)})" if scope is not None else ""
-    return ", ".join(part for part in (module, line(record.script_line), line(record.source)) if part)
+    return places(module, line(record.script_line), line(record.source))
+
+
+def places(*parts: str) -> str:
+    """Those of these that are known, in a row."""
+    return ", ".join(filter(None, parts))
 
 
 def op(record: Node) -> str:
@@ -85,6 +95,21 @@ def listed(names: Iterable[str], shown: int = SHOWN) -> str:
     return " and ".join(filter(None, (", ".join(every[:-1]), every[-1]))) if every else ""
 
 
+def first_names(things: Iterable[Any]) -> Names:
+    """The first name of each leaf, node, parameter or tensor that has one."""
+    return tuple(name for thing in things for name in thing.names[:1])
+
+
+def all_names(things: Iterable[Any]) -> Names:
+    """The names of all of them, each once."""
+    return tuple(dict.fromkeys(name for thing in things for name in thing.names))
+
+
+def nodes_of(things: Iterable[Any]) -> tuple[int, ...]:
+    """The node of each leaf, parameter or tensor."""
+    return tuple(thing.node for thing in things)
+
+
 def as_code(name: str) -> str:
     """A name as Python takes it: torch calls the parts of a Sequential "net.0".
 
@@ -94,24 +119,15 @@ def as_code(name: str) -> str:
     return re.sub(r"\.(\d+)(?=[.\[]|$)", r"[\1]", one_line(name))
 
 
-def slot_name(saved: SavedTensor) -> str:
-    """A saved slot in a sentence: `result`."""
-    return one_line(saved.slot)
-
-
 _LONGEST = 30
 """Lines that a statement is searched for before its first line is taken alone."""
 _OPERATORS: dict[str, tuple[type[ast.AST], ...]] = {
     "add": (ast.Add,),
-    "sub": (ast.Sub,),
-    "rsub": (ast.Sub,),
+    **dict.fromkeys(("sub", "rsub"), (ast.Sub,)),
     "mul": (ast.Mult,),
     "div": (ast.Div,),
     "pow": (ast.Pow,),
-    "mm": (ast.MatMult,),
-    "bmm": (ast.MatMult,),
-    "mv": (ast.MatMult,),
-    "dot": (ast.MatMult,),
+    **dict.fromkeys(("mm", "bmm", "mv", "dot"), (ast.MatMult,)),
     "neg": (ast.USub,),
 }
 
@@ -140,12 +156,10 @@ def excerpt(source: SourceLine | None, part: str = "", node: Node | None = None)
     >>> [excerpt(line).part, excerpt(line, "torch.log( x )").part, excerpt(line, node=Node(0, "SumBackward0")).part]
     ['torch.log(x).sum() + 1', 'torch.log(x)', 'torch.log(x).sum()']
     """
-    lines = _lines(source) if source is not None else []
-    if source is None or not lines or not lines[0].strip():
+    text, statement = _statement_at(source)
+    if source is None or not text.strip():
         return None
-    text = lines[0].rstrip()
     indent = len(text) - len(text.lstrip())
-    statement = _statement(lines, indent)
     columns = _part(text, part, statement) if part else None
     if columns is None and statement is not None:
         chosen = (_operation(statement, node) if node is not None else None) or _value(statement)
@@ -160,9 +174,7 @@ def around(source: SourceLine, part: str) -> str:
     >>> around(SourceLine("train.py", 7, "", "y = torch.argmax(f(x), 1) * 2"), "f(x)")
     'torch.argmax(f(x), 1)'
     """
-    lines = _lines(source)
-    text = lines[0].rstrip() if lines else ""
-    statement = _statement(lines, len(text) - len(text.lstrip())) if text.strip() else None
+    _, statement = _statement_at(source)
     smallest = part
     for node in ast.walk(statement) if statement is not None else ():  # the outer ones come first
         inside = [*node.args, node.func] if isinstance(node, ast.Call) else []
@@ -173,24 +185,24 @@ def around(source: SourceLine, part: str) -> str:
     return smallest
 
 
-def _lines(source: SourceLine) -> list[str]:
-    """The line and those after it from the file, while that still says the same; else what was noted."""
+def _statement_at(source: SourceLine | None) -> tuple[str, ast.stmt | None]:
+    """The text of a line, and the statement that begins there, its columns counted from the indentation.
+
+    From the file, while that still says the same; else what was noted.
+    """
+    if source is None:
+        return "", None
     lines = linecache.getlines(source.file)[source.line - 1 : source.line - 1 + _LONGEST] if source.line > 0 else []
-    return lines if lines and (lines[0].strip() == source.text.strip() or not source.text) else [source.text]
-
-
-def _statement(lines: list[str], indent: int) -> ast.stmt | None:
-    """The statement that begins in the first line, its columns counted from `indent`."""
-    text = ""
-    for line in lines:
+    if not lines or (source.text and lines[0].strip() != source.text.strip()):
+        lines = [source.text]
+    first, text = lines[0].rstrip(), ""
+    indent = len(first) - len(first.lstrip())
+    for line in lines if first else ():
         text += line[indent:] if not line[:indent].strip() else line
         for attempt in _attempts(text):
-            try:
-                body = ast.parse(attempt).body
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                continue
-            return body[0] if body else None
-    return None
+            with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+                return first, next(iter(ast.parse(attempt).body), None)
+    return first, None
 
 
 def _attempts(text: str) -> Iterator[str]:
@@ -205,12 +217,10 @@ def _attempts(text: str) -> Iterator[str]:
 
 def _part(text: str, part: str, statement: ast.stmt | None) -> tuple[int, int] | None:
     """Where a piece of code stands in the line, however it is spaced."""
-    at = text.find(part)
-    while at >= 0:  # a whole word, not the `x` of `exp`
-        before, after = text[:at][-1:], text[at + len(part) :][:1]
-        if not (_joins(before, part[:1]) or _joins(part[-1:], after)):
-            return at, at + len(part)
-        at = text.find(part, at + 1)
+    # a whole word, not the `x` of `exp`
+    match = re.search(rf"(?:(?<!\w)|(?!\w)){re.escape(part)}(?:(?!\w)|(?<!\w))", text)
+    if match is not None:
+        return match.span()
     try:
         wanted = ast.unparse(ast.parse(part.strip(), mode="eval"))
     except (SyntaxError, ValueError):
@@ -222,10 +232,6 @@ def _part(text: str, part: str, statement: ast.stmt | None) -> tuple[int, int] |
     return None
 
 
-def _joins(character: str, other: str) -> bool:
-    return (character.isalnum() or character == "_") and (other.isalnum() or other == "_")
-
-
 def _operation(statement: ast.stmt, node: Node) -> ast.expr | None:
     """The expression that calls the operation of a node, when there is exactly one."""
     name = forward_name(node)
@@ -233,36 +239,37 @@ def _operation(statement: ast.stmt, node: Node) -> ast.expr | None:
     operations = [
         expression
         for expression in ast.walk(statement)
-        if (isinstance(expression, ast.Call) and _called(expression) in (name, f"{name}_"))
+        if (isinstance(expression, ast.Call) and called(expression) in (name, f"{name}_"))
         or (isinstance(expression, (ast.BinOp, ast.UnaryOp)) and isinstance(expression.op, operators))
     ]
     return operations[0] if len(operations) == 1 else None
 
 
-def _called(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+def called(node: ast.AST) -> str:
+    """The name of the function or method that is called, if one is."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-def _value(statement: ast.stmt) -> ast.AST | None:
+def _value(statement: ast.stmt) -> ast.expr | ast.stmt | None:
     """The expression that a statement is about: the right side, the condition, what is gone through."""
     for name in ("value", "iter", "test", "exc"):
         value = getattr(statement, name, None)
         if isinstance(value, ast.expr):
             return statement if isinstance(statement, ast.AugAssign) else value
-    items = getattr(statement, "items", None)
+    items: list[ast.withitem] = getattr(statement, "items", [])
     return items[0].context_expr if items else None
 
 
-def _columns(text: str, node: ast.AST, indent: int) -> tuple[int, int] | None:
+def _columns(text: str, node: ast.expr | ast.stmt, indent: int) -> tuple[int, int] | None:
     """Where a node stands in the first line of its statement. Columns of `ast` count bytes."""
-    line, end_line = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
-    if line != 1:
+    if node.lineno != 1:
         return None
     encoded = text[indent:].encode()
-    start = indent + len(encoded[: getattr(node, "col_offset", 0)].decode(errors="ignore"))
-    if end_line != 1:
+    start = indent + len(encoded[: node.col_offset].decode(errors="ignore"))
+    if node.end_lineno != 1:
         return start, _without_comment(text)
-    return start, indent + len(encoded[: getattr(node, "end_col_offset", 0)].decode(errors="ignore"))
+    return start, indent + len(encoded[: node.end_col_offset].decode(errors="ignore"))
 
 
 def _without_comment(text: str) -> int:
@@ -314,13 +321,13 @@ class _Bare(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if called == "Parameter" and len(node.args) == 1:
+        name = called(node)
+        if name == "Parameter" and len(node.args) == 1:
             self.wrapper = ast.unparse(node.func)
             return self._take(node.args[0])
-        if called == "requires_grad_" and isinstance(node.func, ast.Attribute):
+        if name == "requires_grad_" and isinstance(node.func, ast.Attribute):
             return self._take(node.func.value)
-        kept = [keyword for keyword in node.keywords if not (keyword.arg == "requires_grad" and _true(keyword.value))]
+        kept = [keyword for keyword in node.keywords if ast.unparse(keyword) != "requires_grad=True"]
         if len(kept) < len(node.keywords):
             node.keywords = kept
             return self._take(node)
@@ -330,7 +337,3 @@ class _Bare(ast.NodeTransformer):
         self.count += 1
         self.last = bare
         return bare
-
-
-def _true(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is True

@@ -7,24 +7,22 @@ numbers, runs no hook, writes nothing. What to conclude from the facts is none o
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import FrameType
-from typing import Any, NamedTuple
+from functools import cache
 
 import torch
 
 from gradviz.checks.collect.detach_watch import DetachEvent, DetachWatch
 from gradviz.checks.collect.held import carried, copies, cycles
-from gradviz.checks.collect.ledger import LedgerKeeper
-from gradviz.checks.collect.lines import ClassLines, described, dropped, home, users_frame
+from gradviz.checks.collect.ledger import LedgerKeeper, Optimizers
+from gradviz.checks.collect.lines import ClassLines, Models, Variables, described, dropped, home, users_frame
 from gradviz.checks.collect.loop import LeafWatch, gradients_left, is_broken, loss_of, optimized
 from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.context import (
     CheckContext,
     Earlier,
-    Entered,
     Gradients,
     Handled,
     Home,
@@ -33,10 +31,14 @@ from gradviz.checks.context import (
     Optimizer,
     OptimizerTensor,
     Parameter,
+    all_frozen,
 )
-from gradviz.checks.poles import at_a_pole
-from gradviz.graph import Graph
+from gradviz.checks.flow import at_a_pole
+from gradviz.checks.words import Names, all_names
+from gradviz.graph import Graph, column
+from gradviz.packages import UserCode
 from gradviz.recording.record import ModuleRun, Recording
+from gradviz.run.outputs import LiveOutputs
 from gradviz.source.provenance import DetachPoint, Provenance, provenance
 from gradviz.source.search import (
     Change,
@@ -49,8 +51,9 @@ from gradviz.source.search import (
     location_at_end,
 )
 from gradviz.variables.objects import every_path, joined, parameters
-from gradviz.variables.scanner import Namespace, scan
+from gradviz.variables.scanner import scan
 from gradviz.walker.compiled import graph_breaks
+from gradviz.walker.description import Attribution
 from gradviz.walker.names import flatten, outermost_modules, registered
 from gradviz.walker.private import fsdp_parameters, peek_sequence, without_subclasses
 from gradviz.walker.tensors import grad_fn_of, tensor_info
@@ -59,24 +62,6 @@ from gradviz.walker.walk import Walked, capture
 
 KEPT = 100
 """Earlier calls that are remembered."""
-
-
-class Subject(NamedTuple):
-    """What is to be checked, while it is alive. `frame` is where the user's code is at, None when it has ended.
-
-    `create_graph`: the backward call is itself recorded, so it is a part of a step and does not end one. `ran`: the engine has
-    run through it, or failed in it. `scaled`: a GradScaler multiplies losses, so gradients need not be finite.
-    """
-
-    outputs: object
-    variables: Sequence[Namespace]
-    title: str = ""
-    names: tuple[str, ...] = ()
-    frame: FrameType | None = None
-    call: int | None = None
-    create_graph: bool = False
-    ran: bool = False
-    scaled: bool = False
 
 
 class Collector:
@@ -89,49 +74,51 @@ class Collector:
         self,
         model: torch.nn.Module | None = None,
         optimizer: torch.optim.Optimizer | None = None,
-        recording: Recording | None = None,
         *,
         values: bool = False,
         limits: Gradients | None = None,
     ) -> None:
         self._model, self._optimizer, self._values = model, optimizer, values
         self._limits = limits
-        self.recording = recording
+        self._recording: Recording | None = None
         self.leaf_watch = LeafWatch()
         self.ledger = LedgerKeeper()
-        self.cuts: DetachWatch | None = None
-        self.replaced: Replaced | None = None
+        place = UserCode().place
+        self.cuts, self.replaced = DetachWatch(place), Replaced(place)
         self._earlier: list[Earlier] = []
         self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
-        self.leaf_names: dict[int, tuple[str, ...]] = {}  # of the calls that were read, by identity
+        self.leaf_names: dict[int, Names] = {}  # of the calls that were read, by identity
         self._fresh: set[int] = set()  # those whose `.grad` will be of that call only
         self._unread: tuple[int, int] | None = None  # the last call, and the sequence number at it, if it is not read
 
-    def read(self, subject: Subject) -> CheckContext:
-        """Everything that is known right now. Raises NotATensorError."""
+    def read(self, live: LiveOutputs, *, scaled: bool = False) -> CheckContext:
+        """Everything that is known right now. Raises NotATensorError.
+
+        `scaled`: a GradScaler multiplies losses, so gradients need not be finite.
+        """
+        self._recording = live.recording
+        attribution = live.recording.attribution(self._model, live.variables) if live.recording is not None else None
         collected: list[CheckContext] = []
-
-        def inspect(walked: Walked) -> None:
-            collected.append(self._collect(walked, subject))
-
-        attribution = self.recording.attribution(self._model, subject.variables) if self.recording else None
         graph = capture(
-            subject.outputs,
+            live.outputs,
             model=self._model,
-            variables=subject.variables,
-            title=subject.title,
+            variables=live.variables,
+            title=live.title,
             need_graph=False,
             attribution=attribution,
-            inspect=inspect,
+            inspect=lambda walked: collected.append(self._collect(walked, live, scaled)),
         )
-        graph = graph.with_root_names(subject.names)
-        context = replace(collected[0], graph=graph)
-        location = _spot(subject)
+        context = replace(collected[0], graph=graph.with_root_names(live.names))
+        frame = users_frame(live.frame)
+        if frame is not None:
+            location = location_at(frame.f_code, frame.f_lineno, live.variables)
+        else:
+            location = location_at_end(live.variables)
         if location is not None:
             context = _with_code(context, location)
-        if subject.call is not None and not subject.create_graph:
-            context = self._with_history(context, subject, location, attribution)
+        if live.call is not None and not live.create_graph:  # that is a part of a step, and does not end one
+            context = self._with_history(context, live.call, live.variables, location, attribution)
         return context
 
     def passed(self, number: int, reading: bool) -> None:
@@ -139,7 +126,7 @@ class Collector:
         if self._unread is not None:
             call, boundary = self._unread
             step = self._earlier[-1].step + 1 if self._earlier else 0
-            self._earlier = [*self._earlier[-KEPT:], Earlier(call, "", boundary, 0, (), (), step)]
+            self._earlier = [*self._earlier[-KEPT:], Earlier(call, "", boundary, (), (), step)]
         self._unread = None if reading else (number, peek_sequence())
         if not reading:
             self.ledger.unread()
@@ -151,8 +138,7 @@ class Collector:
         with without_subclasses():
             self.leaf_watch.after(bool(filled))
             self.ledger.after(bool(filled))
-            if self.cuts is not None:
-                self.cuts.next_step()
+            self.cuts.next_step()
             if not filled:
                 return replace(context, handled={})
             parameters = tuple(
@@ -167,78 +153,70 @@ class Collector:
 
     # -- facts about tensors, modules and optimizers --------------------------------------------------------------------
 
-    def _collect(self, walked: Walked, subject: Subject) -> CheckContext:
-        ignored = _ignored(walked.graph)
+    def _collect(self, walked: Walked, live: LiveOutputs, scaled: bool) -> CheckContext:
+        graph, variables = walked.graph, live.variables
+        ignored = _ignored(graph)
         leaf_of = {id(tensor): node for node, tensor in walked.variables.items() if node not in ignored}
-        models = self._models(subject.variables)
-        read, live = self._read_parameters(models, leaf_of)
+        models, optimizers = self._models(variables), self._optimizers(variables)
+        read, tensors = self._read_parameters(models, leaf_of)
         if ignored:
             inside = {id(walked.variables[node]): node for node in ignored}
-            read = [parameter._replace(compiled=inside.get(id(tensor))) for parameter, tensor in zip(read, live)]
-        self._parameters = live if subject.call is not None else []
-        index = {id(tensor): i for i, tensor in enumerate(live)}
-        graph = walked.graph
-        loss = loss_of(subject.outputs) if subject.call is not None else None
-        handled = self.leaf_watch.before(walked.variables) if subject.call is not None and self._unread is None else {}
-        if subject.call is not None:
-            self._leaves = dict(walked.variables)
-            fresh = (i for i, leaf in walked.variables.items() if subject.ran or _is_empty(leaf, handled.get(i)))
+            read = [parameter._replace(compiled=inside.get(id(tensor))) for parameter, tensor in zip(read, tensors)]
+        index = {id(tensor): i for i, tensor in enumerate(tensors)}
+        loss, handled = None, dict[int, tuple[Handled, ...]]()
+        self._parameters = []
+        if live.call is not None:
+            loss = loss_of(live.outputs)
+            if self._unread is None:
+                handled = self.leaf_watch.before(walked.variables)
+            self._parameters, self._leaves = tensors, dict(walked.variables)
+            fresh = (i for i, leaf in walked.variables.items() if live.ran or _is_empty(leaf, handled.get(i)))
             self._fresh = set(fresh)
             self.leaf_names |= {id(leaf): graph.leaf_of[i].names for i, leaf in walked.variables.items()}
             with without_subclasses():
-                known, optimizers = list(zip(read, live)), self._optimizers(subject.variables)
-                if self.cuts is not None:
-                    self.ledger.switched(self.cuts.switches, known)
-                self.ledger.reached(walked, subject.call, subject.variables, models, known, optimizers, handled)
+                known = list(zip(read, tensors))
+                self.ledger.switched(self.cuts.switches, known)
+                self.ledger.reached(walked, live.call, variables, models, known, optimizers, handled)
+        suspicious = self._values or is_broken(loss, variables, scaled)
+        if live.call is not None and not live.ran and not scaled:
+            suspicious = suspicious or at_a_pole(walked.nodes)
         return CheckContext(
             graph,
             handled=handled,
-            ran=subject.ran,
-            scaled=subject.scaled,
-            call=subject.call,
-            after=subject.call is None and _has_run(graph),
-            recorded=self.recording is not None,
+            ran=live.ran,
+            scaled=scaled,
+            call=live.call,
+            after=live.call is None and (_flagged(graph, "freed") or any(leaf.has_grad for leaf in graph.leaves)),
             grad_enabled=torch.is_grad_enabled(),
-            frozen_at=self.cuts.switches.off_at(live[-1]) if self.cuts is not None and _all_frozen(read) else None,
+            frozen_at=self.cuts.switches.off_at(tensors[-1]) if all_frozen(read) else None,
             models=tuple(self._model_facts(name, model) for name, model in models),
             parameters=tuple(read),
-            optimizers=tuple(self._read_optimizers(walked, subject.variables, leaf_of, index, read)),
+            optimizers=tuple(self._read_optimizers(walked, optimizers, leaf_of, index, read)),
             named_tensors=tuple(_named_tensors(walked, leaf_of, index)),
             homes=_homes(graph, read, models),
             copies=tuple(copies(walked)),
             cycles=tuple(cycles(walked)),
             breaks=tuple(graph_breaks()),
-            entered=tuple(self._entered(walked)),
-            numbers=self._described(walked, tuple(self.cuts.numbers.values())) if self.cuts is not None else (),
-            provenances={name: Provenance(cuts) for name, cuts in self._cut_roots(walked, subject)} or None,
+            entered=dict(self._entered(walked)),
+            numbers=self._described(walked, self.cuts.numbers.values()),
+            provenances=dict(self._cut_roots(walked, live)),
             loss=loss,
-            values=values_of(walked, subject.outputs) if self._suspicious(walked, subject, loss) else None,
+            values=values_of(walked, live.outputs) if suspicious else None,
         )
 
-    def _suspicious(self, walked: Walked, subject: Subject, loss: float | None) -> bool:
-        """Whether to read all numbers: when told to, and where some may not be finite."""
-        if self._values or is_broken(loss, subject.variables, subject.scaled):
-            return True
-        return subject.call is not None and not subject.ran and not subject.scaled and at_a_pole(walked.nodes)
-
-    def _models(self, variables: Sequence[Namespace]) -> list[tuple[str, torch.nn.Module]]:
+    def _models(self, variables: Variables) -> Models:
         if self._model is not None:
             return [("", self._model)]
         outermost = outermost_modules(None, variables)
-        listed = [
-            (name, model)  # a layer in a plain list of another module is in none of that one's tables
-            for name, model in outermost
-            if not any(name.startswith(f"{other}.") for other, _ in outermost)
-        ]
-        return [(name, model) for name, model in listed if parameters(model)]
+        inside = tuple(f"{name}." for name, _ in outermost)
+        # a layer in a plain list of another module is in none of that one's tables
+        return [(name, model) for name, model in outermost if not name.startswith(inside) and parameters(model)]
 
     def _model_facts(self, name: str, model: torch.nn.Module) -> Model:
-        run = self.recording.run_of(model) if self.recording is not None else None
+        run = self._recording.run_of(model) if self._recording is not None else None
         return Model(name, type(model).__name__, self._model is not None, run.source if run is not None else None)
 
-    def _read_parameters(
-        self, models: Sequence[tuple[str, torch.nn.Module]], leaf_of: dict[int, int]
-    ) -> tuple[list[Parameter], list[torch.Tensor]]:
+    def _read_parameters(self, models: Models, leaf_of: dict[int, int]) -> tuple[list[Parameter], list[torch.Tensor]]:
         """Each parameter once, under all its names, and the live tensors in the same order."""
         by_tensor: dict[int, Parameter] = {}
         live: dict[int, torch.Tensor] = {}
@@ -249,22 +227,20 @@ class Collector:
             for path, tensor, kind in registered("", model):
                 if kind != "parameter":
                     continue
-                tensor, whole = gathered.get(
-                    id(tensor), (tensor, tensor)
-                )  # the shard has the gradient, the graph the whole
+                # the shard has the gradient, the graph the whole
+                tensor, whole = gathered.get(id(tensor), (tensor, tensor))
                 name, known = joined(prefix, path), by_tensor.get(id(tensor))
                 if known is not None:
                     by_tensor[id(tensor)] = known._replace(names=(*known.names, name))
                     continue
                 owner = path.rpartition(".")[0]
-                module = modules[owner]
                 live[id(tensor)] = tensor
                 node = leaf_of.get(id(whole))
                 made, forward = lines.of(modules, path) if node is None and tensor.requires_grad else (None, None)
                 by_tensor[id(tensor)] = Parameter(
                     names=(name,),
                     module=joined(prefix, owner),
-                    type=type(module).__name__,
+                    type=type(modules[owner]).__name__,
                     model=i,
                     tensor=tensor_info(tensor),
                     requires_grad=tensor.requires_grad,
@@ -275,36 +251,36 @@ class Collector:
                     sharded=type(tensor).__name__ == "DTensor",
                     gathered=whole is not tensor,
                     run=self._run(modules, owner),
-                    replaced=self.replaced.at(tensor) if node is None and self.replaced is not None else None,
+                    replaced=self.replaced.at(tensor) if node is None else None,
                 )
         return list(by_tensor.values()), list(live.values())
 
     def _run(self, modules: dict[str, torch.nn.Module], path: str) -> ModuleRun | None:
         """How the module ran that owns a parameter. A list of parameters has no forward: the module around it counts."""
-        if self.recording is None:
+        if self._recording is None:
             return None
         while path and isinstance(modules[path], (torch.nn.ParameterList, torch.nn.ParameterDict)):
             path = path.rpartition(".")[0]
-        return self.recording.run_of(modules[path])
+        return self._recording.run_of(modules[path])
 
     def _read_optimizers(
         self,
         walked: Walked,
-        variables: Sequence[Namespace],
+        optimizers: Optimizers,
         leaf_of: dict[int, int],
         index: dict[int, int],
         parameters: Sequence[Parameter],
     ) -> Iterator[Optimizer]:
-        for name, optimizer in self._optimizers(variables):
+        for name, optimizer in optimizers:
             tensors = []
             for tensor in optimized(optimizer):
                 number = index.get(id(tensor))
                 names = parameters[number].names if number is not None else walked.names.leaf(tensor)
                 node = parameters[number].node if number is not None else leaf_of.get(id(tensor))
-                tensors.append(OptimizerTensor(names, tensor_info(tensor), node, number, tensor.grad is not None))
+                tensors.append(OptimizerTensor(names, node, number))
             yield Optimizer(name, type(optimizer).__name__, tuple(tensors), self.ledger.made(optimizer))
 
-    def _optimizers(self, variables: Sequence[Namespace]) -> list[tuple[str, torch.optim.Optimizer]]:
+    def _optimizers(self, variables: Variables) -> Optimizers:
         if self._optimizer is not None:
             return [("optimizer", self._optimizer)]
         by_object: dict[int, tuple[str, torch.optim.Optimizer]] = {}
@@ -315,47 +291,46 @@ class Collector:
 
     # -- what was cut off -------------------------------------------------------------------------------------------------
 
-    def _entered(self, walked: Walked) -> Iterator[Entered]:
+    def _entered(self, walked: Walked) -> Iterator[tuple[int, tuple[DetachPoint, ...]]]:
         """The nodes of the graph that take in what was cut off."""
-        seen = self.cuts.entered if self.cuts is not None else {}
+        seen = self.cuts.entered
         for node in walked.graph.nodes if seen else ():
-            cuts = seen.get(node.sequence) if node.sequence is not None else None
-            if cuts:
-                yield Entered(node.id, self._described(walked, cuts))
-        for i, leaf in walked.variables.items() if self.cuts is not None else ():
-            assert self.cuts is not None
+            if node.sequence in seen:
+                yield node.id, self._described(walked, seen[node.sequence])
+        for i, leaf in walked.variables.items():
             cuts = self.cuts.cuts_of(leaf)
             if cuts:
-                yield Entered(i, self._described(walked, cuts))
+                yield i, self._described(walked, cuts)
 
-    def _cut_roots(self, walked: Walked, subject: Subject) -> Iterator[tuple[str, tuple[DetachPoint, ...]]]:
+    def _cut_roots(self, walked: Walked, live: LiveOutputs) -> Iterator[tuple[str, Provenance]]:
         """The outputs that were cut off themselves."""
-        names = subject.names or tuple(root.name for root in walked.graph.roots)
-        for name, (_, output) in zip(names, flatten(subject.outputs)):
-            cuts = self.cuts.cuts_of(output) if self.cuts is not None else ()
+        names = live.names or tuple(root.name for root in walked.graph.roots)
+        for name, (_, output) in zip(names, flatten(live.outputs)):
+            cuts = self.cuts.cuts_of(output)
             if cuts:
-                yield name, self._described(walked, cuts)
+                yield name, Provenance(self._described(walked, cuts))
 
-    def _described(self, walked: Walked, cuts: Sequence[DetachEvent]) -> tuple[DetachPoint, ...]:
-        leaves = [cut.leaf() if cut.leaf is not None else None for cut in cuts]
-        return tuple(
-            described(cut, walked.names.leaf(leaf) if leaf is not None else ()) for cut, leaf in zip(cuts, leaves)
-        )
+    def _described(self, walked: Walked, cuts: Iterable[DetachEvent]) -> tuple[DetachPoint, ...]:
+        leaves = ((cut, cut.leaf() if cut.leaf is not None else None) for cut in cuts)
+        return tuple(described(cut, walked.names.leaf(leaf) if leaf is not None else ()) for cut, leaf in leaves)
 
     # -- from call to call ----------------------------------------------------------------------------------------------
 
     def _with_history(
-        self, context: CheckContext, subject: Subject, location: CodeLocation | None, attribution: Any
+        self,
+        context: CheckContext,
+        call: int,
+        variables: Variables,
+        location: CodeLocation | None,
+        attribution: Attribution | None,
     ) -> CheckContext:
         """What reaches back behind the last call of the step before; then this call becomes an earlier one."""
-        assert subject.call is not None
-        if self._unread is not None:  # calls in between were not read, so what grows cannot be told
-            since = self._earlier[-1].boundary if self._earlier else 0
-            return replace(context, earlier=tuple(self._earlier), since=since, step=self._earlier[-1].step + 1)
         earlier = tuple(self._earlier)
+        if self._unread is not None:  # calls in between were not read, so what grows cannot be told
+            return replace(context, earlier=earlier, since=earlier[-1].boundary, step=earlier[-1].step + 1)
         step = self._step(context)
-        since = max((call.boundary for call in earlier if call.step < step), default=0)
-        retained = list(carried(context, subject.variables, since, attribution)) if since else []
+        since = max((known.boundary for known in earlier if known.step < step), default=0)
+        retained = list(carried(context, variables, since, attribution)) if since else []
         if location is not None and retained:
             added, file = additions(location.body), location.body.file
             for i, history in enumerate(retained):
@@ -363,12 +338,11 @@ class Collector:
                     owner = history.name.rpartition(".")[0]  # `meter.update(loss)` adds to `meter.total`
                     put = added.get(history.name) or added.get(owner) or addition_to(file, history.name)
                     retained[i] = history._replace(added=put)
-        graph = context.graph
-        leaves = tuple(name for leaf in graph.leaves if leaf.kind == "input" for name in leaf.names)
-        output = ", ".join(root.name for root in graph.roots[:3])
-        call = Earlier(subject.call, output, peek_sequence(), len(graph.nodes), tuple(retained), leaves, step)
-        self._earlier.append(call)
-        return replace(context, retained=tuple(retained), earlier=earlier, step=step, since=since)
+        leaves = all_names(leaf for leaf in context.graph.leaves if leaf.kind == "input")
+        output = ", ".join(root.name for root in context.graph.roots[:3])
+        context = replace(context, retained=tuple(retained), earlier=earlier, step=step, since=since)
+        self._earlier.append(Earlier(call, output, peek_sequence(), context.retained, leaves, step))
+        return context
 
     def _step(self, context: CheckContext) -> int:
         """The step that this call belongs to: that of the call before, if nothing was updated since.
@@ -379,11 +353,10 @@ class Collector:
         updated = self.leaf_watch.updated()
         if not self._earlier:
             return 0
-        holds_leaf = any(tensor.node is not None for optimizer in context.optimizers for tensor in optimizer.tensors)
-        return self._earlier[-1].step + (updated or not (holds_leaf or self.leaf_watch.saw_updates))
+        return self._earlier[-1].step + (updated or not (context.optimized or self.leaf_watch.saw_updates))
 
 
-def _homes(graph: Graph, listed: Sequence[Parameter], models: Sequence[tuple[str, torch.nn.Module]]) -> dict[int, Home]:
+def _homes(graph: Graph, listed: Sequence[Parameter], models: Models) -> dict[int, Home]:
     known = {parameter.node for parameter in listed}
     lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known]
     return {leaf.node: place for leaf in lost if (place := home(leaf.names, models)) is not None}
@@ -399,7 +372,7 @@ def _gathered(model: torch.nn.Module) -> dict[int, tuple[torch.Tensor, torch.Ten
 
 def _ignored(graph: Graph) -> set[int]:
     """Leaves that a compiled function takes, and for which its backward gives nothing: no edge of its inside leads there."""
-    if not any("in_compiled" in node.flags for node in graph.nodes):
+    if not _flagged(graph, "in_compiled"):
         return set()
     reached = {edge.producer for edge in graph.edges} | {root.node for root in graph.roots}
     return {leaf.node for leaf in graph.leaves} - reached
@@ -410,13 +383,8 @@ def _is_empty(leaf: torch.Tensor, handled: tuple[Handled, ...] | None) -> bool:
     return (leaf.is_leaf and leaf.grad is None) or bool(handled and handled[-1].reset)
 
 
-def _all_frozen(parameters: Sequence[Parameter]) -> bool:
-    return bool(parameters) and not any(parameter.requires_grad for parameter in parameters)
-
-
-def _has_run(graph: Graph) -> bool:
-    """Whether backward has gone through the graph: it has freed something, or left gradients."""
-    return any("freed" in node.flags for node in graph.nodes) or any(leaf.has_grad for leaf in graph.leaves)
+def _flagged(graph: Graph, flag: str) -> bool:
+    return any(flag in flags for flags in column(graph.nodes, "flags"))
 
 
 def _named_tensors(walked: Walked, leaf_of: dict[int, int], parameters: dict[int, int]) -> Iterator[NamedTensor]:
@@ -431,14 +399,11 @@ def _named_tensors(walked: Walked, leaf_of: dict[int, int], parameters: dict[int
             continue
         yield NamedTensor(
             names=names,
-            tensor=tensor_info(tensor),
             node=walked.position_of.get(function) if function is not None else leaf_of.get(id(tensor)),
             storage=walked.storage_id(tensor),
             leaf=leaf,
             requires_grad=tensor.requires_grad,
-            has_grad=(leaf or retains) and tensor.grad is not None,  # reading it elsewhere warns
             retains_grad=retains,
-            version=None if tensor.is_inference() else tensor._version,
             aliases=walked.names.aliases(tensor),
         )
 
@@ -446,23 +411,16 @@ def _named_tensors(walked: Walked, leaf_of: dict[int, int], parameters: dict[int
 # -- facts about the code ----------------------------------------------------------------------------------------------
 
 
-def _spot(subject: Subject) -> CodeLocation | None:
-    frame = users_frame(subject.frame)
-    if frame is not None:
-        return location_at(frame.f_code, frame.f_lineno, subject.variables)
-    return location_at_end(subject.variables)
-
-
 def _with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
     graph = context.graph
     unused = any(parameter.node is None and parameter.requires_grad for parameter in context.parameters)
-    provenances: dict[str, Provenance] = dict(context.provenances or {})
+    provenances = dict(context.provenances)
     for root in graph.roots:
         if root.node is None or unused:
             read = provenance(location, root.name, whole=root.node is not None)
             seen = provenances.get(root.name)
             provenances[root.name] = read if seen is None else Provenance(seen.cuts, read.made)
-    stale = any("modified" in node.flags for node in graph.nodes)
+    stale = _flagged(graph, "modified")
     by_hand = any(times[-1].changed for times in context.handled.values() if times)
     made: tuple[Change, ...] = tuple(changes(location.body)) if stale or by_hand else ()
     reads = grad_reads(location.body)
@@ -470,27 +428,19 @@ def _with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
         tensor._replace(grad_read=next((reads[name] for name in tensor.names if name in reads), None))
         for tensor in context.named_tensors
     )
-    lost = [
-        parameter
-        for parameter in context.parameters
-        if parameter.node is None and parameter.requires_grad and parameter.run is not None
-    ]
-    fates = {
-        source: dropped(source) for source in {parameter.run.source for parameter in lost if parameter.run is not None}
-    }
+    fate = cache(dropped)
     parameters = tuple(
-        parameter._replace(dropped=fates.get(parameter.run.source))
-        if parameter.run is not None and parameter.node is None
+        parameter._replace(dropped=fate(parameter.run.source))
+        if parameter.node is None and parameter.requires_grad and parameter.run is not None
         else parameter
         for parameter in context.parameters
     )
-    backward = location.body.line(location.line) if context.call is not None and location.line is not None else None
-    completed = replace(
+    return replace(
         context,
         provenances=provenances,
         changes=made,
         named_tensors=named_tensors,
-        backward=backward,
+        backward=location.body.line(location.line) if context.call is not None and location.line is not None else None,
         parameters=parameters,
+        reads_grad=bool(reads),
     )
-    return replace(completed, reads_grad=bool(reads))

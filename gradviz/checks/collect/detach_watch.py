@@ -42,7 +42,15 @@ _SHAPE_ONLY = frozenset(
     )
 )
 """Functions that take no number from their tensor, or only ask whether something is wrong with it."""
-_NUMBERS = frozenset(("item", "tolist", "__float__", "__int__", "__index__"))
+_KINDS: dict[str, DetachKind] = {
+    **dict.fromkeys(("detach", "detach_"), "detach"),
+    "data": "data",
+    **dict.fromkeys(("numpy", "__array__"), "numpy"),
+    **dict.fromkeys(("item", "tolist", "__float__", "__int__", "__index__"), "number"),
+    **dict.fromkeys(("tensor", "new_tensor"), "new"),
+    "grad": "grad",
+}
+"""Functions that drop a graph in one way, whatever they are given."""
 _COPIES = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
 _DRAWS = frozenset(("bernoulli", "normal", "poisson", "multinomial", "binomial"))
 _THROUGH = frozenset(("torch.overrides", "torch._tensor", "torch.nn.functional"))
@@ -53,6 +61,7 @@ _REQUIRES_GRAD = torch.Tensor.requires_grad_
 _DECORATED = torch.no_grad()(lambda: None).__code__  # of the function that torch puts around one with a mode
 _FRAMES = 20  # of the user's, in which a switch is looked for
 _stack = FunctionModes()
+_Given = tuple[Any, ...]
 _functorch = getattr(torch._C, "_functorch", None)
 
 
@@ -73,9 +82,12 @@ class DetachEvent(NamedTuple):
     leaf: weakref.ref[torch.Tensor] | None = None
 
 
+Cuts = tuple[DetachEvent, ...]
+
+
 class _Loose(NamedTuple):
     ref: Any
-    cuts: tuple[DetachEvent, ...]
+    cuts: Cuts
 
 
 class DetachWatch:
@@ -84,8 +96,8 @@ class DetachWatch:
     def __init__(self, place: Callable[[FrameType | None], Place | None]) -> None:
         self._place = place
         self._loose: dict[int, _Loose] = {}  # by identity of the tensor or array
-        self._numbers: dict[float, tuple[DetachEvent, ...]] = {}
-        self._arrays: tuple[DetachEvent, ...] = ()  # what NumPy was given since the last step
+        self._numbers: dict[float, Cuts] = {}
+        self._arrays: Cuts = ()  # what NumPy was given since the last step
         self._places: dict[tuple[object, ...], DetachPlace] = {}
         self._left = EVENTS
         self._off = 0
@@ -95,9 +107,7 @@ class DetachWatch:
         self._dropping = False  # whether any file has such lines
         self._dropped: set[tuple[str, int]] = set()  # those that ran, and made a tensor
         self.numbers: dict[int, DetachEvent] = {}  # of this step, one for each place
-        self.entered: dict[
-            int, tuple[DetachEvent, ...]
-        ] = {}  # by the number of the node that takes in what was cut off
+        self.entered: dict[int, Cuts] = {}  # by the number of the node that takes in what was cut off
 
     # -- switching on and off -------------------------------------------------------------------------------------------
 
@@ -131,7 +141,7 @@ class DetachWatch:
         torch.compile = compiling
         torch.from_numpy = from_array  # type: ignore[assignment]
         torch.nn.Parameter.__new__ = parameter  # type: ignore[method-assign]
-        _enter(mode)
+        mode.__enter__()  # type: ignore[no-untyped-call]
         try:
             yield
         finally:
@@ -148,13 +158,9 @@ class DetachWatch:
         finally:
             self._off -= 1
 
-    def rest(self) -> None:
-        """Note nothing more."""
-        self._left = 0
-
     # -- what is seen ---------------------------------------------------------------------------------------------------
 
-    def seen(self, function: Any, arguments: tuple[Any, ...], options: Any, result: Any, frame: FrameType) -> None:
+    def seen(self, function: Any, arguments: _Given, options: Any, result: Any, frame: FrameType) -> None:
         """A function of torch has returned."""
         if self._off or not self._left or (_functorch is not None and _functorch.peek_interpreter_stack() is not None):
             return
@@ -194,7 +200,7 @@ class DetachWatch:
             return
         self._cut(function, arguments, options, results, frame)
 
-    def _may_matter(self, arguments: tuple[Any, ...], options: Any, graphs: bool) -> bool:
+    def _may_matter(self, arguments: _Given, options: Any, graphs: bool) -> bool:
         """A quick look at what nearly every operation is given: whether something was cut off, or `graphs`, or may hold such."""
         loose, numbers = self._loose, self._numbers
         for argument in (*arguments, *options.values()) if options else arguments:
@@ -219,11 +225,10 @@ class DetachWatch:
         around: FrameType | None = frame
         while around is not None and around.f_globals.get("__name__") in _THROUGH:
             around = around.f_back
-        unused = (
-            self._files.get(around.f_code.co_filename, {}).get(around.f_lineno or 0) if around is not None else None
-        )
-        if around is not None and unused is not None and function.__name__ in unused.functions:
-            self._dropped.add((around.f_code.co_filename, unused.line))
+        if around is not None:
+            unused = self._files.get(around.f_code.co_filename, {}).get(around.f_lineno or 0)
+            if unused is not None and function.__name__ in unused.functions:
+                self._dropped.add((around.f_code.co_filename, unused.line))
 
     def dropped(self) -> tuple[ResultDropped, ...]:
         """The lines that ran, as far as this is seen, and whose result nobody got."""
@@ -234,13 +239,13 @@ class DetachWatch:
             if not unused.functions or (file, unused.line) in self._dropped
         )
 
-    def _switched_off(self, arguments: tuple[Any, ...], frame: FrameType) -> None:
+    def _switched_off(self, arguments: _Given, frame: FrameType) -> None:
         """Recording is switched: by a block, or by a call that nothing takes back."""
         caller = frame.f_back
         called = caller is not None and frame.f_code.co_name == "__init__" and not _in_with(caller)
         self._off_at = self._place(caller) if called and arguments and not arguments[0] else None
 
-    def _switched(self, function: Any, arguments: tuple[Any, ...], frame: FrameType) -> None:
+    def _switched(self, function: Any, arguments: _Given, frame: FrameType) -> None:
         name = "requires_grad" if function is _REQUIRES_GRAD else getattr(function.__self__, "__name__", "")
         if name == "requires_grad":
             self.switches.note(arguments[0], arguments[0].requires_grad, self._place(frame))
@@ -263,9 +268,7 @@ class DetachWatch:
             if cuts:
                 self._keep(tensor, cuts)
 
-    def _cut(
-        self, function: Any, arguments: tuple[Any, ...], options: Any, results: Iterable[Any], frame: FrameType
-    ) -> None:
+    def _cut(self, function: Any, arguments: _Given, options: Any, results: Iterable[Any], frame: FrameType) -> None:
         name = function.__name__
         if name == "__get__":
             name = getattr(getattr(function, "__self__", None), "__name__", "")
@@ -309,22 +312,24 @@ class DetachWatch:
             self.numbers[id(where)] = event
         return event
 
-    def _known(self, values: Iterable[Any]) -> tuple[DetachEvent, ...]:
+    def _known(self, values: Iterable[Any]) -> Cuts:
         known: dict[tuple[DetachPlace, int], DetachEvent] = {}
         for value in values:
             loose = self._loose.get(id(value))
-            cuts: tuple[DetachEvent, ...] = ()
+            cuts: Cuts = ()
             if type(value) is float:
                 cuts = self._numbers.get(value, ())
-            elif loose is not None and loose.ref() is value and not _has_history(value):
-                cuts = loose.cuts
+            elif loose is not None and loose.ref() is value:
+                # as the output of a custom Function, or by a change in place, it may have got a graph since
+                with_graph = type(value) in _PLAIN and value.requires_grad and not value.is_leaf
+                cuts = () if with_graph else loose.cuts
             for cut in cuts:
                 key = cut.where, id(cut.leaf)
                 if key not in known or known[key].at < cut.at:  # the last time that the place ran
                     known[key] = cut
         return tuple(known.values())[:MOST]
 
-    def _keep(self, result: Any, cuts: tuple[DetachEvent, ...]) -> None:
+    def _keep(self, result: Any, cuts: Cuts) -> None:
         if type(result) is float:
             if len(self._numbers) > 1000:
                 self._numbers.clear()
@@ -343,7 +348,7 @@ class DetachWatch:
 
     # -- what is known at a backward call -------------------------------------------------------------------------------
 
-    def cuts_of(self, tensor: object) -> tuple[DetachEvent, ...]:
+    def cuts_of(self, tensor: object) -> Cuts:
         """Why a tensor has no graph: the cuts that it goes back to, as far as that was seen."""
         return self._known((tensor,))
 
@@ -388,10 +393,6 @@ def _stack_of(frame: FrameType | None) -> tuple[tuple[str, int, bool], ...]:
     return tuple(lines)
 
 
-def _enter(mode: TorchFunctionMode) -> None:
-    mode.__enter__()  # type: ignore[no-untyped-call]
-
-
 def _leave(mode: TorchFunctionMode) -> None:
     """Take the mode from the stack, from below those that the user's code has entered since."""
     above: list[Any] = []
@@ -415,16 +416,11 @@ def _line(place: Place | None) -> tuple[str, int]:
     return (place.source.file, place.source.line) if place is not None else ("", 0)
 
 
-def _has_history(value: Any) -> bool:
-    """Whether something has got a graph since: as the output of a custom Function, or by a change in place."""
-    return type(value) in _PLAIN and value.requires_grad and not value.is_leaf
-
-
 def _is_real(tensor: torch.Tensor) -> bool:
     return tensor.dtype.is_floating_point or tensor.dtype.is_complex
 
 
-def _flat(arguments: tuple[Any, ...], options: Any) -> Iterator[Any]:
+def _flat(arguments: _Given, options: Any) -> Iterator[Any]:
     for argument in (*arguments, *(options.values() if options else ())):
         if type(argument) is list or type(argument) is tuple:
             yield from argument
@@ -434,22 +430,10 @@ def _flat(arguments: tuple[Any, ...], options: Any) -> Iterator[Any]:
 
 def _kind(name: str, result: Any) -> DetachKind:
     """How an operation dropped the graph of what it was given."""
-    if name in ("detach", "detach_"):
-        return "detach"
-    if name == "data":
-        return "data"
-    if name in ("numpy", "__array__"):
-        return "numpy"
-    if name in _NUMBERS:
-        return "number"
-    if name in ("tensor", "new_tensor"):
-        return "new"
-    if name == "grad":
-        return "grad"
-    if type(result) in _PLAIN and not _is_real(result):
-        return "integer"
-    if name in _DRAWS:
+    if name in _KINDS:
+        return _KINDS[name]
+    if name in _DRAWS and _is_real(result):
         return "sample"
-    if not torch.is_grad_enabled():
-        return "inference" if torch.is_inference_mode_enabled() else "no_grad"
-    return "integer"
+    if (type(result) in _PLAIN and not _is_real(result)) or torch.is_grad_enabled():
+        return "integer"
+    return "inference" if torch.is_inference_mode_enabled() else "no_grad"

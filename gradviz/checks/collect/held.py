@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import FunctionType, MethodType, ModuleType
@@ -17,15 +17,15 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.collect.lines import assignment_in
+from gradviz.checks.collect.lines import Variables, assignment_in
 from gradviz.checks.context import CheckContext, Copy, Cycle, RetainedHistory
-from gradviz.checks.ways import behind
+from gradviz.checks.flow import behind
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.graph.amounts import COMPUTED
 from gradviz.packages import code_line, is_foundation, package_of, with_text
 from gradviz.source.statements import around
 from gradviz.variables.objects import class_attribute, class_name, is_a, own_attributes, own_class, tensors_in
-from gradviz.variables.scanner import Namespace, as_written, scan
+from gradviz.variables.scanner import as_written, scan
 from gradviz.walker.names import Names
 from gradviz.walker.private import Node, without_subclasses
 from gradviz.walker.tensors import grad_fn_of
@@ -94,9 +94,7 @@ _WINDOW = 16  # elements of a deque that is a window over the last steps, and no
 _INDEX = re.compile(r"(\[[^\]]*\])+$")
 
 
-def carried(
-    context: CheckContext, variables: Sequence[Namespace], since: int, attribution: Any
-) -> Iterator[RetainedHistory]:
+def carried(context: CheckContext, variables: Variables, since: int, attribution: Any) -> Iterator[RetainedHistory]:
     """The part of the graph of the outputs that is older than `since`, with the edges that lead into it.
 
     Then the same for each variable, and attribute of an object, that holds a graph which is not part of the outputs' graph.
@@ -132,7 +130,7 @@ def carried(
             yield history._replace(source=made.source if made is not None else None, newest=number)
 
 
-def held_by(variables: Sequence[Namespace]) -> dict[str, list[torch.Tensor]]:
+def held_by(variables: Variables) -> dict[str, list[torch.Tensor]]:
     """The tensors with a graph that each variable, or attribute of an object, holds. A list counts as one."""
     groups: dict[str, list[torch.Tensor]] = {}
     for variable in scan(variables):
@@ -141,7 +139,7 @@ def held_by(variables: Sequence[Namespace]) -> dict[str, list[torch.Tensor]]:
     return groups
 
 
-def is_window(name: str, variables: Sequence[Namespace]) -> bool:
+def is_window(name: str, variables: Variables) -> bool:
     """Whether a name is that of a deque of a few elements, which lets go of the oldest."""
     first, *attributes = name.split(".")
     value: object = next((space[first] for space in variables if first in space), None)
@@ -154,7 +152,7 @@ class _Owner:
     """Stands for what variables do not lead to: its attributes are those of a class, a function or a module."""
 
 
-def beyond(variables: Sequence[Namespace]) -> dict[str, object]:
+def beyond(variables: Variables) -> dict[str, object]:
     """What functions, classes and modules of the user's hold that the variables lead to, by the name of the variable.
 
     That is attributes of classes, global variables of modules, and what functions have as defaults and take from around them.
@@ -196,7 +194,7 @@ def _inside(function: FunctionType) -> dict[str, object]:
     return inside | dict(zip(names[len(names) - len(defaults) :], defaults))
 
 
-def _module_of(name: str, variables: Sequence[Namespace]) -> tuple[str, Mapping[str, object]]:
+def _module_of(name: str, variables: Variables) -> tuple[str, Mapping[str, object]]:
     """A module of the user's whose variables are not known yet."""
     known = name == "__main__" or any(space.get("__name__") == name for space in variables)
     inside = _variables_of(name)
@@ -256,7 +254,7 @@ def copies(walked: Walked) -> Iterator[Copy]:
         for edge in walked.graph.inputs(node.id) if node.op in _COPIES else ():
             first, second = _saved_result(walked, edge.producer, edge.output), _saved_result(walked, node.id, 0)
             if first is not None and second is not None and first[0] != second[0]:
-                yield Copy(node.id, first[0], second[0], first[1], second[1])
+                yield Copy(node.id, second[0], first[1], second[1])
 
 
 def _saved_result(walked: Walked, maker: int, output: int) -> tuple[int, int] | None:

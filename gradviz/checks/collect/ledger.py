@@ -19,33 +19,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from gradviz.checks.collect.lines import made_at, users_frame
-from gradviz.checks.collect.loop import is_readable, is_scaled, optimized
-from gradviz.checks.collect.parameters import (
-    Pair,
-    Switches,
-    mistyped,
-    pairs,
-    still_tied,
-    switched_in,
-    switched_only,
-)
-from gradviz.checks.context import (
-    Handled,
-    Ledger,
-    Mistyped,
-    Mode,
-    Parameter,
-    Stepping,
-    Thawed,
-    Tie,
-    Trained,
-)
+from gradviz.checks.collect.lines import Models, Variables, made_at, users_frame
+from gradviz.checks.collect.loop import TensorRef, is_readable, is_scaled, optimized
+from gradviz.checks.collect.parameters import Pair, Switches, mistyped, only_eval, pairs, still_tied, switched_in
+from gradviz.checks.context import Handled, Ledger, Mode, Parameter, Stepping, Trained
+from gradviz.checks.words import Names
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, with_text
 from gradviz.source.search import registers_buffer
-from gradviz.variables.objects import submodules
-from gradviz.variables.scanner import Namespace
+from gradviz.variables.objects import joined, submodules
 from gradviz.walker.private import has_compiled, without_subclasses
 from gradviz.walker.tensors import tensor_info, version_of
 from gradviz.walker.values import is_zero
@@ -53,8 +35,8 @@ from gradviz.walker.walk import Walked
 
 _ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
 _ZERO_CALLS = 3  # for which it is seen whether a weight is zero and stays so
-_Models = Sequence[tuple[str, torch.nn.Module]]
-_Optimizers = Sequence[tuple[str, torch.optim.Optimizer]]
+_Parameters = Sequence[tuple[Parameter, torch.Tensor]]
+Optimizers = Sequence[tuple[str, torch.optim.Optimizer]]
 
 
 class _Leaf:
@@ -93,17 +75,14 @@ class LedgerKeeper:
     def __init__(self) -> None:
         self._leaves: dict[int, _Leaf] = {}
         self._optimizers: dict[int, _Optimizer] = {}
-        self._names: dict[int, tuple[str, ...]] = {}
+        self._names: dict[int, Names] = {}
         self._statistics: dict[int, tuple[weakref.ref[torch.nn.Module], int | None, object]] = {}
-        self._modes: tuple[Mode, ...] = ()  # at the last call whose gradients an optimizer took a step with
-        self._modes_seen: tuple[Mode, ...] = ()  # at the last call
+        self._pairs: list[tuple[tuple[str, str], TensorRef, TensorRef, bool]] = []
+        self._noted = (
+            Ledger()
+        )  # but for leaves and optimizers; `models` at the last call whose gradients a step has used
+        self._modes: tuple[Mode, ...] = ()  # at the last call
         self._modes_due: tuple[Mode, ...] = ()  # at the last call that filled gradients, until a step uses them
-        self._pairs: list[tuple[weakref.ref[torch.Tensor], weakref.ref[torch.Tensor], tuple[str, str], bool]] = []
-        self._ties: tuple[Tie, ...] = ()
-        self._mistyped: tuple[Mistyped, ...] = ()
-        self._thawed: tuple[Thawed, ...] = ()
-        self._calls = self._flat = 0
-        self.scaled = False  # whether a GradScaler was among the variables
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -133,14 +112,12 @@ class LedgerKeeper:
         return known
 
     def _steps(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if (
-            torch.compiler.is_compiling()
-        ):  # a step that is compiled must not get a graph break from this: `_unseen_step`
+        if torch.compiler.is_compiling():  # that must not get a graph break from this: `_unseen_step`
             return
         with without_subclasses(), suppress(Exception):  # an optimizer of the user's own may hold anything
             known = self._known(optimizer)
             known.steps += 1
-            self._modes = self._modes_due or self._modes
+            self._noted = self._noted._replace(models=self._modes_due or self._noted.models)
             known.idle += all(float(group.get("lr", 1.0)) == 0.0 for group in optimizer.param_groups)
             for tensor in optimized(optimizer):
                 known.held.add(id(tensor))
@@ -158,17 +135,14 @@ class LedgerKeeper:
         self,
         walked: Walked,
         call: int,
-        variables: Sequence[Namespace],
-        models: _Models,
-        parameters: Sequence[tuple[Parameter, torch.Tensor]],
-        optimizers: _Optimizers,
+        variables: Variables,
+        models: Models,
+        parameters: _Parameters,
+        optimizers: Optimizers,
         handled: Mapping[int, tuple[Handled, ...]],
     ) -> None:
         """A call is about to run through these leaves."""
-        self._name(models, parameters, optimizers)
-        self.scaled |= is_scaled(variables)
-        self._mistyped = tuple(mistyped(models, parameters, variables)) or self._mistyped
-        self._compare(models, variables)
+        self._name(parameters, optimizers)
         known = {id(tensor): parameter for parameter, tensor in parameters}
         for node, tensor in walked.variables.items():
             self._reach(walked, node, tensor, call, known.get(id(tensor)), models)
@@ -177,8 +151,16 @@ class LedgerKeeper:
             self._unseen_step(optimizer)
             again = [handled[node][-1] for key, node in reached.items() if key in optimizer.held and node in handled]
             optimizer.reached.update(optimizer.held & reached.keys())
-            optimizer.emptied += bool(again) and all(_thrown_away(leaf_handled) for leaf_handled in again)
-        self._modes_seen = tuple(self._mode(name, model, parameters, variables) for name, model in models)
+            optimizer.emptied += bool(again) and all(
+                left.reset and not (left.stepped or left.missed or left.changed)
+                for left in again  # and never used
+            )
+        self._noted = self._noted._replace(
+            scaled=self._noted.scaled or is_scaled(variables),
+            mistyped=tuple(mistyped(models, parameters, variables)) or self._noted.mistyped,
+            ties=tuple(still_tied(self._alike(models), variables)),
+        )
+        self._modes = tuple(self._mode(name, model, parameters, variables) for name, model in models)
 
     def unread(self) -> None:
         """A call comes that is not read: whose gradients a step then uses is not known."""
@@ -197,44 +179,41 @@ class LedgerKeeper:
                 self._leaves[key].updates += 1
         known.versions, known.counted = versions, known.steps
 
-    def switched(self, switches: Switches, parameters: Sequence[tuple[Parameter, torch.Tensor]]) -> None:
+    def switched(self, switches: Switches, parameters: _Parameters) -> None:
         """What was switched on and off before the first call."""
-        if not self._calls:
-            self._thawed = tuple(switches.in_vain({id(tensor): parameter.names for parameter, tensor in parameters}))
+        if not self._noted.calls:
+            names = {id(tensor): parameter.names for parameter, tensor in parameters}
+            self._noted = self._noted._replace(thawed=tuple(switches.in_vain(names)))
 
     def after(self, filled: bool) -> None:
         """The call has run, and filled the gradients of its leaves, or not."""
-        self._calls += filled
+        calls, flat = self._noted.calls + filled, False
         if filled:
-            self._modes_due = self._modes_seen
+            self._modes_due = self._modes
         live = [(leaf, leaf.ref()) for leaf in self._leaves.values() if leaf.reached]
         for leaf, tensor in live:
             if leaf.zero and filled and tensor is not None and tensor.grad is not None and is_zero(tensor.grad):
                 leaf.trained = leaf.trained._replace(zero=leaf.trained.zero + 1)
             leaf.zero = leaf.reached = False
-        if filled and self._calls <= _ZERO_CALLS:
+        if filled and calls <= _ZERO_CALLS:
             gradients = [tensor.grad for leaf, tensor in live if tensor is not None and leaf.trained.parameter]
-            self._flat += bool(gradients) and all(
-                gradient is not None and _starts_with_zero(gradient) and is_zero(gradient) for gradient in gradients
-            )
+            flat = bool(gradients) and all(gradient is not None and _flat(gradient) for gradient in gradients)
+        self._noted = self._noted._replace(calls=calls, flat=self._noted.flat + flat)
 
-    def _compare(self, models: _Models, variables: Sequence[Namespace]) -> None:
-        """Find parameters that are alike at the first call; afterwards, see what has become of them."""
-        if not self._calls and not self._pairs:
-            for name, model in models:
-                for first, second, shared in pairs(name, model):
-                    refs = weakref.ref(first[1]), weakref.ref(second[1])
-                    self._pairs.append((*refs, (first[0], second[0]), shared))
-        live: list[Pair] = []
-        for first_ref, second_ref, names, shared in self._pairs:
+    def _alike(self, models: Models) -> Iterator[Pair]:
+        """The parameters that were alike at the first call, as far as they live."""
+        if not self._noted.calls and not self._pairs:
+            self._pairs = [
+                (names, weakref.ref(first), weakref.ref(second), shared)
+                for name, model in models
+                for names, first, second, shared in pairs(name, model)
+            ]
+        for names, first_ref, second_ref, shared in self._pairs:
             left, right = first_ref(), second_ref()
             if left is not None and right is not None:
-                live.append(((names[0], left), (names[1], right), shared))
-        self._ties = tuple(still_tied(live, variables))
+                yield names, left, right, shared
 
-    def _name(
-        self, models: _Models, parameters: Sequence[tuple[Parameter, torch.Tensor]], optimizers: _Optimizers
-    ) -> None:
+    def _name(self, parameters: _Parameters, optimizers: Optimizers) -> None:
         for name, optimizer in optimizers:
             self._known(optimizer).name = name
         for parameter, tensor in parameters:
@@ -246,13 +225,7 @@ class LedgerKeeper:
                     known.held.update(map(id, optimized(live)))
 
     def _reach(
-        self,
-        walked: Walked,
-        node: int,
-        tensor: torch.Tensor,
-        call: int,
-        known: Parameter | None,
-        models: _Models,
+        self, walked: Walked, node: int, tensor: torch.Tensor, call: int, known: Parameter | None, models: Models
     ) -> None:
         leaf = self._leaves.get(id(tensor))
         new = leaf is None or leaf.ref() is not tensor
@@ -260,8 +233,7 @@ class LedgerKeeper:
             names = known.names if known is not None else walked.names.leaf(tensor)
             trained = Trained(names, tensor_info(tensor), node, call, 0, known is not None)
             if known is not None:
-                owner = next((name for name, _ in models if known.names[0].startswith(f"{name}.")), "")
-                module = _module_at(known.module, models)
+                owner, module = _module_at(known.module, models)
                 source = made_at(type(module), known.names[0].rpartition(".")[2]) if module is not None else None
                 trained = trained._replace(model=owner, module=known.module, type=known.type, source=source)
             else:
@@ -278,19 +250,13 @@ class LedgerKeeper:
             elif mark is not None:
                 leaf.trained = leaf.trained._replace(moved=bool(leaf.trained.moved) or mark != leaf.mark)
 
-    def _mode(
-        self,
-        name: str,
-        model: torch.nn.Module,
-        parameters: Sequence[tuple[Parameter, torch.Tensor]],
-        variables: Sequence[Namespace],
-    ) -> Mode:
+    def _mode(self, name: str, model: torch.nn.Module, parameters: _Parameters, variables: Variables) -> Mode:
         sleeping, norms = [], []
         for path, module in submodules(model):
+            full = joined(name, path)
             if isinstance(module, _DropoutNd) and module.p and not module.training:
-                sleeping.append(f"{name}.{path}" if path else name)
+                sleeping.append(full)
             if isinstance(module, _BatchNorm):
-                full = f"{name}.{path}" if path else name
                 own = [weight for weight in module._parameters.values() if weight is not None]
                 if not module.training:
                     sleeping += [full] if any(weight.requires_grad for weight in own) else []
@@ -298,14 +264,14 @@ class LedgerKeeper:
                     frozen = next(weight for weight in model.parameters() if not weight.requires_grad)
                     norms += [full] if self._counted(module, frozen) else []
         mine = [(parameter, tensor) for parameter, tensor in parameters if parameter.names[0].startswith(f"{name}.")]
-        held_keys = {key for optimizer in self._optimizers.values() for key in optimizer.held}
-        count = sum(id(tensor) in held_keys for _, tensor in mine)
+        held = set().union(*(optimizer.held for optimizer in self._optimizers.values()))
+        count = sum(id(tensor) in held for _, tensor in mine)
         sharded = any(parameter.sharded for parameter, _ in mine)
         kind, training = type(model).__name__, model.training
         wanted = norms if training else sleeping
         switched = switched_in(variables, name, "train" if training else "eval") if wanted else None
-        only_eval = switched_only(variables, name, "eval", "train") if mine and not training and not sleeping else None
-        return Mode(name, kind, training, len(mine), count, tuple(sleeping), tuple(norms), sharded, switched, only_eval)
+        at = only_eval(variables, name) if mine and not training and not sleeping else None
+        return Mode(name, kind, training, len(mine), count, tuple(sleeping), tuple(norms), sharded, switched, at)
 
     def _counted(self, norm: _BatchNorm, first: torch.Tensor) -> bool:
         """Whether the running statistics of a layer have moved since the call before. Torch counts its batches in place.
@@ -321,7 +287,7 @@ class LedgerKeeper:
             return False  # an average of another network's weights
         return last[1] != version
 
-    def names_of(self, key: int) -> tuple[str, ...]:
+    def names_of(self, key: int) -> Names:
         """The names of the leaf with this identity, () when none was seen."""
         return self._names.get(key, ())
 
@@ -340,22 +306,12 @@ class LedgerKeeper:
         for key, leaf in self._leaves.items():
             holders = tuple(optimizer.name or optimizer.type for optimizer in every if key in optimizer.held)
             leaves.append(leaf.trained._replace(holders=holders, updates=leaf.updates))
-        optimizers = [self._stepping(optimizer) for optimizer in every if optimizer.held or optimizer.steps]
-        return Ledger(
-            self._calls,
-            tuple(leaves),
-            tuple(optimizers),
-            self._modes or self._modes_due or self._modes_seen,
-            ended,
-            self.scaled,
-            self._ties,
-            self._mistyped,
-            self._thawed,
-            self._flat,
-        )
+        optimizers = tuple(self._stepping(optimizer) for optimizer in every if optimizer.held or optimizer.steps)
+        models = self._noted.models or self._modes_due or self._modes
+        return self._noted._replace(leaves=tuple(leaves), optimizers=optimizers, models=models, ended=ended)
 
     def _stepping(self, optimizer: _Optimizer) -> Stepping:
-        def names(keys: set[int]) -> tuple[str, ...]:
+        def names(keys: set[int]) -> Names:
             return tuple(names[0] for key in self._names if key in keys and (names := self._names[key]))
 
         return Stepping(
@@ -373,11 +329,6 @@ class LedgerKeeper:
         )
 
 
-def _thrown_away(handled: Handled) -> bool:
-    """Whether a gradient was reset before anything was done with it."""
-    return bool(handled.reset) and not (handled.stepped or handled.missed or handled.changed)
-
-
 def _mark(tensor: torch.Tensor) -> object:
     """What changes when a leaf does: its version, and a few of its elements, for writing to `.data` leaves that alone."""
     if not is_readable(tensor):
@@ -390,37 +341,32 @@ def _all_zero(tensor: torch.Tensor) -> bool:
     if not is_readable(tensor):
         return False
     values = tensor.detach()
-    return values.dim() > 1 and not bool(values.flatten()[:1].any()) and bool(is_zero(values))
+    return values.dim() > 1 and _flat(values)
 
 
-def _starts_with_zero(gradient: torch.Tensor) -> bool:
-    """A cheap look before all of it is read."""
-    return (
-        gradient.layout == torch.strided and not gradient.is_nested and not bool(gradient.detach().flatten()[:1].any())
-    )
+def _flat(gradient: torch.Tensor) -> bool:
+    """Whether all is zero; the first element is looked at before all of it is read."""
+    if gradient.layout != torch.strided or gradient.is_nested or gradient.detach().flatten()[:1].any():
+        return False
+    return bool(is_zero(gradient))
 
 
-def _owned(trained: Trained, models: _Models) -> Trained:
+def _owned(trained: Trained, models: Models) -> Trained:
     """The same with the module that holds the tensor as a plain attribute, if one does, and the line that puts it there."""
     for name in trained.names:
         path, _, attribute = name.rpartition(".")
-        owner = _module_at(path, models)
+        model, owner = _module_at(path, models)
         if owner is not None:
-            model = next(model for model, _ in models if path == model or path.startswith(f"{model}."))
-            source = made_at(type(owner), attribute) or _registered(type(owner), attribute)
+            init = getattr(vars(type(owner)).get("__init__"), "__code__", None)
+            buffer = registers_buffer(init.co_filename, attribute) if init is not None else None
+            source = made_at(type(owner), attribute) or buffer
             return trained._replace(names=(name,), model=model, module=path, type=type(owner).__name__, source=source)
     return trained
 
 
-def _registered(kind: type, name: str) -> SourceLine | None:
-    """Where a class registers a buffer."""
-    code = getattr(kind.__dict__.get("__init__"), "__code__", None)
-    return registers_buffer(code.co_filename, name) if code is not None else None
-
-
-def _module_at(path: str, models: _Models) -> torch.nn.Module | None:
-    """The module with this path, which begins with the name of its model."""
+def _module_at(path: str, models: Models) -> tuple[str, torch.nn.Module | None]:
+    """The module with this path, behind the name of its model, with which the path begins."""
     for name, model in models:
         if path == name or path.startswith(f"{name}."):
-            return dict(submodules(model)).get(path[len(name) + 1 :])
-    return None
+            return name, dict(submodules(model)).get(path[len(name) + 1 :])
+    return "", None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gradviz.checks.context import Dropped, Home, Raised
+from gradviz.checks.words import COMPARISONS, Names, called
 from gradviz.errors import text_of as message_of
 from gradviz.graph import SourceLine
 from gradviz.packages import Place, code_line, is_foundation, package_of, with_text
@@ -38,6 +39,14 @@ from gradviz.walker.walk import live_nodes
 
 if TYPE_CHECKING:
     from gradviz.checks.collect.detach_watch import DetachEvent
+
+
+Models = Sequence[tuple[str, torch.nn.Module]]
+"""The models of a run, by name."""
+
+
+Variables = Sequence[Namespace]
+"""The variables of the user's code, of the innermost function first."""
 
 
 def users_frame(frame: FrameType | None) -> FrameType | None:
@@ -143,7 +152,7 @@ class ClassLines:
 _FIRST = re.compile(r"(\w+)(.*)", re.DOTALL)
 
 
-def home(names: Sequence[str], models: Sequence[tuple[str, torch.nn.Module]]) -> Home | None:
+def home(names: Sequence[str], models: Models) -> Home | None:
     """Of a parameter with these names, which begin with the name of a model; None when no model's attribute holds it.
 
     >>> net = torch.nn.Linear(1, 1)
@@ -177,12 +186,11 @@ def _container(tail: str) -> str:
 
 # -- what cuts a graph off -------------------------------------------------------------------------------------------------
 
-_COMPARISONS = {"gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__"}
 _BUILT_IN = {"__float__": "float", "__int__": "int"}
 _LIBRARIES = {"torch", "F", "nn", "functional", "np", "numpy"}
 
 
-def described(event: DetachEvent, leaf: tuple[str, ...] = ()) -> DetachPoint:
+def described(event: DetachEvent, leaf: Names = ()) -> DetachPoint:
     """The record of a cut. Where a library's code cuts, the line is the script's own, and `inside` says whose code it was."""
     where, place = event.where, event.where.place
     source, inside = line_at(place) if place is not None else SourceLine("", 0), ""
@@ -208,14 +216,13 @@ def _whole(source: SourceLine) -> Iterator[ast.expr]:
 def _lost(source: SourceLine, operation: str) -> Iterator[ast.expr]:
     """The expressions of a line that an operation was called on."""
     for node in expressions_at(source.file, source.line):
-        if isinstance(node, ast.Compare) and operation in _COMPARISONS:
+        if isinstance(node, ast.Compare) and operation in COMPARISONS:
             yield node.left
         elif isinstance(node, ast.Attribute) and node.attr == operation == "data":
             yield node.value
         elif isinstance(node, ast.Call):
             owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if name == _BUILT_IN.get(operation, operation):
+            if called(node) == _BUILT_IN.get(operation, operation):
                 if owner is not None and ast.unparse(owner).rpartition(".")[2] not in _LIBRARIES:
                     yield owner
                 elif node.args:
@@ -245,16 +252,15 @@ def raised(error: BaseException) -> Raised:
     told = told._replace(source=source)
     with without_subclasses(), suppress(Exception):  # tensors of the user's own classes may refuse anything
         variables = namespaces(frame)
-        outputs, missing, shape = _call(stack, variables)
-        told = told._replace(outputs=outputs, missing=missing, shape=shape)
-        if not (outputs or missing):
+        told = _called(told, stack, variables)
+        if not (told.outputs or told.missing):
             told = told._replace(missing=_named(_refused(stack, variables, source), variables))
             made = (earlier for earlier in lines_behind(source) if set(told.missing) & set(given(earlier)))
             told = told._replace(made=next(made, None))
     return told
 
 
-def _refused(stack: _Stack, variables: Sequence[Namespace], source: SourceLine) -> list[torch.Tensor]:
+def _refused(stack: _Stack, variables: Variables, source: SourceLine) -> list[torch.Tensor]:
     """The tensor that `deepcopy` stopped at; or the float64 tensors that a line reads, which other dtypes do not go with."""
     inner = stack[-1][0]
     if inner.f_code.co_name == "__deepcopy__":
@@ -263,14 +269,14 @@ def _refused(stack: _Stack, variables: Sequence[Namespace], source: SourceLine) 
     return [value for value in values if type(value) is torch.Tensor and value.dtype == torch.float64]
 
 
-def _call(stack: _Stack, variables: Sequence[Namespace]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]:
-    """Names of what backward began at, names of the inputs that it does not depend on, and the shape of the first output."""
+def _called(told: Raised, stack: _Stack, variables: Variables) -> Raised:
+    """The same with what backward began at, the inputs that it does not depend on, and the shape of the first output."""
     functions = (torch.autograd.backward.__code__, torch.autograd.grad.__code__)
-    called = next((frame.f_locals for frame, _ in stack if frame.f_code in functions), None)
-    if called is None:
-        return (), (), ()
-    outputs = tensors_in(called.get("tensors", called.get("outputs")))
-    inputs = tensors_in(called.get("inputs"))
+    local = next((frame.f_locals for frame, _ in stack if frame.f_code in functions), None)
+    if local is None:
+        return told
+    outputs = tensors_in(local.get("tensors", local.get("outputs")))
+    inputs = tensors_in(local.get("inputs"))
     reached = set(live_nodes(outputs)) if inputs else set()
     leaves = {id(leaf_of(node)) for node in reached}
     missing = [
@@ -278,7 +284,8 @@ def _call(stack: _Stack, variables: Sequence[Namespace]) -> tuple[tuple[str, ...
         for tensor in inputs
         if id(tensor) not in leaves and (tensor.grad_fn is None or tensor.grad_fn not in reached)
     ]
-    return _named(outputs, variables), _named(missing, variables), tuple(outputs[0].shape) if outputs else ()
+    shape = tuple(outputs[0].shape) if outputs else ()
+    return told._replace(outputs=_named(outputs, variables), missing=_named(missing, variables), shape=shape)
 
 
 def leaf_of(node: Node) -> object:
@@ -286,7 +293,7 @@ def leaf_of(node: Node) -> object:
     return getattr(node, "variable", None) if type(node).__name__ == "AccumulateGrad" else None
 
 
-def _named(tensors: Sequence[torch.Tensor], variables: Sequence[Namespace]) -> tuple[str, ...]:
+def _named(tensors: Sequence[torch.Tensor], variables: Variables) -> Names:
     """What leads to these tensors: a variable, or else an object or a container in one."""
     inside = (
         name_of(tensor, variables) or next((known.name for known in scan(variables) if known.value is tensor), "")

@@ -12,9 +12,9 @@ import functools
 import math
 import sys
 import weakref
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -32,6 +32,8 @@ from gradviz.walker.private import without_subclasses
 from gradviz.walker.tensors import is_plain, version_of
 from gradviz.walker.values import is_zero, why_unreadable
 
+TensorRef = weakref.ref[torch.Tensor]
+
 
 def optimized(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     """The tensors that an optimizer holds."""
@@ -46,9 +48,9 @@ def is_readable(tensor: torch.Tensor) -> bool:
 class _Left(NamedTuple):
     """A leaf and its gradient as a backward call left them, and what was done with it before that call."""
 
-    leaf: weakref.ref[torch.Tensor]
+    leaf: TensorRef
     version: int | None
-    grad: weakref.ref[torch.Tensor]
+    grad: TensorRef
     handled: tuple[Handled, ...]
 
 
@@ -60,7 +62,7 @@ class LeafWatch:
         self._stepped: set[int] = set()  # ids of leaves that an optimizer has updated since a call reached them
         self._missed: set[int] = set()  # the same, of those that had no gradient any more
         self._reached: list[tuple[torch.Tensor, tuple[Handled, ...]]] = []  # by the call that runs now
-        self._versions: dict[int, tuple[weakref.ref[torch.Tensor], int | None]] = {}  # of all that calls have reached
+        self._versions: dict[int, tuple[TensorRef, int | None]] = {}  # of all that calls have reached
         self._updated = False  # whether an optimizer has taken a step since `updated` was asked
         self.saw_updates = False  # whether `updated` was ever true
 
@@ -155,12 +157,11 @@ def gradients_left(leaves: Mapping[int, torch.Tensor], fresh: Container[int]) ->
     That of a leaf which is not `fresh` had something in it before the call.
     """
     grads = {key: grad for key, leaf in leaves.items() if (grad := _readable(leaf)) is not None}
-    largest, norms = _norms(list(grads.values()), math.inf), _norms(list(grads.values()), 2)
-    left = []
-    for (key, grad), most, norm in zip(grads.items(), largest, norms):
+    every, left = list(grads.values()), []
+    for key, grad, most, norm in zip(grads, every, _norms(every, math.inf), _norms(every, 2)):
         bad = 0 if math.isfinite(most) else int(grad.numel() - torch.isfinite(grad.detach()).sum())
         size = norm if norm and (math.isfinite(norm) or bad) else most  # squares overflow and underflow
-        left.append(LeafGradient(key, size, most, float(most == 0), bad if key in fresh else 0, key not in fresh))
+        left.append(LeafGradient(key, size, float(most == 0), bad if key in fresh else 0, key not in fresh))
     return tuple(left)
 
 
@@ -173,7 +174,7 @@ def largest_left(leaves: Iterable[torch.Tensor]) -> dict[int, float]:
 def _readable(leaf: torch.Tensor) -> torch.Tensor | None:
     with without_subclasses():
         grad = leaf.grad if leaf.is_leaf else None
-        if grad is None or type(grad) is not torch.Tensor or not grad.numel() or not grad.dtype.is_floating_point:
+        if type(grad) is not torch.Tensor or not grad.numel() or not grad.dtype.is_floating_point:
             return None
         return grad if is_readable(grad) else None
 
@@ -186,8 +187,8 @@ def _norms(grads: list[torch.Tensor], order: float) -> list[float]:
         ]
         norms = [torch.linalg.vector_norm(grad, order) for grad in wide]
         if len({(norm.device, norm.dtype) for norm in norms}) == 1:
-            return [float(norm) for norm in torch.stack(norms).tolist()]
-        return [float(norm) for norm in norms]
+            return list(map(float, torch.stack(norms).tolist()))
+        return list(map(float, norms))
 
 
 KEPT = 10_000
@@ -203,20 +204,14 @@ class OrderWatch:
         self.updates = 0  # steps of optimizers
         self._call = 0
         self._stepping: list[int] = []  # optimizers whose step() runs now: a closure may call backward inside
-        self._lines: dict[tuple[CodeType, int], SourceLine] = {}
+        self._line_of = functools.cache(code_line)
 
     def told(self) -> tuple[Event, ...]:
         """All events, with what stands around their lines."""
-        known = {
-            source: around(source.file, source.line)
-            for source in {event.source for event in self.events}
-            if source is not None
-        }
+        look = functools.cache(around)
         return tuple(
-            event._replace(
-                source=with_text(event.source), loops=known[event.source].loops, tests=known[event.source].tests
-            )
-            if event.source is not None
+            event._replace(source=with_text(source), **look(source.file, source.line)._asdict())
+            if (source := event.source) is not None
             else event
             for event in self.events
         )
@@ -230,27 +225,27 @@ class OrderWatch:
     def watched(self) -> Iterator[None]:
         """Inside, everything is noted."""
         with ExitStack() as until:
-            before = register_optimizer_step_pre_hook(self._step_begins)
-            until.callback(before.remove)
+            until.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
             until.callback(register_optimizer_step_post_hook(self._step_ends).remove)
-            scaler = torch.amp.GradScaler
-            for home, name, kind in (
-                (torch.optim.Optimizer, "zero_grad", "zero"),
-                (torch.nn.Module, "zero_grad", "zero"),
-                (scaler, "scale", "scale"),
-                (scaler, "unscale_", "unscale"),
-                (scaler, "step", "scaler_step"),
-                (scaler, "update", "update"),
-            ):
-                until.callback(self._stand_in([home], name, kind))  # type: ignore[arg-type]
-            for name in ("clip_grad_norm_", "clip_grad_value_"):
-                until.callback(self._stand_in([torch.nn.utils.clip_grad, torch.nn.utils], name, "clip"))
+            scaler, clips = torch.amp.GradScaler, (torch.nn.utils.clip_grad, torch.nn.utils)
+            watched: list[tuple[Sequence[Any], str, EventKind]] = [
+                ([torch.optim.Optimizer], "zero_grad", "zero"),
+                ([torch.nn.Module], "zero_grad", "zero"),
+                ([scaler], "scale", "scale"),
+                ([scaler], "unscale_", "unscale"),
+                ([scaler], "step", "scaler_step"),
+                ([scaler], "update", "update"),
+                (clips, "clip_grad_norm_", "clip"),
+                (clips, "clip_grad_value_", "clip"),
+            ]
+            for homes, name, kind in watched:
+                until.enter_context(self._standing_in(homes, name, kind))
             yield
 
-    def _stand_in(self, homes: Iterable[Any], name: str, kind: EventKind) -> Callable[[], None]:
-        """Puts a function in the place of another that notes the call first. Returns what undoes it."""
-        there = list(homes)
-        original = getattr(there[0], name)
+    @contextmanager
+    def _standing_in(self, homes: Sequence[Any], name: str, kind: EventKind) -> Iterator[None]:
+        """Inside, a function that notes the call first is in the place of another."""
+        original = getattr(homes[0], name)
 
         @functools.wraps(original)
         def noted(*arguments: Any, **options: Any) -> Any:
@@ -262,15 +257,14 @@ class OrderWatch:
                     self._note(kind, _tensors_of(about), sys._getframe(1))
             return original(*arguments, **options)
 
-        for home in there:
+        for home in homes:
             setattr(home, name, noted)
-
-        def put_back() -> None:
-            for home in there:
+        try:
+            yield
+        finally:
+            for home in homes:
                 if getattr(home, name) is noted:
                     setattr(home, name, original)
-
-        return put_back
 
     def _step_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if torch.compiler.is_compiling():
@@ -290,12 +284,7 @@ class OrderWatch:
     def _line(self, frame: FrameType | None) -> SourceLine | None:
         """The nearest line outside torch."""
         frame = users_frame(frame)
-        if frame is None:
-            return None
-        key = frame.f_code, frame.f_lineno
-        if key not in self._lines:
-            self._lines[key] = code_line(*key)
-        return self._lines[key]
+        return self._line_of(frame.f_code, frame.f_lineno) if frame is not None else None
 
 
 def _only_measures(parameters: object = None, max_norm: object = None, *_: object, **__: object) -> bool:

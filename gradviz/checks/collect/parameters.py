@@ -14,18 +14,19 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.utils import stateless
 
-from gradviz.checks.collect.lines import line_at
-from gradviz.checks.collect.loop import is_readable
+from gradviz.checks.collect.lines import Models, Variables, line_at
+from gradviz.checks.collect.loop import TensorRef, is_readable
 from gradviz.checks.context import Mistyped, Parameter, Thawed, Tie
+from gradviz.checks.words import Names
 from gradviz.graph import SourceLine
 from gradviz.packages import Place
 from gradviz.source.search import calls_method, only_compares, sets_attribute
 from gradviz.variables.objects import joined, own_attributes, submodules
-from gradviz.variables.scanner import Namespace
 from gradviz.walker.tensors import storage_of
 
 _ALIKE = 0.8  # from which an attribute's name counts as `requires_grad` mistyped
-Pair = tuple[tuple[str, torch.Tensor], tuple[str, torch.Tensor], bool]
+Pair = tuple[tuple[str, str], torch.Tensor, torch.Tensor, bool]
+"""Two names and their parameters, and whether these share their memory."""
 
 
 def pairs(name: str, model: torch.nn.Module) -> Iterator[Pair]:
@@ -43,18 +44,18 @@ def pairs(name: str, model: torch.nn.Module) -> Iterator[Pair]:
                 place = storage[0], tensor.storage_offset(), tensor.shape
                 other = by_storage.setdefault(place, named)
                 if other[1] is not tensor:
-                    yield other, named, True
+                    yield (other[0], named[0]), other[1], tensor, True
             if key == "weight" and isinstance(module, torch.nn.Embedding):
                 embeddings.append(named)
             elif key == "weight" and isinstance(module, torch.nn.Linear):
                 linears.append(named)
-    for first in embeddings:
-        for second in linears:
-            if first[1] is not second[1] and first[1].shape == second[1].shape and equal(first[1], second[1]):
-                yield first, second, False
+    for embedding, first in embeddings:
+        for linear, second in linears:
+            if first is not second and first.shape == second.shape and _equal(first, second):
+                yield (embedding, linear), first, second, False
 
 
-def equal(first: torch.Tensor, second: torch.Tensor) -> bool:
+def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether two tensors of one shape have the same numbers, and not all the same one."""
     with torch.no_grad():
         few, others = first.detach().flatten()[:8], second.detach().flatten()[:8]
@@ -63,19 +64,17 @@ def equal(first: torch.Tensor, second: torch.Tensor) -> bool:
         return bool((few != few[0]).any()) and torch.equal(first.detach(), second.detach())
 
 
-def still_tied(alike: Iterable[Pair], variables: Sequence[Namespace]) -> Iterator[Tie]:
+def still_tied(alike: Iterable[Pair], variables: Variables) -> Iterator[Tie]:
     """What has become of pairs."""
-    for (name, first), (other, second), shared in alike:
+    for names, first, second, shared in alike:
         apart = not shared and not torch.equal(first.detach(), second.detach())
-        last = ".".join(other.split(".")[-2:])
-        source = assigned_in(variables, last, f"{last}.data") if shared or apart else None
-        yield Tie((name, other), shared, apart, source)
+        last = ".".join(names[1].split(".")[-2:])
+        source = _assigned_in(variables, last, f"{last}.data") if shared or apart else None
+        yield Tie(names, shared, apart, source)
 
 
 def mistyped(
-    models: Sequence[tuple[str, torch.nn.Module]],
-    parameters: Sequence[tuple[Parameter, torch.Tensor]],
-    variables: Sequence[Namespace],
+    models: Models, parameters: Sequence[tuple[Parameter, torch.Tensor]], variables: Variables
 ) -> Iterator[Mistyped]:
     """Attributes of parameters and modules that are False, and that torch does not read."""
     by_attribute: dict[tuple[str, bool], list[str]] = {}
@@ -89,35 +88,35 @@ def mistyped(
                 meant = value is False and not key.startswith("_") and (key == "requires_grad" or _alike(key))
                 if meant and any(weight.requires_grad for weight in module.parameters()):
                     by_attribute.setdefault((key, True), []).append(joined(name, path))
-    compared = next(filter(None, (only_compares(file, "requires_grad") for file in files_of(variables))), None)
+    compared = next(filter(None, (only_compares(file, "requires_grad") for file in _files_of(variables))), None)
     if compared is not None:
         yield Mistyped((), "requires_grad ==", False, compared)
     for (key, of_module), names in by_attribute.items():
-        yield Mistyped(tuple(names), key, of_module, assigned_in(variables, key))
+        yield Mistyped(tuple(names), key, of_module, _assigned_in(variables, key))
 
 
-def assigned_in(variables: Sequence[Namespace], *endings: str) -> SourceLine | None:
+def _assigned_in(variables: Variables, *endings: str) -> SourceLine | None:
     """Where the code around the call assigns to something that ends so."""
-    return next(filter(None, (sets_attribute(file, *endings) for file in files_of(variables))), None)
+    return next(filter(None, (sets_attribute(file, *endings) for file in _files_of(variables))), None)
 
 
-def switched_in(variables: Sequence[Namespace], model: str, method: str) -> SourceLine | None:
+def switched_in(variables: Variables, model: str, method: str) -> SourceLine | None:
     """Where the code around the call puts a model into a mode: best a line that has its name."""
-    calls = [call for file in files_of(variables) for call in calls_method(file, method)]
+    calls = [call for file in _files_of(variables) for call in calls_method(file, method)]
     named = [line for called, line in calls if called.rpartition(".")[2] == model.rpartition(".")[2]]
-    return next(iter([*named, *(line for _, line in calls)]), None)
+    return next(iter(named or [line for _, line in calls]), None)
 
 
-def switched_only(variables: Sequence[Namespace], model: str, method: str, other: str) -> SourceLine | None:
-    """Where the code puts a model into a mode by its name, when nothing in the same file can take it back."""
-    for file in files_of(variables):
-        here = [line for called, line in calls_method(file, method) if called == model]
-        if here and not list(calls_method(file, other)):
+def only_eval(variables: Variables, model: str) -> SourceLine | None:
+    """Where the code calls eval() of a model by its name, when nothing in the same file calls train()."""
+    for file in _files_of(variables):
+        here = [line for called, line in calls_method(file, "eval") if called == model]
+        if here and not list(calls_method(file, "train")):
             return here[0]
     return None
 
 
-def files_of(variables: Sequence[Namespace]) -> list[str]:
+def _files_of(variables: Variables) -> list[str]:
     """The files that variables belong to."""
     return list(dict.fromkeys(str(space["__file__"]) for space in variables if type(space.get("__file__")) is str))
 
@@ -131,7 +130,7 @@ MOST = 100_000
 
 
 class _Switched(NamedTuple):
-    ref: weakref.ref[torch.Tensor]
+    ref: TensorRef
     on: bool
     place: Place
 
@@ -149,35 +148,27 @@ class Switches:
 
     def off_at(self, tensor: torch.Tensor) -> SourceLine | None:
         """The last line that froze a parameter."""
-        return next(
-            (line_at(place) for ref, on, place in reversed(self._noted) if not on and ref() is tensor),
-            None,
-        )
+        return next((line_at(place) for ref, on, place in reversed(self._noted) if not on and ref() is tensor), None)
 
-    def in_vain(self, names: Mapping[int, tuple[str, ...]]) -> Iterator[Thawed]:
+    def in_vain(self, names: Mapping[int, Names]) -> Iterator[Thawed]:
         """Lines whose freezing another line has undone as a whole, and with it for more. `names` are by identity."""
-        frozen: dict[int, dict[int, int]] = {}  # by line, the parameters and when it froze them
-        thawed: dict[int, dict[int, int]] = {}
+        lines: dict[tuple[bool, int], dict[int, int]] = {}  # the parameters that each switched, on or off, and when
         places: dict[int, Place] = {}
         last: dict[int, tuple[bool, int]] = {}
-        for when, switched in enumerate(self._noted):
-            tensor = switched.ref()
+        for when, (ref, on, place) in enumerate(self._noted):
+            tensor = ref()
             if tensor is not None and id(tensor) in names:
-                places[id(switched.place)] = switched.place
-                (thawed if switched.on else frozen).setdefault(id(switched.place), {})[id(tensor)] = when
-                last[id(tensor)] = switched.on, id(switched.place)
-        for line, members in frozen.items():
+                places[id(place)] = place
+                last[id(tensor)] = on, id(place)
+                lines.setdefault(last[id(tensor)], {})[id(tensor)] = when
+        for (on, line), members in lines.items():
             undone = {last[key] for key in members}
-            if len(undone) != 1:
+            if on or len(undone) != 1:
                 continue
-            on, other = undone.pop()
-            later = thawed.get(other, {})
-            if (
-                on
-                and other != line
-                and len(later) > len(members)
-                and all(later[key] > when for key, when in members.items())
-            ):
+            again, other = undone.pop()
+            later = lines[again, other]
+            undoes = again and other != line and len(later) > len(members)
+            if undoes and all(later[key] > when for key, when in members.items()):
                 yield Thawed(tuple(names[key][0] for key in members), line_at(places[line]), line_at(places[other]))
 
 
@@ -186,7 +177,7 @@ class Replaced:
 
     def __init__(self, place: Callable[[FrameType | None], Place | None]) -> None:
         self._place = place
-        self._noted: dict[int, tuple[weakref.ref[torch.Tensor], Place | None]] = {}
+        self._noted: dict[int, tuple[TensorRef, Place | None]] = {}
         self._calls: dict[int, tuple[weakref.ref[torch.nn.Module], tuple[Any, ...]]] = {}  # with the names given
 
     @contextmanager

@@ -19,10 +19,11 @@ from typing import Any
 import torch
 
 from gradviz.checks.collect.held import beyond, held_by, is_window
-from gradviz.checks.collect.lines import leaf_of, line_at, users_frame
+from gradviz.checks.collect.lines import Variables, leaf_of, line_at, users_frame
 from gradviz.checks.collect.loop import is_broken, largest_left, loss_of
 from gradviz.checks.context import RetainedHistory, Unused
-from gradviz.checks.poles import at_a_pole
+from gradviz.checks.flow import at_a_pole
+from gradviz.checks.words import Names
 from gradviz.graph import SourceLine
 from gradviz.recording.event_log import Evaluation
 from gradviz.recording.session import running
@@ -30,7 +31,7 @@ from gradviz.run.engine import EngineCall
 from gradviz.source.code_line import subtracts_from
 from gradviz.source.search import addition_to
 from gradviz.source.statements import around, body_around
-from gradviz.variables.scanner import Namespace, as_written, namespaces
+from gradviz.variables.scanner import as_written, namespaces
 from gradviz.walker.names import flatten
 from gradviz.walker.private import Node, peek_sequence, without_subclasses
 from gradviz.walker.walk import live_nodes
@@ -83,10 +84,7 @@ class CallWatch:
     """
 
     def __init__(
-        self,
-        scaled: Callable[[], bool],
-        passed: Callable[[int, EngineCall, bool], None],
-        quiet: Quiet,
+        self, scaled: Callable[[], bool], passed: Callable[[int, EngineCall, bool], None], quiet: Quiet
     ) -> None:
         self._scaled, self._passed = scaled, passed
         self._looking = _Looking(quiet, share=0.1)
@@ -189,7 +187,7 @@ class EvaluationWatch:
             over = [row for row, calls in aged if calls >= _UNREACHED]
             self._add(over, namespaces(users_frame(frame)) if over else ())
 
-    def ended(self, variables: Sequence[Namespace]) -> None:
+    def ended(self, variables: Variables) -> None:
         """The script has come to its end: nothing will reach what is waiting."""
         self._take()
         rows, self._waiting = [row for row, _ in self._waiting], []
@@ -211,19 +209,19 @@ class EvaluationWatch:
                 rows.setdefault(id(evaluation.place), []).append(evaluation)  # places are made once for each line
         self._waiting += [(row, 0) for row in rows.values() if len(row) > 1]
 
-    def _add(self, rows: Sequence[_Row], variables: Sequence[Namespace]) -> None:
+    def _add(self, rows: Sequence[_Row], variables: Variables) -> None:
         for row in rows:
             assert row[0].place is not None
             source = line_at(row[0].place)
             known = self._found.get((source.file, source.line))
             if known is None or len(row) > known.calls:
-                holders: tuple[str, ...] = ()
+                holders: Names = ()
                 with suppress(Exception), without_subclasses():
                     holders = tuple(_holders(row, variables))
                 self._found[source.file, source.line] = _unused(row, source, holders)
 
 
-def _unused(row: _Row, source: SourceLine, holders: tuple[str, ...]) -> Unused:
+def _unused(row: _Row, source: SourceLine, holders: Names) -> Unused:
     body, loops = body_around(source.file, source.line), around(source.file, source.line).loops
     separate = source.function not in ("", "<module>") and body is not None and not _differentiates(body.statements)
     loop = body.line(loops[-1]) if body is not None and loops else None
@@ -237,7 +235,7 @@ def _differentiates(statements: Iterable[Any]) -> bool:
     return any(getattr(part, "attr", "") in ("backward", "grad") or isinstance(part, ast.Yield) for part in calls)
 
 
-def _holders(row: _Row, variables: Sequence[Namespace]) -> Iterator[str]:
+def _holders(row: _Row, variables: Variables) -> Iterator[str]:
     """The variables through which the graphs of several of these calls live, a list as one."""
     for name, tensors in held_by(variables).items():
         if len(_reached(row, set(_numbers(live_nodes(tensors[:_MOST_TENSORS]))))) > 1:
@@ -292,7 +290,7 @@ class RetainedWatch:
             if self._looking.may_go_on():
                 self._look(namespaces(users_frame(frame)))
 
-    def ended(self, variables: Sequence[Namespace]) -> None:
+    def ended(self, variables: Variables) -> None:
         """The script has come to its end."""
         self._ended = True
         self._look(variables)
@@ -309,14 +307,14 @@ class RetainedWatch:
             return ()
         return tuple(history for name, history in self._found.items() if name.rpartition(".")[2] not in told)
 
-    def _look(self, variables: Sequence[Namespace]) -> None:
+    def _look(self, variables: Variables) -> None:
         with self._looking.timed(), without_subclasses():
             if len(self._starts or self._parts) > STEPS:
                 for history in self._held(variables):
                     if self._starts or history.update:
                         self._found.setdefault(history.name, history)
 
-    def _held(self, variables: Sequence[Namespace]) -> Iterator[RetainedHistory]:
+    def _held(self, variables: Variables) -> Iterator[RetainedHistory]:
         starts = self._starts or self._parts
         for name, tensors in {**held_by([beyond(variables)]), **held_by(variables)}.items():
             numbers = _numbers(live_nodes(tensors[-_TENSORS:]))

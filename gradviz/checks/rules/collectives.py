@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.registry import Diagnosis, check
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code, line, verb
 from gradviz.graph import Call
 from gradviz.graph.amounts import known_elements
@@ -28,7 +27,7 @@ _SAME_PEER |= {"broadcast_object_list", "scatter_object_list", "gather_object"}
 
 
 @check("collective-order", "error", "ranks call other collectives or messages, or call them in another order", ranks=2)
-def collective_order(context: CheckContext) -> Iterator[Diagnosis]:
+def collective_order(context: CheckContext) -> Diagnoses:
     """Ranks of one group call different collectives of `torch.distributed`, or the same ones in another order, or a message
     between two ranks is not received as it was sent.
 
@@ -110,11 +109,11 @@ def _differing(number: int, calls: dict[int, list[Call]], ways: list[list[int]],
     return Diagnosis(
         f"collective {number} is not the same on all ranks: {'; '.join(said)}",
         (),
-        "; ".join(f"{who}: {line(call.source)}" for who, call in made.items()),
         "; ".join(f"{who}: {code(call.source)}" for who, call in made.items())
         + f"; the {plural(number - 1, 'call')} before {verb(number - 1, 'is', 'are')} the same" * (number > 1),
         "Call the same collectives in the same order on every rank: take the call out of the condition, or make the condition the "
         "same everywhere.",
+        where="; ".join(f"{who}: {line(call.source)}" for who, call in made.items()),
         source=calls[min(ways, key=len)[0]][number - 1].source,
     )
 
@@ -171,7 +170,7 @@ def _fits(sent: Call, received: Call) -> bool:
     return ours.dtype == theirs.dtype and len(counts) < 2
 
 
-def _wrong_messages(together: Together, *, also_lost: bool) -> Iterator[Diagnosis]:
+def _wrong_messages(together: Together, *, also_lost: bool) -> Diagnoses:
     """One finding for each two ranks whose messages do not fit, else one for a message that is waited for in vain."""
     pairs = _pairs(together)
     unlike = [pair for pair in pairs if pair.fitting < min(len(pair.sent), len(pair.received))]
@@ -191,11 +190,11 @@ def _unlike(pair: _Pair) -> Diagnosis:
         f"message {before + 1} from rank {pair.sender} to rank {pair.receiver} is not what that receives: "
         f"{_call(sent)} against {_call(received)}",
         (),
-        f"rank {pair.sender}: {line(sent.source)}; rank {pair.receiver}: {line(received.source)}",
         f"rank {pair.sender}: {code(sent.source)}; rank {pair.receiver}: {code(received.source)}"
         + f"; the {plural(before, 'message')} before {verb(before, 'fits', 'fit')}" * (before > 0),
         "Receive messages in the order in which they are sent, into tensors of the same size and dtype, or give each kind a "
         "tag of its own.",
+        where=f"rank {pair.sender}: {line(sent.source)}; rank {pair.receiver}: {line(received.source)}",
         source=received.source,
     )
 
@@ -226,13 +225,13 @@ def _lost_message(together: Together, pair: _Pair) -> Diagnosis:
         if sends
         else f"rank {pair.receiver} waits for a message that rank {pair.sender} never sends",
         (),
-        f"rank {pair.sender if sends else pair.receiver}: {line(lost.source)}"
-        + (f"; rank {other}: {line(there)}" if there is not None else ""),
         f"{code(lost.source)}: {_call(lost)}; {instead}"
         + f"; {plural(before, 'message')} before {verb(before, 'was', 'were')} received" * (before > 0),
         f"Call {'recv' if sends else 'send'} on rank {other} for each {'send' if sends else 'recv'} of the other, with the same "
         "group and tag. Where two ranks exchange, let one send first and the other receive, or give both to "
         "batch_isend_irecv().",
+        where=f"rank {pair.sender if sends else pair.receiver}: {line(lost.source)}"
+        + (f"; rank {other}: {line(there)}" if there is not None else ""),
         source=lost.source,
     )
 

@@ -6,20 +6,14 @@ import ast
 import linecache
 import os
 import re
-from collections.abc import Iterator
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.registry import Diagnosis, check
+from gradviz.checks.flow import from_outputs, made
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import cut_words, expression, mend_all
-from gradviz.checks.ways import from_outputs
-from gradviz.checks.words import (
-    code,
-    line,
-    listed,
-    title,
-    verb,
-)
-from gradviz.graph import Graph, Node, SourceLine
+from gradviz.checks.words import all_names, called, code, first_names, line, listed, title, verb
+from gradviz.graph import Edge, Graph, Leaf, SourceLine
+from gradviz.graph.origins import own_line
 from gradviz.source.provenance import DetachPoint
 from gradviz.source.search import lines_behind
 from gradviz.source.statements import expressions_at
@@ -54,7 +48,7 @@ _FLAT = (
 
 
 @check("constant-term", "warning", "a term of the loss has no graph, so it has no effect on the training")
-def constant_term(context: CheckContext) -> Iterator[Diagnosis]:
+def constant_term(context: CheckContext) -> Diagnoses:
     """A term is added to the loss that was computed from something with a graph, and has none itself.
 
     Backward passes it by: it changes the number that is printed, and no gradient. Mostly it was computed with argmax or a
@@ -79,16 +73,15 @@ def constant_term(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     graph = context.graph
-    entered = {entered.node: entered.cuts for entered in context.entered}
     roots = [root.node for root in graph.roots if root.node is not None and root.tensor.shape in ((), (1,))]
-    if not (entered or context.numbers) or len(roots) != 1:
+    if not (context.entered or context.numbers) or len(roots) != 1:
         return
     sums, subtracts = _sums(graph, roots[0])
     for node in sums:
         record = graph.nodes[node]
-        source = record.script_line or record.source
+        source = own_line(record)
         term = _term({edge.position for edge in graph.inputs(node)}, source)
-        cuts = entered.get(node) or _numbers(context, source, "" if subtracts else term)
+        cuts = context.entered.get(node) or _numbers(context, source, "" if subtracts else term)
         if not cuts or not record.none_inputs:
             continue
         if subtracts and all(cut.kind == "detach" for cut in cuts):
@@ -96,17 +89,17 @@ def constant_term(context: CheckContext) -> Iterator[Diagnosis]:
         yield Diagnosis(
             f"{one_line(term) or 'a term of the loss'} has no graph: adding it to the loss has no effect on the training",
             (one_line(term),) if term else (),
-            listed(dict.fromkeys(line(cut.source) for cut in cuts)),
             f"it is added in {code(source)}; {'; '.join(dict.fromkeys(map(cut_words, cuts)))}",
             mend_all(cuts),
             (node,),
+            where=listed(dict.fromkeys(line(cut.source) for cut in cuts)),
             source=cuts[0].source,
             part=expression(cuts[0]),
         )
 
 
 @check("first-order", "warning", "an update that is to be differentiated takes its gradients for constants", once=True)
-def first_order(context: CheckContext) -> Iterator[Diagnosis]:
+def first_order(context: CheckContext) -> Diagnoses:
     """An inner step of meta-learning is recorded, and its gradients have no graph: the outer gradient is of first order.
 
     `fast = w - lr * gradient` keeps the graph of `w`, so that the outer loss trains `w`. Without `create_graph=True` the gradient
@@ -137,20 +130,19 @@ def first_order(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     graph = context.graph
-    entered = {entered.node: entered.cuts for entered in context.entered}
-    trained = {tensor.node for optimizer in context.optimizers for tensor in optimizer.tensors} - {None}
-    silent: dict[SourceLine, tuple[DetachPoint, list[int]]] = {}
-    for node, cuts in entered.items():
+    silent: dict[SourceLine, list[int]] = {}
+    for node, cuts in context.entered.items():
         cut = next((cut for cut in cuts if cut.operation == "grad"), None)
-        if cut is not None and _updated(graph, node) in trained and _says_nothing(cut.source):
-            silent.setdefault(cut.source, (cut, []))[1].append(node)
-    for source, (_, nodes) in silent.items():
+        count, leaf = updates_below(graph, node)
+        trained = count > 0 and leaf is not None and leaf.node in context.optimized
+        if cut is not None and trained and _says_nothing(cut.source):
+            silent.setdefault(cut.source, []).append(node)
+    for source, nodes in silent.items():
         record = graph.nodes[nodes[0]]
         yield Diagnosis(
             "an inner update takes its gradients for constants: the outer gradient is of first order",
-            tuple(dict.fromkeys(name for node in nodes for name in graph.nodes[node].names)),
-            line(source),
-            f"{code(source)} gives gradients without a graph, and {code(record.script_line or record.source)} makes of them and of "
+            all_names(graph.nodes[node] for node in nodes),
+            f"{code(source)} gives gradients without a graph, and {code(own_line(record))} makes of them and of "
             f"what an optimizer trains the {plural(len(nodes), 'tensor')} that the next loss is computed from: nothing "
             "differentiates the gradients themselves",
             f"In {line(source)}, pass create_graph=True. If first order is meant, pass create_graph=False.",
@@ -165,16 +157,15 @@ def _speaks(source: SourceLine, words: re.Pattern[str]) -> bool:
     return any(map(words.search, linecache.getlines(source.file)))
 
 
-def _updated(graph: Graph, node: int) -> int | None:
-    """The leaf that a row of sums, each with something that has no graph, leads to."""
-    if node in graph.leaf_of:
-        return None
+def updates_below(graph: Graph, node: int) -> tuple[int, Leaf | None]:
+    """How many sums in a row, each with something that has no graph, lead from a node to a leaf, and to which."""
+    count = 0
     while graph.nodes[node].op in _SUMS and graph.nodes[node].none_inputs:
         edges = graph.inputs(node)
         if len(edges) != 1:
-            return None
-        node = edges[0].producer
-    return node if node in graph.leaf_of else None
+            return 0, None
+        count, node = count + 1, edges[0].producer
+    return count, graph.leaf_of.get(node)
 
 
 def _says_nothing(source: SourceLine) -> bool:
@@ -182,7 +173,7 @@ def _says_nothing(source: SourceLine) -> bool:
     if source.package or _speaks(source, _FIRST_ORDER) or "fomaml" in os.path.basename(source.file).lower():
         return False
     calls = [part for part in expressions_at(source.file, source.line) if isinstance(part, ast.Call)]
-    named = [call for call in calls if getattr(call.func, "attr", getattr(call.func, "id", "")) == "grad"]
+    named = [call for call in calls if called(call) == "grad"]
     return bool(named) and not any(keyword.arg in ("create_graph", None) for call in named for keyword in call.keywords)
 
 
@@ -209,17 +200,16 @@ def _sums(graph: Graph, root: int) -> tuple[list[int], bool]:
         elif not (record.op in _SCALED and len(edges) == 1) and record.op not in (*_SAME, *_REDUCED):
             continue
         for edge in edges:
-            made = graph.nodes[edge.producer]
-            joins = record.op in _REDUCED and made.op in _JOINED
-            if edge.producer not in seen and (joins or _is_number(made, edge.output)):
+            joins = record.op in _REDUCED and graph.nodes[edge.producer].op in _JOINED
+            if edge.producer not in seen and (joins or _is_number(graph, edge)):
                 seen.add(edge.producer)
                 waiting.append(edge.producer)
     return terms, subtracts
 
 
-def _is_number(node: Node, output: int) -> bool:
-    made = node.outputs[output] if output < len(node.outputs) else None
-    return made is not None and made.shape in ((), (1,))
+def _is_number(graph: Graph, edge: Edge) -> bool:
+    given = made(graph, edge.producer, edge.output)
+    return given is not None and given.shape in ((), (1,))
 
 
 def _term(live: set[int], source: SourceLine | None) -> str:
@@ -239,7 +229,7 @@ def _term(live: set[int], source: SourceLine | None) -> str:
 
 
 @check("zero-derivative", "warning", "parameters reach the loss only through operations whose derivative is zero")
-def zero_derivative(context: CheckContext) -> Iterator[Diagnosis]:
+def zero_derivative(context: CheckContext) -> Diagnoses:
     """Every way from a parameter to the loss leads through rounding or the like: its gradient is zero, always.
 
     `round`, `floor`, `ceil`, `trunc` and `sign` are flat: they have a graph, nothing fails, and what comes back is zero.
@@ -267,14 +257,13 @@ def zero_derivative(context: CheckContext) -> Iterator[Diagnosis]:
     lost = [leaf for leaf in graph.leaves if leaf.node not in alive and leaf.kind == "parameter"]
     if not lost:
         return
-    names = tuple(leaf.names[0] for leaf in lost if leaf.names)
-    source = graph.nodes[stops[0]].script_line or graph.nodes[stops[0]].source
+    names = first_names(lost)
+    source = own_line(graph.nodes[stops[0]])
     x = "x"
     yield Diagnosis(
         f"the gradient of {plural(len(lost), 'parameter')} is always zero: {listed(names, 3) or 'the leaves'} "
         f"{verb(lost, 'reaches', 'reach')} the loss only through {listed(dict.fromkeys(graph.nodes[i].op for i in stops), 2)}",
         names,
-        line(source),
         f"{title(graph, stops[0])} is flat: its derivative is zero wherever it exists, and every way from "
         f"{verb(lost, 'this parameter', 'these parameters')} to the loss leads through it ({code(source)})",
         f"Let the gradient pass around it: {x} + ({x}.round() - {x}).detach() has the rounded value and the gradient of {x}. Or "

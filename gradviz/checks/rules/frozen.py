@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from gradviz.checks.context import (
-    CheckContext,
-    Ledger,
-    Mistyped,
-    Parameter,
-    Stepping,
-    Thawed,
-)
-from gradviz.checks.registry import Diagnosis, check
+from gradviz.checks.context import CheckContext, Ledger, Mistyped, Parameter, Stepping, Thawed
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.verdicts import modules_of
-from gradviz.checks.words import (
-    as_code,
-    code,
-    line,
-    listed,
-    verb,
-)
+from gradviz.checks.words import as_code, code, first_names, line, listed, verb
 from gradviz.source.search import sets_attribute, step_begins
 from gradviz.wording import one_line, plural
 
@@ -28,7 +15,7 @@ _ADAPTER = "lora"
 
 
 @check("not-frozen", "warning", "what was meant to be frozen is trained")
-def not_frozen(context: CheckContext) -> Iterator[Diagnosis]:
+def not_frozen(context: CheckContext) -> Diagnoses:
     """Parameters that the code means to freeze and that are updated all the same.
 
     How it is found: an attribute that freezes nothing (`parameter.require_grad = False`, `module.requires_grad = False`: a module
@@ -56,17 +43,9 @@ def not_frozen(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     ledger = context.ledger
-    if ledger is None:
-        return
-    for mistyped in ledger.mistyped:
-        yield _mistyped(mistyped)
-    held_names = {name for optimizer in ledger.optimizers for name in optimizer.held}
-    for thawed in ledger.thawed:
-        if held_names.issuperset(thawed.names):
-            yield _thawed(thawed)
-    for optimizer in ledger.optimizers:
-        if optimizer.frozen:
-            yield _old_gradient(optimizer)
+    yield from map(_mistyped, ledger.mistyped)
+    yield from (_thawed(thawed) for thawed in ledger.thawed if ledger.held.issuperset(thawed.names))
+    yield from (_old_gradient(optimizer) for optimizer in ledger.optimizers if optimizer.frozen)
     yield from _base_of_adapters(context, ledger)
     yield from _only_in_eval(ledger)
 
@@ -77,7 +56,6 @@ def _mistyped(mistyped: Mistyped) -> Diagnosis:
         return Diagnosis(
             f"{code(mistyped.source)} compares, and switches nothing",
             (),
-            line(mistyped.source),
             "== asks whether two things are equal; as a statement of its own it has no effect: the parameters still require grad",
             "Write one equals sign: parameter.requires_grad = False.",
             source=mistyped.source,
@@ -97,7 +75,6 @@ def _mistyped(mistyped: Mistyped) -> Diagnosis:
     return Diagnosis(
         f"{what} freezes nothing: {verb(names, 'it still requires', 'they still require')} grad",
         names,
-        line(mistyped.source),
         (f"{code(mistyped.source)}: " if mistyped.source is not None else "") + why,
         fix,
         source=mistyped.source,
@@ -109,7 +86,6 @@ def _thawed(thawed: Thawed) -> Diagnosis:
         f"{plural(len(thawed.names), 'parameter')} {verb(thawed.names, 'was', 'were')} frozen, and made trainable again before the "
         "training began",
         thawed.names,
-        line(thawed.thawed),
         f"{code(thawed.frozen)} switched requires_grad of {listed(thawed.names, 3)} off, and {code(thawed.thawed)} switched it on "
         "again, for these and for others: the first line has no effect",
         f"Leave out {code(thawed.thawed)}: parameters require grad from the start. Or freeze after it.",
@@ -122,7 +98,6 @@ def _old_gradient(optimizer: Stepping) -> Diagnosis:
     return Diagnosis(
         f"{plural(len(optimizer.frozen), 'frozen parameter')} {verb(optimizer.frozen, 'is', 'are')} still updated by {name}",
         optimizer.frozen,
-        line(optimizer.source),
         f"{verb(optimizer.frozen, 'it has', 'they have')} requires_grad=False, but a gradient from before is still in .grad, and "
         f"{name} takes it for its step each time (with momentum and weight decay)",
         f"Empty it when you freeze: parameter.requires_grad_(False); parameter.grad = None. Or give {name} only what is trained.",
@@ -130,7 +105,7 @@ def _old_gradient(optimizer: Stepping) -> Diagnosis:
     )
 
 
-def _only_in_eval(ledger: Ledger) -> Iterator[Diagnosis]:
+def _only_in_eval(ledger: Ledger) -> Diagnoses:
     """A model that was put into eval() mode, as a teacher is, and that is trained beside another one."""
     updated = {leaf.model for leaf in ledger.leaves if leaf.updates}
     beside = [mode.name for mode in ledger.models if mode.training and mode.held and mode.name in updated]
@@ -140,7 +115,6 @@ def _only_in_eval(ledger: Ledger) -> Iterator[Diagnosis]:
             yield Diagnosis(
                 f"{one_line(mode.name)} ({one_line(mode.type)}) is in eval() mode, and trained all the same",
                 (mode.name,),
-                line(mode.only_eval),
                 f"{code(mode.only_eval)} switches dropout and batch normalization, of which it has none; its parameters still "
                 f"require grad, and an optimizer updates them together with {listed(beside, 3)}",
                 f"If {name} is to stay as it is, freeze it, {name}.requires_grad_(False), and give the optimizer the parameters of "
@@ -149,23 +123,21 @@ def _only_in_eval(ledger: Ledger) -> Iterator[Diagnosis]:
             )
 
 
-def _base_of_adapters(context: CheckContext, ledger: Ledger) -> Iterator[Diagnosis]:
+def _base_of_adapters(context: CheckContext, ledger: Ledger) -> Diagnoses:
     """The weights that LoRA is to leave alone, when an optimizer updates them."""
-    held_names = {name for optimizer in ledger.optimizers for name in optimizer.held}
-    parameters = [parameter for parameter in context.parameters if not parameter.sharded and _matrix(parameter)]
+    held = ledger.held
+    parameters = [
+        parameter for parameter in context.parameters if not parameter.sharded and len(parameter.tensor.shape or ()) > 1
+    ]
     plain = [parameter for parameter in parameters if _ADAPTER not in parameter.names[0].lower()]
     base: dict[str, Parameter] = {}
     for path in dict.fromkeys(_around_adapter(parameter.names[0]) for parameter in parameters):
         beside = [parameter for parameter in plain if path and parameter.names[0].startswith(f"{path}.")]
         # where some are frozen already, somebody has chosen
-        if all(parameter.requires_grad and parameter.names[0] in held_names for parameter in beside):
+        if all(parameter.requires_grad and parameter.names[0] in held for parameter in beside):
             base.update((parameter.names[0], parameter) for parameter in beside)
     if base:
         yield _unfrozen_base(context, ledger, list(base.values()))
-
-
-def _matrix(parameter: Parameter) -> bool:
-    return parameter.tensor.shape is not None and len(parameter.tensor.shape) > 1
 
 
 def _around_adapter(name: str) -> str:
@@ -176,27 +148,25 @@ def _around_adapter(name: str) -> str:
 
 def _unfrozen_base(context: CheckContext, ledger: Ledger, base: Sequence[Parameter]) -> Diagnosis:
     model = context.models[base[0].model].name if context.models else "model"
-    makers = [
-        optimizer for optimizer in ledger.optimizers if set(optimizer.held) & {parameter.names[0] for parameter in base}
-    ]
-    file = makers[0].source.file if makers[0].source is not None else ""
+    names = first_names(base)
+    maker = next(optimizer for optimizer in ledger.optimizers if set(optimizer.held) & set(names))
+    file = maker.source.file if maker.source is not None else ""
     on = sets_attribute(file, "requires_grad") if file else None
     known = f" ({line(on)} switches on what is on already)" if on is not None and "True" in on.text else ""
     return Diagnosis(
         f"LoRA's base weights are trained, too: {listed(modules_of(context, base), 3)}",
-        tuple(parameter.names[0] for parameter in base),
-        line(makers[0].source),
-        f"{verb(base, 'it requires', 'they require')} grad and {one_line(makers[0].name or makers[0].type)} holds "
+        names,
+        f"{verb(base, 'it requires', 'they require')} grad and {one_line(maker.name or maker.type)} holds "
         f"{verb(base, 'it', 'them')}, beside parameters named {_ADAPTER}: setting requires_grad=True on those leaves the others "
         "trainable, as they are from the start",
         f"Freeze the rest before the optimizer is made{known}: for name, parameter in {model or 'model'}.named_parameters(): "
         f"parameter.requires_grad = '{_ADAPTER}' in name.",
-        source=makers[0].source,
+        source=maker.source,
     )
 
 
 @check("moving-statistics", "warning", "batch normalization with frozen parameters still updates its statistics")
-def moving_statistics(context: CheckContext) -> Iterator[Diagnosis]:
+def moving_statistics(context: CheckContext) -> Diagnoses:
     """Batch normalization whose weight and bias are frozen, in training mode: `running_mean` and `running_var` still move.
 
     Freezing parameters does not freeze the statistics of batch normalization: `train()` switches them on, for all modules
@@ -222,7 +192,7 @@ def moving_statistics(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     ledger = context.ledger
-    if ledger is None or not any(optimizer.steps for optimizer in ledger.optimizers):
+    if not ledger.stepped:
         return
     for model in ledger.models:
         if model.norms:
@@ -232,7 +202,6 @@ def moving_statistics(context: CheckContext) -> Iterator[Diagnosis]:
                 f"{first if single else plural(len(model.norms), 'batch norm')} {verb(model.norms, 'is', 'are')} frozen, and "
                 f"{verb(model.norms, 'its', 'their')} running statistics still change",
                 model.norms,
-                line(model.switched) or one_line(model.name),
                 f"weight and bias of {listed(model.norms, 3)} do not require grad, but {verb(model.norms, 'it is', 'they are')} in "
                 f"training mode and {verb(model.norms, 'updates', 'update')} running_mean and running_var in every forward: "
                 f"train() switches that on for all modules inside {one_line(model.name)}, also after an earlier eval()"
@@ -240,17 +209,13 @@ def moving_statistics(context: CheckContext) -> Iterator[Diagnosis]:
                 f"Switch {verb(model.norms, 'it', 'them')} to eval mode again, after every {one_line(model.name)}.train(): "
                 + "; ".join(f"{as_code(norm)}.eval()" for norm in model.norms[:3])
                 + (", and so on for each." if len(model.norms) > 3 else "."),
+                where=line(model.switched) or one_line(model.name),
                 source=model.switched,
             )
 
 
-def _first_thing(context: CheckContext) -> str:
-    begins = step_begins(context.backward) if context.backward is not None else None
-    return f", first thing in the loop of {line(begins)}" if begins is not None else ""
-
-
 @check("eval-while-training", "warning", "a model is trained in eval() mode")
-def eval_while_training(context: CheckContext) -> Iterator[Diagnosis]:
+def eval_while_training(context: CheckContext) -> Diagnoses:
     """A model is in `eval()` mode while an optimizer trains it: dropout does nothing, batch normalization does not learn.
 
     Mostly an evaluation that does not switch back with `train()`; and `from_pretrained()` returns models in eval mode.
@@ -275,20 +240,18 @@ def eval_while_training(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     ledger = context.ledger
-    if ledger is None:
-        return
-    moving = {name for leaf in ledger.leaves if leaf.updates for name in leaf.names}
     for model in ledger.models:
-        trained = any(name.startswith(f"{model.name}.") for name in moving)
+        trained = any(name.startswith(f"{model.name}.") for name in ledger.updated)
         if not model.training and model.sleeping and trained:
             name = one_line(model.name)
+            begins = step_begins(context.backward) if context.backward is not None else None
+            first = f", first thing in the loop of {line(begins)}" if begins is not None else ""
             yield Diagnosis(
                 f"{name} ({one_line(model.type)}) is trained in eval() mode",
                 (model.name,),
-                line(model.switched or context.backward),
                 f"{listed(model.sleeping, 3)} {verb(model.sleeping, 'does', 'do')} nothing in eval mode, and an optimizer updates "
                 f"the parameters of {name}",
-                f"Call {name}.train() before the training steps{_first_thing(context)}, and again after every evaluation that "
+                f"Call {name}.train() before the training steps{first}, and again after every evaluation that "
                 f"calls {name}.eval().",
                 source=model.switched or context.backward,
             )

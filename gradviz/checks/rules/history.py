@@ -8,27 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, Earlier
-from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.ways import behind
-from gradviz.checks.words import (
-    as_code,
-    as_leaf,
-    line,
-    listed,
-    title,
-    verb,
-    where as place,
-)
-from gradviz.graph import (
-    Edge,
-    Graph,
-    SavedTensor,
-    SourceLine,
-)
+from gradviz.checks.flow import behind
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.words import Names, all_names, as_code, as_leaf, line, listed, title, verb, where as place
+from gradviz.graph import Edge, Graph, SavedTensor, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import assigned, parsed, read
 from gradviz.source.search import taken_over
@@ -39,7 +26,7 @@ from gradviz.wording import one_line, plural
 
 
 @check("freed-graph", "error", "backward() has already run through a part of this graph, so it will fail")
-def freed_graph(context: CheckContext) -> Iterator[Diagnosis]:
+def freed_graph(context: CheckContext) -> Diagnoses:
     """`backward()` has run through (part of) this graph and freed what it had saved: a second time fails.
 
     Two cases are typical. A state is carried from one step to the next with its history (truncated backpropagation through
@@ -74,38 +61,30 @@ def freed_graph(context: CheckContext) -> Iterator[Diagnosis]:
         freed = [i for i in freed if again and (graph.nodes[i].sequence or 0) < context.since]
     if not freed:
         return
-    live = any(_holds(slot) for node in graph.nodes for slot in node.saved)
-    joints = _joints(context, freed)
-    if not live and context.call is None:
+    if context.call is None and not any(_holds(slot) for node in graph.nodes for slot in node.saved):
         yield _used_up(context, freed)
         return
+    joints = _joints(context, freed)
     first = joints[0].producer if joints else freed[0]
     old = old_tensors(context, joints)
-    names = tuple(dict.fromkeys(name for tensors in old for name in tensors.names))
-    made = own_line(graph.nodes[first])
-    spared = not_needed(context, joints, names)
-    yield Diagnosis(
+    names, made = all_names(old), own_line(graph.nodes[first])
+    leaf = as_leaf(made) if not any(tensors.retained for tensors in old) else ""  # else each step makes new numbers
+    diagnosis = Diagnosis(
         f"backward() has already run through {plural(len(freed), 'node')} of this graph",
         names,
-        line(spared.source) if spared is not None else place(graph, first),
         _freed_why(context, freed, joints, listed(names) or title(graph, first)),
-        _without_history(spared) if spared is not None else _as_leaf_fix(made, old) or _freed_fix(context, joints, old),
+        f"Let the leaf come last: {leaf}." if leaf else _freed_fix(context, joints, old),
         tuple(freed),
         tuple((edge.consumer, edge.position) for edge in joints),
-        source=spared.source if spared is not None else made,
-        part=spared.name if spared is not None else "",
+        where=place(graph, first),
+        source=made,
     )
-
-
-def _without_history(spared: NotNeeded) -> str:
-    name = one_line(spared.name)
-    return f"In {line(spared.source)}, use {name}.detach() instead of {name}: {one_line(spared.because)}."
-
-
-def _as_leaf_fix(made: SourceLine | None, old: Sequence[OldTensors]) -> str:
-    """What to do where the old part is how a leaf was made: computing that again would make new numbers in every step."""
-    leaf = as_leaf(made)
-    return f"Let the leaf come last: {leaf}." if leaf and not any(tensors.retained for tensors in old) else ""
+    spared = not_needed(context, joints, names)
+    if spared is not None:
+        name = one_line(spared.name)
+        fix = f"In {line(spared.source)}, use {name}.detach() instead of {name}: {one_line(spared.because)}."
+        diagnosis = diagnosis._replace(fix=fix, where="", source=spared.source, part=spared.name)
+    yield diagnosis
 
 
 def _holds(slot: SavedTensor) -> bool:
@@ -114,14 +93,13 @@ def _holds(slot: SavedTensor) -> bool:
 
 
 def _used_up(context: CheckContext, freed: Sequence[int]) -> Diagnosis:
-    roots = tuple(root.name for root in context.graph.roots)
     return Diagnosis(
         "backward() has run through this graph",
-        roots,
-        place(context.graph, freed[0]),
+        tuple(root.name for root in context.graph.roots),
         f"what {plural(len(freed), 'node')} had saved is freed",
         "Nothing, unless backward() is to run once more: compute the output again for that, or use retain_graph=True.",
         tuple(freed),
+        where=place(context.graph, freed[0]),
         severity="note",
     )
 
@@ -167,22 +145,22 @@ def _freed_why(context: CheckContext, freed: Sequence[int], joints: Sequence[Edg
 
 def _calls(earlier: Sequence[Earlier], graph: Graph, freed: Sequence[int]) -> list[str]:
     """The earlier backward calls that the freed nodes were made for, as far as this run saw them."""
-    calls: dict[str, None] = {}
-    for i in freed:
-        number = graph.nodes[i].sequence
-        for call in earlier:
-            if number is not None and number < call.boundary:
-                output = f"{one_line(call.output)} of " if call.output else ""
-                calls[f"{output}backward call {call.call}"] = None
-                break
-    return list(calls)
+    numbers = (graph.nodes[i].sequence for i in freed)
+    calls = (
+        next((call for call in earlier if number < call.boundary), None) for number in numbers if number is not None
+    )
+    return [
+        f"{f'{one_line(call.output)} of ' if call.output else ''}backward call {call.call}"
+        for call in dict.fromkeys(calls)
+        if call is not None
+    ]
 
 
 def _freed_fix(context: CheckContext, joints: Sequence[Edge], old: Sequence[OldTensors]) -> str:
     if not old:
         return "Compute the output again before the second backward(), or call the first one with retain_graph=True."
     parts = []
-    full = [name for tensors in old for name in tensors.names if _is_filled(context.graph, joints, name)]
+    full = [name for name in all_names(old) if _is_filled(context.graph, joints, name)]
     if full:
         behind = f" behind {line(context.backward)}" if context.backward is not None else ""
         empty = "; ".join(f"{one_line(name)}.clear()" for name in full)
@@ -198,7 +176,7 @@ def _freed_fix(context: CheckContext, joints: Sequence[Edge], old: Sequence[OldT
             "to the very first step each time."
         )
     if constant:
-        names = [name for tensors in constant for name in tensors.names]
+        names = all_names(constant)
         parts.append(
             f"Compute {listed(names) or 'the tensor there'} inside the loop, in every step. If "
             f"{verb(names, 'it needs', 'they need')} no gradient, detach {verb(names, 'it', 'them')} once "
@@ -219,8 +197,9 @@ def between(context: CheckContext, old: Sequence[OldTensors]) -> str:
     """Where to put what cuts the history off: in front of the line that takes the tensors over, or behind the call."""
     backward = context.backward
     lines = taken_over(backward) if backward is not None else {}
-    places = list(dict.fromkeys(line(lines[name]) for tensors in old for name in tensors.names if name in lines))
-    if len(places) == 1 and all(name in lines for tensors in old for name in tensors.names):
+    names = all_names(old)
+    places = list(dict.fromkeys(line(lines[name]) for name in names if name in lines))
+    if len(places) == 1 and lines.keys() >= set(names):
         return f" Put that in front of {places[0]}."
     return f" Put that behind {line(backward)}." if backward is not None else ""
 
@@ -241,13 +220,13 @@ def cuts(old: Sequence[OldTensors]) -> str:
 class OldTensors(NamedTuple):
     """Tensors that one line made in an earlier step, by the names that the user has for them; none where nobody knows.
 
-    `several` are the names that hold several tensors, `mappings` those of them that are dicts. `carried`: whether each step
+    `several` are the names that hold several tensors, `mappings` those that are dicts of them. `retained`: whether each step
     makes them anew, as it does a state; None when that is unknown.
     """
 
-    names: tuple[str, ...]
-    several: frozenset[str]
-    mappings: frozenset[str]
+    names: Names
+    several: Collection[str]
+    mappings: Collection[str]
     retained: bool | None
 
     def cut(self) -> str:
@@ -274,12 +253,12 @@ def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> list[OldTensor
     groups = [
         (*tensor.names, *tensor.aliases) for tensor in context.named_tensors if tensor.requires_grad and not tensor.leaf
     ]
-    several = {_variable(name) for names in groups for name in names if "[" in name}
-    mappings = {_variable(name) for names in groups for name in names if "['" in name or '["' in name}
-    inside = context.backward is not None and "self" in " ".join(read(context.backward))
+    every = [name for names in groups for name in names]
+    variables = set(map(_variable, every))
+    inside = "self" in " ".join(read(context.backward))
     outside = taken_over(context.backward) if context.backward is not None else {}
-    carried = tuple(name for name in outside if any(name == _variable(other) for names in groups for other in names))
-    old: dict[tuple[str, ...], tuple[bool | None, set[tuple[int, int]]]] = {}
+    carried = tuple(name for name in outside if name in variables)
+    old: dict[Names, tuple[bool | None, set[tuple[int, int]]]] = {}
     for edge in joints:
         record = graph.nodes[edge.producer]
         names = _names(record.names, record.source, graph.nodes[edge.consumer].source, groups)
@@ -289,19 +268,18 @@ def old_tensors(context: CheckContext, joints: Sequence[Edge]) -> list[OldTensor
             names = carried  # what the function around the backward call calls it
         retained = record.source in newer if record.source is not None else None
         old.setdefault(names, (retained, set()))[1].add((edge.producer, edge.output))
-    single = {name for names in groups for name in names if "[" not in name}
+    several = {_variable(name) for name in every if "[" in name} - set(every)
+    mappings = several.intersection(_variable(name) for name in every if re.search(r"\[['\"]", name))
     made = []
     for names, (retained, tensors) in old.items():
-        packed = several.intersection(names) - single
-        if len(names) == 1 and len(tensors) > 1 and names[0] not in single:
-            packed.add(names[0])
-        made.append(OldTensors(names, frozenset(packed), frozenset(mappings.intersection(packed)), retained))
+        alone = len(names) == 1 and len(tensors) > 1 and names[0] not in every
+        made.append(OldTensors(names, names if alone else several.intersection(names), mappings, retained))
     return made
 
 
 def _names(
     now: Sequence[str], made: SourceLine | None, used: SourceLine | None, groups: Sequence[Sequence[str]]
-) -> tuple[str, ...]:
+) -> Names:
     """What the user calls a tensor that line `made` made and line `used` uses, when variables call it `now`.
 
     `groups` are the names of each tensor that variables hold now, among them what the line made in this step.
@@ -325,7 +303,7 @@ def _elsewhere(made: SourceLine | None, backward: SourceLine | None) -> bool:
     )
 
 
-def _from_outside(name: str, groups: Sequence[Sequence[str]]) -> tuple[str, ...]:
+def _from_outside(name: str, groups: Sequence[Sequence[str]]) -> Names:
     """The tensors that a module calls `self.x`, as the code around it calls them: `net.first.x` and `net.second.x`."""
     ending = name.removeprefix("self")
     return tuple(names[0] for names in groups if names and names[0].endswith(ending) and "[" not in names[0])
@@ -392,15 +370,12 @@ def _second_call(context: CheckContext) -> NotNeeded | None:
     }
     for edge in graph.edges:
         shared, own = graph.nodes[edge.producer], graph.nodes[edge.consumer]
-        if shared.sequence not in old or own.sequence in old or edge.producer not in with_graph:
-            continue
-        behind = _leaves(graph, [edge.producer])
-        beside = _leaves(graph, (root.node for root in graph.roots), [edge.producer])
-        there, elsewhere = _holders(context, behind), _holders(context, beside - behind)
         source = own_line(own)
-        if source is not None and there and elsewhere and not there & elsewhere:
-            why = f"{min(elsewhere)} updates nothing behind it, so that call needs no history of it"
-            return NotNeeded(source, with_graph[edge.producer][0], why)
+        if shared.sequence in old and own.sequence not in old and edge.producer in with_graph and source is not None:
+            trains = _whose_turn(context, graph, edge.producer)
+            if trains:
+                why = f"{trains} updates nothing behind it, so that call needs no history of it"
+                return NotNeeded(source, with_graph[edge.producer][0], why)
     return None
 
 
@@ -410,19 +385,23 @@ def _first_call(context: CheckContext, joints: Sequence[Edge], names: Sequence[s
     if before is None or not joints or len(names) != 1:
         return None
     sequence = context.graph.nodes[joints[0].producer].sequence
-    node = next((node.id for node in before.nodes if node.sequence == sequence and sequence is not None), None)
-    if node is None:
-        return None
-    behind = _leaves(before, [node])
-    beside = _leaves(before, (root.node for root in before.roots), [node])
-    there, elsewhere = _holders(context, behind), _holders(context, beside - behind)
+    node = next((node.id for node in before.nodes if node.sequence == sequence is not None), None)
+    trains = _whose_turn(context, before, node) if node is not None else ""
     word = re.compile(rf"(?<![\w.]){re.escape(names[0])}(?!\w)")
-    for edge in before.consumers(node):
+    for edge in before.consumers(node) if node is not None and trains else ():
         source = own_line(before.nodes[edge.consumer])
-        if source is not None and word.search(source.text) and there and elsewhere and not there & elsewhere:
-            why = f"{min(elsewhere)} updates nothing behind it, so that call needs no history of it, and leaves it to the next one"
+        if source is not None and word.search(source.text):
+            why = f"{trains} updates nothing behind it, so that call needs no history of it, and leaves it to the next one"
             return NotNeeded(source, names[0], why)
     return None
+
+
+def _whose_turn(context: CheckContext, graph: Graph, node: int) -> str:
+    """The optimizer of what a call trains beside a node, where others hold all that is behind the node; else ""."""
+    inside = _leaves(graph, [node])
+    beside = _leaves(graph, (root.node for root in graph.roots), [node])
+    there, elsewhere = _holders(context, inside), _holders(context, beside - inside)
+    return min(elsewhere) if there and elsewhere and not there & elsewhere else ""
 
 
 def _leaves(graph: Graph, start: Iterable[int | None], without: Collection[int] = ()) -> set[str]:
@@ -443,7 +422,7 @@ def _holders(context: CheckContext, names: set[str]) -> set[str]:
 FILLING = ("add", "append", "appendleft", "extend", "extendleft", "insert", "setdefault", "update")
 
 
-def filled(source: SourceLine | None) -> tuple[str, ...]:
+def filled(source: SourceLine | None) -> Names:
     """The containers that a line puts something into.
 
     >>> [filled(SourceLine("a.py", 1, "f", text)) for text in ("self.seen.append(p[a])", "losses[step] = loss", "x = (")]

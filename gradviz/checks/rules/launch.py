@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.registry import Diagnosis, check
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import line, title, where as place
 from gradviz.graph.origins import own_line
 from gradviz.rank import named
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @check("missing-rank", "error", "a rank raised, died or never began, and others wait for it", ranks=2)
-def missing_rank(context: CheckContext) -> Iterator[Diagnosis]:
+def missing_rank(context: CheckContext) -> Diagnoses:
     """One rank's script raised, its process died, or it never began; the others wait for it in a collective.
 
     What a launcher prints then is mostly about the ranks that waited. The finding is about the one that went first.
@@ -74,12 +73,12 @@ def missing_rank(context: CheckContext) -> Iterator[Diagnosis]:
     yield Diagnosis(
         f"rank {first} {what}{inside}" + (f", and {plural(len(waiting), 'other')} waited for it" if waiting else ""),
         (),
-        f"rank {first}" + (f": {line(source)}" if source is not None else ""),
         "; ".join([*waiting, f"rank {first} left no result{after}"]),
         f"Mend what ends rank {first}."
         if end.failed
         else f"See why the process of rank {first} ended: a process that is "
         "killed without a word mostly ran out of memory.",
+        where=f"rank {first}" + (f": {line(source)}" if source is not None else ""),
         source=source,
     )
 
@@ -96,7 +95,7 @@ def _lost(end: RankEnd) -> bool:
 
 
 @check("ready-twice", "error", "a reentrant checkpoint makes DistributedDataParallel count a gradient twice", ranks=1)
-def ready_twice(context: CheckContext) -> Iterator[Diagnosis]:
+def ready_twice(context: CheckContext) -> Diagnoses:
     """`DistributedDataParallel` around a model with a reentrant checkpoint: "marked as ready twice".
 
     A reentrant checkpoint runs a backward pass of its own, in which the gradients of its parameters become ready. With
@@ -150,10 +149,10 @@ def ready_twice(context: CheckContext) -> Iterator[Diagnosis]:
     yield Diagnosis(
         "backward marks parameters inside a reentrant checkpoint as ready twice",
         (),
-        place(graph, inside[0]) if inside else line(source),
         "; ".join(why),
         "Give use_reentrant=False to torch.utils.checkpoint. If that cannot be changed, leave find_unused_parameters=True out, or "
         "give static_graph=True to DistributedDataParallel.",
+        where=place(graph, inside[0]) if inside else line(source),
         nodes=tuple(inside),
         source=source,
     )

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 from gradviz.checks.context import CheckContext, Tie, Trained
-from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.ways import from_outputs
-from gradviz.checks.words import (
-    as_code,
-    code,
-    line,
-    listed,
-    verb,
-)
+from gradviz.checks.flow import from_outputs
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.words import as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import Graph, Node
 from gradviz.graph.origins import own_line
 from gradviz.wording import one_line, plural
@@ -23,7 +18,7 @@ ENOUGH = 2
 
 
 @check("untied", "warning", "weights that look tied are two parameters, and drift apart")
-def untied(context: CheckContext) -> Iterator[Diagnosis]:
+def untied(context: CheckContext) -> Diagnoses:
     """Two weights that began as one and are two parameters: each gets its own gradient, and they drift apart.
 
     Tying weights means that two modules hold the same `nn.Parameter` object. A copy of its numbers, as in
@@ -51,11 +46,8 @@ def untied(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     ledger = context.ledger
-    if ledger is None:
-        return
-    trained = {name for leaf in ledger.leaves if leaf.updates for name in leaf.names}
     for tie in ledger.ties:
-        if trained.issuperset(tie.names) and (tie.shared or tie.apart):
+        if ledger.updated.issuperset(tie.names) and (tie.shared or tie.apart):
             yield _tie(tie)
 
 
@@ -72,16 +64,16 @@ def _tie(tie: Tie) -> Diagnosis:
     return Diagnosis(
         f"{first} and {second} {what} two parameters",
         tie.names,
-        ", ".join(filter(None, (second, line(tie.source)))),
         why + (f"; {code(tie.source)}" if tie.source is not None else ""),
         f"Let both modules hold one parameter, before the optimizer is made: {as_code(second)} = {as_code(first)}. If they are to "
         "be two, nothing.",
+        where=places(second, line(tie.source)),
         source=tie.source,
     )
 
 
 @check("zero-start", "warning", "weights begin at zero and their gradient is zero, so they never move")
-def zero_start(context: CheckContext) -> Iterator[Diagnosis]:
+def zero_start(context: CheckContext) -> Diagnoses:
     """A weight is zero, its gradient is zero, and both stay so: it cannot learn.
 
     In a product of two weights, as LoRA's `B @ A`, the gradient of each is the other one times something: when both begin at
@@ -108,29 +100,28 @@ def zero_start(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     ledger = context.ledger
-    if ledger is None or not any(optimizer.steps for optimizer in ledger.optimizers):
+    if not ledger.stepped:
         return
     stuck = [leaf for leaf in ledger.leaves if leaf.zero >= ENOUGH]
-    groups: dict[str, list[Trained]] = {}
-    for leaf in stuck:
-        groups.setdefault(leaf.model, []).append(leaf)
-    pairs = [leaf for members in groups.values() if len(members) > 1 for leaf in members]
+    counts = Counter(leaf.model for leaf in stuck)
+    pairs = [leaf for leaf in stuck if counts[leaf.model] > 1]
     if pairs:
         yield _stuck(context, pairs)
 
 
 def _stuck(context: CheckContext, members: Sequence[Trained]) -> Diagnosis:
     members = sorted(members, key=lambda leaf: leaf.source.line if leaf.source is not None else 0)
-    names = tuple(leaf.names[0] for leaf in members if leaf.names)
+    names = first_names(members)
     together = len({leaf.module for leaf in members}) < len(members)  # a product inside one module
-    first = _written(names[0], members[0]) if names else "one of them"
+    first = one_line(names[0]) if names else "one of them"
+    if names and members[0].module:  # as the code that makes it calls it
+        first = f"self.{first.rpartition('.')[2]}"
     modules = listed(dict.fromkeys(f"{leaf.module} ({leaf.type})" for leaf in members if leaf.module), 3)
     lines = list(dict.fromkeys(line(leaf.source) for leaf in members))
-    where = ", ".join(filter(None, (modules, lines[0])))
+    where = places(modules, lines[0])
     return Diagnosis(
         f"{plural(len(members), 'weight')} {verb(members, 'is', 'are')} zero with a gradient of zero: they never move",
         names,
-        where,
         f"all elements of {listed(names, 4)} and of their gradients were 0 at {ENOUGH} calls or more: where weights are multiplied "
         "with each other, the gradient of each is the other one times something",
         f"Begin with one factor of each product at zero and the other at random numbers: torch.nn.init.normal_({first}, std=0.02), "
@@ -138,17 +129,13 @@ def _stuck(context: CheckContext, members: Sequence[Trained]) -> Diagnosis:
         if together
         else f"Begin with random numbers: torch.nn.init.kaiming_uniform_({as_code(names[0])}, a=5**0.5), and so on for each.",
         tuple(leaf.node for leaf in members if leaf.call == context.call),
+        where=where,
         source=members[0].source,
     )
 
 
-def _written(name: str, leaf: Trained) -> str:
-    """A weight as the code that makes it calls it: `self.A` in a module."""
-    return f"self.{one_line(name.rpartition('.')[2])}" if leaf.module else one_line(name)
-
-
 @check("all-zero", "warning", "the gradient of every parameter is zero: nothing is learned")
-def all_zero(context: CheckContext) -> Iterator[Diagnosis]:
+def all_zero(context: CheckContext) -> Diagnoses:
     """Backward fills every `.grad`, and with nothing but zeros.
 
     A softmax or cross entropy over a single class, an activation that is flat for all inputs (a ReLU at the end whose
@@ -175,7 +162,7 @@ def all_zero(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     ledger = context.ledger
-    if ledger is None or ledger.flat < ENOUGH or not any(optimizer.steps for optimizer in ledger.optimizers):
+    if ledger.flat < ENOUGH or not ledger.stepped:
         return
     graph = context.graph
     names = tuple(leaf.names[0] for leaf in ledger.leaves if leaf.parameter and leaf.names)
@@ -184,13 +171,13 @@ def all_zero(context: CheckContext) -> Iterator[Diagnosis]:
         return  # nothing is left to learn, or nobody knows
     flat = flat or _on_every_way(graph)
     source = own_line(flat) if flat is not None else context.backward
-    cause = f"; {_why_flat(flat)} ({code(source)})" if flat is not None else ""
+    why, fix = _flatness(flat)
+    cause = f"; {why} ({code(source)})" if why else ""
     yield Diagnosis(
         f"all {plural(len(names), 'parameter')} get a gradient of zero: nothing is learned",
         names,
-        line(source),
         f"backward() filled the .grad of {listed(names, 3)} with zeros only, at {ledger.flat} calls{cause}",
-        _unflatten(flat),
+        fix,
         (flat.id,) if flat is not None else (),
         source=source,
         severity=None if flat is not None else "note",
@@ -224,19 +211,18 @@ def _one_class(node: Node) -> bool:
     )
 
 
-def _why_flat(node: Node) -> str:
-    if _one_class(node):
-        return f"{node.op} works on a single class, for which it gives 1 whatever it is given"
-    return f"{node.op} is flat where it cuts off what it is given"
-
-
-def _unflatten(node: Node | None) -> str:
+def _flatness(node: Node | None) -> tuple[str, str]:
+    """Why no gradient comes through an operation, and what to do about it."""
     if node is None:
-        return "Look whether the loss depends on the output as it should: its last operations, and what it is multiplied with."
+        return "", (
+            "Look whether the loss depends on the output as it should: its last operations, and what it is multiplied with."
+        )
     if _one_class(node):
-        return (
+        return f"{node.op} works on a single class, for which it gives 1 whatever it is given", (
             "For one output per sample use torch.sigmoid instead of softmax, and "
             "torch.nn.functional.binary_cross_entropy_with_logits as the loss; for several classes give the last layer as many "
             "outputs."
         )
-    return "Leave it out behind the last layer, or begin with values that are not cut off."
+    return f"{node.op} is flat where it cuts off what it is given", (
+        "Leave it out behind the last layer, or begin with values that are not cut off."
+    )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import title_and_code, where as place
+from gradviz.checks.flow import made as tensor_made
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.words import Names, title_and_code, where as place
 from gradviz.graph import Graph
 
 _SHAPES = (
@@ -30,8 +30,8 @@ _LAYERS = ("Addmm", "Mm", "Convolution", "Relu", "LeakyRelu", "Tanh", "Gelu")
 class _Pair(NamedTuple):
     """An operation that is directly behind another, and what is wrong with that. {op} and {by} are filled in."""
 
-    user: tuple[str, ...]
-    made_by: tuple[str, ...]
+    user: Names
+    made_by: Names
     summary: str
     why: str
     fix: str
@@ -92,7 +92,7 @@ _PAIRS = (
 
 
 @check("loss-input", "warning", "a loss is given something else than it expects")
-def loss_input(context: CheckContext) -> Iterator[Diagnosis]:
+def loss_input(context: CheckContext) -> Diagnoses:
     """A loss gets probabilities where it takes scores, scores where it takes logarithms, or a softmax over a single element; or
     predictions and targets of two shapes.
 
@@ -159,8 +159,7 @@ def _ends(graph: Graph, node: int) -> bool:
 
 
 def _shape(graph: Graph, node: int, output: int) -> tuple[int, ...] | None:
-    made = graph.nodes[node].outputs
-    known = made[output] if output < len(made) else None
+    known = tensor_made(graph, node, output)
     return tuple(map(int, known.shape)) if known is not None and known.shape is not None else None
 
 
@@ -171,11 +170,11 @@ def _spread(graph: Graph, node: int) -> Diagnosis:
     return Diagnosis(
         "every prediction is compared with every target",
         (),
-        place(graph, node),
         f"{title_and_code(graph, node)} takes predictions of the shape ({count}, 1) and targets of the shape ({count},): "
         f"broadcasting makes ({count}, {count}) of them, so the loss is least where all predictions are the mean of the targets",
         "Give both one shape: prediction.squeeze(1) in place of the prediction, or target.unsqueeze(1) in place of the target.",
         (node,),
+        where=place(graph, node),
     )
 
 
@@ -183,11 +182,11 @@ def _of_one(graph: Graph, node: int, op: str) -> Diagnosis:
     return Diagnosis(
         f"{'softmax' if op == 'Softmax' else 'log_softmax'} is taken over a single element",
         (),
-        place(graph, node),
         f"{title_and_code(graph, node)} runs over a dimension of size 1, where it is always {1 if op == 'Softmax' else 0}: no "
         "gradient comes through it",
         "Take it over the dimension of the classes; for one score for each sample, use torch.sigmoid, or BCEWithLogitsLoss.",
         (node,),
+        where=place(graph, node),
     )
 
 
@@ -196,10 +195,10 @@ def _found(graph: Graph, user: int, made: int, pair: _Pair) -> Diagnosis:
     return Diagnosis(
         pair.summary,
         (),
-        place(graph, made),
         f"{title_and_code(graph, user)} gets what {title_and_code(graph, made)} made; {pair.why.format(by=by)}",
         pair.fix.format(by=by),
         (made, user),
+        where=place(graph, made),
     )
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 from gradviz.checks.context import CheckContext, Copy, Unused
-from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import code, line, listed, title, title_and_code, verb, where as place
+from gradviz.checks.flow import made
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.words import all_names, code, line, listed, nodes_of, title, title_and_code, verb, where as place
 from gradviz.graph import Graph
 from gradviz.graph.amounts import COUNTED
 from gradviz.memory.saved import holders
@@ -14,7 +13,7 @@ from gradviz.wording import bytes_text, one_line, plural, tensor_line
 
 
 @check("unused-graph", "warning", "passes in eval() mode record a graph that no backward() uses")
-def unused_graph(context: CheckContext) -> Iterator[Diagnosis]:
+def unused_graph(context: CheckContext) -> Diagnoses:
     """A model in `eval()` mode runs over data with recording on, and no backward call reaches what it records.
 
     `eval()` switches dropout and batch normalization, and does not switch recording off. So each pass keeps what its
@@ -57,7 +56,6 @@ def unused_graph(context: CheckContext) -> Iterator[Diagnosis]:
             f"{plural(evaluation.calls, 'pass', 'passes')} of {one_line(evaluation.type)} in eval() mode record a graph that "
             "nothing uses",
             evaluation.holders,
-            line(evaluation.source),
             why,
             _fix(evaluation),
             source=evaluation.source,
@@ -73,7 +71,7 @@ def _fix(evaluation: Unused) -> str:
 
 
 @check("reference-cycle", "warning", "a graph keeps itself alive, through ctx or a hook")
-def reference_cycle(context: CheckContext) -> Iterator[Diagnosis]:
+def reference_cycle(context: CheckContext) -> Diagnoses:
     """A custom Function keeps its own output as an attribute of `ctx`, or a hook keeps the tensor that it is on.
 
     An output leads to the node that made it, and that node is `ctx`, or holds the hook. So the step's graph is not freed when
@@ -120,15 +118,7 @@ def reference_cycle(context: CheckContext) -> Iterator[Diagnosis]:
             why = f"the graph holds the hook, the hook holds {attribute}, and {attribute} leads to that graph"
             then = "is never freed: the garbage collector does not see through a hook on a tensor"
             fix = f"Make kept = {attribute}.detach() before the hook, and use kept in the hook in place of {attribute}."
-        yield Diagnosis(
-            summary,
-            (cycle.of,),
-            line(cycle.source),
-            f"{why}. What is behind it {then}",
-            fix,
-            nodes,
-            source=cycle.source,
-        )
+        yield Diagnosis(summary, (cycle.of,), f"{why}. What is behind it {then}", fix, nodes, source=cycle.source)
 
 
 LARGE_SHARE, LARGE_BYTES = 0.25, 16 * 1024 * 1024
@@ -138,7 +128,7 @@ WORTH_TELLING = 1024
 
 
 @check("large-saved", "note", "one saved tensor is a large part of the memory held for backward")
-def large_saved(context: CheckContext) -> Iterator[Diagnosis]:
+def large_saved(context: CheckContext) -> Diagnoses:
     """One saved tensor is at least 16 MiB, and at least a quarter of all that is held for backward.
 
     `gradviz saved` lists all of them. Checkpointing that part, a smaller dtype (autocast), or a fused operation that does not keep
@@ -169,17 +159,17 @@ def large_saved(context: CheckContext) -> Iterator[Diagnosis]:
                 f"{graph.nodes[holder.node].op} saved {bytes_text(nbytes)}, {100 * nbytes / total:.0f} % of what "
                 "backward holds",
                 graph.nodes[holder.node].names,
-                place(graph, holder.node),
                 f"{title_and_code(graph, holder.node)} keeps {holder.slot.slot!r}, {tensor_line(holder.slot.tensor)}; in all "
                 f"{bytes_text(total)} are held",
                 "If memory is short: torch.utils.checkpoint for this part, autocast, or a fused operation. gradviz "
                 "saved lists everything.",
                 (holder.node,),
+                where=place(graph, holder.node),
             )
 
 
 @check("duplicate-saved", "note", "one value is saved twice, in two storages")
-def duplicate_saved(context: CheckContext) -> Iterator[Diagnosis]:
+def duplicate_saved(context: CheckContext) -> Diagnoses:
     """The same numbers are saved twice, because a copy was made between two operations that both keep their input.
 
     `.contiguous()`, `.clone()` and `.reshape()` of a transposed tensor copy. Making the copy before the first use, or using the
@@ -202,11 +192,11 @@ def duplicate_saved(context: CheckContext) -> Iterator[Diagnosis]:
     loss.backward()
     ```
     """
-    yield from _copies(context, [copy for copy in context.copies if not _casts(context.graph, copy)])
+    yield from _copies(context, cast=False)
 
 
 @check("saved-cast", "note", "a value is saved in two dtypes")
-def saved_cast(context: CheckContext) -> Iterator[Diagnosis]:
+def saved_cast(context: CheckContext) -> Diagnoses:
     """A tensor and its cast to another dtype are both saved, such as a float32 activation beside its float16 copy.
 
     Mixed precision does that wherever an operation that runs in float32 meets one that runs in half precision. Parameters
@@ -228,26 +218,24 @@ def saved_cast(context: CheckContext) -> Iterator[Diagnosis]:
     loss.backward()
     ```
     """
-    yield from _copies(context, [copy for copy in context.copies if _casts(context.graph, copy)])
+    yield from _copies(context, cast=True)
 
 
 def _casts(graph: Graph, copy: Copy) -> bool:
-    made = graph.nodes[copy.node].outputs
-    edges = graph.inputs(copy.node)
-    given = graph.nodes[edges[0].producer].outputs if edges else ()
-    before = given[edges[0].output] if edges and edges[0].output < len(given) else None
-    return bool(made and made[0] is not None and before is not None and made[0].dtype != before.dtype)
+    after = made(graph, copy.node)
+    before = next((made(graph, edge.producer, edge.output) for edge in graph.inputs(copy.node)), None)
+    return after is not None and before is not None and after.dtype != before.dtype
 
 
-def _copies(context: CheckContext, copies: Sequence[Copy]) -> Iterator[Diagnosis]:
+def _copies(context: CheckContext, *, cast: bool) -> Diagnoses:
     """One finding for all of a kind: there are many under mixed precision."""
     graph = context.graph
+    copies = [copy for copy in context.copies if _casts(graph, copy) == cast]
     extra = {copy.second: graph.storages[copy.second].nbytes or 0 for copy in copies}
     if sum(extra.values()) < WORTH_TELLING:
         return
     first = max(copies, key=lambda copy: extra[copy.second])
-    cast = _casts(graph, first)
-    names = tuple(dict.fromkeys(name for copy in copies for name in graph.nodes[copy.node].names))
+    names = all_names(graph.nodes[copy.node] for copy in copies)
     what = "cast" if cast else "copy"
     saver = title(graph, first.second_saver)
     original = (
@@ -259,11 +247,11 @@ def _copies(context: CheckContext, copies: Sequence[Copy]) -> Iterator[Diagnosis
         f"{plural(len(copies), 'value')} {'is' if len(copies) == 1 else 'are'} kept twice, as a {what}: "
         f"{bytes_text(sum(extra.values()))} more",
         names,
-        place(graph, first.node),
         f"{title_and_code(graph, first.node)} makes a {what} that {saver} saves, while the original {original}; the largest "
         f"takes {bytes_text(extra[first.second])}",
         "Use the cast tensor in both places, or keep the float32 operation away from it."
         if cast
         else "Make the copy first and use it in both places, or leave it out.",
-        tuple(copy.node for copy in copies),
+        nodes_of(copies),
+        where=place(graph, first.node),
     )

@@ -6,20 +6,22 @@ It judges the numbers of calls that were read because of them, or with `--values
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from gradviz.checks.context import CheckContext, Gradients
-from gradviz.checks.poles import (
-    POLES,
-    born,
-    function,
-    left_out,
-    reason,
-    remedy,
-    suspect,
+from gradviz.checks.flow import POLES, born, function, left_out, reason, remedy, suspect
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.words import (
+    all_names,
+    as_code,
+    first_names,
+    line,
+    listed,
+    nodes_of,
+    op,
+    title_and_code,
+    where as place,
 )
-from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import as_code, line, listed, op, title_and_code, where as place
 from gradviz.graph import Graph, Leaf
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import own_line
@@ -29,7 +31,7 @@ from gradviz.wording import one_line, plural
 
 
 @check("nonfinite", "error", "NaN or Inf in the forward values or in the gradients", needs_values=True)
-def nonfinite(context: CheckContext) -> Iterator[Diagnosis]:
+def nonfinite(context: CheckContext) -> Diagnoses:
     """NaN or Inf: where it appears first, in the forward pass or in backward.
 
     In the forward pass it is the earliest node whose result has NaN or Inf, as far as results are still held (saved tensors,
@@ -58,12 +60,13 @@ def nonfinite(context: CheckContext) -> Iterator[Diagnosis]:
     """
     if _follows(context):
         return
-    if _reaches_the_end(context):
+    gradients = context.gradients
+    # where outputs and gradients are finite, later operations have taken up what was not; without gradients, nobody knows
+    if _reached(context) or gradients is None or gradients.problem:
         bad = _bad(context)
         if bad:
             yield from _forward(context, bad)
             return  # gradients through such values tell nothing more
-    gradients = context.gradients
     if gradients is not None and (gradients.nonfinite or (_broken_leaves(context) and not context.scaled)):
         yield _backward(context, gradients)
 
@@ -81,37 +84,25 @@ def _every(context: CheckContext) -> Sequence[Value]:
 
 def _broken_leaves(context: CheckContext) -> list[Leaf]:
     """The leaves whose gradient has NaN or Inf."""
-    leaves = context.gradients.leaves if context.gradients is not None else ()
     leaf_of = context.graph.leaf_of
-    return [leaf_of[leaf.node] for leaf in leaves if leaf.nonfinite and leaf.node in leaf_of]
-
-
-def _reaches_the_end(context: CheckContext) -> bool:
-    """Whether an output is not finite. Where all are, and the gradients too, later operations have taken up what was not.
-
-    Without gradients that is not known, and everything counts.
-    """
-    outputs = {root.name for root in context.graph.roots}
-    if any(value.node is None and outputs.intersection(value.names) for value in _every(context)):
-        return True
-    return context.gradients is None or bool(context.gradients.problem)
+    return [leaf_of[leaf.node] for leaf in context.leaf_gradients if leaf.nonfinite and leaf.node in leaf_of]
 
 
 def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
     """The gradients are not finite, although the outputs are."""
     graph, leaves = context.graph, _broken_leaves(context)
-    names = tuple(name for leaf in leaves for name in leaf.names[:1])
+    names = first_names(leaves)
     whom = f", for {listed(names)}" if names else ""
     first = _cause(context, gradients.nonfinite[0]) if gradients.nonfinite else suspect(graph)
     if first is None:
         return Diagnosis(
             "backward makes NaN or Inf" + whom,
             names,
-            line(context.backward),
             f"the gradient of {listed(names) or 'a leaf'} is not finite, and no operation of the graph has an infinite slope: "
             "numbers overflowed on the way",
             f"{remedy('')}.",
-            tuple(leaf.node for leaf in leaves),
+            nodes_of(leaves),
+            where=line(context.backward),
         )
     others = len(gradients.nonfinite) - 1
     more = f"; {plural(others, 'more node')} of backward begin to give NaN or Inf" if others > 0 else ""
@@ -120,11 +111,11 @@ def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
     return Diagnosis(
         f"backward {'makes' if certain else 'has made'} NaN or Inf{'' if certain else ', most likely'} in {what}{whom}",
         names,
-        place(graph, first),
         f"{title_and_code(graph, first)} {'gets' if certain else 'can get'} a finite gradient and {'gives' if certain else 'give'} "
         f"one that is not{f', because {why}' if why else ''}{more}; the values of the outputs are finite",
         f"{_remedy(graph, first)}.",
         (first, *(leaf.node for leaf in leaves)),
+        where=place(graph, first),
     )
 
 
@@ -133,11 +124,7 @@ def _cause(context: CheckContext, node: int) -> int:
     wrong = [value for value in _every(context) if value.nonfinite > value.log_of_zero and value.made_by is not None]
     if not any(value.node == node for value in wrong):
         return node
-    rank = {operation: i for i, operation in enumerate(_inputs_first(context.graph))}
-    return min(
-        (value.made_by for value in wrong if value.made_by is not None),
-        key=lambda operation: rank.get(operation, len(rank)),
-    )
+    return min((value.made_by for value in wrong if value.made_by is not None), key=_place_in_order(context.graph))
 
 
 def _remedy(graph: Graph, node: int, others: Sequence[int] = ()) -> str:
@@ -169,7 +156,8 @@ def _bad(context: CheckContext) -> Sequence[Value]:
     every = _every(context)
     worse = [value for value in every if value.nonfinite > value.log_of_zero]
     if worse:
-        return [value for value in every if value in worse or _at_a_pole(context.graph, value)]
+        made = ((value, context.graph.nodes[value.made_by] if value.made_by is not None else None) for value in every)
+        return [value for value, by in made if value in worse or (by is not None and function(by).startswith(POLES))]
     return every if context.gradients is None or _reached(context) else ()
 
 
@@ -178,26 +166,16 @@ def _reached(context: CheckContext) -> bool:
     return any(value.node is None and outputs.intersection(value.names) for value in _every(context))
 
 
-def _at_a_pole(graph: Graph, value: Value) -> bool:
-    return value.made_by is not None and function(graph.nodes[value.made_by]).startswith(POLES)
-
-
-def _forward(context: CheckContext, bad: Sequence[Value]) -> Iterator[Diagnosis]:
+def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnoses:
     graph = context.graph
-    rank = {node: i for i, node in enumerate(_inputs_first(graph))}
-    first = min(
-        bad, key=lambda value: rank.get(value.made_by if value.made_by is not None else value.node or 0, len(rank))
-    )
-    names = tuple(dict.fromkeys(name for value in bad for name in value.names))
+    rank = _place_in_order(graph)
+    first = min(bad, key=lambda value: rank(value.made_by if value.made_by is not None else value.node or 0))
+    names = all_names(bad)
     at = first.made_by if first.made_by is not None else first.node
     amount = f"{first.nonfinite:,} of {first.elements:,} elements are NaN or Inf"
     if at is None:
         yield Diagnosis(
-            f"{listed(names) or 'an output'} has NaN or Inf",
-            names,
-            "",
-            amount,
-            "Look at the data that it is made from.",
+            f"{listed(names) or 'an output'} has NaN or Inf", names, amount, "Look at the data that it is made from."
         )
         return
     leaf = graph.leaf_of.get(at)
@@ -211,7 +189,7 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Iterator[Diagnosis]
             if leaf.kind == "parameter"
             else "Look at the data: NaN or Inf comes in with it."
         )
-        yield Diagnosis(f"the {leaf.kind} {who} has NaN or Inf", leaf.names or names, "", amount, fix, (at,))
+        yield Diagnosis(f"the {leaf.kind} {who} has NaN or Inf", leaf.names or names, amount, fix, (at,))
         return
     known = context.values.finite if context.values is not None else frozenset()
     holder, at = at, born(graph, at, known)
@@ -236,16 +214,18 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Iterator[Diagnosis]
     yield Diagnosis(
         f"{op(graph.nodes[at])} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
         graph.nodes[at].names or names,
-        place(graph, at),
         why,
         f"{_remedy(graph, at, [value.made_by for value in bad if value.made_by is not None])}.",
         (at,),
+        where=place(graph, at),
     )
 
 
-def _inputs_first(graph: Graph) -> list[int]:
-    """Leaves, then everything else in the order it ran."""
-    return [*graph.leaf_of, *(i for i in forward_order(graph) if i not in graph.leaf_of)]
+def _place_in_order(graph: Graph) -> Callable[[int], int]:
+    """Tells which node comes first: leaves, then everything else in the order it ran."""
+    inputs_first = dict.fromkeys([*graph.leaf_of, *forward_order(graph)])
+    rank = {node: i for i, node in enumerate(inputs_first)}
+    return lambda node: rank.get(node, len(rank))
 
 
 def _called(graph: Graph, node: int) -> str:
@@ -271,7 +251,7 @@ def diverged(context: CheckContext) -> bool:
 
 def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     """Updates have made parameters NaN or infinite, or so large that the loss is: the steps are too large."""
-    names = tuple(dict.fromkeys(name for value in bad for name in value.names[:1]))
+    names = tuple(dict.fromkeys(first_names(bad)))
     have = "has" if len(names) == 1 else "have"
     why = (
         f"{listed(names)} {have} NaN or Inf since the update before this call"
@@ -290,8 +270,7 @@ def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     what = f"an update has made {plural(len(names), 'parameter')} NaN or infinite" if names else "the loss diverges"
     return Diagnosis(
         f"{what}: the steps are too large",
-        names or tuple(name for leaf in context.graph.leaves if leaf.kind == "parameter" for name in leaf.names[:1]),
-        line(source),
+        names or first_names(leaf for leaf in context.graph.leaves if leaf.kind == "parameter"),
         why,
         _fix(context),
         tuple(value.made_by for value in bad if value.made_by is not None),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import code, line, listed, title, verb, where as place
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.words import Names, code, first_names, listed, nodes_of, title, verb, where as place
+from gradviz.graph import Node
 from gradviz.graph.amounts import depth
 from gradviz.wording import one_line, plural, tensor_line
 
@@ -18,7 +18,7 @@ _TWICE = re.compile(r"Backward\d*(Backward)\d*$")
 
 
 @check("requires-grad-input", "note", "an input of a model requires grad", follows=("never-updated",))
-def requires_grad_input(context: CheckContext) -> Iterator[Diagnosis]:
+def requires_grad_input(context: CheckContext) -> Diagnoses:
     """A tensor that is no parameter requires grad, in a graph that has parameters.
 
     Backward then computes a gradient for it at every step, and keeps it in `.grad`. That is right for adversarial examples,
@@ -42,21 +42,20 @@ def requires_grad_input(context: CheckContext) -> Iterator[Diagnosis]:
     inputs = [leaf for leaf in context.graph.leaves if leaf.kind == "input"]
     if not inputs or not any(leaf.kind == "parameter" for leaf in context.graph.leaves):
         return
-    names = tuple(name for leaf in inputs for name in leaf.names[:1])
+    names = first_names(inputs)
     shown = listed(names) or tensor_line(inputs[0].tensor)
     yield Diagnosis(
         f"{plural(len(inputs), 'input')} {verb(inputs, 'requires', 'require')} grad: {shown}",
         names,
-        "",
         f"{verb(inputs, 'it is a leaf', 'they are leaves')} of the graph and no {verb(inputs, 'parameter', 'parameters')}, so "
         f"backward() computes a gradient for {verb(inputs, 'it', 'each')}",
         "Nothing, if that gradient is wanted. Else leave out requires_grad=True.",
-        tuple(leaf.node for leaf in inputs),
+        nodes_of(inputs),
     )
 
 
 @check("tied-parameter", "note", "one parameter is used under several names")
-def tied_parameter(context: CheckContext) -> Iterator[Diagnosis]:
+def tied_parameter(context: CheckContext) -> Diagnoses:
     """One parameter has several names in the model: its gradient is the sum over all its uses.
 
     That is how tied embeddings work. It matters when parameters are counted, saved, sharded or given to optimizers in groups.
@@ -82,7 +81,6 @@ def tied_parameter(context: CheckContext) -> Iterator[Diagnosis]:
             yield Diagnosis(
                 f"{listed(names)} are one parameter",
                 names,
-                "",
                 f"these names lead to one tensor {tensor_line(leaf.tensor)}, and its gradient is the sum over all uses",
                 "Nothing, if they are tied on purpose.",
                 (leaf.node,),
@@ -90,7 +88,7 @@ def tied_parameter(context: CheckContext) -> Iterator[Diagnosis]:
 
 
 @check("hooks-present", "note", "hooks of yours are registered on tensors of this graph")
-def hooks_present(context: CheckContext) -> Iterator[Diagnosis]:
+def hooks_present(context: CheckContext) -> Diagnoses:
     """Hooks run during backward and may change gradients. gradviz runs none of them.
 
     Listed are hooks on leaves and on other tensors that a variable holds, full backward hooks of modules, and saved tensors
@@ -112,56 +110,52 @@ def hooks_present(context: CheckContext) -> Iterator[Diagnosis]:
     loss.backward()
     ```
     """
-    hooked = [leaf for leaf in context.graph.leaves if leaf.hooks]
+    graph, tensors = context.graph, "The handle that register_hook() returned has remove()."
+    hooked = [leaf for leaf in graph.leaves if leaf.hooks]
     if hooked:
-        names = tuple(name for leaf in hooked for name in leaf.names[:1])
+        names = first_names(hooked)
         yield Diagnosis(
             f"{plural(sum(leaf.hooks for leaf in hooked), 'hook')} on "
             f"{listed(names) or plural(len(hooked), 'leaf', 'leaves')}",
             names,
-            "",
             "they run when the gradient of the tensor is computed or accumulated, and may change it",
-            "Nothing, if they are wanted. The handle that register_hook() returned has remove().",
-            tuple(leaf.node for leaf in hooked),
+            f"Nothing, if they are wanted. {tensors}",
+            nodes_of(hooked),
         )
-    leaf_of = context.graph.leaf_of
-    inner = [node for node in context.graph.nodes if "hooks" in node.flags and node.id not in leaf_of]
-    if inner:
-        names = tuple(name for node in inner for name in node.names[:1])
-        yield Diagnosis(
-            f"hooks on {listed(names) or plural(len(inner), 'tensor')}",
-            names,
-            place(context.graph, inner[0].id),
-            "they run when the gradient of the tensor is computed, and may change it",
-            "Nothing, if they are wanted. The handle that register_hook() returned has remove().",
-            tuple(node.id for node in inner),
-        )
-    modules = [node for node in context.graph.nodes if node.op == "BackwardHookFunctionBackward"]
-    if modules:
-        yield Diagnosis(
-            "full backward hooks of modules are in this graph",
-            (),
-            place(context.graph, modules[0].id),
-            f"{plural(len(modules), 'node')} of this graph {verb(modules, 'calls', 'call')} them, and they may change gradients",
-            "Nothing, if they are wanted. The handle that register_full_backward_hook() returned has remove().",
-            tuple(node.id for node in modules),
-        )
-    packed = [node for node in context.graph.nodes if "packed" in node.flags]
-    if packed:
-        ways = sorted({slot.note for node in packed for slot in node.saved if slot.state == "packed" and slot.note})
-        yield Diagnosis(
-            f"hooks pack the saved tensors of {plural(len(packed), 'node')}",
-            (),
-            place(context.graph, packed[0].id),
-            f"{listed(ways, 2) or 'saved-tensor hooks'}: what backward will compute with is known only when the "
-            "hook runs",
-            "Nothing, if that is on purpose (checkpoint, save_on_cpu, saved_tensors_hooks).",
-            tuple(node.id for node in packed),
-        )
+
+    def inside(nodes: list[Node], summary: str, why: str, fix: str, names: Names = ()) -> Diagnoses:
+        if nodes:
+            ids = tuple(node.id for node in nodes)
+            yield Diagnosis(summary, names, why, f"Nothing, if {fix}", ids, where=place(graph, ids[0]))
+
+    inner = [node for node in graph.nodes if "hooks" in node.flags and node.id not in graph.leaf_of]
+    names = first_names(inner)
+    yield from inside(
+        inner,
+        f"hooks on {listed(names) or plural(len(inner), 'tensor')}",
+        "they run when the gradient of the tensor is computed, and may change it",
+        f"they are wanted. {tensors}",
+        names,
+    )
+    modules = [node for node in graph.nodes if node.op == "BackwardHookFunctionBackward"]
+    yield from inside(
+        modules,
+        "full backward hooks of modules are in this graph",
+        f"{plural(len(modules), 'node')} of this graph {verb(modules, 'calls', 'call')} them, and they may change gradients",
+        "they are wanted. The handle that register_full_backward_hook() returned has remove().",
+    )
+    packed = [node for node in graph.nodes if "packed" in node.flags]
+    ways = sorted({slot.note for node in packed for slot in node.saved if slot.state == "packed" and slot.note})
+    yield from inside(
+        packed,
+        f"hooks pack the saved tensors of {plural(len(packed), 'node')}",
+        f"{listed(ways, 2) or 'saved-tensor hooks'}: what backward will compute with is known only when the hook runs",
+        "that is on purpose (checkpoint, save_on_cpu, saved_tensors_hooks).",
+    )
 
 
 @check("double-backward", "note", "the graph contains a backward pass: gradients of gradients")
-def double_backward(context: CheckContext) -> Iterator[Diagnosis]:
+def double_backward(context: CheckContext) -> Diagnoses:
     """The graph was made by `create_graph=True`: a part of it is a backward pass itself.
 
     That is how gradient penalties and Hessians are computed. It keeps the first graph alive and costs a second one; when
@@ -189,15 +183,15 @@ def double_backward(context: CheckContext) -> Iterator[Diagnosis]:
         yield Diagnosis(
             f"the graph contains a backward pass ({plural(len(made), 'node')} of second order)",
             tuple(name for node in made for name in node.names),
-            place(graph, made[0].id),
             f"such as {title(graph, made[0].id)}, the derivative of a backward function",
             "Nothing, if gradients of gradients are wanted. Else leave out create_graph=True.",
             tuple(node.id for node in made),
+            where=place(graph, made[0].id),
         )
 
 
 @check("deep-graph", "note", "the graph is very deep")
-def deep_graph(context: CheckContext) -> Iterator[Diagnosis]:
+def deep_graph(context: CheckContext) -> Diagnoses:
     """More than 10,000 backward functions in a row: as deep as a very long recurrence.
 
     Backward handles that. Gradients over so many steps mostly vanish or explode, every step keeps what it saved, and tools that
@@ -227,7 +221,6 @@ def deep_graph(context: CheckContext) -> Iterator[Diagnosis]:
         yield Diagnosis(
             f"the graph is {deepest:,} backward functions deep",
             tuple(one_line(root.name) for root in context.graph.roots),
-            "",
             f"the longest way from an output to a leaf has {deepest:,} backward functions, more than {DEEP:,}",
             "If it is a recurrence, cut its history now and then: state = state.detach().",
         )
@@ -244,7 +237,7 @@ _KNOWN = {
 
 
 @check("graph-break", "note", "torch.compile broke a function into several graphs")
-def graph_break(context: CheckContext) -> Iterator[Diagnosis]:
+def graph_break(context: CheckContext) -> Diagnoses:
     """A line that `torch.compile` could not compile, so that what comes before it and after it are graphs of their own.
 
     At each break Python runs, the graphs before and after are optimised apart, and what the one hands to the other is kept for
@@ -281,7 +274,6 @@ def graph_break(context: CheckContext) -> Iterator[Diagnosis]:
         yield Diagnosis(
             f"torch.compile broke the graph: {reason or one_line(broken.reason)}",
             (),
-            line(broken.source),
             f"torch could not compile {code(broken.source)} together with what comes before it",
             one_line(broken.hint) or fix or "Move the line out of the compiled function.",
             source=broken.source,

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, LeafGradient
-from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.ways import main_path
-from gradviz.checks.words import code, line, listed, verb
-from gradviz.graph import Graph
+from gradviz.checks.flow import main_path
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.words import Names, code, first_names, line, listed, nodes_of, places, verb
+from gradviz.graph import Graph, Leaf
 from gradviz.graph.amounts import known_elements
 from gradviz.graph.origins import own_line
 from gradviz.source.search import calls_method
@@ -26,7 +26,7 @@ class Layer(NamedTuple):
 
     name: str
     nodes: tuple[int, ...]
-    names: tuple[str, ...]
+    names: Names
     rms: float
     norm: float
     depth: int
@@ -40,7 +40,7 @@ class Layer(NamedTuple):
     follows=("nonfinite",),
     once=True,
 )
-def vanishing_gradient(context: CheckContext) -> Iterator[Diagnosis]:
+def vanishing_gradient(context: CheckContext) -> Diagnoses:
     """The gradient of a module is less than 1e-5 of that of modules nearer to the output.
 
     Compared are root mean squares over the parameters of each module, along the depth of the graph. Such modules learn next to
@@ -92,7 +92,7 @@ def vanishing_gradient(context: CheckContext) -> Iterator[Diagnosis]:
     follows=("nonfinite",),
     once=True,
 )
-def exploding_gradient(context: CheckContext) -> Iterator[Diagnosis]:
+def exploding_gradient(context: CheckContext) -> Diagnoses:
     """The gradient of a module is more than 1e4 times that of the module nearest to the output, or has a norm above 1e7.
 
     Compared are root mean squares over the parameters of each module, along the depth of the graph. One step of the optimizer then
@@ -147,7 +147,7 @@ def exploding_gradient(context: CheckContext) -> Iterator[Diagnosis]:
     follows=("zero-derivative", "all-zero", "zero-start"),
     once=True,
 )
-def zero_gradient(context: CheckContext) -> Iterator[Diagnosis]:
+def zero_gradient(context: CheckContext) -> Diagnoses:
     """Every element of a parameter's gradient is exactly zero, although the parameter is in the graph.
 
     Dead ReLUs do that, a mask or a multiplication with zero, and rounding; without any of those on the way it is a note. With a
@@ -172,37 +172,24 @@ def zero_gradient(context: CheckContext) -> Iterator[Diagnosis]:
     """
     graph = context.graph
     zero = [
-        gradient
-        for gradient in (context.gradients.leaves if context.gradients else ())
-        if gradient.zeros == 1.0 and not gradient.nonfinite and not gradient.mixed
-    ]
-    zero = [
-        gradient
-        for gradient in zero
-        if graph.leaf_of[gradient.node].kind == "parameter"
-        and not context.nonzero_later.intersection(graph.leaf_of[gradient.node].names)
+        leaf
+        for leaf, gradient in _read(context)
+        if gradient.zeros == 1.0 and not context.nonzero_later.intersection(leaf.names)
     ]
     if not zero:
         return
-    names = tuple(name for gradient in zero for name in graph.leaf_of[gradient.node].names[:1])
+    names = first_names(zero)
+    if all(leaf.hooks for leaf in zero):
+        yield _by_a_hook(context, names, nodes_of(zero))
+        return
     alone = all(name.rpartition(".")[2].startswith("bias") and not _weight_too(name, names) for name in names)
-    blame = (
-        []
-        if alone
-        else sorted(
-            {i for gradient in zero for i in _above(graph, gradient.node) if graph.nodes[i].op.startswith(_STOPS)}
-        )
-    )
+    above = {i for leaf in zero for i in _above(graph, leaf.node)} if not alone else set()
+    blame = sorted(i for i in above if graph.nodes[i].op.startswith(_STOPS))
     stops = sorted({graph.nodes[i].op for i in blame})
     source = own_line(graph.nodes[blame[0]]) if blame else None
-    hooked = all(graph.leaf_of[gradient.node].hooks for gradient in zero)
-    if hooked:
-        yield _by_a_hook(context, names, [gradient.node for gradient in zero])
-        return
     yield Diagnosis(
         f"the gradient of {listed(names)} is all zero",
         names,
-        ", ".join(filter(None, (listed(dict.fromkeys(name.rpartition(".")[0] for name in names)), line(source)))),
         "backward computes a gradient for it, and every element is 0"
         + (f"; on the way is {listed(stops, 3)}, which can stop it" if blame else ""),
         "Look for dead ReLUs (all inputs negative), masks and factors of zero; for a layer that begins at zero it "
@@ -210,30 +197,32 @@ def zero_gradient(context: CheckContext) -> Iterator[Diagnosis]:
         if blame
         else "Nothing, if the parameter cancels out, as the last bias does in a difference of two scores. Else look for a factor "
         "of zero.",
-        tuple(gradient.node for gradient in zero),
+        nodes_of(zero),
+        where=places(listed(dict.fromkeys(name.rpartition(".")[0] for name in names)), line(source)),
         severity=None if blame else "note",
         source=source,
         follows=("zero-start",),
     )
 
 
+_LEVELS = 8  # nodes that are looked at above a leaf, one above the other
 _STOPS = ("Relu", "Mul", "Threshold", "Hardtanh", "Clamp", "Round", "Sign", "Floor")
 """What can make zeros of a gradient."""
 
 
-def _by_a_hook(context: CheckContext, names: tuple[str, ...], nodes: Sequence[int]) -> Diagnosis:
+def _by_a_hook(context: CheckContext, names: Names, nodes: tuple[int, ...]) -> Diagnosis:
     """The leaves have hooks, which give what is left in `.grad`."""
     file = context.backward.file if context.backward is not None else ""
     source = next((made for _, made in calls_method(file, "register_hook", bare=False)), None) if file else None
     return Diagnosis(
         f"the gradient of {listed(names)} is all zero behind {verb(nodes, 'its hook', 'their hooks')}",
         names,
-        line(source) or listed(names),
         f"{verb(nodes, 'a hook', 'hooks')} on {verb(nodes, 'it', 'them')} may change the gradient, and what is left is 0 everywhere"
         + (f"; {code(source)}" if source is not None else ""),
         "Look at what the hook returns for an ordinary gradient: a mask or a factor in it makes zeros of all elements. A hook that "
         "only looks returns None.",
-        tuple(nodes),
+        nodes,
+        where=line(source) or listed(names),
         source=source,
     )
 
@@ -244,10 +233,10 @@ def _weight_too(bias: str, names: Sequence[str]) -> bool:
     return f"{module}.{own.replace('bias', 'weight')}".lstrip(".") in names
 
 
-def _above(graph: Graph, node: int, levels: int = 8) -> list[int]:
+def _above(graph: Graph, node: int) -> list[int]:
     """What a leaf leads to, a few nodes up."""
     above, frontier = [], [node]
-    for _ in range(levels):
+    for _ in range(_LEVELS):
         frontier = [edge.consumer for i in frontier for edge in graph.consumers(i)][:50]
         above += frontier
     return above
@@ -255,31 +244,27 @@ def _above(graph: Graph, node: int, levels: int = 8) -> list[int]:
 
 def _layers(context: CheckContext) -> list[Layer]:
     """Modules with the size of their gradients, the nearest to the output first. Without modules, each parameter counts as one."""
-    graph = context.graph
-    depth = _depth(graph)
-    groups: dict[str, list[LeafGradient]] = {}
-    for gradient in context.gradients.leaves if context.gradients else ():
-        leaf = graph.leaf_of[gradient.node]
-        if leaf.kind == "parameter" and not gradient.nonfinite and not gradient.mixed:
-            name = leaf.names[0] if leaf.names else f"parameter {leaf.node}"
-            groups.setdefault(name.rpartition(".")[0] or name, []).append(gradient)
+    depth = _depth(context.graph)
+    groups: dict[str, list[tuple[Leaf, LeafGradient]]] = {}
+    for leaf, gradient in _read(context):
+        name = leaf.names[0] if leaf.names else f"parameter {leaf.node}"
+        groups.setdefault(name.rpartition(".")[0] or name, []).append((leaf, gradient))
     layers = []
     for name, members in groups.items():
-        sizes = [known_elements(graph.leaf_of[gradient.node].tensor) for gradient in members]
-        norm = sum(gradient.norm**2 for gradient in members) ** 0.5
-        rms = norm / max(1, sum(sizes)) ** 0.5
-        names = tuple(name for gradient in members for name in graph.leaf_of[gradient.node].names[:1])
-        layers.append(
-            Layer(
-                name,
-                tuple(gradient.node for gradient in members),
-                names,
-                rms,
-                norm,
-                min(depth[gradient.node] for gradient in members),
-            )
-        )
+        leaves = [leaf for leaf, _ in members]
+        norm = sum(gradient.norm**2 for _, gradient in members) ** 0.5
+        rms = norm / max(1, sum(known_elements(leaf.tensor) for leaf in leaves)) ** 0.5
+        nearest = min(depth[leaf.node] for leaf in leaves)
+        layers.append(Layer(name, nodes_of(leaves), first_names(leaves), rms, norm, nearest))
     return sorted(layers, key=lambda layer: layer.depth)
+
+
+def _read(context: CheckContext) -> Iterator[tuple[Leaf, LeafGradient]]:
+    """The parameters whose gradient is known and of this call alone."""
+    for gradient in context.leaf_gradients:
+        leaf = context.graph.leaf_of[gradient.node]
+        if leaf.kind == "parameter" and not gradient.nonfinite and not gradient.mixed:
+            yield leaf, gradient
 
 
 def _depth(graph: Graph) -> list[int]:
@@ -305,9 +290,9 @@ def _flow(graph: Graph, layers: Sequence[Layer], summary: str, why: str, fix: st
     return Diagnosis(
         summary,
         names,
-        ", ".join(filter(None, (listed(layer.name for layer in layers), line(source)))),
         why,
         fix,
         tuple(node for layer in layers for node in layer.nodes),
+        where=places(listed(layer.name for layer in layers), line(source)),
         source=source,
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, Event
-from gradviz.checks.registry import Diagnosis, check
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code, line
 from gradviz.graph import Graph
 from gradviz.graph.origins import own_line
@@ -20,7 +20,7 @@ TIMES = 2
 
 
 @check("clip-order", "warning", "gradients are clipped when it is too late, or before they are unscaled")
-def clip_order(context: CheckContext) -> Iterator[Diagnosis]:
+def clip_order(context: CheckContext) -> Diagnoses:
     """Gradients are clipped after the optimizer has used them, or while a GradScaler's factor is still in them.
 
     Clipping changes `.grad` in place, so it has to come after `backward()`, after `scaler.unscale_(optimizer)` where there is a
@@ -55,14 +55,13 @@ def clip_order(context: CheckContext) -> Iterator[Diagnosis]:
         ends = [i for i, event in enumerate(step) if event.kind == "step"]
         if clips and ends and clips[0] > ends[-1]:
             late.append((step[clips[0]], step[ends[-1]]))
-        elif clips and any(event.kind == "scale" for event in step) and not _has(step[: clips[0]], "unscale"):
+        elif clips and _has(step, "scale") and not _has(step[: clips[0]], "unscale"):
             scaled.append(step[clips[0]])
     if len(late) >= TIMES:
         clip, end = late[0]
         yield Diagnosis(
             "gradients are clipped after the step that uses them",
             (),
-            line(clip.source),
             f"{code(clip.source)} runs after {code(end.source)} and before the next backward(), so no step ever sees a clipped "
             "gradient",
             f"Move {_text(clip)} above {_text(end)}, behind backward().",
@@ -73,7 +72,6 @@ def clip_order(context: CheckContext) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "gradients are clipped while the scaler's factor is in them",
             (),
-            line(clip.source),
             f"{code(clip.source)} runs before any scaler.unscale_(optimizer): the norm that it compares is that of gradients times "
             "the scale, by default 65536, so nearly everything is clipped",
             f"Call scaler.unscale_(optimizer) directly before {_text(clip)}.",
@@ -82,7 +80,7 @@ def clip_order(context: CheckContext) -> Iterator[Diagnosis]:
 
 
 @check("scaler-order", "warning", "a GradScaler is used without one of its steps")
-def scaler_order(context: CheckContext) -> Iterator[Diagnosis]:
+def scaler_order(context: CheckContext) -> Diagnoses:
     """A GradScaler scales the loss, and the step goes past it, or its scale is never updated.
 
     `scaler.step(optimizer)` divides gradients by the scale and leaves a step out where one is not finite; `scaler.update()` then
@@ -125,7 +123,6 @@ def scaler_order(context: CheckContext) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "the step goes past the scaler: gradients are still multiplied by its scale",
             (),
-            line(past[0].source),
             f"{code(past[0].source)} uses gradients of a loss that scaler.scale() has multiplied, and nothing has divided them "
             "again",
             f"Write scaler.step(optimizer) and then scaler.update() in place of {_text(past[0])}.",
@@ -136,7 +133,6 @@ def scaler_order(context: CheckContext) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "the scaler is never updated",
             (),
-            line(through[0].source),
             f"{code(through[0].source)} has run {plural(len(through), 'time')} and scaler.update() never: the scale is not "
             "adapted, and a second step() without it raises an error",
             f"Call scaler.update() after {_text(through[0])}, once in every step.",
@@ -145,7 +141,7 @@ def scaler_order(context: CheckContext) -> Iterator[Diagnosis]:
 
 
 @check("accumulation", "warning", "gradients of several batches are to be added up, and are not, or not averaged")
-def accumulation(context: CheckContext) -> Iterator[Diagnosis]:
+def accumulation(context: CheckContext) -> Diagnoses:
     """Several backward calls share one update, and only the last one counts, or their sum is used as if it were a mean.
 
     Gradient accumulation replaces a large batch by several small ones. Gradients must not be reset between them, and each loss
@@ -172,27 +168,22 @@ def accumulation(context: CheckContext) -> Iterator[Diagnosis]:
             optimizer.step()
     ```
     """
-    rounds = [accumulated for update in _updates(context.events) if (accumulated := _accumulated(update)) is not None]
-    if len(rounds) < min(TIMES, len(_updates(context.events))) or not rounds or context.reads_grad:
+    updates = _updates(context.events)
+    rounds = list(filter(None, map(_accumulated, updates)))
+    if len(rounds) < min(TIMES, len(updates)) or not rounds or context.reads_grad:
         return
     first = rounds[0]
     count = len(first.calls)
-    if first.resets and all(accumulated.resets for accumulated in rounds):
+    if all(accumulated.resets for accumulated in rounds):
         reset = first.resets[0]
         yield Diagnosis(
             f"of {count} batches only the last one counts: gradients are reset before each backward()",
             (),
-            line(reset.source),
             f"{code(reset.source)} runs before each of the {count} backward calls that {code(first.step.source)} comes after",
             f"Move {_text(reset)} directly behind {_text(first.step)}, so that gradients are reset once for each step.",
             source=reset.source,
         )
-    elif (
-        first.counted
-        and not first.resets
-        and not any(accumulated.resets for accumulated in rounds)
-        and _is_undivided_mean(context.graph)
-    ):
+    elif first.counted and not any(accumulated.resets for accumulated in rounds) and _is_undivided_mean(context.graph):
         test = next(test for test in first.step.tests if "%" in test)
         number = re.search(r"%\s*([\w.]+)", test)
         by = number[1] if number is not None else str(count)
@@ -203,7 +194,6 @@ def accumulation(context: CheckContext) -> Iterator[Diagnosis]:
         yield Diagnosis(
             f"the gradients of {count} batches are added up, and the loss is not divided",
             (),
-            line(first.calls[0].source),
             f"{code(first.calls[0].source)} runs {count} times for each {code(first.step.source)}, and each loss is a mean over "
             f"its own batch: the update is {count} times that of one large batch",
             f"Divide the loss{of}: ({name} / {by}).backward() in place of {name}.backward().",
@@ -226,14 +216,13 @@ def _accumulated(events: Sequence[Event]) -> _Round | None:
     calls = [i for i, event in enumerate(events) if event.kind == "backward"]
     if len(calls) < TIMES or len({events[i].source for i in calls}) > 1:
         return None
-    outside = not set(events[calls[0]].loops) <= set(step.loops)  # the calls have a loop of their own
     counted = any("%" in test for test in step.tests)
-    if not (counted or outside):
-        return None
+    if not counted and set(events[calls[0]].loops) <= set(step.loops):
+        return None  # the calls have no loop of their own
     resets = []
     for first, other in pairwise(calls):
-        between = [event for event in events[first:other] if event.kind == "zero" and _about(event, step)]
-        resets += between[:1]
+        between = (event for event in events[first:other] if event.kind == "zero" and _about(event, step))
+        resets += list(between)[:1]
     if resets and len(resets) < len(calls) - 1:
         return None
     return _Round(tuple(events[i] for i in calls), tuple(resets), step, counted)
@@ -246,10 +235,8 @@ def _is_undivided_mean(graph: Graph) -> bool:
         record = graph.nodes[node]
         if record.op.startswith("MeanBackward") or record.attributes.get("reduction") == 1:
             return True
-        if (
-            not record.op.startswith(("AddBackward", "SubBackward", "SqueezeBackward", "ViewBackward"))
-            or len(waiting) > 50
-        ):
+        passes_on = record.op.startswith(("AddBackward", "SubBackward", "SqueezeBackward", "ViewBackward"))
+        if not passes_on or len(waiting) > 50:
             return False
         waiting += [edge.producer for edge in graph.inputs(node) if edge.producer not in graph.leaf_of]
     return False
@@ -271,11 +258,8 @@ def _rounds(events: Sequence[Event]) -> list[list[Event]]:
     stepped = True
     for event in events:
         if event.kind == "backward" and stepped:
-            if rounds and _scales_before(rounds[-1]):
-                scales = rounds[-1].pop()
-                rounds.append([scales])
-            else:
-                rounds.append([])
+            scales = bool(rounds) and bool(rounds[-1]) and rounds[-1][-1].kind == "scale"
+            rounds.append([rounds[-1].pop()] if scales else [])
             stepped = False
         if rounds:
             rounds[-1].append(event)
@@ -283,10 +267,6 @@ def _rounds(events: Sequence[Event]) -> list[list[Event]]:
             rounds.append([event])
         stepped = stepped or event.kind == "step"
     return rounds
-
-
-def _scales_before(events: Sequence[Event]) -> bool:
-    return bool(events) and events[-1].kind == "scale"
 
 
 def _has(events: Sequence[Event], kind: str) -> bool:
@@ -305,7 +285,7 @@ _CODE = 50
 
 
 @check("no-effect", "warning", "a line computes something that nobody gets")
-def no_effect(context: CheckContext) -> Iterator[Diagnosis]:
+def no_effect(context: CheckContext) -> Diagnoses:
     """A line makes a new tensor and drops it: the line does nothing.
 
     `x.clamp(0, 1)`, `hidden.detach()`, `loss / 4`, `torch.relu(h)` and `images.to(device)` leave their tensor as it is and return
@@ -333,7 +313,6 @@ def no_effect(context: CheckContext) -> Iterator[Diagnosis]:
             yield Diagnosis(
                 f"`{clip(one_line(dropped.text), _CODE)}` does nothing",
                 (dropped.of,),
-                line(dropped.source),
                 f"it makes a new tensor, which nobody gets, and leaves {clip(one_line(dropped.of), _CODE)} as it is",
                 f"Write {one_line(dropped.mended)}."
                 if dropped.mended
@@ -344,7 +323,7 @@ def no_effect(context: CheckContext) -> Iterator[Diagnosis]:
 
 
 @check("not-called", "warning", "a method is named and not called")
-def not_called(context: CheckContext) -> Iterator[Diagnosis]:
+def not_called(context: CheckContext) -> Diagnoses:
     """A line consists of a method without `()`, such as `optimizer.step` or `model.eval`: it does nothing.
 
     How it is found: Statements that consist of such a name are looked up in the text of the script, and of your files that call
@@ -371,7 +350,6 @@ def not_called(context: CheckContext) -> Iterator[Diagnosis]:
             yield Diagnosis(
                 f"{one_line(dropped.text)} is named and not called",
                 (dropped.of,),
-                line(dropped.source),
                 "the name of a method alone calls nothing",
                 f"Write {one_line(dropped.mended)}.",
                 source=dropped.source,

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from gradviz.checks.context import (
-    CheckContext,
-    Home,
-    Optimizer,
-    OptimizerTensor,
-    Parameter,
-)
-from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.verdicts import Verdict, grouped, modules_of
-from gradviz.checks.ways import from_outputs
+from gradviz.checks.context import CheckContext, Home, Optimizer, Parameter
+from gradviz.checks.flow import from_outputs
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.rules.cuts import updates_below
+from gradviz.checks.verdicts import grouped, modules_of
 from gradviz.checks.words import (
     as_code,
     as_leaf,
     code,
+    first_names,
     line,
     listed,
+    nodes_of,
+    places,
     title,
     title_and_code,
     verb,
@@ -35,7 +33,7 @@ from gradviz.wording import one_line, plural
 
 
 @check("unused-parameter", "warning", "a parameter that no output depends on: it gets no gradient")
-def unused_parameter(context: CheckContext) -> Iterator[Diagnosis]:
+def unused_parameter(context: CheckContext) -> Diagnoses:
     """A parameter that no output depends on. Its `.grad` stays None and the optimizer leaves it as it is.
 
     Nothing fails, so this goes unnoticed for long; `DistributedDataParallel` fails, or wants `find_unused_parameters=True`. The
@@ -79,24 +77,21 @@ def unused_parameter(context: CheckContext) -> Iterator[Diagnosis]:
     unused = [parameter for parameter in context.parameters if parameter.node is None]
     for verdict, members in grouped(context, unused):
         modules = modules_of(context, members)
-        they = f"{plural(len(members), 'parameter')} of {listed(modules)}"
+        words = {
+            "is_": verb(members, "is", "are"),
+            "do": verb(members, "does", "do"),
+            "them": verb(members, "it", "them"),
+        }
         yield Diagnosis(
-            f"{they} {_in_words(verdict, members)}",
-            tuple(name for parameter in members for name in parameter.names[:1]),
-            ", ".join(filter(None, (listed(modules), line(verdict.source)))),
+            f"{plural(len(members), 'parameter')} of {listed(modules)} {verdict.summary.format(**words)}",
+            first_names(members),
             verdict.why,
             verdict.fix,
+            where=places(listed(modules), line(verdict.source)),
             severity=None if verdict.alarming and not context.guessed else "note",
             source=verdict.source,
             part=verdict.part,
         )
-
-
-def _in_words(verdict: Verdict, members: Sequence[Parameter]) -> str:
-    single = len(members) == 1
-    return verdict.summary.format(
-        is_="is" if single else "are", do="does" if single else "do", them="it" if single else "them"
-    )
 
 
 # -- none-grad ---------------------------------------------------------------------------------------------------------
@@ -108,7 +103,7 @@ def _in_words(verdict: Verdict, members: Sequence[Parameter]) -> str:
     "backward() has run, and .grad is still None where one would expect a gradient",
     follows=("unused-parameter",),
 )
-def none_grad(context: CheckContext) -> Iterator[Diagnosis]:
+def none_grad(context: CheckContext) -> Diagnoses:
     """After `backward()`, a parameter that requires grad and whose `.grad` is None; or a `.grad` read where there never is one.
 
     For a parameter the reasons are those of `unused-parameter`; one that is in the graph all the same got None from a backward
@@ -137,24 +132,17 @@ def none_grad(context: CheckContext) -> Iterator[Diagnosis]:
     if not context.after:
         return
     filled = {parameter.model for parameter in context.parameters if parameter.has_grad}
-    missing = [
-        parameter
-        for parameter in context.parameters
-        if parameter.requires_grad and not parameter.has_grad and parameter.model in filled
-    ]
-    others = [
-        parameter
-        for parameter in context.parameters
-        if parameter.requires_grad and not parameter.has_grad and parameter.model not in filled
-    ]
+    without = [parameter for parameter in context.parameters if parameter.requires_grad and not parameter.has_grad]
+    without.sort(key=lambda parameter: parameter.model not in filled)
+    missing = [parameter for parameter in without if parameter.model in filled]
     seen = context.call is not None and bool(filled)  # looked at right behind backward(), so nothing was reset since
     inside = [
         parameter
-        for parameter in (*missing, *(others if seen else ()))
+        for parameter in (without if seen else missing)
         if parameter.node is not None and parameter.compiled is None
     ]
     if inside:
-        blamed = _gives_none(context.graph, [parameter.node for parameter in inside if parameter.node is not None])
+        blamed = _gives_none(context.graph, nodes_of(inside))
         why = "they are in the graph, so a backward function on the way gave None for them"
         if blamed is None:
             why += "" if seen else ", or .grad was reset since"
@@ -168,7 +156,7 @@ def none_grad(context: CheckContext) -> Iterator[Diagnosis]:
                 inside,
                 f"{why}: every way from the loss leads through the custom Function {name}",
                 f"In {line(at)}, let backward() of {name} return a gradient in place of None for each input that needs one.",
-            )._replace(source=at, where=", ".join(filter(None, (listed(modules_of(context, inside)), line(at)))))
+            )._replace(source=at, where=places(listed(modules_of(context, inside)), line(at)))
     for verdict, members in grouped(context, [parameter for parameter in missing if parameter.node is None]):
         diagnosis = _without_grad(context, members, verdict.why, verdict.fix)
         yield diagnosis._replace(severity=None if verdict.alarming else "note", source=verdict.source)
@@ -178,8 +166,11 @@ def _gives_none(graph: Graph, leaves: Sequence[int]) -> Function | None:
     """The custom Function nearest to the leaves that all ways from the output to them lead through."""
     for node in reversed(graph.nodes):
         custom: Function | None = node.function
-        known = custom is not None and custom.definition is not None
-        if known and set(leaves).isdisjoint(from_outputs(graph, [node.id])):
+        if (
+            custom is not None
+            and custom.definition is not None
+            and set(leaves).isdisjoint(from_outputs(graph, [node.id]))
+        ):
             return custom
     return None
 
@@ -189,14 +180,14 @@ def _without_grad(context: CheckContext, members: Sequence[Parameter], why: str,
     return Diagnosis(
         f"{plural(len(members), 'parameter')} of {modules} {verb(members, 'has', 'have')} no .grad after backward()",
         tuple(parameter.names[0] for parameter in members),
-        modules,
         why,
         fix,
         tuple(parameter.node for parameter in members if parameter.node is not None),
+        where=modules,
     )
 
 
-def _not_retained(context: CheckContext) -> Iterator[Diagnosis]:
+def _not_retained(context: CheckContext) -> Diagnoses:
     for tensor in context.named_tensors:
         if tensor.grad_read is None or tensor.leaf or tensor.retains_grad or not tensor.requires_grad:
             continue
@@ -207,25 +198,24 @@ def _not_retained(context: CheckContext) -> Iterator[Diagnosis]:
         maker = own_line(context.graph.nodes[tensor.node]) if tensor.node is not None else None
         behind = f"Behind {line(maker)}, call" if maker is not None and maker != context.backward else "Call"
         leaf = as_leaf(maker)
+        nodes = (tensor.node,) if tensor.node is not None else ()
         if leaf:
             yield Diagnosis(
                 f"{name}.grad is always None: {name} is not a leaf",
                 tensor.names,
-                line(maker),
                 f"{code(maker)} computes {name} from a new leaf, so {name} is a result; {code(tensor.grad_read)} reads its .grad, "
                 "and only leaves keep their gradient",
                 f"Let the leaf come last: {leaf}.",
-                nodes=(tensor.node,) if tensor.node is not None else (),
+                nodes,
                 source=maker,
             )
             continue
         yield Diagnosis(
             f"{name}.grad is always None: {name} is not a leaf",
             tensor.names,
-            line(tensor.grad_read),
             f"{code(tensor.grad_read)} reads it, but {name} is {made}, and only leaves keep their gradient",
             f"{behind} {name}.retain_grad(), before backward(); or use torch.autograd.grad(loss, {name}).",
-            nodes=(tensor.node,) if tensor.node is not None else (),
+            nodes,
             source=tensor.grad_read,
             part=f"{name}.grad",
         )
@@ -235,7 +225,7 @@ def _not_retained(context: CheckContext) -> Iterator[Diagnosis]:
 
 
 @check("nonleaf-parameter", "warning", "what should be trained is no leaf any more, or not what the optimizer holds")
-def nonleaf_parameter(context: CheckContext) -> Iterator[Diagnosis]:
+def nonleaf_parameter(context: CheckContext) -> Diagnoses:
     """The naive update `w = w - lr * w.grad`, or an optimizer that updates tensors which the graph does not use.
 
     The naive update runs while PyTorch records. The new `w` is the result of a subtraction and no leaf: it gets no `.grad`, and
@@ -267,17 +257,15 @@ def nonleaf_parameter(context: CheckContext) -> Iterator[Diagnosis]:
     yield from _unlisted(context)
 
 
-_UPDATES = ("SubBackward0", "AddBackward0", "RsubBackward1", "RsubBackward0")
-
-
-def _rebound(context: CheckContext) -> Iterator[Diagnosis]:
+def _rebound(context: CheckContext) -> Diagnoses:
     """Variables that were leaves of an earlier call's graph, and results that sit on a leaf which nobody names any more."""
     graph, before = context.graph, {name for earlier in context.earlier for name in earlier.leaves}
     for tensor in context.named_tensors:
         if tensor.node is None or tensor.leaf or tensor.node in graph.leaf_of:
             continue
         name = next((name for name in tensor.names if name in before), None)
-        steps = _updates_below(graph, tensor.node)
+        count, leaf = updates_below(graph, tensor.node)
+        steps = count if leaf is not None and leaf.kind == "input" and not leaf.names else 0
         if name is None and not steps:
             continue
         certain = name is not None
@@ -291,37 +279,30 @@ def _rebound(context: CheckContext) -> Iterator[Diagnosis]:
         yield Diagnosis(
             f"{name} is the result of a recorded update, not a leaf",
             tensor.names,
-            place(graph, tensor.node),
             f"{name} was made by {title_and_code(graph, tensor.node)}; {earlier}{updates}. It gets no .grad, and every step "
             "keeps all earlier ones",
             f"Update it in place, without recording: with torch.no_grad(): {name} -= lr * gradient. Or use "
             "torch.optim.",
+            where=place(graph, tensor.node),
             nodes=(tensor.node,),
             severity=None if certain or steps > 1 else "warning",
         )
 
 
-def _updates_below(graph: Graph, node: int) -> int:
-    """How many sums in a row lead from a node to a leaf without a name, each adding something that needs no gradient."""
-    count = 0
-    while graph.nodes[node].op in _UPDATES and graph.nodes[node].none_inputs:
-        edges = graph.inputs(node)
-        if len(edges) != 1:
-            return 0
-        count, node = count + 1, edges[0].producer
-    leaf = graph.leaf_of.get(node)
-    return count if leaf is not None and leaf.kind == "input" and not leaf.names else 0
-
-
-def _stray(context: CheckContext, optimizer: Optimizer) -> Iterator[Diagnosis]:
+def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:
     """Tensors that only the optimizer knows: no model, no variable, no graph of this run has them."""
-    stray = [tensor for tensor in optimizer.tensors if _is_stray(context, tensor)]
+    known = [
+        tensor
+        for tensor in optimizer.tensors
+        if tensor.node is not None or tensor.parameter is not None or tensor.names
+    ]
+    stray = len(optimizer.tensors) - len(known)
     if not stray or all(root.node is None for root in context.graph.roots):
         return
-    updated = {tensor.node for tensor in optimizer.tensors if tensor.node is not None}
+    updated = {tensor.node for tensor in known}
     without = [leaf for leaf in context.graph.leaves if leaf.kind == "parameter" and leaf.node not in updated]
-    names = tuple(name for leaf in without for name in leaf.names[:1])
-    every = "all" if len(stray) == len(optimizer.tensors) else f"{len(stray):,} of {len(optimizer.tensors):,}"
+    names = first_names(without)
+    every = f"{stray:,} of {len(optimizer.tensors):,}" if known else "all"
     why = (
         f"{every} tensors of {one_line(optimizer.name)} ({one_line(optimizer.type)}) are in no model, in no "
         "variable and not in this graph"
@@ -329,13 +310,13 @@ def _stray(context: CheckContext, optimizer: Optimizer) -> Iterator[Diagnosis]:
     if names:
         why += f"; the graph uses {listed(names)}, which this optimizer does not hold"
     yield Diagnosis(
-        f"{one_line(optimizer.name)} updates {plural(len(stray), 'tensor')} that the output does not depend on",
+        f"{one_line(optimizer.name)} updates {plural(stray, 'tensor')} that the output does not depend on",
         names or (optimizer.name,),
-        ", ".join(filter(None, (one_line(optimizer.name), line(optimizer.source)))),
         why,
         f"Make the optimizer {f'of {line(optimizer.source)} ' if optimizer.source is not None else ''}after the model is complete, "
         f"or once more behind {_replaced(optimizer, names)}.",
-        nodes=tuple(leaf.node for leaf in without),
+        where=places(one_line(optimizer.name), line(optimizer.source)),
+        nodes=nodes_of(without),
         source=optimizer.source,
     )
 
@@ -351,16 +332,15 @@ def _replaced(optimizer: Optimizer, names: Sequence[str]) -> str:
     return "what makes new parameters, such as a copy of the model or a replaced layer"
 
 
-def _unlisted(context: CheckContext) -> Iterator[Diagnosis]:
+def _unlisted(context: CheckContext) -> Diagnoses:
     """Parameters of the graph that no module lists and no optimizer holds, while one updates others."""
-    wrapped = dict(_wrapped_leaves(context))
-    for source, nodes in wrapped.items():
+    wrapping = _wrapped_leaves(context)
+    for source, nodes in wrapping.items():
         users = [edge.consumer for node in nodes for edge in context.graph.consumers(node)]
-        names = tuple(name for user in users for name in _held_by(context, user))
+        names = first_names(tensor for user in users for tensor in context.named_tensors if tensor.node == user)
         yield Diagnosis(
             f"{listed(names, 3) or 'a tensor'} is computed from a parameter, and is none itself",
             names,
-            line(source),
             f"{code(source)} makes a parameter and then computes something of it: the result is no leaf, no module lists it, and "
             "no optimizer updates what it was made of",
             f"Let the parameter come last: {as_leaf(source)}.",
@@ -368,31 +348,28 @@ def _unlisted(context: CheckContext) -> Iterator[Diagnosis]:
             source=source,
         )
     graph = context.graph
-    updated = {tensor.node for optimizer in context.optimizers for tensor in optimizer.tensors} - {None}
-    known = updated | {node for parameter in context.parameters for node in (parameter.node, parameter.compiled)}
-    told = {node for nodes in wrapped.values() for node in nodes}
-    lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known | told]
-    if not updated or not lost:
+    listed_nodes = ((parameter.node, parameter.compiled) for parameter in context.parameters)
+    known = context.optimized.union(*wrapping.values(), *listed_nodes)
+    lost = [leaf for leaf in graph.leaves if leaf.kind == "parameter" and leaf.node not in known]
+    if not context.optimized or not lost:
         return
     users = [edge.consumer for leaf in lost for edge in graph.consumers(leaf.node)]
     homes = list(dict.fromkeys(context.homes[leaf.node] for leaf in lost if leaf.node in context.homes))
     made = next((home.line for home in homes if home.line is not None), None)
     yield Diagnosis(
         f"{plural(len(lost), 'parameter')} of this graph {verb(lost, 'is', 'are')} in no module and in no optimizer",
-        tuple(name for leaf in lost for name in leaf.names[:1]),
-        ", ".join(filter(None, (line(made), f"used in {place(graph, users[0])}" if users else ""))),
+        first_names(lost),
         f"backward() computes {verb(lost, 'its gradient', 'their gradients')}, and nothing updates {verb(lost, 'it', 'them')}: "
         "parameters() of a module lists neither layers in a plain Python list or dict nor parameters made in forward()",
         _listing(homes),
-        nodes=tuple(leaf.node for leaf in lost),
+        where=places(line(made), f"used in {place(graph, users[0])}" if users else ""),
+        nodes=nodes_of(lost),
         source=made,
-        follows=("unused-parameter",)
-        if any(cut.kind == "parameter" for entered in context.entered for cut in entered.cuts)
-        else (),
+        follows=("unused-parameter",) if any(cut.kind == "parameter" for cut in context.cuts) else (),
     )
 
 
-def _wrapped_leaves(context: CheckContext) -> Iterator[tuple[SourceLine, list[int]]]:
+def _wrapped_leaves(context: CheckContext) -> dict[SourceLine, list[int]]:
     """Lines that make a parameter and compute something of it at once, with the leaves; no name leads to these."""
     graph = context.graph
     wrapping: dict[SourceLine, list[int]] = {}
@@ -401,11 +378,7 @@ def _wrapped_leaves(context: CheckContext) -> Iterator[tuple[SourceLine, list[in
             for source in {own_line(graph.nodes[edge.consumer]) for edge in graph.consumers(leaf.node)} - {None}:
                 if source is not None and as_leaf(source):
                     wrapping.setdefault(source, []).append(leaf.node)
-    yield from wrapping.items()
-
-
-def _held_by(context: CheckContext, node: int) -> tuple[str, ...]:
-    return next((tensor.names[:1] for tensor in context.named_tensors if tensor.node == node), ())
+    return wrapping
 
 
 def _listing(homes: Sequence[Home]) -> str:
@@ -422,7 +395,3 @@ def _listing(homes: Sequence[Home]) -> str:
         for home in known
     ]
     return f"{' '.join(parts)} The optimizer has to be made after that."
-
-
-def _is_stray(context: CheckContext, tensor: OptimizerTensor) -> bool:
-    return tensor.node is None and tensor.parameter is None and not tensor.names

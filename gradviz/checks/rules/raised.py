@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, Raised
-from gradviz.checks.registry import Diagnosis, check
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import as_code, as_leaf, code, line, listed
 from gradviz.graph import SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.search import draws_by_chance, inference_modes, lines_behind, passes
 from gradviz.wording import clip, one_line
+
+_Find = Callable[[CheckContext, Raised], SourceLine | None]
 
 
 class _Known(NamedTuple):
@@ -24,34 +26,22 @@ class _Known(NamedTuple):
     why: str
     fix: str
     said_by: str = ""  # the check whose finding this is the consequence of
-    find: Callable[[CheckContext, Raised], SourceLine | None] = lambda context, raised: None
+    find: _Find = lambda context, raised: None
     fix_there: str = ""  # what to do when `find` finds the line that has to change, {at}
 
 
-def _unreduced(context: CheckContext, raised: Raised) -> SourceLine | None:
-    return _only([*_passing(raised, "reduction", "'none'"), *_passing(raised, "reduce", "False")])
+def _passes(**values: str) -> _Find:
+    """Finds the one line of the file that passes an argument with this value, as the code spells it."""
 
+    def find(context: CheckContext, raised: Raised) -> SourceLine | None:
+        file = raised.source.file if raised.source is not None else ""
+        return _only([line for keyword, value in values.items() for line in passes(file, keyword, value)])
 
-def _passing(raised: Raised, keyword: str, value: str) -> list[SourceLine]:
-    return passes(raised.source.file, keyword, value) if raised.source is not None else []
+    return find
 
 
 def _only(lines: Sequence[SourceLine]) -> SourceLine | None:
     return lines[0] if len(lines) == 1 else None
-
-
-def _cut_before(context: CheckContext, raised: Raised) -> SourceLine | None:
-    """The line that cuts off what a gradient was asked for."""
-    cuts = (cut for entered in context.entered for cut in entered.cuts if set(cut.leaf) & set(raised.missing))
-    return next((cut.source for cut in cuts), None)
-
-
-def _inplace_module(context: CheckContext, raised: Raised) -> SourceLine | None:
-    return _only(_passing(raised, "inplace", "True"))
-
-
-def _reentrant(context: CheckContext, raised: Raised) -> SourceLine | None:
-    return _only(_passing(raised, "use_reentrant", "True"))
 
 
 def _in_inference_mode(context: CheckContext, raised: Raised) -> SourceLine | None:
@@ -62,24 +52,20 @@ def _by_chance(context: CheckContext, raised: Raised) -> SourceLine | None:
     return _only(draws_by_chance(raised.source.file)) if raised.source is not None else None
 
 
-def _unscaled(context: CheckContext, raised: Raised) -> SourceLine | None:
-    return context.backward
-
-
 def _used_up(context: CheckContext, raised: Raised) -> SourceLine | None:
     """The line that keeps the iterator which `parameters()` returns."""
     lines = lines_behind(raised.source) if raised.source is not None else []
     return _only([source for source in lines if re.search(r"\w = [\w.]+\.parameters\(\)$", source.text)])
 
 
+_UNREDUCED = _passes(reduction="'none'", reduce="False")
 _KNOWN = (
     _Known(
         "grad can be implicitly created only for scalar outputs",
         "backward() began at {name}, which is not one number",
         "{name} has the shape {shape}, and backward() without an argument needs a single number to begin at",
-        "Reduce it first: {name}.mean().backward(), or {name}.sum().backward(). A loss made with reduction='none' "
-        "needs that, too.",
-        find=_unreduced,
+        "Reduce it first: {name}.mean().backward(), or {name}.sum().backward(). A loss made with reduction='none' needs that, too.",
+        find=_UNREDUCED,
         fix_there="In {at}, leave out what asks for a loss for each sample ({text}); or reduce it in {line}: "
         "{name}.mean().backward().",
     ),
@@ -87,9 +73,11 @@ _KNOWN = (
         r"differentiated Tensors?(?: at index \d+)? (?:appears to not have been used|does not require grad)",
         "autograd.grad was asked for the gradient of {missing}, which {name} does not depend on",
         "no path in the graph of {name} leads to {missing}: it was replaced, detached, or left out on the way",
-        "Compute {name} from {missing} itself, without .detach() or .data of it on the way; give allow_unused=True "
-        "only if None is a right answer.",
-        find=_cut_before,
+        "Compute {name} from {missing} itself, without .detach() or .data of it on the way; give allow_unused=True only if None "
+        "is a right answer.",
+        find=lambda context, raised: next(
+            (cut.source for cut in context.cuts if set(cut.leaf) & set(raised.missing)), None
+        ),
         fix_there="In {at}, use {missing} itself, without .detach() or .data, so that {name} depends on it.",
     ),
     _Known(
@@ -104,7 +92,7 @@ _KNOWN = (
         "what a module with a full backward hook returned is changed in place",
         "the hook gives out a view of the result, and autograd cannot follow a change of that",
         "Change a copy: use inplace=False in the module behind, or x.clone() before the line that changes it.",
-        find=_inplace_module,
+        find=_passes(inplace="True"),
         fix_there="In {at}, leave out inplace=True.",
     ),
     _Known(
@@ -216,9 +204,8 @@ _KNOWN = (
         "No inf checks were recorded|Attempted .*but _scale is None",
         "a GradScaler was told to step, and has scaled no loss",
         "it finds no gradient of a scaled loss",
-        "Call scaler.scale(loss).backward() in place of loss.backward(), with the parameters that the optimizer "
-        "holds in the loss.",
-        find=_unscaled,
+        "Call scaler.scale(loss).backward() in place of loss.backward(), with the parameters that the optimizer holds in the loss.",
+        find=lambda context, raised: context.backward,
         fix_there="In {at}, call scaler.scale(loss).backward() in place of loss.backward().",
     ),
     _Known(
@@ -276,7 +263,7 @@ _KNOWN = (
         "a reentrant checkpoint lies behind a backward with inputs",
         "autograd.grad and backward(inputs=...) cannot run through it",
         "Pass use_reentrant=False to the checkpoint.",
-        find=_reentrant,
+        find=_passes(use_reentrant="True"),
         fix_there="In {at}, pass use_reentrant=False to the checkpoint.",
     ),
     _Known(
@@ -325,7 +312,7 @@ _KNOWN = (
         "item(), float() and int() take one number out of a tensor that has one",
         "Reduce it first, as in losses.mean().item(); .tolist() gives all numbers. A loss made with reduction='none' "
         "needs that, too.",
-        find=_unreduced,
+        find=_UNREDUCED,
         fix_there="In {at}, leave out what asks for a loss for each sample ({text}); or reduce it in {line}, as in "
         "losses.mean().item().",
     ),
@@ -401,11 +388,10 @@ _KNOWN = (
         "freed-graph",
     ),
 )
-_NO_GRADIENT = re.compile(r"'?NoneType'?")
 
 
 @check("raised", "error", "the script failed with an exception that autograd or an optimizer raised")
-def raised_exception(context: CheckContext) -> Iterator[Diagnosis]:
+def raised_exception(context: CheckContext) -> Diagnoses:
     """The exception that ended the script is one that is understood: what was refused, why, and what to do instead.
 
     Among them: backward from something that is no single number, a gradient of what was not used, a custom Function that returns
@@ -431,20 +417,14 @@ def raised_exception(context: CheckContext) -> Iterator[Diagnosis]:
     raised = context.raised
     if raised is None:
         return
-    diagnosis = _without_gradient(raised)
-    if diagnosis is not None:
-        results = {name for tensor in context.named_tensors if not tensor.leaf for name in tensor.names}
-        yield diagnosis._replace(follows=("none-grad",)) if results.issuperset(diagnosis.names) else diagnosis
-        return
-    diagnosis = _no_leaf(context, raised)
-    if diagnosis is not None:
-        yield diagnosis
-        return
-    for known in _KNOWN:
+    diagnosis = _without_gradient(context, raised) or _no_leaf(context, raised)
+    for known in _KNOWN if diagnosis is None else ():
         match = re.search(known.pattern, raised.text, re.DOTALL)
         if match is not None:
-            yield _explained(known, context, raised, match.groupdict(""))
-            return
+            diagnosis = _explained(known, context, raised, match.groupdict(""))
+            break
+    if diagnosis is not None:
+        yield diagnosis
 
 
 def _explained(known: _Known, context: CheckContext, raised: Raised, parts: dict[str, str]) -> Diagnosis:
@@ -454,19 +434,17 @@ def _explained(known: _Known, context: CheckContext, raised: Raised, parts: dict
     words |= {"name": name, "missing": listed(raised.missing) or "an input", "shape": shape}
     there = known.find(context, raised)
     if there is not None:
-        kept = re.sub(r"= ([\w.]+\.parameters\(\))$", r"= list(\1)", there.text)
         words |= {
             "at": line(there),
             "text": one_line(there.text),
             "line": line(raised.source),
-            "listed": one_line(kept),
+            "listed": one_line(re.sub(r"= ([\w.]+\.parameters\(\))$", r"= list(\1)", there.text)),
+            "code": as_code(next(iter(raised.missing), "x")),
         }
-        words |= {"code": as_code(next(iter(raised.missing), "x"))}
     source = there or raised.custom or raised.source
     return Diagnosis(
         known.summary.format(**words),
         raised.missing or raised.outputs,
-        line(source),
         f"{code(raised.source)} raised {_message(raised)}; {known.why.format(**words)}",
         (known.fix if there is None else known.fix_there).format(**words),
         source=source,
@@ -474,24 +452,24 @@ def _explained(known: _Known, context: CheckContext, raised: Raised, parts: dict
     )
 
 
-def _without_gradient(raised: Raised) -> Diagnosis | None:
+def _without_gradient(context: CheckContext, raised: Raised) -> Diagnosis | None:
     """A `.grad` that is None was used."""
     text = raised.source.text if raised.source is not None else ""
     read = re.search(r"([\w.\[\]]+)\.grad\b", text)
-    if read is None or raised.kind not in ("AttributeError", "TypeError") or not _NO_GRADIENT.search(raised.text):
+    if read is None or raised.kind not in ("AttributeError", "TypeError") or "NoneType" not in raised.text:
         return None
     name = one_line(read[1])
+    results = {name for tensor in context.named_tensors if not tensor.leaf for name in tensor.names}
     return Diagnosis(
         f"{name}.grad is None where it is used",
         (name,),
-        line(raised.source),
         f"{code(raised.source)} raised {_message(raised)}; backward() fills .grad of leaves that require grad and that the output "
         "depends on, and of no other tensor",
         f"Call backward() before this line. If {name} is the result of an operation, make it a leaf, or call {name}.retain_grad() "
-        "before backward(); if the output need not depend on it, leave out what has no gradient: if "
-        f"{name}.grad is not None.",
+        f"before backward(); if the output need not depend on it, leave out what has no gradient: if {name}.grad is not None.",
         source=raised.source,
         part=read[0],
+        follows=("none-grad",) if name in results else (),
     )
 
 
@@ -501,15 +479,14 @@ def _no_leaf(context: CheckContext, raised: Raised) -> Diagnosis | None:
         return None
     for tensor in context.named_tensors:
         made = own_line(context.graph.nodes[tensor.node]) if tensor.node is not None and not tensor.leaf else None
-        name = next(
-            (name for name in tensor.names if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", raised.source.text)),
-            None,
+        written = (
+            name for name in tensor.names if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", raised.source.text)
         )
+        name = next(written, None)
         if name is not None and as_leaf(made):
             return Diagnosis(
                 f"{one_line(name)} is the result of an operation, and an optimizer updates leaves only",
                 (name,),
-                line(made),
                 f"{code(made)} computes {one_line(name)} from a new leaf; {code(raised.source)} raised {_message(raised)}",
                 f"Let the leaf come last: {as_leaf(made)}.",
                 source=made,

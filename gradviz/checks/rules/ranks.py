@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.registry import Diagnosis, check
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code, line, listed, verb, where as place
 from gradviz.graph import Graph
 from gradviz.graph.origins import own_line
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @check("ranks-differ", "warning", "some ranks run other functions than the others", ranks=2)
-def ranks_differ(context: CheckContext) -> Iterator[Diagnosis]:
+def ranks_differ(context: CheckContext) -> Diagnoses:
     """Some ranks run functions that the others do not: a branch that depends on the data, or on the rank.
 
     Under data parallelism all ranks should run the same functions: parameters that only some use are updated from fewer
@@ -72,11 +72,11 @@ def ranks_differ(context: CheckContext) -> Iterator[Diagnosis]:
         yield Diagnosis(
             f"{named(ranks)} {verb(ranks, 'takes', 'take')} another branch than {named(others)}",
             tuple(dict.fromkeys(filter(None, (_module(graph, node) for node in mine)))),
-            where,
             f"{named(ranks)} {verb(ranks, 'runs', 'run')} {_ops(graph, mine)} at {code(source)}; "
             f"{named(others)} {verb(others, 'runs', 'run')} {instead} there",
             "Make the condition the same on all ranks: decide it on one and broadcast it, or compute both branches and choose "
             "with torch.where().",
+            where=where,
             nodes=(*mine, *theirs),
             source=source,
         )
@@ -115,7 +115,7 @@ def _ops(graph: Graph, nodes: Sequence[int]) -> str:
     ranks=2,
     follows=("ranks-differ",),
 )
-def unused_on_some_ranks(context: CheckContext) -> Iterator[Diagnosis]:
+def unused_on_some_ranks(context: CheckContext) -> Diagnoses:
     """A parameter that some ranks use and others have, but do not use.
 
     `DistributedDataParallel` averages gradients over the ranks. Where a rank has none for a parameter, the others wait for
@@ -163,7 +163,6 @@ def unused_on_some_ranks(context: CheckContext) -> Iterator[Diagnosis]:
         yield Diagnosis(
             f"{listed(names)} {verb(names, 'gets', 'get')} a gradient on {named(using)} and none on {named(lacking)}",
             tuple(names),
-            f"{named(using)}: {place(diff.graph, first)}" if first is not None else named(using),
             f"{named(lacking)} {verb(lacking, 'holds', 'hold')} {plural(len(names), 'parameter')} that "
             f"{verb(lacking, 'its', 'their')} graph does not have"
             + (
@@ -173,6 +172,7 @@ def unused_on_some_ranks(context: CheckContext) -> Iterator[Diagnosis]:
             ),
             "Use the same modules on every rank. If a branch must stay, add a zero that depends on what it leaves out: "
             f"loss = loss + 0.0 * {one_line(names[0])}.sum().",
+            where=f"{named(using)}: {place(diff.graph, first)}" if first is not None else named(using),
             nodes=tuple(nodes),
             source=own_line(diff.graph.nodes[first]) if first is not None else None,
         )

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from gradviz.checks.context import (
-    CheckContext,
-)
+from gradviz.checks.context import CheckContext, all_frozen
 from gradviz.checks.finding import Severity
-from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import (
-    around,
-    code,
-    line,
-    listed,
-    verb,
-)
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.words import COMPARISONS, around, code, line, listed, verb
 from gradviz.graph import Root, SourceLine
 from gradviz.source.code_line import assigned, in_place
 from gradviz.source.provenance import DetachKind, DetachPoint, Provenance
@@ -49,18 +41,28 @@ MEND: dict[DetachKind, str] = {
     "torch.nn.functional.linear(x, t)",
     "grad": "pass create_graph=True to torch.autograd.grad",
 }
-_INDICES = ("argmax", "argmin", "argsort", "max", "min", "topk", "sort", "median", "mode", "kthvalue")
-_COMPARISONS = ("gt", "lt", "ge", "le", "eq", "ne", "__gt__", "__lt__", "__ge__", "__le__", "__eq__", "__ne__")
-
-
+_INTEGERS = {
+    **dict.fromkeys(
+        ("argmax", "argmin", "argsort", "max", "min", "topk", "sort", "median", "mode", "kthvalue"),
+        "use the scores instead of the indices: cross_entropy on them for a loss, scores.softmax(-1) as weights, or "
+        "torch.nn.functional.gumbel_softmax(scores, hard=True) for a choice that lets the gradient pass",
+    ),
+    **dict.fromkeys(COMPARISONS, "use a smooth step instead of the comparison, such as torch.sigmoid(x - threshold)"),
+    **dict.fromkeys(
+        ("long", "int", "to", "type", "byte", "bool", "short"),
+        "leave out the cast to integers where the gradient has to pass",
+    ),
+}
+"""What to do about an operation that makes integers or booleans."""
 _HANDED_ON = re.compile(r"\.detach\(\)(?:\.\w+\(\))*\.(numpy|tolist|item)\(")
 
 
 def mend(cut: DetachPoint) -> str:
     """What to do about a cut, as the continuation of "In line, ..."."""
-    if cut.kind == "no_grad" and len(assigned(cut.source)) == 1 and in_place(cut.source, assigned(cut.source)[0]):
-        name = assigned(cut.source)[0]
-        return f"change {name} in place, so that it stays the leaf that requires grad: {in_place(cut.source, name)}"
+    names = assigned(cut.source) if cut.kind == "no_grad" else ()
+    changed = in_place(cut.source, names[0]) if len(names) == 1 else ""
+    if changed:
+        return f"change {names[0]} in place, so that it stays the leaf that requires grad: {changed}"
     handed = _HANDED_ON.search(cut.source.text) if cut.kind == "detach" else None
     if handed is not None:  # the detach() is there for what follows, which cannot do without
         return MEND["numpy" if handed[1] == "numpy" else "number"]
@@ -70,16 +72,7 @@ def mend(cut: DetachPoint) -> str:
         return f"leave out {one_line(cut.off.text)}: {line(cut.source)} has to be recorded"
     if cut.off is not None and cut.off.line != cut.source.line:
         return f"{MEND[cut.kind]} (the block of {line(cut.off)})"
-    if cut.kind == "integer" and cut.operation in _INDICES:
-        return (
-            "use the scores instead of the indices: cross_entropy on them for a loss, scores.softmax(-1) as weights, or "
-            "torch.nn.functional.gumbel_softmax(scores, hard=True) for a choice that lets the gradient pass"
-        )
-    if cut.kind == "integer" and cut.operation in _COMPARISONS:
-        return "use a smooth step instead of the comparison, such as torch.sigmoid(x - threshold)"
-    if cut.kind == "integer" and cut.operation in ("long", "int", "to", "type", "byte", "bool", "short"):
-        return "leave out the cast to integers where the gradient has to pass"
-    return MEND[cut.kind]
+    return (_INTEGERS.get(cut.operation) if cut.kind == "integer" else None) or MEND[cut.kind]
 
 
 _SPELLED: dict[DetachKind, str] = {"detach": ".detach()", "data": ".data", "number": ".item()"}
@@ -104,7 +97,7 @@ def bare_fix(source: SourceLine) -> str:
 
 
 @check("no-graph", "error", "an output has no grad_fn, so backward() cannot begin at it")
-def no_graph(context: CheckContext) -> Iterator[Diagnosis]:
+def no_graph(context: CheckContext) -> Diagnoses:
     """The output has no `grad_fn`: `backward()` raises "element 0 of tensors does not require grad".
 
     Somewhere between the parameters and the output the history was dropped: the output was made under `torch.no_grad()` or
@@ -136,28 +129,35 @@ def no_graph(context: CheckContext) -> Iterator[Diagnosis]:
     yield from _leaves(context)
     missing = [root for root in context.graph.roots if root.node is None]
     some = len(missing) < len(context.graph.roots)
+    severity: Severity | None = "note" if some else None
     for root in missing:
-        if some and not root.tensor.dtype.startswith(("float", "bfloat", "complex")):
+        if some and not root.tensor.dtype.startswith(_REAL):
             continue  # a count or an index beside the loss is nothing to wonder about
-        provenance = (context.provenances or {}).get(root.name, Provenance())
+        name, provenance = one_line(root.name), context.provenances.get(root.name, Provenance())
+        summary = f"{name} has no graph"
         bare = _bare_checkpoint(context)
         if bare is not None and all(cut.kind == "no_grad" for cut in provenance.cuts):
-            yield Diagnosis(
-                f"{one_line(root.name)} has no graph", (root.name,), line(bare[1]),
-                f"{one_line(root.name)} has no grad_fn; {BARE.format(line=code(bare[1]), what=bare[0])}",
-                bare_fix(bare[1]), severity="note" if some else None, source=bare[1],
-            )  # fmt: skip
+            module, at = bare
+            why = f"{name} has no grad_fn; {BARE.format(line=code(at), what=module)}"
+            yield Diagnosis(summary, (root.name,), why, bare_fix(at), severity=severity, source=at)
             continue
         places = sorted(provenance.cuts, key=lambda cut: not cut.alive)  # where the chain broke for certain comes first
-        where = listed(dict.fromkeys(line(cut.source) for cut in places[:3])) or line(provenance.made)
-        why, fix = _why(context, root, provenance), _fix(context, root, provenance)
-        name = one_line(root.name)
-        severity: Severity | None = "note" if some else None
         source, part = (places[0].source, expression(places[0])) if places else (provenance.made, "")
         if not places and context.frozen_at is not None:
-            where, source = line(context.frozen_at), context.frozen_at
-        summary = f"{name} has no graph"
-        yield Diagnosis(summary, (root.name,), where, why, fix, severity=severity, source=source, part=part)
+            source = context.frozen_at
+        yield Diagnosis(
+            summary,
+            (root.name,),
+            _why(context, root, provenance),
+            _fix(context, root, provenance),
+            severity=severity,
+            source=source,
+            part=part,
+            where=listed(dict.fromkeys(line(cut.source) for cut in places[:3])),
+        )
+
+
+_REAL = ("float", "bfloat", "complex")
 
 
 def expression(cut: DetachPoint) -> str:
@@ -169,14 +169,12 @@ def expression(cut: DetachPoint) -> str:
 
 def _bare_checkpoint(context: CheckContext) -> tuple[str, SourceLine] | None:
     """A module whose parameters should be trained, and the line of the checkpoint in which it ran without being recorded."""
-    for parameter in context.parameters:
-        run = parameter.run
-        if parameter.requires_grad and run is not None and run.checkpoint is not None and run.began >= context.since:
-            return one_line(parameter.module), run.checkpoint
-    return None
+    ran = ((one_line(parameter.module), parameter.run) for parameter in context.parameters if parameter.requires_grad)
+    bare = ((module, run.checkpoint) for module, run in ran if run is not None and run.began >= context.since)
+    return next(((module, source) for module, source in bare if source is not None), None)
 
 
-def _leaves(context: CheckContext) -> Iterator[Diagnosis]:
+def _leaves(context: CheckContext) -> Diagnoses:
     """Outputs that nothing was computed for, when backward begins at nothing else."""
     graph = context.graph
     if context.call is None or not all(root.node in graph.leaf_of for root in graph.roots):
@@ -184,26 +182,25 @@ def _leaves(context: CheckContext) -> Iterator[Diagnosis]:
     names = tuple(root.name for root in graph.roots)
     whose = verb(names, "its own .grad", "their own .grad")
     them = verb(names, "it", "them")
-    provenances = context.provenances or {}
-    cuts = [cut for name in names for cut in provenances.get(name, Provenance()).cuts if cut.operation]
+    cuts = [cut for name in names for cut in context.provenances.get(name, Provenance()).cuts if cut.operation]
     why = "; ".join(dict.fromkeys(map(cut_words, cuts))) if cuts else f"no operation leads to {them}"
     then = f"; {them} {verb(names, 'was', 'were')} told to require grad afterwards, and" if cuts else ", so"
     yield Diagnosis(
         f"{listed(names)} {verb(names, 'is a leaf', 'are leaves')}: no parameter gets a gradient from {them}",
         names,
-        listed(dict.fromkeys(line(cut.source) for cut in cuts)),
         f"{why}{then} backward() fills {whose} and nothing else",
         mend_all(cuts)
         if cuts
         else "Compute the loss from what the model returned. A new tensor made of numbers, such as torch.tensor(loss.item(), "
         "requires_grad=True), and requires_grad_() on a tensor without a graph do not bring the history back.",
+        where=listed(dict.fromkeys(line(cut.source) for cut in cuts)),
         source=cuts[0].source if cuts else None,
         part=expression(cuts[0]) if cuts else "",
     )
 
 
 def _why(context: CheckContext, root: Root, provenance: Provenance) -> str:
-    plain = root.tensor.dtype.startswith(("float", "bfloat", "complex")) and "inference" not in root.why
+    plain = root.tensor.dtype.startswith(_REAL) and "inference" not in root.why
     parts = [f"{one_line(root.name)} {'has no grad_fn' if provenance.cuts and plain else root.why}"]
     if not context.grad_enabled:
         parts.append(
@@ -213,15 +210,13 @@ def _why(context: CheckContext, root: Root, provenance: Provenance) -> str:
     if not provenance.cuts and provenance.made is not None:
         parts.append(f"it was made in {code(provenance.made)}")
     if not provenance.cuts and provenance.plain:
-        parts.append(f"it was computed from {listed(provenance.plain)}, which {_do(provenance.plain)} not require grad")
-    if context.parameters and not any(parameter.requires_grad for parameter in context.parameters):
+        parts.append(
+            f"it was computed from {listed(provenance.plain)}, which {verb(provenance.plain, 'does', 'do')} not require grad"
+        )
+    if all_frozen(context.parameters):
         by = f" by {code(context.frozen_at)}" if context.frozen_at is not None else ""
         parts.append(f"all {len(context.parameters):,} parameters of the model are frozen (requires_grad=False){by}")
     return "; ".join(parts)
-
-
-def _do(names: tuple[str, ...]) -> str:
-    return "does" if len(names) == 1 else "do"
 
 
 def cut_words(cut: DetachPoint) -> str:
@@ -238,13 +233,9 @@ def mend_all(cuts: Sequence[DetachPoint]) -> str:
     """What to do about cuts, once for all lines where it is the same."""
     lines: dict[str, dict[str, None]] = {}
     for cut in cuts:
-        lines.setdefault(mend(cut), {})[line(_changed(cut))] = None
+        decorator = cut.off is not None and cut.off.text.startswith("@")  # that has to change, not the line that cuts
+        lines.setdefault(mend(cut), {})[line(cut.off if decorator else cut.source)] = None
     return " ".join(f"In {listed(places)}, {advice}." for advice, places in lines.items())
-
-
-def _changed(cut: DetachPoint) -> SourceLine:
-    """The line that has to change: a decorator that switches recording off, or the line that cuts."""
-    return cut.off if cut.off is not None and cut.off.text.startswith("@") else cut.source
 
 
 def _fix(context: CheckContext, root: Root, provenance: Provenance) -> str:
@@ -252,11 +243,11 @@ def _fix(context: CheckContext, root: Root, provenance: Provenance) -> str:
         return mend_all(provenance.cuts)
     if not context.grad_enabled:
         return "Compute the output, and call backward(), outside the block that switches recording off."
-    if context.parameters and not any(parameter.requires_grad for parameter in context.parameters):
+    if all_frozen(context.parameters):
         if context.frozen_at is not None:
             return f"In {line(context.frozen_at)}, leave out what should be trained, such as the last layers."
         return "Unfreeze what should be trained: parameter.requires_grad_(True)."
-    if not root.tensor.dtype.startswith(("float", "bfloat", "complex")):
+    if not root.tensor.dtype.startswith(_REAL):
         return f"{MEND['integer'].capitalize()}."
     if provenance.plain and not context.parameters:
         return (

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext, NamedTensor
-from gradviz.checks.registry import Diagnosis, check
-from gradviz.checks.words import (
-    code,
-    line,
-    listed,
-    title_and_code,
-    verb,
-    where as place,
-)
+from gradviz.checks.context import CheckContext
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.words import Names, all_names, code, line, listed, places, title_and_code, verb, where as place
 from gradviz.graph import Graph, SavedTensor, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import changed_in_place, in_place_part, in_place_pieces, with_copies
@@ -35,7 +28,7 @@ class _Stale(NamedTuple):
     """A modified tensor: the slots that hold it, its names, whether it is a parameter, and the lines that may have changed it."""
 
     slots: list[_Slot]
-    names: tuple[str, ...]
+    names: Names
     parameter: bool
     changed: tuple[SourceLine, ...]
 
@@ -45,7 +38,7 @@ class _Stale(NamedTuple):
 
 
 @check("stale-saved", "error", "a tensor that was saved for backward has been modified in place: backward() will fail")
-def stale_saved(context: CheckContext) -> Iterator[Diagnosis]:
+def stale_saved(context: CheckContext) -> Diagnoses:
     """A saved tensor was modified in place, so `backward()` will raise "modified by an inplace operation".
 
     Autograd saves tensors, not copies, and each tensor counts its in-place changes. `backward()` compares the count with the one
@@ -89,9 +82,9 @@ def _stale(context: CheckContext, members: list[_Slot]) -> _Stale:
     first = members[0]
     owners = _owners(context, first.slot)
     names = tuple(dict.fromkeys(name for names, _ in owners for name in names))
-    changed = _changes(context, names, first.node, owners) or _recorded_changes(context.graph, first.node)
-    parameter = first.slot.leaf is not None or any(kind == "parameter" for _, kind in owners)
-    return _Stale(members, names, parameter, tuple(changed))
+    parameter = any(parameter for _, parameter in owners)
+    changed = _changes(context, names, first.node, parameter) or _recorded_changes(context.graph, first.node)
+    return _Stale(members, names, parameter or first.slot.leaf is not None, tuple(changed))
 
 
 def _finding(graph: Graph, stale: Sequence[_Stale]) -> Diagnosis:
@@ -101,11 +94,11 @@ def _finding(graph: Graph, stale: Sequence[_Stale]) -> Diagnosis:
     changed, source = first.changed, first.changed[0] if first.changed else own_line(graph.nodes[saver])
     return Diagnosis(
         f"{whose} {verb(stale, 'was', 'were')} modified in place after {verb(stale, 'it was', 'they were')} saved for backward",
-        tuple(dict.fromkeys(name for tensor in stale for name in tensor.names)),
-        ", ".join(filter(None, (place(graph, saver), f"changed in {line(changed[0])}" if changed else ""))),
+        all_names(stale),
         _why(graph, stale),
         _fix(graph, first),
         tuple(slot.node for tensor in stale for slot in tensor.slots),
+        where=places(place(graph, saver), f"changed in {line(changed[0])}" if changed else ""),
         source=source,
         part=in_place_part(source) if changed else "",
     )
@@ -148,16 +141,15 @@ def _fix(graph: Graph, stale: _Stale) -> str:
             "Call backward() before the parameter is updated (optimizer.step(), an in-place update), or compute "
             "the loss again after it."
         )
-    copied = with_copies(stale.changed[0]) if stale.changed else ""
+    change = stale.changed[0] if stale.changed else None
+    copied, new, spelled = with_copies(change), out_of_place(change), changed_in_place(change)
     if copied:
         return (
-            f"Read a copy in {line(stale.changed[0])}: {copied}. Or collect the parts in a list, and join them with torch.stack "
-            "behind the loop."
+            f"Read a copy in {line(change)}: {copied}. Or collect the parts in a list, and join them with torch.stack behind the "
+            "loop."
         )
-    new = out_of_place(stale.changed[0]) if stale.changed else None
     if new is not None:
-        return f"In {line(stale.changed[0])}, make a new tensor: {new[1]} instead of {new[0]}."
-    spelled = changed_in_place(stale.changed[0]) if stale.changed else ()
+        return f"In {line(change)}, make a new tensor: {new[1]} instead of {new[0]}."
     if stale.names or spelled:
         it = stale.whose if stale.names else spelled[0]
         return (
@@ -170,24 +162,17 @@ def _fix(graph: Graph, stale: _Stale) -> str:
     )
 
 
-def _owners(context: CheckContext, slot: SavedTensor) -> list[tuple[tuple[str, ...], str]]:
-    """Names of the tensors that share the slot's storage, and what kind they are."""
-    owners: list[tuple[tuple[str, ...], str]] = []
-    for leaf in context.graph.leaves:
-        if leaf.names and (leaf.node == slot.leaf or (leaf.storage is not None and leaf.storage == slot.storage)):
-            owners.append((leaf.names, leaf.kind))
-    for variable in _sharing(context, slot):
-        owners.append((variable.names, "variable"))
-    return owners
+def _owners(context: CheckContext, slot: SavedTensor) -> list[tuple[Names, bool]]:
+    """Names of the tensors that share the slot's storage, and whether they are parameters."""
+    sharing = [tensor.names for tensor in context.named_tensors if tensor.storage == slot.storage is not None]
+    return [
+        (leaf.names, leaf.kind == "parameter")
+        for leaf in context.graph.leaves
+        if leaf.names and (leaf.node == slot.leaf or leaf.storage == slot.storage is not None)
+    ] + [(names, False) for names in sharing]
 
 
-def _sharing(context: CheckContext, slot: SavedTensor) -> list[NamedTensor]:
-    return [tensor for tensor in context.named_tensors if tensor.storage is not None and tensor.storage == slot.storage]
-
-
-def _changes(
-    context: CheckContext, names: tuple[str, ...], saver: int, owners: list[tuple[tuple[str, ...], str]]
-) -> list[SourceLine]:
+def _changes(context: CheckContext, names: Names, saver: int, parameter: bool) -> list[SourceLine]:
     """Lines that change one of these tensors: the later node that made its present value, then what the code shows."""
     lines: list[SourceLine] = []
     saved = context.graph.nodes[saver]
@@ -196,11 +181,8 @@ def _changes(
             made = context.graph.nodes[tensor.node]
             if made.source not in (None, saved.source) and (made.sequence or 0) > (saved.sequence or 0):
                 lines.append(made.source)
-    parameter = any(kind == "parameter" for _, kind in owners)
     for change in context.changes:
-        concerned = set(change.names) & set(names) or (
-            parameter and _is_step(change) and _updates(context, change, names)
-        )
+        concerned = set(change.names) & set(names) or (parameter and _updates(context, change, names))
         if concerned and change.source != saved.source and change.source not in lines:
             lines.append(change.source)
     return lines
@@ -219,17 +201,12 @@ def _recorded_changes(graph: Graph, saver: int) -> list[SourceLine]:
     return list(dict.fromkeys(lines))
 
 
-def _updates(context: CheckContext, change: Change, names: tuple[str, ...]) -> bool:
-    """Whether the optimizer that a line steps holds one of these parameters, as far as it is known."""
-    stepped = change.what.partition("(")[0].removesuffix(".step")
-    known = [optimizer for optimizer in context.optimizers if optimizer.name == stepped]
-    return not known or any(
-        set(names).intersection(tensor.names) for optimizer in known for tensor in optimizer.tensors
-    )
-
-
-def _is_step(change: Change) -> bool:
-    return change.what.partition("(")[0].endswith(".step")
+def _updates(context: CheckContext, change: Change, names: Names) -> bool:
+    """Whether a line steps an optimizer that holds one of these parameters, as far as it is known."""
+    called = change.what.partition("(")[0]
+    known = [optimizer for optimizer in context.optimizers if optimizer.name == called.removesuffix(".step")]
+    holding = (set(names).intersection(tensor.names) for optimizer in known for tensor in optimizer.tensors)
+    return called.endswith(".step") and (not known or any(holding))
 
 
 def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:

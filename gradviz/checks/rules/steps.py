@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from gradviz.checks.context import CheckContext, Optimizer, RetainedHistory
-from gradviz.checks.registry import Diagnosis, check
+from gradviz.checks.context import CheckContext, RetainedHistory
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.history import FILLING, OldTensors, between, cuts, old_tensors
-from gradviz.checks.words import (
-    code,
-    line,
-    listed,
-    verb,
-    where as place,
-)
-from gradviz.graph import (
-    Edge,
-    Graph,
-    Leaf,
-    SourceLine,
-)
+from gradviz.checks.words import all_names, code, first_names, line, listed, nodes_of, places, verb, where as place
+from gradviz.graph import Edge, Graph, Leaf, SourceLine
 from gradviz.source.code_line import adds_to, parsed
 from gradviz.wording import bytes_text, one_line, plural
 
@@ -28,7 +17,7 @@ from gradviz.wording import bytes_text, one_line, plural
 
 
 @check("growing-graph", "warning", "the graph of earlier steps is kept, and more of it with every step")
-def growing_graph(context: CheckContext) -> Iterator[Diagnosis]:
+def growing_graph(context: CheckContext) -> Diagnoses:
     """What hangs on earlier steps grows from one backward call to the next: memory fills up slowly, and steps get slower.
 
     Three things do it: a running total of losses with their graphs (`total += loss`), a state that keeps its history, and an
@@ -93,12 +82,10 @@ def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHist
     graph = context.graph
     joints = _edges(graph, history)
     old = old_tensors(context, joints)
-    names = (history.name,) if history.name else tuple(dict.fromkeys(name for tensors in old for name in tensors.names))
-    nodes = history.nodes - last.nodes
-    grown = f"{plural(nodes, 'node')}"
+    names = (history.name,) if history.name else all_names(old)
+    grown = plural(history.nodes - last.nodes, "node")
     if history.nbytes and last.nbytes is not None and history.nbytes > last.nbytes:
         grown += f" and {bytes_text(history.nbytes - last.nbytes)} of saved tensors"
-    call = context.call
     end = max(earlier.call for earlier in context.earlier if earlier.step < context.step)
     holds = (
         f"{one_line(history.name)} holds"
@@ -108,23 +95,20 @@ def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHist
     source = history.added or history.source or (graph.nodes[joints[0].producer].source if joints else None)
     carrier = f", through {listed(names)}" if names and not history.name else ""
     why = (
-        f"at backward call {call} {holds} {plural(history.nodes, 'node')} from before call {end}{carrier}; at call "
+        f"at backward call {context.call} {holds} {plural(history.nodes, 'node')} from before call {end}{carrier}; at call "
         f"{previous} there were {last.nodes:,} such nodes: {grown} more per step"
     )
     if source is not None:
         why += f". The history is taken along in {code(source)}"
     name = one_line(names[0]) if names else ""
-    edges = () if history.name else history.joints
     return Diagnosis(
         f"{name or 'the graph'} keeps the history of all earlier steps: {grown} more per step",
         names,
-        ", ".join(
-            filter(None, (place(graph, joints[0].producer) if joints else "", line(source) if history.name else ""))
-        ),
         why,
         _growing_fix(context, name, history, joints, old),
         tuple(dict.fromkeys(edge.producer for edge in joints)),
-        edges,
+        () if history.name else history.joints,
+        where=places(place(graph, joints[0].producer) if joints else "", line(source) if history.name else ""),
         source=source,
     )
 
@@ -140,7 +124,6 @@ def _held(context: CheckContext, history: RetainedHistory) -> Diagnosis:
     return Diagnosis(
         f"{name} keeps the graphs of {plural(history.steps, 'step')}",
         (history.name,),
-        line(source),
         why,
         _growing_fix(context, name, history, (), ()),
         source=source,
@@ -152,7 +135,6 @@ def _recorded_update(history: RetainedHistory, name: str) -> Diagnosis:
     return Diagnosis(
         f"{name} keeps the graphs of all earlier updates: {plural(history.steps, 'backward call')} so far",
         (history.name,),
-        line(history.source),
         f"{code(history.source)} records the update, create_graph=True records the gradients in it, and no backward call goes "
         f"through them: {plural(history.nodes, 'node')} of earlier steps are kept",
         f"Cut the history in each step: ({one_line(history.update)}).detach().requires_grad_(). Leave out create_graph=True where "
@@ -168,16 +150,14 @@ def _growing_fix(
     if history.name and adds_to(history.source, history.name) is False:
         return f"Cut the history between the steps: {name} = {name}.detach()."
     if history.name:
-        handed = without_graph(history.added) or without_graph(history.source)
-        where = history.added if without_graph(history.added) else history.source
-        if handed:
-            return f"In {line(where)}, hand over what has no graph: {handed}. Or .item(), for a number alone."
+        for where in (history.added, history.source):
+            handed = without_graph(where)
+            if handed:
+                return f"In {line(where)}, hand over what has no graph: {handed}. Or .item(), for a number alone."
         return f"Add numbers or detached tensors to {name}: loss.item() or loss.detach() instead of loss."
     graph = context.graph
-    if joints and all(
-        graph.nodes[edge.producer].op.startswith(("Sub", "Add")) and graph.nodes[edge.producer].none_inputs
-        for edge in joints
-    ):
+    made = [graph.nodes[edge.producer] for edge in joints]
+    if made and all(node.op.startswith(("Sub", "Add")) and node.none_inputs for node in made):
         return (
             f"Update {name or 'parameters'} without recording: inside torch.no_grad() and in place, or with "
             "torch.optim."
@@ -196,7 +176,7 @@ def without_graph(source: SourceLine | None) -> str:
     for statement in parsed(source):
         value = getattr(statement, "value", None)
         for call in ast.walk(statement):
-            called = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
+            called = _method(call)
             fills = called in FILLING if call is value else called in ("append", "appendleft")
             if isinstance(call, ast.Call) and fills and len(call.args) == 1 and not call.keywords:
                 if not _can_detach(call.args[0]):
@@ -210,11 +190,15 @@ def without_graph(source: SourceLine | None) -> str:
     return ""
 
 
+def _method(node: ast.AST) -> str:
+    """The name of the method that is called, if one is."""
+    return node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+
+
 def _can_detach(value: ast.expr) -> bool:
     """Whether it is one thing that may be a tensor with a graph, as far as the text tells."""
-    called = value.func.attr if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else ""
     plain = isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Call))
-    return plain and called not in ("item", "detach", "tolist", "numpy")
+    return plain and _method(value) not in ("item", "detach", "tolist", "numpy")
 
 
 def _detached(value: ast.expr) -> ast.expr:
@@ -228,7 +212,7 @@ TIMES = 2
 
 
 @check("gradient-not-reset", "warning", "each step adds its gradient to those of the steps before")
-def gradient_not_reset(context: CheckContext) -> Iterator[Diagnosis]:
+def gradient_not_reset(context: CheckContext) -> Diagnoses:
     """Nothing resets `.grad` between the steps. `backward()` adds to it, so each update also repeats those of all earlier steps.
 
     Reported when a leaf was updated twice between backward calls, by its optimizer or else in place, and `.grad` was reset neither
@@ -254,29 +238,27 @@ def gradient_not_reset(context: CheckContext) -> Iterator[Diagnosis]:
         optimizer.step()
     ```
     """
-    optimized = {node for optimizer in context.optimizers for node in _nodes(optimizer)}
+    optimized = context.optimized
     by_hand = context.reads_grad or not optimized.intersection(leaf.node for leaf in context.graph.leaves)
-    growing = [leaf for leaf in context.graph.leaves if _piles_up(context, leaf, leaf.node in optimized)]
-    growing = [
-        leaf for leaf in growing if leaf.node in optimized or by_hand
-    ]  # else it follows another network: see never-updated
+    # what is neither optimized nor changed by hand follows another network: see never-updated
+    candidates = [leaf for leaf in context.graph.leaves if by_hand or leaf.node in optimized]
+    growing = [leaf for leaf in candidates if _piles_up(context, leaf, leaf.node in optimized)]
     if not growing:
         return
     yield Diagnosis(
         f"{verb(growing, 'the gradient', 'the gradients')} of {_who(growing)} {verb(growing, 'adds', 'add')} up from step to step",
-        _names(growing),
-        line(context.backward),
+        first_names(growing),
         f"by backward call {context.call} {verb(growing, 'it', 'each')} had been updated {TIMES} times, and nothing had reset "
         ".grad: backward() adds to what is there, so every update repeats the gradients of all earlier steps",
         _reset_fix(context, growing),
-        tuple(leaf.node for leaf in growing),
+        nodes_of(growing),
         source=context.backward,
         follows=("not-called",),
     )
 
 
 @check("no-update", "warning", "gradients are reset before the optimizer takes its step")
-def no_update(context: CheckContext) -> Iterator[Diagnosis]:
+def no_update(context: CheckContext) -> Diagnoses:
     """An optimizer takes its steps when the gradients are gone already: it updates nothing.
 
     Mostly `zero_grad()` stands between `backward()` and `step()`. Reported when this happened to all tensors of an optimizer that
@@ -311,12 +293,11 @@ def no_update(context: CheckContext) -> Iterator[Diagnosis]:
         name = one_line(optimizer.name)
         yield Diagnosis(
             f"{name} ({optimizer.type}) updates nothing: the gradients are reset before it takes its step",
-            _names(unfed),
-            line(context.backward),
+            first_names(unfed),
             f"before backward call {context.call} and the one before it took a step, and {_who(unfed)} had no gradient any "
             "more: what backward() had filled in was reset first",
             f"Call {name}.step() after backward(), and {name}.zero_grad() only after that, or before backward().",
-            tuple(leaf.node for leaf in unfed),
+            nodes_of(unfed),
             source=context.backward,
         )
 
@@ -341,29 +322,21 @@ def _is_lost(context: CheckContext, leaf: Leaf) -> bool:
     )
 
 
-def _names(leaves: Sequence[Leaf]) -> tuple[str, ...]:
-    return tuple(name for leaf in leaves for name in leaf.names[:1])
-
-
 def _who(leaves: Sequence[Leaf]) -> str:
-    names = _names(leaves)
+    names = first_names(leaves)
     if len(leaves) == 1:
         return listed(names) or "a leaf"
     return f"{plural(len(leaves), 'tensor')} ({listed(names, 3)})" if names else plural(len(leaves), "tensor")
 
 
 def _reset_fix(context: CheckContext, leaves: Sequence[Leaf]) -> str:
-    nodes = {leaf.node for leaf in leaves}
-    holders = [optimizer for optimizer in context.optimizers if _nodes(optimizer) & nodes]
+    nodes = set(nodes_of(leaves))
+    holders = [optimizer for optimizer in context.optimizers if nodes.intersection(nodes_of(optimizer.tensors))]
     calls = [f"{one_line(optimizer.name)}.zero_grad()" for optimizer in holders]
-    if nodes <= {node for optimizer in holders for node in _nodes(optimizer)}:
+    if nodes <= context.optimized:
         return f"Call {listed(calls)} once in every step: before backward(), or after the update."
-    name = one_line(next(iter(_names(leaves)), "w"))
+    name = one_line(next(iter(first_names(leaves)), "w"))
     others = "" if len(leaves) == 1 else ", and so on for each"
-    changed = [change.source for change in context.changes if set(change.names) & set(_names(leaves))]
+    changed = [change.source for change in context.changes if set(change.names) & set(first_names(leaves))]
     behind = f", behind {line(changed[-1])}" if changed else ", after the update"
     return f"Reset it in every step{behind}: {name}.grad = None{others}."
-
-
-def _nodes(optimizer: Optimizer) -> set[int]:
-    return {tensor.node for tensor in optimizer.tensors if tensor.node is not None}

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from gradviz.checks.context import (
-    CheckContext,
-    Ledger,
-    Mode,
-    Stepping,
-    Trained,
-)
-from gradviz.checks.registry import Diagnosis, check
+from gradviz.checks.context import CheckContext, Ledger, Mode, Stepping, Trained
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import cut_words, mend_all
 from gradviz.checks.verdicts import modules_of
-from gradviz.checks.words import (
-    as_code,
-    code,
-    line,
-    listed,
-    verb,
-)
+from gradviz.checks.words import as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import SourceLine
 from gradviz.source.search import calls_with
 from gradviz.wording import one_line, plural
@@ -36,7 +24,7 @@ ENOUGH = 2
     "a parameter gets a gradient at every step, and nothing ever updates it",
     follows=("nonleaf-parameter",),
 )
-def never_updated(context: CheckContext) -> Iterator[Diagnosis]:
+def never_updated(context: CheckContext) -> Diagnoses:
     """A parameter gets a gradient, no optimizer holds it, and it does not change from call to call.
 
     A new head that was never given to the optimizer, a target network whose output was not computed under `torch.no_grad()`,
@@ -64,61 +52,50 @@ def never_updated(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     ledger = context.ledger
-    if ledger is None or not any(optimizer.steps for optimizer in ledger.optimizers):
+    if not ledger.stepped:
         return
     if any(mode.sharded for mode in ledger.models):
         return  # the leaves of the graph are not the tensors that the optimizer holds
     loose = [leaf for leaf in ledger.leaves if leaf.moved is not None and not leaf.holders and leaf.reached >= ENOUGH]
     still = [leaf for leaf in loose if not leaf.moved]
-    if not context.reads_grad:
-        for model in dict.fromkeys(leaf.model for leaf in loose if leaf.parameter and leaf.moved):
-            members = [leaf for leaf in loose if leaf.parameter and leaf.moved and leaf.model == model]
-            if _twins(ledger, model):
-                diagnosis = _forgotten(context, ledger, model, members)
-                if diagnosis is not None:
-                    yield diagnosis
-    for model in dict.fromkeys(leaf.model for leaf in still if leaf.parameter):
-        members = [leaf for leaf in still if leaf.parameter and leaf.model == model]
-        diagnosis = _forgotten(context, ledger, model, members)
-        if diagnosis is not None:
-            yield diagnosis
+    for alike in ([leaf for leaf in loose if leaf.moved and not context.reads_grad], still):
+        for model in dict.fromkeys(leaf.model for leaf in alike if leaf.parameter):
+            members = [leaf for leaf in alike if leaf.parameter and leaf.model == model]
+            if alike is still or _twins(ledger, model):
+                yield from _forgotten(context, ledger, model, members)
     if not any("BackwardBackward" in node.op for node in context.graph.nodes):  # else an input of an equation
         for leaf in still:
             if not leaf.parameter and leaf.module and leaf.node not in context.homes:
                 yield _plain(context, leaf)
-            elif (
-                not leaf.parameter
-                and not leaf.module
-                and leaf.names
-                and _is_one_number(leaf)
-                and not _is_read(context, leaf)
-            ):
-                yield _loose(context, leaf, next(optimizer for optimizer in ledger.optimizers if optimizer.steps))
+            elif not leaf.parameter and not leaf.module and leaf.names and leaf.tensor.shape in ((), (1,)):
+                yield from _loose(context, leaf, next(optimizer for optimizer in ledger.optimizers if optimizer.steps))
 
 
-def _forgotten(context: CheckContext, ledger: Ledger, model: str, members: Sequence[Trained]) -> Diagnosis | None:
+def _forgotten(context: CheckContext, ledger: Ledger, model: str, members: Sequence[Trained]) -> Diagnoses:
     """Parameters of one model that no optimizer holds."""
-    mode = next((mode for mode in ledger.models if mode.name == model), None)
-    trained = {leaf.model for leaf in ledger.leaves if leaf.parameter and leaf.holders}
+    mode = ledger.model(model)
+    trained = any(leaf.parameter and leaf.holders for leaf in ledger.leaves)
     twins = _twins(ledger, model)
     whole = mode is None or not mode.held
     if not trained or (whole and not twins and (mode is None or not mode.training)):
-        return None
+        return
     names = {leaf.names[0] for leaf in members if leaf.names}
     known = [parameter for parameter in context.parameters if parameter.names[0] in names]
     modules = modules_of(context, known) if known and not whole else [f"{model} ({mode.type})" if mode else model]
-    who = listed(modules, 3)
-    calls = {model.name: model.called for model in context.models}
-    called = calls.get(model) if whole and twins else None
+    who = listed(modules)
+    called = {model.name: model.called for model in context.models}.get(model) if whole and twins else None
     makers = [optimizer for optimizer in ledger.optimizers if optimizer.steps]
     holding = listed(
         f"{_called(optimizer)}, made in {code(optimizer.source)}" if optimizer.source else _called(optimizer)
         for optimizer in makers
     )
     them = verb(members, "it", "them")
+    moves = f"{verb(members, 'it', 'they')} did not change in between"
+    if any(leaf.moved for leaf in members):
+        moves = f"something else than a gradient changes {them}, such as an average with another model"
     why = (
         f"backward() filled {verb(members, 'its', 'their')} .grad at {plural(min(leaf.reached for leaf in members), 'call')}, "
-        f"{_moves(members)}, and {holding} {verb(makers, 'does', 'do')} not hold {them}"
+        f"{moves}, and {holding} {verb(makers, 'does', 'do')} not hold {them}"
     )
     parts = [module.rpartition(" (")[0] or module for module in modules]
     one_module = as_code(parts[0]) if len(parts) == 1 and "(" not in parts[0] else ""
@@ -135,26 +112,20 @@ def _forgotten(context: CheckContext, ledger: Ledger, model: str, members: Seque
             f"Give {them} to the optimizer, right after it is made: {first}.add_param_group({{'params': {what}}}). If "
             f"{verb(members, 'it is', 'they are')} not to be trained, freeze {them}: {freeze}."
         )
-    return Diagnosis(
+    yield Diagnosis(
         f"{plural(len(members), 'parameter')} of {who} {verb(members, 'gets', 'get')} a gradient, and nothing updates {them}",
-        tuple(leaf.names[0] for leaf in members if leaf.names),
-        ", ".join(filter(None, (who, line(called or makers[0].source)))),
+        first_names(members),
         why + (f". It ran in {code(called)}" if called is not None else ""),
         fix,
         tuple(leaf.node for leaf in members if leaf.call == context.call),
+        where=places(who, line(called or makers[0].source)),
         source=called or makers[0].source,
     )
 
 
-def _moves(members: Sequence[Trained]) -> str:
-    if any(leaf.moved for leaf in members):
-        return f"something else than a gradient changes {verb(members, 'it', 'them')}, such as an average with another model"
-    return f"{verb(members, 'it', 'they')} did not change in between"
-
-
 def _twins(ledger: Ledger, model: str) -> list[Mode]:
     """The trained models that a model is a copy of, as their class and the shapes of their parameters tell."""
-    mode = next((mode for mode in ledger.models if mode.name == model), None)
+    mode = ledger.model(model)
     trained = {leaf.model for leaf in ledger.leaves if leaf.parameter and leaf.holders}
     alike = [other for other in ledger.models if mode is not None and other.type == mode.type and other.name in trained]
     return [other for other in alike if other.name != model and _shapes(ledger, other.name) == _shapes(ledger, model)]
@@ -171,36 +142,29 @@ def _plain(context: CheckContext, leaf: Trained) -> Diagnosis:
     return Diagnosis(
         f"{name} is a tensor, not an nn.Parameter: it gets a gradient, and nothing updates it",
         leaf.names,
-        ", ".join(filter(None, (f"{leaf.module} ({leaf.type})", line(leaf.source)))),
         f"parameters() of {one_line(leaf.type)} does not list it, so no optimizer holds it, .to() and state_dict() pass it by, and "
         f"it did not change between {plural(leaf.reached, 'call')}"
         + (f"; it is made in {code(leaf.source)}" if leaf.source is not None else ""),
         f"Make it a parameter: {_as_parameter(leaf.source, attribute)}.",
         (leaf.node,) if leaf.call == context.call else (),
+        where=places(f"{leaf.module} ({leaf.type})", line(leaf.source)),
         source=leaf.source,
     )
 
 
-def _is_one_number(leaf: Trained) -> bool:
-    return leaf.tensor.shape in ((), (1,))
-
-
-def _is_read(context: CheckContext, leaf: Trained) -> bool:
-    """Whether the code reads `.grad` of a tensor: then it does something with it."""
-    return any(tensor.grad_read is not None and set(tensor.names) & set(leaf.names) for tensor in context.named_tensors)
-
-
-def _loose(context: CheckContext, leaf: Trained, optimizer: Stepping) -> Diagnosis:
+def _loose(context: CheckContext, leaf: Trained, optimizer: Stepping) -> Diagnoses:
     """A single number that requires grad, as a learned temperature does, and that nobody updates."""
+    if any(tensor.grad_read is not None and set(tensor.names) & set(leaf.names) for tensor in context.named_tensors):
+        return  # the code reads its `.grad`, and does something with it
     name = one_line(leaf.names[0])
-    return Diagnosis(
+    yield Diagnosis(
         f"{name} requires grad and gets a gradient, and nothing updates it",
         leaf.names,
-        ", ".join(filter(None, (name, line(optimizer.source)))),
         f"no optimizer holds it, and it did not change between {plural(leaf.reached, 'call')}",
         f"Give it to the optimizer: {optimizer.name or 'optimizer'}.add_param_group({{'params': [{name}]}}). If it is not to be "
         "learned, leave out requires_grad=True.",
         (leaf.node,) if leaf.call == context.call else (),
+        where=places(name, line(optimizer.source)),
         source=optimizer.source,
     )
 
@@ -224,7 +188,7 @@ def _as_parameter(source: SourceLine | None, attribute: str) -> str:
 
 
 @check("idle-optimizer", "warning", "an optimizer changes nothing")
-def idle_optimizer(context: CheckContext) -> Iterator[Diagnosis]:
+def idle_optimizer(context: CheckContext) -> Diagnoses:
     """An optimizer that never takes a step, whose learning rate is 0, or whose tensors never get a gradient.
 
     How it is found: no optimizer took a step while gradients were reset twice, or until the script ended; the learning rate of
@@ -248,10 +212,8 @@ def idle_optimizer(context: CheckContext) -> Iterator[Diagnosis]:
     ```
     """
     ledger = context.ledger
-    if ledger is None:
-        return
-    cuts = {cut: None for entered in context.entered for cut in entered.cuts}
-    nobody = not any(optimizer.steps for optimizer in ledger.optimizers) and not ledger.scaled
+    cuts = context.cuts
+    nobody = not ledger.stepped and not ledger.scaled
     for optimizer in ledger.optimizers:
         if nobody and optimizer.reached and (optimizer.emptied >= ENOUGH or (ledger.ended and ledger.calls >= ENOUGH)):
             yield _idle(
@@ -277,33 +239,24 @@ def idle_optimizer(context: CheckContext) -> Iterator[Diagnosis]:
                 f"in all of its {plural(optimizer.steps, 'step')} the learning rate of every group was 0",
                 f"Give it a learning rate, such as lr=1e-3{_scheduled(optimizer)}.",
             )
-        elif (
-            optimizer.steps >= ENOUGH
-            and not optimizer.fed
-            and optimizer.tensors
-            and not optimizer.reached
-            and not ledger.scaled
-        ):
+        elif optimizer.steps >= ENOUGH and not (optimizer.fed or optimizer.reached or ledger.scaled):
             yield _idle(
                 optimizer,
                 "updates nothing: what it holds never gets a gradient",
                 f"it took {plural(optimizer.steps, 'step')}, and none of its {plural(optimizer.tensors, 'tensor')} had a gradient "
                 "in any of them, nor was one in a graph that backward() ran through"
                 + "".join(f"; {cut_words(cut)}" for cut in cuts),
-                mend_all(list(cuts))
+                mend_all(cuts)
                 if cuts
                 else "Give it the parameters of the model whose output the loss is computed from, after that model is complete.",
-                next(iter(cuts)).source if cuts else None,
+                cuts[0].source if cuts else None,
             )._replace(follows=("nonleaf-parameter", "no-graph"))
 
 
 def _scheduled(optimizer: Stepping) -> str:
     """The scheduler that may have set a learning rate, as far as the code shows it."""
-    known = (
-        calls_with(optimizer.source.file, optimizer.name, "LR", "scheduler", "Restarts")
-        if optimizer.source and optimizer.name
-        else None
-    )
+    file = optimizer.source.file if optimizer.source is not None and optimizer.name else ""
+    known = calls_with(file, optimizer.name, "LR", "scheduler", "Restarts")
     if known is None:
         return "; a scheduler must not multiply it by 0"
     return f", and see that {code(known)} does not multiply it by 0 from the first step on"
@@ -314,7 +267,6 @@ def _idle(optimizer: Stepping, what: str, why: str, fix: str, at: SourceLine | N
     return Diagnosis(
         f"{_called(optimizer)} {what}",
         (optimizer.name or optimizer.type,),
-        line(at or optimizer.source),
         why + made,
         fix,
         source=at or optimizer.source,

@@ -1,15 +1,126 @@
-"""Operations that make NaN or Inf of finite numbers, or of finite gradients: which do so in a graph, why, and what to do."""
+"""How gradients flow through a graph: which nodes they come to, which path is the main one, and which operations make NaN or Inf.
+
+A side branch, such as the queries and keys of an attention or the inside of a residual block, may have a small gradient: nothing
+hangs on it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from gradviz.graph import Graph, Node
+from gradviz.graph import Graph, Node, TensorInfo
 from gradviz.walker.private import Node as LiveNode, without_subclasses
 from gradviz.walker.values import tensor_in, why_unreadable
+
+
+def behind(graph: Graph, start: Iterable[int | None], without: Collection[int] = ()) -> Iterator[int]:
+    """The nodes that these lead to, they themselves among them. Ways end at nodes that are to be left `without`."""
+    seen = {node for node in start if node is not None}
+    waiting = list(seen)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for edge in graph.inputs(node) if node not in without else ():
+            if edge.producer not in seen:
+                seen.add(edge.producer)
+                waiting.append(edge.producer)
+
+
+def made(graph: Graph, node: int, output: int = 0) -> TensorInfo | None:
+    """What an operation made, where that is known."""
+    outputs = graph.nodes[node].outputs
+    return outputs[output] if output < len(outputs) else None
+
+
+def from_outputs(graph: Graph, without: Collection[int] = ()) -> Collection[int]:
+    """The nodes that backward comes to, where it ends at some: those that a gradient other than zero may reach."""
+    return dict.fromkeys(behind(graph, (root.node for root in graph.roots), without))
+
+
+Layer = Sequence[int]
+"""The leaves of one module, by node."""
+
+
+def main_path(graph: Graph, layers: Sequence[Layer], weak: Sequence[Layer]) -> bool:
+    """Whether all modules at the beginning are among those that are weak, so that it is the main path which they lie on.
+
+    Where each of them is in a residual block, the gradient passes beside them.
+    """
+    ways = [_bypass(graph, layer) for layer in weak]
+    if "graph" in ways and "" not in ways:
+        return False
+    leaves = {node for layer in layers for node in layer}
+    for layer in layers:
+        first = _first_user(graph, layer)
+        # a module that takes what no other has made: there is no leaf of another behind the operation that uses it
+        if layer not in weak and first is not None and leaves.difference(layer).isdisjoint(behind(graph, [first])):
+            return False
+    return True
+
+
+_FAR = 200  # operations between the inside of a residual block and its sum
+
+
+def _bypass(graph: Graph, layer: Layer) -> str:
+    """How a module is inside a residual block, where what it computes is added to what it was computed from; "" when it is not.
+
+    "graph" where the graph shows that. "data" where something without a graph is added, as in the first block of a model.
+    """
+    first = _first_user(graph, layer)
+    if first is None:
+        return ""
+    waiting, seen, data = [first], {first}, ""
+    for node in waiting:  # grows while it is read
+        for edge in graph.consumers(node):
+            record = graph.nodes[edge.consumer]
+            others = [other.producer for other in graph.inputs(edge.consumer) if other.producer not in seen]
+            if record.op == "AddBackward0":
+                if any(_is_behind(graph, other, first) for other in others):
+                    return "graph"
+                data = data or ("data" if record.none_inputs else "")
+            if edge.consumer not in seen and len(seen) < _FAR:
+                seen.add(edge.consumer)
+                waiting.append(edge.consumer)
+    return data
+
+
+def _is_behind(graph: Graph, node: int, start: int) -> bool:
+    """Whether an operation, not a leaf, is among those that `start` was computed from."""
+    number = graph.nodes[node].sequence
+    waiting, seen = [start], {start}
+    while waiting and number is not None and node not in graph.leaf_of:
+        for edge in graph.inputs(waiting.pop()):
+            if edge.producer == node:
+                return True
+            if edge.producer not in seen and (graph.nodes[edge.producer].sequence or 0) > number:
+                seen.add(edge.producer)
+                waiting.append(edge.producer)
+    return False
+
+
+_SHAPES = tuple(
+    f"{name}Backward"
+    for name in (
+        *("T", "Transpose", "Permute", "View", "UnsafeView", "Reshape"),
+        *("Expand", "ToCopy", "Unsqueeze", "Slice", "Alias"),
+    )
+)
+
+
+def _first_user(graph: Graph, layer: Layer) -> int | None:
+    """The first operation that uses a parameter of a module, behind those that only give it another shape or dtype."""
+    users = []
+    for node in (edge.consumer for leaf in layer for edge in graph.consumers(leaf)):
+        while graph.nodes[node].op.startswith(_SHAPES) and graph.consumers(node):
+            node = graph.consumers(node)[0].consumer
+        users.append(node)
+    return min(users, key=lambda node: graph.nodes[node].sequence or 0, default=None)
+
+
+# -- operations that make NaN or Inf -------------------------------------------------------------------------------------
 
 POLES = (
     "LogBackward",
@@ -44,18 +155,7 @@ _REMEDY = {
 }
 
 
-_BIRTHS = (
-    *(op for op in POLES if op != "PowBackward"),
-    "LinalgSlogdet",
-    "LinalgDet",
-    "LinalgInv",
-    "Sqrt",
-    "Rsqrt",
-    "Acos",
-    "Asin",
-)
-
-
+_BIRTHS = (*POLES[:-1], "LinalgSlogdet", "LinalgDet", "LinalgInv", "Sqrt", "Rsqrt", "Acos", "Asin")  # not every power
 _UNLIKE = {"truediv": "Div", "div_": "Div", "norm": "LinalgVectorNorm", "linalg_norm": "LinalgVectorNorm"}
 
 
@@ -158,60 +258,21 @@ def remedy(op: str, half: bool = False) -> str:
 # the run, and no operation.
 
 
-_Test = Callable[[torch.Tensor], Any]
-
-
-def _zero(x: torch.Tensor) -> Any:
-    return (x == 0).any()
-
-
-def _not_positive(x: torch.Tensor) -> Any:
-    return (x <= 0).any()
-
-
-def _at_one(x: torch.Tensor) -> Any:
-    return (x.abs() >= 1).any()
-
-
-def _not_finite(x: torch.Tensor) -> Any:
-    return ~torch.isfinite(x).all()
-
-
-def _nan(x: torch.Tensor) -> Any:
-    return torch.isnan(x).any()
-
-
-def _equal(x: torch.Tensor) -> Any:
-    return (x.diff(dim=-1) == 0).any()
-
-
-_POLES: dict[str, tuple[str, _Test]] = {
-    "SqrtBackward": ("result", _zero),
-    "RsqrtBackward": ("result", _not_finite),
-    "LogBackward": ("self", _not_positive),
-    "Log2Backward": ("self", _not_positive),
-    "Log10Backward": ("self", _not_positive),
-    "Log1PBackward": ("self", lambda x: (x <= -1).any()),
-    "DivBackward": ("other", _zero),
-    "ReciprocalBackward": ("result", _not_finite),
-    "ExpBackward": ("result", _not_finite),
-    "Expm1Backward": ("result", _not_finite),
-    "AcosBackward": ("self", _at_one),
-    "AsinBackward": ("self", _at_one),
-    "AtanhBackward": ("self", _at_one),
-    "AcoshBackward": ("self", lambda x: (x <= 1).any()),
-    "Atan2Backward": ("self", _zero),
-    "StdBackward": ("result", _zero),
-    "NormBackward": ("result", _zero),
-    "LinalgVectorNormBackward": ("result", _zero),
-    "SoftmaxBackward": ("result", _nan),
-    "LogSoftmaxBackward": ("result", _nan),
-    "LogsumexpBackward": ("result", _not_finite),
-    "LinalgEighBackward": ("eigenvalues", _equal),
-    "LinalgSvdBackward": ("S", _equal),
-    "XlogyBackward": ("other", _zero),
-}
-"""By the name of the operation: what it has saved, and when that is a pole."""
+_TESTS: tuple[tuple[str, Callable[[torch.Tensor], Any], tuple[str, ...]], ...] = (
+    ("result", lambda x: (x == 0).any(), ("Sqrt", "Std", "Norm", "LinalgVectorNorm")),
+    ("result", lambda x: ~torch.isfinite(x).all(), ("Rsqrt", "Reciprocal", "Exp", "Expm1", "Logsumexp")),
+    ("result", lambda x: torch.isnan(x).any(), ("Softmax", "LogSoftmax")),
+    ("self", lambda x: (x <= 0).any(), ("Log", "Log2", "Log10", "Pow")),
+    ("self", lambda x: (x <= -1).any(), ("Log1P",)),
+    ("self", lambda x: (x <= 1).any(), ("Acosh",)),
+    ("self", lambda x: (x.abs() >= 1).any(), ("Acos", "Asin", "Atanh")),
+    ("self", lambda x: (x == 0).any(), ("Atan2",)),
+    ("other", lambda x: (x == 0).any(), ("Div", "Xlogy")),
+    ("eigenvalues", lambda x: (x.diff(dim=-1) == 0).any(), ("LinalgEigh",)),
+    ("S", lambda x: (x.diff(dim=-1) == 0).any(), ("LinalgSvd",)),
+)
+"""What operations have saved, when that is a pole, and which operations they are."""
+_SAVED_AT = {f"{name}Backward": (slot, test) for slot, test, names in _TESTS for name in names}
 
 
 def at_a_pole(nodes: Iterable[LiveNode]) -> bool:
@@ -222,9 +283,10 @@ def at_a_pole(nodes: Iterable[LiveNode]) -> bool:
 
 def _is_at_a_pole(node: LiveNode) -> bool:
     name = type(node).__name__.rstrip("0123456789").lstrip("_")
-    slot, test = ("self", _not_positive) if name == "PowBackward" else _POLES.get(name, ("", _zero))
-    if not slot or (name == "PowBackward" and not _steep_power(node)):
+    exponent = getattr(node, "_saved_exponent", None) if name == "PowBackward" else None
+    if name not in _SAVED_AT or (isinstance(exponent, (int, float)) and exponent >= 1):
         return False
+    slot, test = _SAVED_AT[name]
     try:
         tensor = tensor_in(node, slot)
         if tensor is None or not tensor.dtype.is_floating_point or tensor.is_nested or why_unreadable(tensor):
@@ -232,8 +294,3 @@ def _is_at_a_pole(node: LiveNode) -> bool:
         return bool(test(tensor.detach()))
     except Exception:  # freed meanwhile, or a class of tensors that refuses
         return False
-
-
-def _steep_power(node: LiveNode) -> bool:
-    exponent = getattr(node, "_saved_exponent", None)
-    return not isinstance(exponent, (int, float)) or exponent < 1
