@@ -131,10 +131,11 @@ def _letter(number: int) -> str:
 
 def _read(named: _Named, listed: dict[int, _Named], letters: dict[int, str]) -> TensorFacts:
     tensor, base, storage = named.tensor, base_of(named.tensor), storage_of(named.tensor)
-    quiet = not _is_stale(tensor, base)
-    is_leaf = tensor.is_leaf if quiet else None
-    retains = tensor.retains_grad if quiet else None
-    made_by = tensor.grad_fn if quiet else None
+    is_leaf = retains = requires_grad = grad_fn = None
+    # asking a view whose base requires grad and was modified in place could make a new node
+    if not (base is not None and base.requires_grad and not tensor.is_inference() and tensor._version > 0):
+        is_leaf, retains, requires_grad = tensor.is_leaf, tensor.retains_grad, tensor.requires_grad
+        grad_fn = tensor.grad_fn.name() if tensor.grad_fn is not None else ""
     info = tensor_info(tensor)
     strided = info.layout == "strided"
     return TensorFacts(
@@ -142,9 +143,9 @@ def _read(named: _Named, listed: dict[int, _Named], letters: dict[int, str]) -> 
         kind=named.kind,
         tensor=info,
         is_leaf=is_leaf,
-        requires_grad=tensor.requires_grad if quiet else None,
+        requires_grad=requires_grad,
         retains_grad=retains,
-        grad_fn=(made_by.name() if made_by is not None else "") if quiet else None,
+        grad_fn=grad_fn,
         grad=_grad(tensor) if is_leaf or retains else None,
         version=version_of(tensor),
         view=base is not None,
@@ -154,11 +155,6 @@ def _read(named: _Named, listed: dict[int, _Named], letters: dict[int, str]) -> 
         stride=tuple(map(int, tensor.stride())) if strided else None,
         offset=int(tensor.storage_offset()) if strided else None,
     )
-
-
-def _is_stale(tensor: torch.Tensor, base: torch.Tensor | None) -> bool:
-    """Whether asking for `grad_fn` could make a new node: a view whose base requires grad and was modified in place."""
-    return base is not None and base.requires_grad and not tensor.is_inference() and tensor._version > 0
 
 
 def _grad(tensor: torch.Tensor) -> Grad | None:

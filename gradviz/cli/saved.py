@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
@@ -44,33 +44,22 @@ def command(source: Source, by: Any, top: int | None, budget: int | None, as_jso
     with result_stream() as stream:
         captured = source.graph()
         graph = captured.result
-        if budget is not None:
-            with progress("choosing checkpoints"):
-                advice = checkpoint_advice(graph, budget)
-            _write_advice(stream, advice, graph.title, as_json)
-        else:
+        if budget is None:
             with progress("adding up bytes"):
                 tensors = saved(graph, by=by)
-            _write_saved(stream, tensors, graph.title, top, as_json)
+            data = as_data(tensors, graph.title, top)
+        else:
+            with progress("choosing checkpoints"):
+                advice = checkpoint_advice(graph, budget)
+            data = advice_data(advice, graph.title)
+        if as_json:
+            write_json(stream, data)
+        else:
+            from gradviz.memory.table import advice_table, saved_table
+
+            rows = SAVED_ROWS if top is None else top
+            write_table(stream, saved_table(tensors, rows) if budget is None else advice_table(advice), graph.title)
     captured.raise_failure()
-
-
-def _write_saved(stream: TextIO, tensors: Saved, title: str, top: int | None, as_json: bool) -> None:
-    if as_json:
-        write_json(stream, as_data(tensors, title, top))
-        return
-    from gradviz.memory.table import saved_table
-
-    write_table(stream, saved_table(tensors, SAVED_ROWS if top is None else top), title)
-
-
-def _write_advice(stream: TextIO, advice: Advice, title: str, as_json: bool) -> None:
-    if as_json:
-        write_json(stream, advice_data(advice, title))
-        return
-    from gradviz.memory.table import advice_table
-
-    write_table(stream, advice_table(advice), title)
 
 
 def advice_data(advice: Advice, title: str) -> dict[str, Any]:

@@ -80,17 +80,21 @@ def gives_value(source: SourceLine, name: str) -> SourceLine | None:
 
     In other functions the object in front of the first dot may have another name; their `__init__` is left out.
     """
-    own = body_around(source.file, source.line)
+    own = _function_around(source.file, source.line)
     inside, last = name.partition(".")[2], None
     for node in nodes_of(source.file, ast.Assign):
         parts = [part for target in node.targets for part in getattr(target, "elts", [target])]
         texts = [ast.unparse(part) for part in parts]
         if name in texts or (inside and any(text.partition(".")[2] == inside for text in texts)):
-            body = body_around(source.file, node.lineno)
-            here = body is not None and own is not None and body.function == own.function
-            if body is not None and (node.lineno > source.line if here else body.function != "__init__"):
+            function = _function_around(source.file, node.lineno)
+            if node.lineno > source.line if function == own else function != "__init__":
                 last = node.lineno
     return line_of(source.file, last) if last is not None else None
+
+
+def _function_around(file: str, number: int) -> str:
+    body = body_around(file, number)
+    return body.function if body is not None else ""
 
 
 def passes(file: str, keyword: str, *values: str) -> list[SourceLine]:
