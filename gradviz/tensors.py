@@ -19,12 +19,7 @@ from gradviz.stages import Stage
 from gradviz.variables.scanner import NamedValue, Namespace, scan
 from gradviz.walker.names import outermost, registered
 from gradviz.walker.private import without_subclasses
-from gradviz.walker.tensors import (
-    base_of,
-    storage_of,
-    tensor_info,
-    version_of,
-)
+from gradviz.walker.tensors import base_of, storage_of, tensor_info, version_of
 from gradviz.wording import number, one_line, plural, shape_text
 
 if TYPE_CHECKING:

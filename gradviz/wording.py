@@ -15,14 +15,8 @@ if TYPE_CHECKING:
 
 
 _UNUSUAL = re.compile("[^\x20-\x7e]")
-_HIDDEN = (
-    "Cc",
-    "Cf",
-    "Cs",
-    "Zl",
-    "Zp",
-    "Cn",
-)  # controls, formats (bidi, zero-width, tags), halves of pairs, line ends, nothing
+# Controls, formats (bidi, zero-width, tags), halves of pairs, line ends, nothing.
+_HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp", "Cn")
 # Letters and marks that show nothing: fillers, joiners, and selectors of variants but for those of emoji.
 _BLANK = frozenset(map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x3164, 0xFFA0)))
 _SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0))))

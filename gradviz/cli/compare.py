@@ -55,13 +55,7 @@ _DRAWN = (".svg", ".html")  # suffixes
 @click.argument("after", required=False)
 @click.pass_context
 def diff_command(
-    ctx: click.Context,
-    before: str,
-    after: str | None,
-    at: Sequence[int],
-    top: int,
-    output: str | None,
-    as_json: bool,
+    ctx: click.Context, before: str, after: str | None, at: Sequence[int], top: int, output: str | None, as_json: bool
 ) -> None:
     """Show what differs between two graphs.
 

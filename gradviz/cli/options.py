@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import Field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,10 +38,8 @@ class FieldType(_ParamType):
     def _number(self, value: Any) -> Any:
         for number in (int, float):
             if isinstance(value, str) and number in self._kinds:
-                try:
+                with suppress(ValueError):
                     return number(value)
-                except ValueError:
-                    continue
         return value
 
 

@@ -37,11 +37,7 @@ def command(source: Source, top: int, as_json: bool) -> None:
         else:
             from gradviz.tensors import tensors_table
 
-            write_table(
-                stream,
-                tensors_table(listed.tensors, top),
-                listed.title if listed.at_call or rank() else "",
-            )
+            write_table(stream, tensors_table(listed.tensors, top), listed.title if listed.at_call or rank() else "")
     captured.raise_failure()
 
 

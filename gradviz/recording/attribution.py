@@ -113,10 +113,7 @@ class Recorded:
         return scopes
 
     def _add_checkpointed(
-        self,
-        checkpoints: Mapping[int, Sequence[torch.nn.Module]],
-        scopes: list[Scope],
-        scope_of: list[int | None],
+        self, checkpoints: Mapping[int, Sequence[torch.nn.Module]], scopes: list[Scope], scope_of: list[int | None]
     ) -> None:
         """A scope for each reentrant checkpoint whose module is known: the call itself recorded no op."""
         calls: Counter[str] = Counter(scope.path for scope in scopes)

@@ -21,14 +21,7 @@ import torch
 from torch.utils.checkpoint import CheckpointFunction
 
 from gradviz.packages import UserCode, frames_from, is_foundation
-from gradviz.recording.event_log import (
-    Call,
-    Evaluation,
-    EventLog,
-    FailedCall,
-    SeenModule,
-    Tree,
-)
+from gradviz.recording.event_log import Call, Evaluation, EventLog, FailedCall, SeenModule, Tree
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import first_argument, local_variables
 from gradviz.walker.private import hide_global_hooks, peek_sequence

@@ -259,10 +259,9 @@ def leave(session: Session) -> None:
     """Take one recording out of its session."""
     global _current
     with _lock:
+        last = True
         try:
             last = session.close()
-        except BaseException:
-            _current = None
-            raise
-        if last:
-            _current = None
+        finally:
+            if last:
+                _current = None

@@ -101,10 +101,9 @@ def with_copies(source: SourceLine | None) -> str:
     ''
     """
     for statement in parsed(source):
-        targets = statement.targets if isinstance(statement, ast.Assign) else []
-        bases = {ast.unparse(without_index(target)) for target in targets if isinstance(target, ast.Subscript)}
-        copies = _Copies(bases)
-        if bases and isinstance(statement, ast.Assign):
+        if isinstance(statement, ast.Assign):
+            parts = (target for target in statement.targets if isinstance(target, ast.Subscript))
+            copies = _Copies({ast.unparse(without_index(part)) for part in parts})
             statement.value = copies.visit(statement.value)
             if copies.made:
                 return ast.unparse(statement)
