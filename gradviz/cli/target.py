@@ -132,7 +132,7 @@ class Source:
         With `backward` the graph knows its gradients and the order of backward, unless it was saved without them.
         """
         if self.target.kind != "graph":
-            return role().graph(self.target, partial(self._graph_of_run, backward))
+            return role().left_graph(self.target) or self._graph_of_run(backward)
         from gradviz.graph.files import load
         from gradviz.run.ending import Captured
 
@@ -150,6 +150,7 @@ class Source:
             from gradviz.ranks.pipeline import joined
 
             captured = replace(captured, result=joined((captured.result, *captured.later)), later=())
+        role().leave_graph(captured)
         return captured
 
     def read(
@@ -183,8 +184,8 @@ class Source:
 
     def findings(self, **options: Any) -> Captured[Findings]:
         """Run the script and check its graphs. Options: `gradviz.checks.check.check_target`."""
-        check = partial(self._findings_of_run, options)
-        return role().findings(self.target, options.get("only", ()), options.get("ignore", ()), check)
+        left = role().left_findings(self.target, options.get("only", ()), options.get("ignore", ()))
+        return left or self._findings_of_run(options)
 
     def _findings_of_run(self, options: Mapping[str, Any]) -> Captured[Findings]:
         from gradviz.checks.check import STEPS, check_target
@@ -195,7 +196,7 @@ class Source:
             )
         own = role()
         calls = None if self.target.name else self._last_call + (options.get("steps") or STEPS) - 1
-        return check_target(
+        captured = check_target(
             self.target,
             self.arguments,
             at=self.at,
@@ -206,6 +207,8 @@ class Source:
             seen=own.seen,
             **options,
         )
+        own.leave_findings(captured)
+        return captured
 
     def _refuse_script_options(self) -> None:
         for given, what in (

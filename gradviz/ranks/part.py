@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from gradviz.run.ending import Captured
     from gradviz.run.outputs import LiveOutputs
 
-T = TypeVar("T")
 Read = Callable[["LiveOutputs"], "Graph"]
 
 MERGED = {"render": "graph", "tree": "graph", "check": "findings"}
@@ -84,15 +83,19 @@ class Alone:
     def seen(self, graph: Graph) -> None:
         """Called with each graph of a check before the script goes on."""
 
-    def graph(self, target: Target, run: Callable[[], Captured[Graph]]) -> Captured[Graph]:
-        """The graph to show. `run` reads that of this process."""
-        return run()
+    def left_graph(self, target: Target) -> Captured[Graph] | None:
+        """The graph to show in place of one that is read here."""
+        return None
 
-    def findings(
-        self, target: Target, only: Sequence[str], ignore: Sequence[str], run: Callable[[], Captured[Findings]]
-    ) -> Captured[Findings]:
-        """The findings to show, of these checks. `run` checks this process."""
-        return run()
+    def left_findings(self, target: Target, only: Sequence[str], ignore: Sequence[str]) -> Captured[Findings] | None:
+        """The findings to show, of these checks, in place of what is found here."""
+        return None
+
+    def leave_graph(self, captured: Captured[Graph]) -> None:
+        """Called with the graph that was read here, before it is shown."""
+
+    def leave_findings(self, captured: Captured[Findings]) -> None:
+        """The same with what was found."""
 
 
 class HandedIn(BaseException):
@@ -159,28 +162,23 @@ class Part(Alone):
         if "graph" not in self.files:
             self.files["graph"] = save(graph, self.meeting.path(GRAPH))
 
-    def graph(self, target: Target, run: Callable[[], Captured[Graph]]) -> Captured[Graph]:
+    def leave_graph(self, captured: Captured[Graph]) -> None:
         """Leave the graph. Raises HandedIn when there is nothing more to do in this rank."""
-        captured = run()
         self.files.pop("graph", None)
         self.seen(captured.result)
-        return self._handed_in(captured)
+        self._hand_in(captured)
 
-    def findings(
-        self, target: Target, only: Sequence[str], ignore: Sequence[str], run: Callable[[], Captured[Findings]]
-    ) -> Captured[Findings]:
+    def leave_findings(self, captured: Captured[Findings]) -> None:
         """Leave what was found. Raises HandedIn, likewise."""
-        captured = run()
         self.files["findings"] = self.meeting.path("findings")
         with open(self.files["findings"], "wb") as file:
             pickle.dump(replace(captured.result, graphs=()), file)
-        return self._handed_in(captured)
+        self._hand_in(captured)
 
-    def _handed_in(self, captured: Captured[T]) -> Captured[T]:
+    def _hand_in(self, captured: Captured[Any]) -> None:
         if self.command in MERGED:
             captured.raise_failure()
             raise HandedIn
-        return captured
 
 
 # -- stopping a script that others may wait for ------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -223,13 +223,11 @@ class Given(Alone):
             return f"{stem}.ranks{min(ranks)}-{max(ranks)}{suffix}"
         return path
 
-    def graph(self, target: Target, run: Callable[[], Captured[Graph]]) -> Captured[Graph]:
+    def left_graph(self, target: Target) -> Captured[Graph]:
         """The merged graph."""
         return Captured(_graph_of(self.diff), target)
 
-    def findings(
-        self, target: Target, only: Sequence[str], ignore: Sequence[str], run: Callable[[], Captured[Findings]]
-    ) -> Captured[Findings]:
+    def left_findings(self, target: Target, only: Sequence[str], ignore: Sequence[str]) -> Captured[Findings]:
         """What was found on each of the ranks, and on all of them together."""
         told = {outcome.rank: _read(outcome.end["findings"]) for outcome in self.outcomes if "findings" in outcome.end}
         calls = {outcome.rank: calls_of(outcome.notes) for outcome in self.outcomes}
