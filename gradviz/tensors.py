@@ -176,6 +176,9 @@ def _norm(entries: torch.Tensor) -> float:
     return float(torch.linalg.vector_norm(wide))
 
 
+# -- as a table --------------------------------------------------------------------------------------------------------
+
+
 UNREAD = "?"
 _NONE = "-"
 

@@ -171,6 +171,9 @@ def _node(graph: Graph, node: int) -> dict[str, Any]:
     return {"id": node, "op": record.op, "names": record.names, "source": record.source}
 
 
+# -- ranks -------------------------------------------------------------------------------------------------------------
+
+
 @click.command("merge")
 @click.option("-o", "--output", metavar="FILE", help="Draw all ranks as one graph, too; the suffix picks the format.")
 @json_option("Print it all as JSON.")

@@ -68,6 +68,9 @@ def flow_data(flow: GradientFlow) -> dict[str, Any]:
     }
 
 
+# -- paths -------------------------------------------------------------------------------------------------------------
+
+
 _ELEMENTS = 1000  # of a tensor that JSON lists
 
 

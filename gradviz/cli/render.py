@@ -100,6 +100,9 @@ def _to_stdout(source: Source, format: str, options: dict[str, Any], check: bool
     captured.raise_failure()
 
 
+# -- tree --------------------------------------------------------------------------------------------------------------
+
+
 @click.command("tree", cls=TargetCommand)
 @render_options("by", "columns", "names", "depth", "max_depth", "max_rows", "leaves", "saved", "attributes", "color")
 @target_argument

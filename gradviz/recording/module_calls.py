@@ -197,6 +197,9 @@ def _note_failure(event_log: EventLog, call: Call, error: BaseException, argumen
         event_log.failed = FailedCall(call, id(error), [weakref.ref(tensor) for tensor in tensors_in(arguments)])
 
 
+# -- classes with a `__call__` of their own ----------------------------------------------------------------------------
+
+
 Begin = Callable[[EventLog, torch.nn.Module, FrameType, int], Call]
 """Makes a new call at the end of an event log's stack."""
 

@@ -149,9 +149,7 @@ class ModuleRun(NamedTuple):
     gave_graph: bool = True  # whether a tensor that it returned requires grad
     source: SourceLine | None = None  # the line that called it
     began: int = 0  # the sequence number that the next node would have got when it was called
-    checkpoint: SourceLine | None = (
-        None  # the line of the reentrant checkpoint around it of which no input requires grad
-    )
+    checkpoint: SourceLine | None = None  # that of a reentrant checkpoint around it of which no input requires grad
 
 
 def record() -> Recording:

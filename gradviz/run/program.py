@@ -123,7 +123,7 @@ def _missing(place: str, name: str) -> str:
     return f"there is no file {place!r}. {hint}"
 
 
-# -- running it ------
+# -- running it --------------------------------------------------------------------------------------------------------
 
 
 def main_module(name: str) -> tuple[ModuleSpec, CodeType]:

@@ -201,6 +201,9 @@ def draws_by_chance(file: str) -> list[SourceLine]:
     return [line_of(file, number) for number in inside]
 
 
+# -- where the code is at ----------------------------------------------------------------------------------------------
+
+
 class CodeLocation(NamedTuple):
     """Where the user's code is at. `line` is None when it has ended."""
 
@@ -276,6 +279,9 @@ def grad_reads(body: Body) -> dict[str, SourceLine]:
                 if isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Load):
                     lines.setdefault(ast.unparse(node.value), body.source(node))
     return lines
+
+
+# -- what computes something and gives it to nobody --------------------------------------------------------------------
 
 
 _MADE = (
