@@ -99,6 +99,13 @@ class Optimizer(NamedTuple):
     source: SourceLine | None = None  # where it was made
 
 
+class Given(NamedTuple):
+    """What `kl_div`, which leaves no node of its own, was given as its input: the node that made it, and the line of the call."""
+
+    node: int
+    source: SourceLine
+
+
 class LeafGradient(NamedTuple):
     """The gradient that a leaf would get."""
 
@@ -389,6 +396,7 @@ class CheckContext:
     ranks: Together | None = None  # all ranks of a launch: then `graph` is theirs as one
     raised: Raised | None = None  # how the script failed; known to its last context only
     entered: Mapping[int, tuple[DetachPoint, ...]] = field(default_factory=dict)  # what was cut off elsewhere, by node
+    given: tuple[Given, ...] = ()  # to losses that the graph does not show
     numbers: tuple[DetachPoint, ...] = ()  # Python numbers that this step made of tensors with a graph
     ledger: Ledger = field(default_factory=Ledger)  # of the whole run; known to its last context only
     scaled: bool = False  # a GradScaler multiplies losses: gradients may overflow, and the step is then left out

@@ -52,6 +52,37 @@ CASES = {
     "scores for nll_loss": (
         "self.fc2(x)", "F.nll_loss(out, y)", "put log_softmax(scores, dim=1) before it", "F.log_softmax(self.fc2(x), dim=1)",
     ),
+    "shifted and scaled scores for nll_loss": (
+        "(self.fc2(x) + self.fc2(-x).mean(1, keepdim=True)) / 2", "F.nll_loss(out, y)", "in place of NLLLoss",
+        "self.fc2(x).log_softmax(1)",
+    ),
+    "probabilities for kl_div": (
+        "F.softmax(self.fc2(x), dim=1)", "F.kl_div(out, torch.full((8, 3), 1 / 3), reduction='batchmean')",
+        "Use log_softmax in place of this softmax", "F.log_softmax(self.fc2(x), dim=1)",
+    ),
+    "probabilities kept above zero for KLDivLoss": (
+        "torch.sigmoid(self.fc2(x)) + 1e-6", "nn.KLDivLoss(reduction='sum')(out, torch.full((8, 3), 1 / 3))",
+        "Use logsigmoid in place of this sigmoid", "F.logsigmoid(self.fc2(x))",
+    ),
+    "scores for kl_div": (
+        "self.fc2(x)", "F.kl_div(input=out, target=torch.full((8, 3), 1 / 3), reduction='batchmean')",
+        "Put log_softmax(scores, dim=1) before it", "F.log_softmax(self.fc2(x), dim=1)",
+    ),
+    "log_softmax over the batch": (
+        "F.log_softmax(self.fc2(x), dim=0)", "F.nll_loss(out, y)", "dim=1 in place of dim=0", "F.log_softmax(self.fc2(x), dim=1)",
+    ),
+    "the logarithm of a softmax over the batch": (
+        "torch.log(torch.softmax(self.fc2(x), 0) + 1e-9)", "nn.NLLLoss()(out, y)", "dim=1 in place of dim=0",
+        "torch.log(torch.softmax(self.fc2(x), 1) + 1e-9)",
+    ),
+    "log_softmax over the batch, and the row's own class": (
+        "self.fc2(x).log_softmax(0)", "-out.gather(1, y[:, None]).mean()", "dim=1 in place of dim=0",
+        "self.fc2(x).log_softmax(1)",
+    ),
+    "log_softmax over the words of a sentence": (
+        "F.log_softmax(self.fc2(x).view(2, 4, 3), dim=1)", "F.nll_loss(out.view(-1, 3), y)", "dim=2 in place of dim=1",
+        "F.log_softmax(self.fc2(x).view(2, 4, 3), dim=2)",
+    ),
     "clamped scores": (
         "self.fc2(x).clamp(0, 1)", "F.binary_cross_entropy(out, torch.ones(8, 3))", "use torch.sigmoid(scores) in its place",
         "torch.sigmoid(self.fc2(x))",
@@ -61,6 +92,59 @@ CASES = {
         "torch.sigmoid(self.one(x))",
     ),
 }  # fmt: skip
+AT_THE_LOSS = (
+    "put log_softmax(scores, dim=1) before it",
+    "in place of NLLLoss",
+    "Put log_softmax(scores, dim=1) before it",
+)
+RIGHT = {
+    "a mixture of two": ("torch.logaddexp(self.fc2(x).log_softmax(1), self.fc2(-x).log_softmax(1))", "F.nll_loss(out, y)"),
+    "by hand": ("self.fc2(x) - self.fc2(x).logsumexp(1, keepdim=True)", "F.nll_loss(out, y)"),
+    "classes that are joined": ("self.fc2(x).log_softmax(1) @ torch.eye(3)", "F.nll_loss(out, y)"),
+    "the mean of two views": ("(self.fc2(x).log_softmax(1) + self.fc2(-x).log_softmax(1)) / 2", "F.nll_loss(out, y)"),
+    "the class dimension behind": ("self.fc2(x).view(2, 4, 3).log_softmax(-1).transpose(1, 2)", "F.nll_loss(out, y.view(2, 4))"),
+    "similarities compared in both directions": (
+        "x @ x.T", "F.nll_loss(out.log_softmax(1), torch.arange(8)) + F.nll_loss(out.log_softmax(0), torch.arange(8))",
+    ),
+    "logarithms for kl_div": (
+        "F.softmax(self.fc2(x), dim=1).clamp_min(1e-6).log()", "F.kl_div(out, torch.full((8, 3), 1 / 3), reduction='batchmean')",
+    ),
+    "a softmax as the target of kl_div": (
+        "self.fc2(x)", "F.kl_div(out.detach().log_softmax(1), out.softmax(1), reduction='batchmean')",
+    ),
+    "attention over the words": ("(self.fc2(x).softmax(0) * self.fc2(x)).log_softmax(1)", "F.nll_loss(out, y)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_logarithms_are_left_alone(name: str, tmp_path: Path) -> None:
+    head, loss = RIGHT[name]
+    script = HEAD.replace("LOSS", loss).replace("return HEAD", f"return {head}")
+    assert check(written(tmp_path, script), "--only", "loss-input") == ([], 0)
+
+
+SECOND_STAGE = """
+import torch
+import torch.nn.functional as F
+torch.manual_seed(0)
+teacher, student = torch.nn.Linear(6, 3), torch.nn.Linear(6, 3)
+first, second = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (teacher, student))
+for step in range(5):
+    first.zero_grad()
+    F.cross_entropy(teacher(torch.randn(8, 6)), torch.randint(0, 3, (8,))).backward()
+    first.step()
+for step in range(5):
+    x = torch.randn(8, 6)
+    guess = student(x).softmax(1)
+    second.zero_grad()
+    F.kl_div(guess, teacher(x).softmax(1).detach(), reduction="batchmean").backward()
+    second.step()
+"""
+
+
+def test_a_loss_of_a_later_stage_is_read_too(tmp_path: Path) -> None:
+    (alarm,), _ = check(written(tmp_path, SECOND_STAGE), "--only", "loss-input")
+    assert "guess = student(x).softmax(1)" in alarm["code"]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -71,7 +155,7 @@ def test_it_is_found_and_the_advice_helps(name: str, tmp_path: Path) -> None:
     found, code = check(written(tmp_path, text), "--only", "loss-input")
     (alarm,) = found
     assert code == 1 and advice in alarm["fix"]
-    assert "return" in alarm["code"]
+    assert ("loss = " if advice in AT_THE_LOSS else "return") in alarm["code"]
     mended = script.replace("return HEAD", f"return {better}")
     assert check(written(tmp_path, mended), "--only", "loss-input") == ([], 0)
 

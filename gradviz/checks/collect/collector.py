@@ -17,12 +17,13 @@ import torch
 from gradviz.checks.collect.detach_watch import DetachEvent, DetachWatch
 from gradviz.checks.collect.held import carried, copies, cycles
 from gradviz.checks.collect.ledger import LedgerKeeper, Optimizers
-from gradviz.checks.collect.lines import ClassLines, Models, Variables, described, dropped, home, users_frame
+from gradviz.checks.collect.lines import ClassLines, Models, Variables, described, dropped, home, line_at, users_frame
 from gradviz.checks.collect.loop import LeafWatch, gradients_left, is_broken, loss_of, optimized
 from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.context import (
     CheckContext,
     Earlier,
+    Given,
     Gradients,
     Handled,
     Home,
@@ -198,6 +199,7 @@ class Collector:
             cycles=tuple(cycles(walked)),
             breaks=tuple(graph_breaks()),
             entered=dict(self._entered(walked)),
+            given=tuple(self._given(walked)),
             numbers=self._described(walked, self.cuts.numbers.values()),
             provenances=dict(self._cut_roots(walked, live)),
             loss=loss,
@@ -301,6 +303,13 @@ class Collector:
             cuts = self.cuts.cuts_of(leaf)
             if cuts:
                 yield i, self._described(walked, cuts)
+
+    def _given(self, walked: Walked) -> Iterator[Given]:
+        """What losses were given that leave no node of their own."""
+        given = self.cuts.given
+        for node in walked.graph.nodes if given else ():
+            if node.sequence in given:
+                yield Given(node.id, line_at(given[node.sequence]))
 
     def _cut_roots(self, walked: Walked, live: LiveOutputs) -> Iterator[tuple[str, Provenance]]:
         """The outputs that were cut off themselves."""

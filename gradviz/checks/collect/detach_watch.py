@@ -34,6 +34,9 @@ MOST = 4
 EVENTS = 200_000
 """Cuts after which no more are noted, so that a long run costs no more."""
 
+MOST_GIVEN = 1000
+"""Calls of one step whose input is noted."""
+
 _SHAPE_ONLY = frozenset(
     (
         *(f"{kind}_like" for kind in ("zeros", "ones", "empty", "full", "rand", "randn", "randint")),
@@ -57,6 +60,7 @@ _THROUGH = frozenset(("torch.overrides", "torch._tensor", "torch.nn.functional")
 """Modules of torch that a function passes on its way from the line that called it."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _TENSOR = torch.tensor
+_KL_DIV = torch.nn.functional.kl_div
 _REQUIRES_GRAD = torch.Tensor.requires_grad_
 _DECORATED = torch.no_grad()(lambda: None).__code__  # of the function that torch puts around one with a mode
 _FRAMES = 20  # of the user's, in which a switch is looked for
@@ -107,6 +111,7 @@ class DetachWatch:
         self._dropping = False  # whether any file has such lines
         self._dropped: set[tuple[str, int]] = set()  # those that ran, and made a tensor
         self.numbers: dict[int, DetachEvent] = {}  # of this step, one for each place
+        self.given: dict[int, Place] = {}  # where kl_div was called, by the number of the node that made its input
         self.entered: dict[int, Cuts] = {}  # by the number of the node that takes in what was cut off
 
     # -- switching on and off -------------------------------------------------------------------------------------------
@@ -175,6 +180,8 @@ class DetachWatch:
             if function is _TENSOR and result.requires_grad:
                 self._cut(function, arguments, options, (result,), frame)
             if result.requires_grad:
+                if function is _KL_DIV:
+                    self._gives(arguments, options, frame)
                 if (self._loose or self._numbers) and self._may_matter(arguments, options, False):
                     cuts = self._known(_flat(arguments, options))
                     if cuts and result.is_leaf:  # a number that was made a tensor that requires grad
@@ -199,6 +206,14 @@ class DetachWatch:
         else:
             return
         self._cut(function, arguments, options, results, frame)
+
+    def _gives(self, arguments: _Given, options: Any, frame: FrameType) -> None:
+        """A loss is called that leaves no node of its own."""
+        given = arguments[0] if arguments else options.get("input")
+        if type(given) is torch.Tensor and given.grad_fn is not None and len(self.given) < MOST_GIVEN:
+            place = self._place(frame)
+            if place is not None:
+                self.given[given.grad_fn._sequence_nr()] = place
 
     def _may_matter(self, arguments: _Given, options: Any, graphs: bool) -> bool:
         """A quick look at what nearly every operation is given: whether something was cut off, or `graphs`, or may hold such."""
@@ -355,6 +370,7 @@ class DetachWatch:
     def next_step(self) -> None:
         """A backward call has run: what was noted for it is not needed any more."""
         self.entered.clear()
+        self.given.clear()
         self.numbers.clear()
         self._arrays = ()
 

@@ -75,6 +75,9 @@ KEPT = 1000
 TIMES, MOST = 3, 9
 """How often each of several lines that call backward in turn is read, and how many calls in all: three of one step tell little."""
 
+NEW = 3
+"""Lines that call backward for the first time later, as a second stage of a training does, of which one call is read."""
+
 
 class CallWatch:
     """Says which backward calls to read: with a loss or gradients that are not finite, or an operation where these may not be.
@@ -88,7 +91,7 @@ class CallWatch:
     ) -> None:
         self._scaled, self._passed = scaled, passed
         self._looking = _Looking(quiet, share=0.1)
-        self._left = SUSPECTS
+        self._left, self._new = SUSPECTS, NEW
         self._lines: Counter[tuple[CodeType, int]] = Counter()  # that called backward, while all calls were read
         self._in_a_row = True
         self._leaves: list[torch.Tensor] = []  # between a call and its end
@@ -100,7 +103,7 @@ class CallWatch:
     def before(self, number: int, call: EngineCall, reading: bool) -> bool:
         """Whether the call is to be read, for what its tensors show, or because it is read anyway."""
         self._leaves = []
-        reading = reading or self._has_its_turn(call)
+        reading = reading or self._has_its_turn(call) or self._begins_something(call)
         self._lines[_line(call)] += 1
         self._in_a_row = self._in_a_row and reading
         self._passed(number, call, reading)
@@ -120,6 +123,13 @@ class CallWatch:
         if len(lines) < 2 or not self._in_a_row or call.create_graph or self._lines.total() >= MOST:
             return False
         return any(self._lines[line] < TIMES for line in lines)
+
+    def _begins_something(self, call: EngineCall) -> bool:
+        """Whether a line calls backward for the first time, long after others."""
+        if self._in_a_row or not call.accumulates or call.create_graph or _line(call) in self._lines or not self._new:
+            return False
+        self._new -= 1
+        return True
 
     def _suspicious(self, nodes: list[Node]) -> bool:
         self._leaves = [leaf for node in nodes if isinstance(leaf := leaf_of(node), torch.Tensor)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import made as tensor_made
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import Names, title_and_code, where as place
+from gradviz.checks.words import Names, code, line, title_and_code, where as place
 from gradviz.graph import Graph
+from gradviz.graph.origins import own_line
 
 _SHAPES = (
     "View",
@@ -24,7 +26,34 @@ _SHAPES = (
     "Alias",
     "Reshape",
 )
-_LAYERS = ("Addmm", "Mm", "Convolution", "Relu", "LeakyRelu", "Tanh", "Gelu")
+_PRODUCTS = ("Addmm", "Mm", "Convolution")
+_LAYERS = (
+    *_PRODUCTS,
+    *("Relu", "LeakyRelu", "Tanh", "Gelu", "Silu", "Elu", "NativeLayerNorm", "NativeBatchNorm", "CudnnBatchNorm"),
+    *("MkldnnRnnLayer", "CudnnRnn"),
+)
+_CHANCES = ("Softmax", "Sigmoid")
+_PASSED = (
+    *_SHAPES,
+    *(
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Neg",
+        "Mean",
+        "Sum",
+        "NativeDropout",
+        "Cat",
+        "Stack",
+        "Select",
+        "Index",
+        "IndexSelect",
+    ),
+    *("Clamp", "ClampMin", "ClampMax", "AdaptiveAvgPool2D", "UpsampleBilinear2D", "UpsampleNearest2D"),
+)
+"""What makes no logarithm of anything, on the way from a layer to a loss that wants logarithms."""
+_WANT_LOGARITHMS = ("NllLoss", "KlDiv")
 
 
 class _Pair(NamedTuple):
@@ -35,6 +64,7 @@ class _Pair(NamedTuple):
     summary: str
     why: str
     fix: str
+    at_user: bool = False  # the line of the loss is the one to change
 
 
 _SCORES = (
@@ -68,7 +98,7 @@ _PAIRS = (
     ),
     _Pair(
         ("NllLoss",),
-        ("Softmax", "Sigmoid"),
+        _CHANCES,
         "nll_loss is given probabilities, not their logarithms",
         "it takes the logarithm of nothing: it averages minus the number that stands at each target, and that is bounded by -1",
         "Use log_softmax in place of this {by}; or give the scores themselves to torch.nn.CrossEntropyLoss.",
@@ -80,6 +110,24 @@ _PAIRS = (
         "it averages minus the number that stands at each target: scores can make that as negative as they like, so the loss falls "
         "without end",
         "Use torch.nn.CrossEntropyLoss in place of NLLLoss, or put log_softmax(scores, dim=1) before it.",
+        True,
+    ),
+    _Pair(
+        ("KlDiv",),
+        _CHANCES,
+        "kl_div is given probabilities, not their logarithms",
+        "it takes probabilities as its target only: of an input that is no logarithm it makes a number that is no divergence, and "
+        "whose gradient pulls towards the largest target alone",
+        "Use {log} in place of this {by}.",
+    ),
+    _Pair(
+        ("KlDiv",),
+        _LAYERS,
+        "kl_div is given scores, not logarithms of probabilities",
+        "it averages minus the product of each number and its target: scores can make that as negative as they like, so the loss "
+        "falls without end",
+        "Put log_softmax(scores, dim=1) before it.",
+        True,
     ),
     _Pair(
         ("BinaryCrossEntropy",),
@@ -96,11 +144,13 @@ def loss_input(context: CheckContext) -> Diagnoses:
     """A loss gets probabilities where it takes scores, scores where it takes logarithms, or a softmax over a single element; or
     predictions and targets of two shapes.
 
-    `CrossEntropyLoss` and `BCEWithLogitsLoss` take scores and apply softmax or sigmoid themselves; `NLLLoss` takes
-    logarithms of probabilities; `BCELoss` takes probabilities. Training still runs with the wrong one, and goes nowhere. So it does
-    where predictions of the shape (n, 1) and targets of the shape (n,) are broadcast to (n, n).
+    `CrossEntropyLoss` and `BCEWithLogitsLoss` take scores and apply softmax or sigmoid themselves; `NLLLoss` and `KLDivLoss`
+    take logarithms of probabilities; `BCELoss` takes probabilities. Training still runs with the wrong one, and goes nowhere. So it
+    does where predictions of the shape (n, 1) and targets of the shape (n,) are broadcast to (n, n), and where `log_softmax` runs
+    over another dimension than the one in which the loss picks its classes.
 
-    How it is found: The graph shows which operation made the input of the loss, behind changes of shape and dtype.
+    How it is found: The graph shows which operation made the input of the loss, behind changes of shape and dtype; for losses that
+    want logarithms, also behind sums and products, of which none is one.
 
     What to do: Leave the extra softmax or sigmoid out, or use the loss that fits.
 
@@ -120,16 +170,29 @@ def loss_input(context: CheckContext) -> Diagnoses:
         op = _kind(node.op)
         for pair in _PAIRS:
             if op in pair.user:
-                made = _maker(graph, node.id)
-                if made is not None and _kind(graph.nodes[made].op) in pair.made_by:
+                made = _made(graph, node.id, pair)
+                if made is not None:
                     yield _found(graph, node.id, made, pair)
                     return
+        if op in ("NllLoss", "Gather"):
+            across = _across(graph, node.id)
+            if across is not None:
+                yield across
+                return
         if op in ("Softmax", "LogSoftmax") and _single(graph, node.id):
             yield _of_one(graph, node.id, op)
             return
         if op in _DIFFERENCES and _is_spread(graph, node.id):
             yield _spread(graph, node.id)
             return
+    for given in context.given:
+        for pair in _PAIRS:
+            made = _origin(graph, given.node, pair.made_by) if "KlDiv" in pair.user else None
+            if made is not None:
+                yield _wrong(graph, f"kl_div in {code(given.source)}", line(given.source), made, pair)._replace(
+                    source=given.source if pair.at_user else own_line(graph.nodes[made])
+                )
+                return
 
 
 _DIFFERENCES = ("Sub", "Rsub", "MseLoss", "SmoothL1Loss", "HuberLoss")
@@ -191,14 +254,138 @@ def _of_one(graph: Graph, node: int, op: str) -> Diagnosis:
 
 
 def _found(graph: Graph, user: int, made: int, pair: _Pair) -> Diagnosis:
+    diagnosis = _wrong(graph, title_and_code(graph, user), place(graph, user), made, pair)
+    return diagnosis._replace(nodes=(user, made) if pair.at_user else (made, user))
+
+
+def _wrong(graph: Graph, user: str, at: str, made: int, pair: _Pair) -> Diagnosis:
     by = _kind(graph.nodes[made].op).lower()
     return Diagnosis(
         pair.summary,
         (),
-        f"{title_and_code(graph, user)} gets what {title_and_code(graph, made)} made; {pair.why.format(by=by)}",
-        pair.fix.format(by=by),
-        (made, user),
-        where=place(graph, made),
+        f"{user} gets what {title_and_code(graph, made)} made; {pair.why.format(by=by)}",
+        pair.fix.format(by=by, log="logsigmoid" if by == "sigmoid" else f"log_{by}"),
+        (made,),
+        where=at if pair.at_user else place(graph, made),
+    )
+
+
+def _made(graph: Graph, node: int, pair: _Pair) -> int | None:
+    """What made the first input of a loss, when it is one of those of a pair."""
+    if set(pair.user) & set(_WANT_LOGARITHMS):
+        edges = graph.inputs(node)
+        return _origin(graph, edges[0].producer, pair.made_by) if edges else None
+    made = _maker(graph, node)
+    return made if made is not None and _kind(graph.nodes[made].op) in pair.made_by else None
+
+
+_MOST = 100  # operations between a loss and what made its input
+
+
+def _origin(graph: Graph, node: int, kinds: tuple[str, ...]) -> int | None:
+    """The first of the operations that all ways behind a node end at, when all are of these kinds. Leaves are left out.
+
+    A product counts as a layer only with a weight that is a leaf: of logarithms, one with given numbers makes other logarithms.
+    """
+    ends: list[int] = []
+    waiting = [node]
+    for at in waiting:  # grows while it is read
+        kind = _kind(graph.nodes[at].op)
+        if kind in kinds and (kind not in _PRODUCTS or _has_weight(graph, at)):
+            ends.append(at)
+        elif kind not in _PASSED or len(waiting) > _MOST:
+            return None
+        else:
+            new = (edge.producer for edge in graph.inputs(at) if edge.producer not in graph.leaf_of)
+            waiting += [producer for producer in dict.fromkeys(new) if producer not in waiting]
+    return ends[0] if ends else None
+
+
+def _has_weight(graph: Graph, node: int) -> bool:
+    for producer in (edge.producer for edge in graph.inputs(node)):
+        while producer not in graph.leaf_of and _kind(graph.nodes[producer].op) in _SHAPES and graph.inputs(producer):
+            producer = graph.inputs(producer)[0].producer
+        if producer in graph.leaf_of:
+            return True
+    return False
+
+
+_ELEMENTWISE = ("Log", "Add", "Mul", "Div", "Clamp", "ClampMin", "ClampMax", "Neg", "Clone", "Alias", "ToCopy")
+
+
+def _across(graph: Graph, loss: int) -> Diagnosis | None:
+    """A softmax over another dimension than the one that a loss, or a gather for each row, picks its classes in.
+
+    The dimension is followed through changes of shape. Where the two have one size, nothing is said: a matrix of similarities is
+    compared in both directions.
+    """
+    record = graph.nodes[loss]
+    edge = next(iter(graph.inputs(loss)), None)
+    shape = _shape(graph, edge.producer, edge.output) if edge is not None else None
+    if edge is None or shape is None or len(shape) < 2:
+        return None
+    picked = 1
+    if record.op.startswith("Gather"):
+        chosen = _dimension(record.attributes.get("dim"), len(shape))
+        if chosen is None or _shape(graph, loss, 0) != (*shape[:chosen], 1, *shape[chosen + 1 :]):
+            return None
+        picked = chosen
+    while True:
+        node, shape = edge.producer, _shape(graph, edge.producer, edge.output)
+        kind = _kind(graph.nodes[node].op)
+        if shape is None:
+            return None
+        if kind in ("LogSoftmax", "Softmax"):
+            dim = _dimension(graph.nodes[node].attributes.get("dim"), len(shape))
+            if dim is None or dim == picked or shape[dim] == shape[picked] or shape[picked] == 1:
+                return None
+            return _wrong_dimension(graph, loss, node, shape, (dim, picked))
+        inputs = graph.inputs(node)
+        before = _shape(graph, inputs[0].producer, inputs[0].output) if len(inputs) == 1 else None
+        same = _same_dimension(graph, node, picked, before, shape) if before is not None else None
+        if same is None:
+            return None
+        edge, picked = inputs[0], same
+
+
+def _same_dimension(graph: Graph, node: int, dim: int, before: tuple[int, ...], after: tuple[int, ...]) -> int | None:
+    """Which dimension of what a node was given became this one of what it made; None where that is not known."""
+    kind, attributes = _kind(graph.nodes[node].op), graph.nodes[node].attributes
+    if kind in _ELEMENTWISE:
+        return dim if before == after else None
+    if kind == "T":
+        return 1 - dim
+    if kind == "Transpose":
+        pair = [_dimension(attributes.get(name), len(before)) for name in ("dim0", "dim1")]
+        if None in pair:
+            return None
+        return pair[1 - pair.index(dim)] if dim in pair else dim
+    if kind in ("View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze"):
+        alike = (i for i, size in enumerate(before) if size == after[dim] > 1)
+        return next((i for i in alike if prod(before[:i]) == prod(after[:dim])), None)
+    return None
+
+
+def _dimension(value: object, count: int) -> int | None:
+    """A dimension as autograd keeps it, counted from the first one."""
+    if not isinstance(value, int):
+        return None
+    value = value - 2**64 if value >= 2**63 else value
+    return value % count if -count <= value < count else None
+
+
+def _wrong_dimension(graph: Graph, loss: int, node: int, shape: tuple[int, ...], dims: tuple[int, int]) -> Diagnosis:
+    name = "softmax" if graph.nodes[node].op.startswith("Softmax") else "log_softmax"
+    dim, picked = dims
+    what = "the batch" if dim == 0 else f"dimension {dim}"
+    return Diagnosis(
+        f"{name} is taken over {what}, and the classes are picked in dimension {picked}",
+        (),
+        f"{title_and_code(graph, node)} runs over dimension {dim} of {shape}, so the probabilities of one sample do not add up to "
+        f"1; {title_and_code(graph, loss)} picks one of the {shape[picked]} in dimension {picked} for each",
+        f"Take it over the classes: dim={picked} in place of dim={dim}.",
+        (node, loss),
+        where=place(graph, node),
     )
 
 
@@ -245,11 +432,10 @@ def _user(graph: Graph, node: int) -> int | None:
 def _single(graph: Graph, node: int) -> bool:
     """Whether a softmax runs over a dimension of size 1, on its way into a loss: in an attention there may be one key only."""
     made = next((output for output in graph.nodes[node].outputs if output is not None), None)
-    dim = graph.nodes[node].attributes.get("dim")
-    if made is None or made.shape is None or not isinstance(dim, int) or len(made.shape) < 2:
+    if made is None or made.shape is None or len(made.shape) < 2:
         return False
     user = _user(graph, node)
     if user is None or _kind(graph.nodes[user].op) not in _LOSSES:
         return False
-    dim = dim - 2**64 if dim >= 2**63 else dim
-    return -len(made.shape) <= dim < len(made.shape) and made.shape[dim] == 1
+    dim = _dimension(graph.nodes[node].attributes.get("dim"), len(made.shape))
+    return dim is not None and made.shape[dim] == 1
