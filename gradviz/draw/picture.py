@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -59,7 +58,6 @@ class Picture:
     curves: Curves
     wires: tuple[Link, ...]
     wire_words: tuple[Words, ...] = ()
-    notes: tuple[str, ...] = ()  # what the layout has to say
 
 
 WIDTH, HEIGHT = 2000, 2600
@@ -72,8 +70,6 @@ LEAST_ROOM = 520.0  # for the texts around a small drawing
 FAR = 20e6  # pixels; Chromium misplaces things by 2 pixels at 27 million, and loses them from 33.5 million on
 GAP, RANK_GAP, SIDE_RANK_GAP = 18.0, 34.0, 44.0
 MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
-
-Placer = Callable[[Drawing], Placement]
 
 
 def picture(graph: Graph, options: Options) -> Picture:
@@ -107,18 +103,16 @@ def _is_sideways(direction: Direction) -> bool:
 class _Page:
     """Where the boxes of a scene and the texts around them go."""
 
-    def __init__(self, drawn: Scene, options: Options, placer: Placer | None = None) -> None:
+    def __init__(self, drawn: Scene, options: Options) -> None:
         direction = options.direction
         self.boxes = measured_all(drawn.boxes)
         self.titles = [frame_title(frame.title) for frame in drawn.frames]
-        placer = placer or partial(place, engine=options.layout, timeout=options.layout_timeout)
-        self.laid = laid = _place(_drawing(drawn, self.boxes, self.titles, direction), direction, placer)
+        self.laid = laid = _place(_drawing(drawn, self.boxes, self.titles, direction), options)
         placement = wires.with_loops(laid.placement, drawn, self.boxes, flat=_is_sideways(direction))
         room = max(placement.width, LEAST_ROOM)
         how_cut = _columns_note(laid, direction)
         above = _above(drawn, room, _too_far(placement) or how_cut)  # the footer may be far away
-        self.notes = (*placement.notes, how_cut) if how_cut else placement.notes
-        below = _below(drawn, self.notes, room)
+        below = _below(drawn, (*placement.notes, how_cut), room)
         inner = max(placement.width, above.width, below.width)
         left, top = MARGIN + float(round((inner - placement.width) / 2)), MARGIN + above.height
         self.width = math.ceil(inner + 2 * MARGIN)
@@ -128,9 +122,9 @@ class _Page:
         self.placement = wires.moved(placement, left, top)
 
 
-def compose(graph: Graph, drawn: Scene, options: Options, placer: Placer | None = None) -> Picture:
-    """The picture of a scene, with the boxes where `placer` puts them: the engine that the options ask for, unless given."""
-    page = _Page(drawn, options, placer)
+def compose(graph: Graph, drawn: Scene, options: Options) -> Picture:
+    """The picture of a scene, with the boxes where the engine that the options ask for puts them."""
+    page = _Page(drawn, options)
     placement, cut = page.placement, page.laid.edge.tolist()
     links = (*drawn.links, *(drawn.links[i]._replace(label="", tip="") for i in cut))
     pointed = [link.style == "data" for link in links]
@@ -154,7 +148,6 @@ def compose(graph: Graph, drawn: Scene, options: Options, placer: Placer | None 
             *wire_labels.label_words([link.label for link in links], curves, blocks.rects(), page.around, frames),
             *wire_labels.stub_words(curves, cut),
         ),
-        notes=page.notes,
     )
 
 
@@ -223,12 +216,13 @@ def _drawing(drawn: Scene, boxes: list[Sized], titles: list[FrameTitle], directi
     return wires.sideways(drawing) if flat else drawing
 
 
-def _place(drawing: Drawing, direction: Direction, placer: Placer) -> PageColumns:
+def _place(drawing: Drawing, options: Options) -> PageColumns:
     """The placement in its direction, on whole pixels, as curves; in columns when it is too long to be shown."""
-    placed, nothing = wires.spread(drawing, placer(drawing)), np.zeros(0, np.int64)
+    placed = place(drawing, engine=options.layout, timeout=options.layout_timeout)
+    placed, nothing = wires.spread(drawing, placed), np.zeros(0, np.int64)
     is_cut = placed.height > FAR and not placed.curved
     laid = side_by_side(drawing, placed) if is_cut else PageColumns(placed, 1, nothing, nothing)
-    return laid._replace(placement=_finished(laid.placement, direction))
+    return laid._replace(placement=_finished(laid.placement, options.direction))
 
 
 def _finished(placed: Placement, direction: Direction) -> Placement:
@@ -275,7 +269,7 @@ def _frame_words(rect: Rect, title: FrameTitle, direction: Direction) -> tuple[W
 def _above(drawn: Scene, room: float, warning: str) -> Strip:
     title = typesetting.lines_strip([one_line(drawn.title)], room, "title")
     warned = typesetting.lines_strip([warning] if warning else [], room)
-    legend = typesetting.legend_strip([(entry.kind, entry.text) for entry in drawn.legend], room)
+    legend = typesetting.legend_strip(drawn.legend, room)
     return typesetting.stacked([title, warned, legend], PART_GAP / 2, after=PART_GAP)
 
 

@@ -183,7 +183,7 @@ def png_scale(width: float, height: float) -> float:
 def with_note(made: Picture, note: str) -> Picture:
     """The picture with one more line under its footer."""
     strip = lines_strip([note], made.width - 2 * MARGIN).moved(MARGIN, made.height - MARGIN)
-    return replace(made, words=made.words + strip.words, height=made.height + strip.height, notes=(*made.notes, note))
+    return replace(made, words=made.words + strip.words, height=made.height + strip.height)
 
 
 def paint(made: Picture, options: Options, format: str, scale: float) -> bytes:

@@ -54,11 +54,11 @@ def _share_text(share: RankShare) -> str:
     return one_line(f"{named(share.ranks)}{f' on {share.host}' if share.host else ''}: {total}")
 
 
-def bar_lines(bars: Sequence[Bar], width: int = 12) -> Iterator[str]:
+def bar_lines(bars: Sequence[Bar]) -> Iterator[str]:
     """The chart as text."""
     if bars:
         yield f"{BARS_TITLE}:"
-    yield from (f"{bar(each.part or None, width):{width}}  {each.text}" for each in bars)
+    yield from (f"{bar(each.part or None, 12):12}  {each.text}" for each in bars)
 
 
 def counts_line(graph: Graph) -> str:

@@ -140,12 +140,16 @@ ENTRY_INDENT = SWATCH + 6.0
 
 
 class Strip(NamedTuple):
-    """Texts and swatches laid out from the origin, and the room they take."""
+    """Texts and swatches laid out from the origin, and how high they are."""
 
     words: tuple[Words, ...] = ()
     swatches: tuple[Block, ...] = ()
-    width: float = 0.0
     height: float = 0.0
+
+    @property
+    def width(self) -> float:
+        """Where the longest line ends; swatches stand in front of lines."""
+        return max((words.x + words.width for words in self.words), default=0.0)
 
     def moved(self, x: float, y: float) -> Strip:
         """The same strip elsewhere."""
@@ -161,7 +165,7 @@ def lines_strip(texts: Iterable[str], room: float, tone: Tone = "dim") -> Strip:
     limit = max(int(room / (ADVANCE * size)), 8)
     lines = [piece for text in texts for piece in wrap(text, limit)]
     words = tuple(Words(0.0, line * (i + 0.75), text, tone, text_width(text, size)) for i, text in enumerate(lines))
-    return Strip(words, (), max((w.width for w in words), default=0.0), line * len(lines))
+    return Strip(words, (), line * len(lines))
 
 
 def stacked(strips: Iterable[Strip], gap: float, *, before: float = 0.0, after: float = 0.0) -> Strip:
@@ -176,23 +180,22 @@ def stacked(strips: Iterable[Strip], gap: float, *, before: float = 0.0, after: 
         y += strip.height + gap
     words = tuple(w for strip in moved for w in strip.words)
     swatches = tuple(s for strip in moved for s in strip.swatches)
-    return Strip(words, swatches, max(strip.width for strip in moved), y - gap + after)
+    return Strip(words, swatches, y - gap + after)
 
 
 def legend_strip(entries: Sequence[tuple[BoxKind, str]], room: float) -> Strip:
     """Coloured squares with their meaning side by side, in as many rows as `room` asks for."""
     words: list[Words] = []
     swatches: list[Block] = []
-    x = y = widest = 0.0
+    x = y = 0.0
     for kind, text in entries:
-        width = ENTRY_INDENT + text_width(text, SIZES["dim"])
-        if x and x + width > room:
+        width = text_width(text, SIZES["dim"])
+        if x and x + (ENTRY_INDENT + width) > room:
             x, y = 0.0, y + NOTE_LINE
         swatches.append(Block(Rect(x, y + 3.0, SWATCH, SWATCH), kind))
-        words.append(Words(x + ENTRY_INDENT, y + 0.75 * NOTE_LINE, text, "dim", width - ENTRY_INDENT))
-        widest = max(widest, x + width)
-        x += width + ENTRY_GAP
-    return Strip(tuple(words), tuple(swatches), widest, y + NOTE_LINE if entries else 0.0)
+        words.append(Words(x + ENTRY_INDENT, y + 0.75 * NOTE_LINE, text, "dim", width))
+        x += ENTRY_INDENT + width + ENTRY_GAP
+    return Strip(tuple(words), tuple(swatches), y + NOTE_LINE if entries else 0.0)
 
 
 def bars_strip(title: str, bars: Sequence[tuple[float, str]], room: float) -> Strip:
@@ -207,7 +210,7 @@ def bars_strip(title: str, bars: Sequence[tuple[float, str]], room: float) -> St
         beside = lines_strip([text], room - indent).moved(indent, y)
         words += beside.words
         y += beside.height
-    return Strip(tuple(words), tuple(swatches), max((line.x + line.width for line in words), default=0.0), y)
+    return Strip(tuple(words), tuple(swatches), y)
 
 
 def wrap(text: str, limit: int) -> list[str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from unittest.mock import patch
+
 import numpy as np
 import numpy.typing as npt
 
 from gradviz.draw.options import Direction, Options
 from gradviz.draw.picture import Picture, compose
-from gradviz.draw.scene import scene
+from gradviz.draw.scene import Scene, scene
 from gradviz.graph import Graph
 from gradviz.layout import (
     Drawing,
@@ -42,4 +45,12 @@ def _around(drawing: Drawing, x: Floats, y: Floats, boxes: npt.NDArray[np.bool_]
 
 def drawn(graph: Graph, direction: Direction = "down", **options: object) -> Picture:
     given = Options.of({"direction": direction, **options})
-    return compose(graph, scene(graph, given), given, in_a_column)
+    return composed(graph, scene(graph, given), given)
+
+
+def composed(
+    graph: Graph, drawn: Scene, options: Options, placer: Callable[[Drawing], Placement] = in_a_column
+) -> Picture:
+    """The picture of a scene, with the boxes where `placer` puts them."""
+    with patch("gradviz.draw.picture.place", lambda drawing, **asked: placer(drawing)):
+        return compose(graph, drawn, options)

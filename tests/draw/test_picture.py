@@ -10,7 +10,7 @@ import pytest
 
 from gradviz.draw.frames import Frame
 from gradviz.draw.options import Direction, LayoutEngine, Options
-from gradviz.draw.picture import LEAST_ROOM, Picture, compose, picture
+from gradviz.draw.picture import LEAST_ROOM, Picture, picture
 from gradviz.draw.scene import (
     Box,
     Legend,
@@ -48,7 +48,7 @@ from tests.builders import (
     tensor,
     views,
 )
-from tests.draw.column import drawn, in_a_column
+from tests.draw.column import composed, drawn, in_a_column
 from tests.test_scale import recurrent
 
 DIRECTIONS: tuple[Direction, ...] = ("down", "up", "right", "left")
@@ -180,7 +180,7 @@ def test_curves_keep_the_placement_s_points() -> None:
         return Placement(x, y, points, np.array([0, 4]), (), 300, 300, "fixed")
 
     boxes = tuple(Box(i, "op", ("a",), i, Node(i, "a")) for i in range(2))
-    made = compose(Graph(), Scene("", boxes, (Link(0, 1, "saved"),), (), ()), Options(), placer)
+    made = composed(Graph(), Scene("", boxes, (Link(0, 1, "saved"),), (), ()), Options(), placer)
     on_curve = made.curves.points[::3]
     assert np.allclose(on_curve - on_curve[0], points)
     assert np.allclose(made.curves.points[3:7, 0] - on_curve[1, 0], [0, 0, 30, 30])  # upright at both ends of the bend
@@ -257,7 +257,7 @@ def test_frames_surround_their_boxes_and_have_a_title() -> None:
     framed = Scene(
         "", boxes, (Link(0, 1), Link(1, 2)), (Legend("op", "backward function"),), (), (Frame("layer1", None, 0),)
     )
-    made = compose(chain(4), framed, Options(), in_a_column)
+    made = composed(chain(4), framed, Options())
     (frame,) = made.frames
     assert [contains(frame.rect, block.rect) for block in made.blocks] == [False, True, True]
     assert frame.words[0].text == "layer1" and contains(frame.rect, extent(frame.words[0]))
@@ -272,7 +272,7 @@ def test_the_layout_is_told_to_leave_room_for_labels() -> None:
         return in_a_column(drawing)
 
     for graph in (GRAPHS["chain"], GRAPHS["multi_output"]):
-        compose(graph, scene(graph, Options()), Options(), placer)
+        composed(graph, scene(graph, Options()), Options(), placer)
     assert seen[1].rank_gap > seen[0].rank_gap
 
 
@@ -280,7 +280,7 @@ def test_notes_of_the_layout_are_in_the_footer() -> None:
     def placer(drawing: Drawing) -> Placement:
         return replace(in_a_column(drawing), notes=("dot took too long",))
 
-    made = compose(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), Options(), placer)
+    made = composed(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), Options(), placer)
     assert "dot took too long" in [words.text for words in made.words]
 
 
@@ -351,7 +351,7 @@ def test_a_drawing_that_browsers_do_not_show_to_its_end_says_so_at_its_top(deep:
         placed = in_a_column(drawing)
         return replace(placed, height=placed.height + deep)
 
-    made = compose(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), Options(), placer)
+    made = composed(GRAPHS["chain"], scene(GRAPHS["chain"], Options()), Options(), placer)
     top = " ".join(words.text for words in made.words if words.y < 200)
     assert ("30 million pixels" in top and "--depth" in top) is warned
 
