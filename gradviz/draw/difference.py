@@ -8,6 +8,7 @@ module, with what became of it. Larger ones of these fold as every picture does;
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -169,11 +170,11 @@ def places(difference: CompiledDiff) -> Graph:
         Node(i, _title(row), (), i, scope(row.module, row.call), row.source, {_ROW: i})
         for i, row in enumerate(difference.rows)
     ]
-    position: dict[int, int] = {}
+    position: Counter[int] = Counter()
     edges = []
     for consumer, producer in sorted(difference.edges):
         if consumer > producer:
-            edges.append(Edge(consumer, producer, 0, position.setdefault(consumer, 0)))
+            edges.append(Edge(consumer, producer, 0, position[consumer]))
             position[consumer] += 1
     roots = [
         Root(difference.output, 0, root.name, root.tensor)

@@ -49,14 +49,14 @@ class Frames:
             return None
         for inner in reversed(list(self._tree.around(scope))):
             if inner not in self._number:
-                record = self._graph.scopes[inner]
-                parent = None if record.parent is None else self._number[record.parent]
+                record, line = self._graph.scopes[inner], self._calls_from.get(inner)
+                parent, around, told = None, "", None
+                if record.parent is not None:
+                    parent, told = self._number[record.parent], self._calls_from.get(record.parent)
+                    around = self._graph.scopes[record.parent].path
                 self._number[inner] = len(self.drawn)
-                around = "" if record.parent is None else self._graph.scopes[record.parent].path
-                line = self._calls_from.get(inner)
-                told = record.parent is not None and self._calls_from.get(record.parent) == line
                 first = record.path in self._repeated and around not in self._repeated
-                title = frame_title(record, around, None if told else line, first=first)
+                title = frame_title(record, around, None if line == told else line, first=first)
                 self.drawn.append(Frame(title, parent, inner, frame_title(record, line=line, first=first)))
         return self._number[scope]
 

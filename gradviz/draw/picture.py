@@ -197,23 +197,25 @@ class Blocks:
 
 
 def _drawing(drawn: Scene, boxes: list[Sized], titles: list[FrameTitle], direction: Direction) -> Drawing:
+    """The drawing as a layout sees it, which always runs downwards: where data flows sideways, widths and heights are exchanged."""
     flat = _is_sideways(direction)
     labels = [
         text_width(link.label, wire_labels.SIZE) if flat else wire_labels.SIZE for link in drawn.links if link.label
     ]
-    room = wires.loop_rooms(drawn)
-    drawing = Drawing(
-        widths=np.array([box.width for box in boxes], dtype=np.float64) + (0.0 if flat else room),
-        heights=np.array([box.height for box in boxes], dtype=np.float64) + (room if flat else 0.0),
+    sides = [np.array([box.width for box in boxes]), np.array([box.height for box in boxes])]
+    sizes = [(title.width + 2 * PAD_X, title.height) for title in titles]
+    if flat:
+        sides.reverse()
+        sizes = [(height, width) for width, height in sizes]
+    return Drawing(
+        widths=sides[0] + wires.loop_rooms(drawn),
+        heights=sides[1],
         edges=np.array([(link.source, link.target) for link in drawn.links], dtype=np.int64).reshape(-1, 2),
         frame_of=np.array([-1 if box.frame is None else box.frame for box in drawn.boxes], dtype=np.int64),
-        frames=tuple(
-            Frame(frame.parent, title.width + 2 * PAD_X, title.height) for frame, title in zip(drawn.frames, titles)
-        ),
+        frames=tuple(Frame(frame.parent, *size) for frame, size in zip(drawn.frames, sizes)),
         gap=GAP,
         rank_gap=(SIDE_RANK_GAP if flat else RANK_GAP) + max(labels, default=0.0),
     )
-    return wires.sideways(drawing) if flat else drawing
 
 
 def _place(drawing: Drawing, options: Options) -> PageColumns:

@@ -15,7 +15,7 @@ import numpy as np
 from gradviz.draw.options import Direction
 from gradviz.draw.scene import Scene
 from gradviz.draw.typesetting import Sized
-from gradviz.layout import Drawing, Floats, Frame, Ints, Placement, Rect
+from gradviz.layout import Drawing, Floats, Ints, Placement, Rect
 
 # -- loops: links from a box to itself, which no layout engine draws -------------------------------------------------
 
@@ -166,14 +166,8 @@ HEAD_HALF_WIDTH = 3.0
 # -- direction -------------------------------------------------------------------------------------------------------
 
 
-def sideways(drawing: Drawing) -> Drawing:
-    """The drawing as a layout sees it that must run to the side: widths and heights exchanged."""
-    frames = tuple(Frame(frame.parent, frame.title_height, frame.title_width) for frame in drawing.frames)
-    return replace(drawing, widths=drawing.heights, heights=drawing.widths, frames=frames)
-
-
 def turn(placement: Placement, direction: Direction) -> Placement:
-    """The placement (made downwards, of a `sideways` drawing for left and right) with data flowing in `direction`."""
+    """The placement (made downwards, for left and right with widths and heights exchanged) with data flowing in `direction`."""
     if direction == "down":
         return placement
     x, y, width, height = placement.x, placement.y, placement.width, placement.height
