@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from gradviz.errors import GraphFileError
 from gradviz.graph import Base, Edge, Graph, Leaf, Mark, Node, Process, Root, Scope, Storage
 from gradviz.graph.amounts import tensor_bytes
 from gradviz.rank import Ranks, grouped, named, spans
@@ -61,12 +62,12 @@ class Staged:
             self._mergings.setdefault(stage, Merging()).absorb(merging)
 
     def result(self) -> RankDiff:
-        """All ranks as one. Raises GraphFileError when none was added."""
-        stages = {stage: merging for stage, merging in self._mergings.items() if stage is not None}
-        if len(self._mergings) > 1 and len(stages) == len(self._mergings):
-            return stitched({stage: merging.result() for stage, merging in stages.items()})
-        (merging,) = self._mergings.values() or (Merging(),)
-        return merging.result()
+        """All ranks as one. Raises GraphFileError when none was added, or only some of them are stages."""
+        if len(self._mergings) < 2:
+            return next(iter(self._mergings.values()), Merging()).result()
+        if None in self._mergings:
+            raise GraphFileError("only some of these graphs are of stages of a pipeline: give those of one launch.")
+        return stitched({stage: merging.result() for stage, merging in self._mergings.items() if stage is not None})
 
 
 def joined(microbatches: Sequence[Graph]) -> Graph:

@@ -208,5 +208,11 @@ def test_a_rank_is_given_once() -> None:
         gradviz.merge([])
 
 
+def test_stages_of_a_pipeline_are_not_merged_with_what_is_none() -> None:
+    stage = replace(chain("A", rank=0), process=Process(0, 2, stage=0))
+    with pytest.raises(GraphFileError, match="only some of these graphs are of stages"):
+        gradviz.merge([stage, chain("A", rank=1)])
+
+
 def test_a_mapping_says_the_ranks() -> None:
     assert gradviz.merge({5: chain("A"), 3: replace(chain("A"), title="other")}).ranks == (3, 5)
