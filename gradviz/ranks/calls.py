@@ -17,7 +17,8 @@ from types import FrameType
 from typing import Any
 
 from gradviz.graph import Call, SourceLine, TensorInfo
-from gradviz.run.engine import when_imported
+from gradviz.packages import code_line, with_text
+from gradviz.run.engine import calling, when_imported
 
 MOST = 20_000  # calls noted of one process; what comes later is counted
 _NAMES = """all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_gather_single all_reduce
@@ -213,18 +214,8 @@ def _peer(name: str, arguments: Any, options: Any, group: Any) -> int | None:
     return peer if peer is not None else second if isinstance(second, int) else None
 
 
-def _users_line(frame: FrameType | None) -> list[Any] | None:
-    from gradviz.packages import code_line, is_foundation, package_of, with_text
-
-    nearest = None
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not is_foundation(file):
-            if not package_of(file):
-                nearest = frame
-                break
-            nearest = nearest or frame
-        frame = frame.f_back
+def _users_line(frame: FrameType) -> list[Any] | None:
+    nearest = calling(frame)
     return list(with_text(code_line(nearest.f_code, nearest.f_lineno))) if nearest is not None else None
 
 

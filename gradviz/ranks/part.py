@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -143,17 +142,19 @@ class Part(Alone):
 
     def reads(self, read: Read, whole_step: bool) -> Read:
         """Leave each graph for the others before the script goes on."""
-        return partial(self._leaving, super().reads(read, whole_step), whole_step)
+        own = super().reads(read, whole_step)
 
-    def _leaving(self, read: Read, whole_step: bool, live: LiveOutputs) -> Graph:
-        graph = read(live)
-        if self.unread is None:  # of a step's microbatches, the first one counts
-            self.files.pop("graph", None)  # a later call may take the place of an earlier one
-            self.seen(graph)
-        microbatch = microbatch_of(live.frame) if whole_step else None
-        if microbatch is not None:
-            self.unread = microbatch.count - microbatch.number - 1
-        return graph
+        def leaving(live: LiveOutputs) -> Graph:
+            graph = own(live)
+            if self.unread is None:  # of a step's microbatches, the first one counts
+                self.files.pop("graph", None)  # a later call may take the place of an earlier one
+                self.seen(graph)
+            microbatch = microbatch_of(live.frame) if whole_step else None
+            if microbatch is not None:
+                self.unread = microbatch.count - microbatch.number - 1
+            return graph
+
+        return leaving
 
     def seen(self, graph: Graph) -> None:
         """Leave a graph for the others, at once: this rank may hang or die in what comes next. The first one counts."""
@@ -226,10 +227,8 @@ def _ready(meeting: Meeting, rank: int) -> float | None:
 
 
 def _has_ended(meeting: Meeting, rank: int) -> bool:
-    if os.path.exists(meeting.path("end", rank)):
-        return True
     start = meeting.read("start", rank)
-    return start is not None and not alive(start["pid"])
+    return os.path.exists(meeting.path("end", rank)) or (start is not None and not alive(start["pid"]))
 
 
 # -- from the beginning of a command to the report ---------------------------------------------------------------------

@@ -189,18 +189,19 @@ def call_words(call: EngineCall, variables: Sequence[Namespace], outermost: Code
     if not call.accumulates:
         return f"autograd.grad({names})"
     if call.frame.f_back is not None and _module(call.frame.f_back) == "torch._tensor":  # `tensor.backward()`
-        names = names or _called_on(_calling(call.frame, outermost))
+        names = names or _called_on(calling(call.frame, outermost))
         return f"{names}.backward()" if names else "backward()"
     return f"autograd.backward({names})"
 
 
 def call_place(frame: FrameType, outermost: CodeType) -> str:
     """`file.py:12`, where the script's own code called; the nearest other code where none of the script's is on the stack."""
-    nearest = _calling(frame, outermost)
+    nearest = calling(frame, outermost)
     return f"{os.path.basename(nearest.f_code.co_filename)}:{nearest.f_lineno}" if nearest is not None else ""
 
 
-def _calling(frame: FrameType, outermost: CodeType) -> FrameType | None:
+def calling(frame: FrameType, outermost: CodeType | None = None) -> FrameType | None:
+    """The frame of the user's own code that led here; the nearest of a library's where there is none."""
     nearest = None
     for around in frames_from(frame, outermost):
         file = around.f_code.co_filename
