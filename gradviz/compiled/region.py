@@ -102,8 +102,7 @@ class Region:
     def _carrying(self) -> frozenset[int]:
         """The values that a gradient went into."""
         carrying = {i for i, argument in enumerate(self.inputs) if argument.kind == "gradient"}
-        first = len(self.inputs)
-        for i, operation in enumerate(self.operations, first):
+        for i, operation in enumerate(self.operations, len(self.inputs)):
             if any(use.value in carrying for use in operation.uses):
                 carrying.add(i)
         return frozenset(carrying)

@@ -27,6 +27,9 @@ LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 GRAPH = "graph.json"
 """What the file with a rank's graph is called."""
 
+POLL = 0.02
+"""Seconds between two looks at what others have left."""
+
 INCOMPLETE = 3
 """The exit code where a rank gave no result."""
 

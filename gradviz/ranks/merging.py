@@ -15,7 +15,7 @@ from gradviz.errors import GraphFileError
 from gradviz.graph import Edge, Graph, Leaf, Node, Process, Scope
 from gradviz.rank import Ranks
 from gradviz.ranks.rank_diff import RankDiff, Varying, marks, shares, summary, title_of
-from gradviz.ranks.view import Ends, View, Ways, in_words
+from gradviz.ranks.view import Ends, Place, View, Ways, in_words
 
 WaysOf = Callable[[int], Ways]
 
@@ -35,7 +35,7 @@ class Merging:
         self._scopes: list[Scope] = []
         self._scope_of: dict[tuple[str, int], int] = {}
         self._having: list[int] = []
-        self._place: list[Hashable] = []
+        self._place: list[Place] = []  # an empty one for a leaf
         self._content: list[Hashable] = []
         self._other: dict[int, dict[Hashable, int]] = {}  # node -> contents unlike that of the first, and who has them
         self._order: list[int] = []  # ops in the order of the forward pass
@@ -119,7 +119,7 @@ class Merging:
         self._scopes = list(view.scopes)
         self._scope_of = {(scope.path, scope.call): i for i, scope in reversed(list(enumerate(self._scopes)))}
         self._having = [1] * count
-        self._place = [view.place.get(node) for node in range(count)]
+        self._place = [view.place.get(node, ()) for node in range(count)]
         self._content = [view.content[node] for node in range(count)]
         self._order = list(view.ops)
         for leaf, names in view.leaves.items():
@@ -178,7 +178,7 @@ class Merging:
         if leaf is not None:
             self._new_leaves.append(leaf._replace(node=new, storage=None, base=None))
         self._having.append(0)
-        self._place.append(view.place.get(node))
+        self._place.append(view.place.get(node, ()))
         self._content.append(ways[0][0])
         self._met(new, ways)
         return new
@@ -296,12 +296,8 @@ class Merging:
         )
 
 
-def _pairs(before: list[Hashable], after: list[Hashable]) -> list[tuple[int, int]]:
+def _pairs(before: list[Place], after: list[Place]) -> list[tuple[int, int]]:
     """Positions of what stands in both. Most is the same, so equal beginnings and ends are taken off before anything else."""
     (a, b, c, d), pairs = trimmed(before, after, (0, len(before), 0, len(after)))
-    inner = align(*([side, [_without_line(place) for place in side]] for side in (before[a:b], after[c:d])))
+    inner = align(*([side, [place[:2] for place in side]] for side in (before[a:b], after[c:d])))
     return sorted([*pairs, *((a + i, c + j) for i, j in inner)])
-
-
-def _without_line(place: Hashable) -> Hashable:
-    return place[:2] if isinstance(place, tuple) else place

@@ -16,14 +16,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gradviz.errors import GradvizError, reason_of
 from gradviz.rank import rank
 from gradviz.ranks.calls import last_call, recorded_calls
-from gradviz.ranks.meeting import GRAPH, INCOMPLETE, LAUNCH, Meeting, Quiet, alive, read, used, write
+from gradviz.ranks.meeting import GRAPH, INCOMPLETE, LAUNCH, POLL, Meeting, Quiet, alive, read, used, write
 from gradviz.run.engine import microbatch_of
 from gradviz.run.program import Target
 
@@ -42,7 +42,7 @@ MERGED = {"render": "graph", "tree": "graph", "check": "findings"}
 def role() -> Alone:
     """What this process does in the command that runs."""
     context = click.get_current_context(silent=True)
-    given = cast("Alone | None", context.obj) if context is not None else None
+    given: Alone | None = context.obj if context is not None else None
     return given if given is not None else Alone()
 
 
@@ -184,7 +184,6 @@ class Part(Alone):
 
 # -- stopping a script that others may wait for ------------------------------------------------------------------------
 
-_POLL = 0.02  # seconds
 _BLOCKED = 0.5  # seconds in one call after which a rank is taken to wait
 _LONGEST = 600.0
 
@@ -207,7 +206,7 @@ def may_stop(meeting: Meeting) -> bool:
         waiting = [_waits(meeting, rank, quiet) for rank in before]  # looked at by turns, so each at every turn
         if all(waiting):
             return False
-        time.sleep(_POLL)
+        time.sleep(POLL)
     return True
 
 
@@ -317,4 +316,4 @@ def _wait(meeting: Meeting, reporter: subprocess.Popen[bytes] | None, wait: floa
             first = meeting.read("start", meeting.ranks[0])
             if first is None or not alive(first["pid"]):
                 reporter = _start(meeting, wait)
-        time.sleep(_POLL)
+        time.sleep(POLL)

@@ -101,10 +101,10 @@ def _alike(microbatches: Sequence[Graph]) -> str:
 
 def stitched(stages: Mapping[int, RankDiff]) -> RankDiff:
     """The merged ranks of each stage as one, in the order of the stages. A name or path begins with its stage."""
-    joining, ordered = _Joining(), dict(sorted(stages.items()))
-    for number, part in ordered.items():
+    joining = _Joining()
+    for number, part in sorted(stages.items()):
         joining.stage(number, part)
-    return joining.result(list(ordered.values()), sorted(set(range(max(stages))) - stages.keys()))
+    return joining.result(stages)
 
 
 class _Union:
@@ -257,8 +257,10 @@ class _Joining(_Union):
         place = int(received[2]) if received is not None else 0
         return sent[place] if place < len(sent) and sent[place].node is not None else None
 
-    def result(self, parts: list[RankDiff], missing: Sequence[int]) -> RankDiff:
-        """All stages, joined."""
+    def result(self, stages: Mapping[int, RankDiff]) -> RankDiff:
+        """All of them, joined."""
+        parts = [stages[number] for number in sorted(stages)]
+        missing = set(range(max(stages))) - stages.keys()
         ranks = tuple(sorted(rank for part in parts for rank in part.ranks))
         saved = {rank: part.bytes_by_rank[rank] for part in parts for rank in part.ranks}
         processes = {rank: process for part in parts for rank, process in part.processes.items()}

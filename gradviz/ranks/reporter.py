@@ -26,7 +26,7 @@ from gradviz.checks.registry import chosen, run as run_checks
 from gradviz.graph import Call, Graph
 from gradviz.rank import Rank, grouped, named
 from gradviz.ranks.calls import calls_of
-from gradviz.ranks.meeting import INCOMPLETE, Meeting, Outcome, Quiet, RankEnd, alive, end_of, outcome_of, write
+from gradviz.ranks.meeting import INCOMPLETE, POLL, Meeting, Outcome, Quiet, RankEnd, alive, end_of, outcome_of, write
 from gradviz.ranks.part import MERGED, Alone
 from gradviz.run.ending import Captured
 from gradviz.run.program import Target
@@ -34,7 +34,6 @@ from gradviz.run.program import Target
 if TYPE_CHECKING:
     from gradviz.ranks.rank_diff import RankDiff
 
-_POLL = 0.02  # seconds
 _POLL_OF_LAUNCHERS = 0.5  # seconds in which they see that a rank is gone, and end the others
 _START = 60.0  # seconds in which every rank must have begun
 _LONGEST = 600.0  # seconds that a rank may compute on when another has ended
@@ -88,7 +87,7 @@ def settled(meeting: Meeting, wait: float) -> list[Outcome]:
         if stuck and not told:
             told = True
             sys.stderr.write(_who_waits(stuck, [outcome for outcome in waiting if outcome not in stuck]))
-        time.sleep(_POLL)
+        time.sleep(POLL)
 
 
 def _who_waits(stuck: Sequence[Outcome], others: Sequence[Outcome]) -> str:
@@ -119,7 +118,7 @@ def _wait_for(processes: Iterable[int]) -> None:
     """Until these are gone, or should be, but for the one that waits for this process itself."""
     others, until = set(processes) - {os.getppid()}, time.monotonic() + _GOING
     while time.monotonic() < until and any(map(alive, others)):
-        time.sleep(_POLL)
+        time.sleep(POLL)
 
 
 # -- the report --------------------------------------------------------------------------------------------------------
@@ -232,8 +231,8 @@ class Given(Alone):
         told = {outcome.rank: _read(outcome.end["findings"]) for outcome in self.outcomes if "findings" in outcome.end}
         calls = {outcome.rank: calls_of(outcome.notes) for outcome in self.outcomes}
         ends = {outcome.rank: end_of(outcome, self.outcomes) for outcome in self.outcomes}
-        findings = [*_of_all(Together(self.diff, calls, ends), only, ignore), *_same_once(told)]
-        findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+        every = [*_of_all(Together(self.diff, calls, ends), only, ignore), *_same_once(told)]
+        findings = sorted(every, key=lambda finding: SEVERITIES.index(finding.severity))
         checked = dict.fromkeys(id for own in told.values() for id in own.checked)
         checked |= dict.fromkeys(check.id for check in chosen(only, ignore) if check.ranks > 1)
         skipped = dict.fromkeys(reason for own in told.values() for reason in own.skipped)

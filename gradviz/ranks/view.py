@@ -22,6 +22,10 @@ Ends = tuple[int, int, int, int]
 """Consumer, producer, output of the producer, position."""
 
 
+Place = tuple[Any, ...]
+"""Where an op belongs: its name, the call of a module, and the line."""
+
+
 Alike = dict[Hashable, Any]
 """Equal places and contents as one object, which makes comparing them cheap."""
 
@@ -54,7 +58,7 @@ class View:
     leaf: Callable[[int], Leaf | None]
     scopes: Sequence[Scope]
     ops: Sequence[int]  # ids of nodes in the order of the forward pass, leaves left out
-    place: Mapping[int, Hashable]
+    place: Mapping[int, Place]
     content: Mapping[int, Hashable]
     leaves: Mapping[int, tuple[str, ...]]  # names by id
     edges: Sequence[Ends]
@@ -67,7 +71,7 @@ def of_graph(graph: Graph, alike: Alike) -> View:
     _refuse_merged(graph.by_rank)
     plain, leaf_of = _Plain(), graph.leaf_of
     calls = [scope[:3] for scope in graph.scopes]
-    place: dict[int, Hashable] = {}
+    place: dict[int, Place] = {}
     content: dict[int, Hashable] = {leaf.node: (leaf.kind, plain[leaf.tensor]) for leaf in graph.leaves}
     for node in graph.nodes:
         if node.id not in leaf_of:
@@ -107,13 +111,10 @@ def of_data(data: dict[str, Any], alike: Alike) -> View:
     contents: dict[Hashable, Computed] = {}  # of equal data, so that these are made once
 
     @cache
-    def place_of(op: str, scope: int | None, line: int | None) -> Any:
-        place = (
-            op,
-            None if scope is None else scopes[scope][:3],
-            None if line is None else sources[line][:2],
-        )
-        return alike.setdefault(place, place)
+    def place_of(op: str, scope: int | None, line: int | None) -> Place:
+        made: Place = op, None if scope is None else scopes[scope][:3], None if line is None else sources[line][:2]
+        made = alike.setdefault(made, made)
+        return made
 
     def content_of(item: dict[str, Any]) -> Computed:
         outputs, attributes = tuple(item.get("outputs", ())), item.get("attributes")
@@ -133,7 +134,7 @@ def of_data(data: dict[str, Any], alike: Alike) -> View:
 
     number = [item.get("sequence", _LAST) for item in nodes]
     ordered = sorted(range(len(nodes) - 1, -1, -1), key=number.__getitem__)
-    place: dict[int, Hashable] = {}
+    place: dict[int, Place] = {}
     content: dict[int, Hashable] = {}
     for i, item in enumerate(nodes):
         if i in leaf_items:
@@ -220,9 +221,10 @@ def _words(content: Hashable) -> dict[str, str]:
         assert isinstance(content, tuple)
         kind, tensor = content
         return {"kind": str(kind), "tensor": tensor_line(tensor)}
-    words = {f"output {i}": tensor_line(output) for i, output in enumerate(content.outputs)}
-    words["saved"] = f"saves {bytes_text(sum(nbytes for _, nbytes in content.saved))}"
-    words["slots"] = f"saves {', '.join(slot for slot, _ in content.saved) or 'nothing'}"
-    words["state"] = ", ".join(content.state) or "no flag"
-    words["attributes"] = clip(content.attributes) or "no attribute"
-    return words
+    return {
+        **{f"output {i}": tensor_line(output) for i, output in enumerate(content.outputs)},
+        "saved": f"saves {bytes_text(sum(nbytes for _, nbytes in content.saved))}",
+        "slots": f"saves {', '.join(slot for slot, _ in content.saved) or 'nothing'}",
+        "state": ", ".join(content.state) or "no flag",
+        "attributes": clip(content.attributes) or "no attribute",
+    }
