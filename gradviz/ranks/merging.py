@@ -234,13 +234,12 @@ class Merging:
         for node in sorted(self._other):
             contents, sets = zip(*self._ways(node))
             varying.append(Varying(node, tuple(zip(map(ranks, sets), in_words(contents)))))
-        having = [ranks(bits) for bits in self._having]
         groups = self._groups(everyone)
         graph = self._graph(edges, ranks(everyone), summary(groups))
-        return RankDiff(
-            replace(graph, marks=marks(graph, having, varying, some, ranks(everyone))),
+        diff = RankDiff(
+            graph,
             ranks(everyone),
-            having,
+            [ranks(bits) for bits in self._having],
             groups,
             tuple(varying),
             some,
@@ -248,6 +247,7 @@ class Merging:
             dict(sorted(self._processes.items())),
             max((process.world for process in self._processes.values()), default=0),
         )
+        return replace(diff, graph=replace(graph, marks=marks(diff)))
 
     def _groups(self, everyone: int) -> tuple[Ranks, ...]:
         """Classes that no node, content or edge tells apart are one group."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.graph import Edge, Graph, Mark, Process, RankMemory, RankShare
 from gradviz.graph.origins import own_line
-from gradviz.rank import Ranks, grouped, named, spans
+from gradviz.rank import Rank, Ranks, grouped, named, spans
 from gradviz.report.labels import source_text
 from gradviz.report.results import borderless, displayed
 from gradviz.wording import bar, bytes_text, few, one_line, plural, verb
@@ -137,7 +137,7 @@ def title_of(first: Graph, ranks: Ranks) -> str:
     own = first.process
     if own is None:
         return f"{first.title or 'graph'}, {named(ranks)}"
-    return first.title.replace(f"rank {own.rank} of {own.world}", f"{named(ranks)} of {own.world}")
+    return first.title.replace(str(Rank(own.rank, own.world)), f"{named(ranks)} of {own.world}")
 
 
 def summary(groups: Sequence[Ranks]) -> tuple[str, ...]:
@@ -160,23 +160,18 @@ def shares(saved: Mapping[int, int], processes: Mapping[int, Process]) -> tuple[
     return tuple(RankShare(tuple(ranks), memory, host) for (memory, host), ranks in ranks_of.items())
 
 
-def marks(
-    graph: Graph,
-    having: Sequence[Ranks],
-    varying: Iterable[Varying],
-    some_edges: Iterable[tuple[Edge, Ranks]],
-    ranks: Ranks,
-) -> tuple[Mark, ...]:
+def marks(diff: RankDiff) -> tuple[Mark, ...]:
     """One mark for all that the same ranks have alone at one place, then one for each place that differs."""
+    graph = diff.graph
     alone = defaultdict[tuple[Ranks, str], list[int]](list)
-    for node, own in enumerate(having):
-        if len(own) < len(ranks):
+    for node, own in enumerate(diff.having):
+        if len(own) < len(diff.ranks):
             alone[own, _place_of(graph, node)].append(node)
     links = defaultdict[Ranks, list[Edge]](list)
-    for edge, own in some_edges:
+    for edge, own in diff.some_edges:
         links[own].append(edge)
     differing = defaultdict[tuple[tuple[Ranks, ...], str], list[Varying]](list)
-    for varied in varying:
+    for varied in diff.varying:
         differing[tuple(own for own, _ in varied.ways), _place_of(graph, varied.node)].append(varied)
     every = [
         *(_alone(graph, own, where, nodes, links.pop(own, ())) for (own, where), nodes in alone.items()),
