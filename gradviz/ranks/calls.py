@@ -57,19 +57,17 @@ def recorded_calls(path: str = os.devnull, gate: Gate | None = None) -> Iterator
     """
     notes = _Notes(path, gate)
     _notes.append(notes)
-    undo: list[Callable[[], None]] = []
     with ExitStack() as stack:
         stack.callback(notes.close)
         stack.callback(_notes.remove, notes)
-        stack.callback(lambda: [action() for action in reversed(undo)])
         for module, homes, names in _HOMES:
-            replace = functools.partial(_replace, notes, homes, names, undo)
+            replace = functools.partial(_replace, notes, homes, names, stack)
             stack.enter_context(when_imported(module, replace))
         yield
 
 
-def _replace(notes: _Notes, homes: tuple[str, ...], names: str, undo: list[Callable[[], None]]) -> None:
-    """Put a function that notes in the place of each of these. What this torch lacks is left out."""
+def _replace(notes: _Notes, homes: tuple[str, ...], names: str, stack: ExitStack) -> None:
+    """Put a function that notes in the place of each of these, until the stack is left. What this torch lacks is left out."""
     for name in names.split():
         places = [place for place in map(_home, homes) if hasattr(place, name)]
         if places:
@@ -78,7 +76,7 @@ def _replace(notes: _Notes, homes: tuple[str, ...], names: str, undo: list[Calla
             for place in places:
                 if getattr(place, name) is original:
                     setattr(place, name, noting)
-                    undo.append(functools.partial(setattr, place, name, original))
+                    stack.callback(setattr, place, name, original)
 
 
 def _home(name: str) -> Any:

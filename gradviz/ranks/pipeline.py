@@ -49,17 +49,16 @@ class Staged:
     """One merging for each stage; a single one where nobody is a stage."""
 
     def __init__(self) -> None:
-        self._mergings: dict[int | None, Merging] = {}
+        self._mergings = defaultdict[int | None, Merging](Merging)
 
     def of(self, process: Process | None) -> Merging:
         """The merging that a rank belongs to."""
-        stage = process.stage if process is not None else None
-        return self._mergings.setdefault(stage, Merging())
+        return self._mergings[process.stage if process is not None else None]
 
     def absorb(self, other: Staged) -> None:
         """All that was added to the other."""
         for stage, merging in other._mergings.items():
-            self._mergings.setdefault(stage, Merging()).absorb(merging)
+            self._mergings[stage].absorb(merging)
 
     def result(self) -> RankDiff:
         """All ranks as one. Raises GraphFileError when none was added, or only some of them are stages."""
