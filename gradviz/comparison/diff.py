@@ -193,8 +193,7 @@ def _changes(old: Node, new: Node) -> list[Change]:
 
 def _outputs(before: Graph, after: Graph, matched: Mapping[int, int]) -> list[Change]:
     """Outputs by name: gone, new, or made by another function."""
-    old = {root.name: root for root in before.roots}
-    new = {root.name: root for root in after.roots}
+    old, new = ({root.name: root for root in graph.roots} for graph in (before, after))
     if len(before.roots) == len(after.roots) == 1:  # one output, whatever it is called
         old, new = {"output": before.roots[0]}, {"output": after.roots[0]}
     changed = []

@@ -69,7 +69,7 @@ class Scoping:
             path, known = self._path(call, outer), self._modules.get(call.identity)
             if at is not None and self._scopes[at].path == path:
                 continue
-            at = self._scope(at, path, call.type, call.call, known.parameters if known is not None else None)
+            at = self._scope(at, path, call.type, call.call, known and known.parameters)
         return at
 
     def path(self, place: Place, outer: int | None) -> str:

@@ -143,7 +143,7 @@ class _Spliced:
         region, record = call.region, self._nodes[node]
         first, inputs = len(self._nodes), len(region.inputs)
         sizes = dict(zip((argument.symbol for argument in region.inputs if argument.kind == "size"), call.sizes))
-        self._described = self._described or region.described
+        self._described |= region.described
         outer = self._scoping.around(record.scope, [*region.inputs, *region.operations])
         made = [_made(argument.place, self._scoping.path(argument.place, outer)) for argument in region.inputs]
         slots, rest = _slots(record, call, made)

@@ -53,7 +53,7 @@ class Merging:
 
     def _add(self, view: View) -> None:
         bit = 1 << len(self._classes) - 1
-        ways, having = view.ways, view.having
+        ways = view.ways
 
         def ways_of(node: int) -> Ways:
             return ((view.content[node], bit),) if ways is None else ways(node)
@@ -65,7 +65,7 @@ class Merging:
             merged = self._leaves(ways_of, view, self._ops(ways_of, view))
         for edge in view.edges:
             ends = merged[edge[0]], merged[edge[1]], edge[2], edge[3]
-            self._edges[ends] = self._edges.get(ends, 0) | (bit if having is None else having(edge))
+            self._edges[ends] = self._edges.get(ends, 0) | (bit if view.having is None else view.having(edge))
 
     def absorb(self, other: Merging) -> None:
         """All that was added to another merging. Raises GraphFileError for a rank that is in both."""

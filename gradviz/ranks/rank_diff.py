@@ -94,12 +94,11 @@ def _head(diff: RankDiff) -> Iterator[str]:
     yield one_line(diff.graph.title or "graph")
     for i, own in enumerate(diff.stages):
         yield f"stage {i}: {named(own)}"
-    counts = {
-        " shared": len(diff.shared),
-        " of some ranks only": len(diff.having) - len(diff.shared),
-        " with other sizes or state by rank": len(diff.varying),
-    }
-    told = [plural(count, "node") + what for what, count in counts.items() if count or what == " shared"]
+    told = [f"{plural(len(diff.shared), 'node')} shared"]
+    if len(diff.having) > len(diff.shared):
+        told.append(f"{plural(len(diff.having) - len(diff.shared), 'node')} of some ranks only")
+    if diff.varying:
+        told.append(f"{plural(len(diff.varying), 'node')} with other sizes or state by rank")
     yield f"{verb(diff.ranks, 'rank', 'ranks')} {grouped(diff.groups)}; {', '.join(told)}"
 
 

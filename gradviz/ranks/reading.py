@@ -91,10 +91,8 @@ def _bytes(tensors: Iterable[torch.Tensor]) -> int:
     while waiting:
         tensor = waiting.pop()
         parts = parts_of(tensor)
-        if parts:
-            waiting += [part for _, part in parts]
-            continue
-        storage = storage_of(tensor)
+        waiting += [part for _, part in parts]
+        storage = storage_of(tensor) if not parts else None
         if storage is not None:
             size_of[storage[0]] = storage[1]
     return sum(size_of.values())

@@ -45,7 +45,7 @@ def main() -> None:
     """Wait, report, and end with the command's exit code. What to do is in the last argument, as JSON."""
     (folder, starter, ranks), wait, arguments = json.loads(sys.argv.pop())
     meeting = Meeting(folder, Rank(*starter), tuple(ranks))
-    code, others = INCOMPLETE, INCOMPLETE
+    code = others = INCOMPLETE
     outcomes: list[Outcome] = []
     try:
         outcomes = settled(meeting, wait)
