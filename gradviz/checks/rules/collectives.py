@@ -59,9 +59,9 @@ def collective_order(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    if context.ranks is None:
-        return
     together = context.ranks
+    if together is None:
+        return
     groups: dict[Ranks, dict[int, list[Call]]] = {}
     for rank, calls in together.calls.items():
         for call in calls:
@@ -133,10 +133,15 @@ class _Pair(NamedTuple):
         return next((i for i, (sent, received) in enumerate(both) if not _fits(sent, received)), len(both))
 
     @property
-    def lost(self) -> Call | None:
-        """The first message that nobody receives, or that is received and was never sent."""
-        count = min(len(self.sent), len(self.received))
-        return next(iter((*self.sent[count:], *self.received[count:])), None)
+    def both(self) -> int:
+        """Messages that the one sends and the other receives."""
+        return min(len(self.sent), len(self.received))
+
+    @property
+    def lone(self) -> tuple[int, int]:
+        """The rank that sends, or waits for, a message of which the other rank knows nothing, and that other rank."""
+        sends = len(self.sent) > len(self.received)
+        return (self.sender, self.receiver) if sends else (self.receiver, self.sender)
 
 
 def _pairs(together: Together) -> list[_Pair]:
@@ -173,13 +178,13 @@ def _fits(sent: Call, received: Call) -> bool:
 def _wrong_messages(together: Together, *, also_lost: bool) -> Diagnoses:
     """One finding for each two ranks whose messages do not fit, else one for a message that is waited for in vain."""
     pairs = _pairs(together)
-    unlike = [pair for pair in pairs if pair.fitting < min(len(pair.sent), len(pair.received))]
+    unlike = [pair for pair in pairs if pair.fitting < pair.both]
     yield from (_unlike(pair) for pair in {(pair.sender, pair.receiver): pair for pair in reversed(unlike)}.values())
     failed = any(end.failed or end.state in ("died", "absent", "running") for end in together.ends.values())
     if unlike or failed or not also_lost:
         return  # who waits then, waits because of that
-    in_vain = [pair for pair in pairs if (lost := pair.lost) is not None and _never(together, pair, lost)]
-    in_vain.sort(key=lambda pair: not together.ends[_other(pair)].whole)  # others wait for those who wait themselves
+    in_vain = [pair for pair in pairs if len(pair.sent) != len(pair.received) and _never(together, *pair.lone)]
+    in_vain.sort(key=lambda pair: not together.ends[pair.lone[1]].whole)  # others wait for those who wait themselves
     yield from (_lost_message(together, pair) for pair in in_vain[:1])
 
 
@@ -199,27 +204,20 @@ def _unlike(pair: _Pair) -> Diagnosis:
     )
 
 
-def _other(pair: _Pair) -> int:
-    """The rank that should have received the lost message, or sent it."""
-    return pair.receiver if len(pair.sent) > len(pair.received) else pair.sender
-
-
-def _never(together: Together, pair: _Pair, lost: Call) -> bool:
-    """Whether it is known that nobody receives or sends this: its rank waits, or the other's script has ended."""
-    caller = pair.sender if lost.op in _SENDS else pair.receiver
-    return together.ends[caller].state == "stuck" or together.ends[_other(pair)].whole
+def _never(together: Together, caller: int, other: int) -> bool:
+    """Whether it is known that the other rank never receives or sends a message: its caller waits, or its script has ended."""
+    return together.ends[caller].state == "stuck" or together.ends[other].whole
 
 
 def _lost_message(together: Together, pair: _Pair) -> Diagnosis:
-    lost, other = pair.lost, _other(pair)
-    assert lost is not None
+    (caller, other), before = pair.lone, pair.both
+    sends = caller == pair.sender
+    lost = (pair.sent if sends else pair.received)[before]
     last = together.last_call(other)
     if together.ends[other].state == "stuck" and last is not None:
         instead, there = f"rank {other} waits in {_call(last)} at {line(last.source)}", last.source
     else:
         instead, there = f"the script of rank {other} has ended", None
-    sends = lost.op in _SENDS
-    before = min(len(pair.sent), len(pair.received))
     return Diagnosis(
         f"rank {pair.sender} sends rank {pair.receiver} a message that is never received"
         if sends
@@ -230,8 +228,7 @@ def _lost_message(together: Together, pair: _Pair) -> Diagnosis:
         f"Call {'recv' if sends else 'send'} on rank {other} for each {'send' if sends else 'recv'} of the other, with the same "
         "group and tag. Where two ranks exchange, let one send first and the other receive, or give both to "
         "batch_isend_irecv().",
-        where=f"rank {pair.sender if sends else pair.receiver}: {line(lost.source)}"
-        + (f"; rank {other}: {line(there)}" if there is not None else ""),
+        where=f"rank {caller}: {line(lost.source)}" + (f"; rank {other}: {line(there)}" if there is not None else ""),
         source=lost.source,
     )
 

@@ -13,7 +13,7 @@ from gradviz.rank import named
 from gradviz.wording import clip, one_line, plural
 
 if TYPE_CHECKING:
-    from gradviz.ranks.meeting import RankEnd
+    pass
 
 
 # -- missing-rank ------------------------------------------------------------------------------------------------------
@@ -45,14 +45,17 @@ def missing_rank(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    if context.ranks is None:
-        return
     together = context.ranks
+    if together is None:
+        return
     gone = {rank: end for rank, end in together.ends.items() if end.failed or end.state in ("died", "absent")}
     same = {end.failed for end in gone.values()}
     if not gone or (len(gone) == len(together.ends) > 1 and len(same) == 1 and same != {""}):
         return  # a fault that all ranks have makes none of them missing
-    first = min(gone, key=lambda rank: (gone[rank].state != "absent", _lost(gone[rank]), gone[rank].order, rank))
+    first = min(
+        gone,
+        key=lambda rank: (gone[rank].state != "absent", bool(_LOST.search(gone[rank].failed)), gone[rank].order, rank),
+    )
     end, last = gone[first], together.last_call(first)
     what = "never began" if end.state == "absent" else "died without a word"
     if end.failed:
@@ -83,12 +86,8 @@ def missing_rank(context: CheckContext) -> Diagnoses:
     )
 
 
-_CONNECTION = re.compile(r"Connection (reset|closed)|Read error|remote worker|connection was|NCCL|Broken pipe")
-
-
-def _lost(end: RankEnd) -> bool:
-    """Whether a rank failed because it lost another one."""
-    return _CONNECTION.search(end.failed) is not None
+_LOST = re.compile(r"Connection (reset|closed)|Read error|remote worker|connection was|NCCL|Broken pipe")
+"""How a rank says that it failed because it lost another one."""
 
 
 # -- ready-twice -------------------------------------------------------------------------------------------------------

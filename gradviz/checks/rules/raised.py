@@ -30,26 +30,18 @@ class _Known(NamedTuple):
     fix_there: str = ""  # what to do when `find` finds the line that has to change, {at}
 
 
-def _passes(**values: str) -> _Find:
-    """Finds the one line of the file that passes an argument with this value, as the code spells it."""
-
-    def find(context: CheckContext, raised: Raised) -> SourceLine | None:
-        file = raised.source.file if raised.source is not None else ""
-        return _only([line for keyword, value in values.items() for line in passes(file, keyword, value)])
-
-    return find
-
-
 def _only(lines: Sequence[SourceLine]) -> SourceLine | None:
     return lines[0] if len(lines) == 1 else None
 
 
-def _in_inference_mode(context: CheckContext, raised: Raised) -> SourceLine | None:
-    return _only(inference_modes(raised.source.file)) if raised.source is not None else None
+def _in_file(search: Callable[[str], Sequence[SourceLine]]) -> _Find:
+    """Finds the one line of the file, where there is one only."""
+    return lambda context, raised: _only(search(raised.source.file)) if raised.source is not None else None
 
 
-def _by_chance(context: CheckContext, raised: Raised) -> SourceLine | None:
-    return _only(draws_by_chance(raised.source.file)) if raised.source is not None else None
+def _passes(**values: str) -> _Find:
+    """Finds the one line of the file that passes an argument with this value, as the code spells it."""
+    return _in_file(lambda file: [at for keyword, value in values.items() for at in passes(file, keyword, value)])
 
 
 def _used_up(context: CheckContext, raised: Raised) -> SourceLine | None:
@@ -136,7 +128,7 @@ _KNOWN = (
         "a tensor made in torch.inference_mode() is used where autograd records",
         "such a tensor has no version and can never take part in a graph",
         "Make it under torch.no_grad() instead of inference_mode(), or give a copy to the recorded part: x.clone().",
-        find=_in_inference_mode,
+        find=_in_file(inference_modes),
         fix_there="In {at}, use torch.no_grad() instead of inference_mode(); or give a copy, x.clone(), to {line}.",
     ),
     _Known(
@@ -281,7 +273,7 @@ _KNOWN = (
         "torch's is, a counter, a cache, or a shape",
         "Decide in front of the checkpoint, and give the decision to the function as an argument, so that both "
         "passes have the same.",
-        find=_by_chance,
+        find=_in_file(draws_by_chance),
         fix_there="In {at}, another number is drawn the second time ({text}). Draw it in front of the checkpoint and "
         "give it to the function as an argument; or draw with torch.rand(()), whose generator the checkpoint sets back.",
     ),

@@ -165,11 +165,8 @@ def unused_on_some_ranks(context: CheckContext) -> Diagnoses:
             tuple(names),
             f"{named(lacking)} {verb(lacking, 'holds', 'hold')} {plural(len(names), 'parameter')} that "
             f"{verb(lacking, 'its', 'their')} graph does not have"
-            + (
-                f"; {wrapped} averages over all ranks, so copies of the model drift apart or wait for ever"
-                if wrapped
-                else ""
-            ),
+            + f"; {wrapped} averages over all ranks, so copies of the model drift apart or wait for ever"
+            * bool(wrapped),
             "Use the same modules on every rank. If a branch must stay, add a zero that depends on what it leaves out: "
             f"loss = loss + 0.0 * {one_line(names[0])}.sum().",
             where=f"{named(using)}: {place(diff.graph, first)}" if first is not None else named(using),
