@@ -1,6 +1,6 @@
 """The registry of health checks, and running them.
 
-A check is one function: it takes `CheckContext` and yields what it found. Its docstring is its page (see `pages`). Adding a check
+A check is one function: it takes `CheckContext` and yields what it found. Its docstring is its page (see `output`). Adding a check
 is writing one function with `@check(...)` in one of the family modules.
 """
 

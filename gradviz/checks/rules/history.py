@@ -146,14 +146,11 @@ def _freed_why(context: CheckContext, freed: Sequence[int], joints: Sequence[Edg
 def _calls(earlier: Sequence[Earlier], graph: Graph, freed: Sequence[int]) -> list[str]:
     """The earlier backward calls that the freed nodes were made for, as far as this run saw them."""
     numbers = (graph.nodes[i].sequence for i in freed)
-    calls = (
+    first = (
         next((call for call in earlier if number < call.boundary), None) for number in numbers if number is not None
     )
-    return [
-        f"{f'{one_line(call.output)} of ' if call.output else ''}backward call {call.call}"
-        for call in dict.fromkeys(calls)
-        if call is not None
-    ]
+    calls = {call.call: call.output for call in first if call is not None}
+    return [f"{f'{one_line(output)} of ' if output else ''}backward call {call}" for call, output in calls.items()]
 
 
 def _freed_fix(context: CheckContext, joints: Sequence[Edge], old: Sequence[OldTensors]) -> str:
