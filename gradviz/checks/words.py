@@ -177,9 +177,12 @@ def around(source: SourceLine, part: str) -> str:
     _, statement = _statement_at(source)
     smallest = part
     for node in ast.walk(statement) if statement is not None else ():  # the outer ones come first
-        inside = [*node.args, node.func] if isinstance(node, ast.Call) else []
-        inside += [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
-        inside += [node.func.value] if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else []
+        inside: list[ast.expr] = []
+        if isinstance(node, ast.Call):
+            owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+            inside = [*node.args, node.func, owner]
+        elif isinstance(node, ast.Compare):
+            inside = [node.left, *node.comparators]
         if any(ast.unparse(inner) == part for inner in inside):
             smallest = ast.unparse(node)
     return smallest

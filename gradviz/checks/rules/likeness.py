@@ -117,19 +117,18 @@ def _stuck(context: CheckContext, members: Sequence[Trained]) -> Diagnosis:
     if names and members[0].module:  # as the code that makes it calls it
         first = f"self.{first.rpartition('.')[2]}"
     modules = listed(dict.fromkeys(f"{leaf.module} ({leaf.type})" for leaf in members if leaf.module), 3)
-    lines = list(dict.fromkeys(line(leaf.source) for leaf in members))
-    where = places(modules, lines[0])
+    made = line(members[0].source)
     return Diagnosis(
         f"{plural(len(members), 'weight')} {verb(members, 'is', 'are')} zero with a gradient of zero: they never move",
         names,
         f"all elements of {listed(names, 4)} and of their gradients were 0 at {ENOUGH} calls or more: where weights are multiplied "
         "with each other, the gradient of each is the other one times something",
         f"Begin with one factor of each product at zero and the other at random numbers: torch.nn.init.normal_({first}, std=0.02), "
-        f"right after it is made{f' in {lines[0]}' if lines[0] else ''}."
+        f"right after it is made{f' in {made}' if made else ''}."
         if together
         else f"Begin with random numbers: torch.nn.init.kaiming_uniform_({as_code(names[0])}, a=5**0.5), and so on for each.",
         tuple(leaf.node for leaf in members if leaf.call == context.call),
-        where=where,
+        where=places(modules, made),
         source=members[0].source,
     )
 

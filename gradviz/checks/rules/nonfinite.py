@@ -132,13 +132,12 @@ def _remedy(graph: Graph, node: int, others: Sequence[int] = ()) -> str:
     kind = graph.nodes[node].op
     masks = [edge.producer for edge in graph.inputs(node) if graph.nodes[edge.producer].op.startswith("MaskedFill")]
     here = own_line(graph.nodes[node])
-    alike = [other for other in others if graph.nodes[other].op == kind]
+    alike = [own_line(graph.nodes[other]) for other in others if graph.nodes[other].op == kind]
     if kind.startswith(("Log", "Sqrt")) and here is not None:  # of one function, all have the same to fear
-        lines_of = ((record.id, own_line(record)) for record in graph.nodes if record.op == kind)
-        alike += [id for id, made in lines_of if made is not None and made[:1] + made[2:3] == here[:1] + here[2:3]]
+        made = (own_line(record) for record in graph.nodes if record.op == kind)
+        alike += [at for at in made if at is not None and (at.file, at.function) == (here.file, here.function)]
     source = own_line(graph.nodes[masks[0]]) if kind.startswith("Softmax") and masks else here
-    lines = dict.fromkeys(line(own_line(graph.nodes[operation])) for operation in alike)
-    also = [written for written in lines if written and written != line(source)]
+    also = [written for written in dict.fromkeys(map(line, alike)) if written not in ("", line(source))]
     there = f" (in {listed([line(source), *also])})" if source is not None and (also or masks) else ""
     return _how(graph, node) + there
 
