@@ -167,7 +167,7 @@ def loss_input(context: CheckContext) -> Diagnoses:
     """
     graph = context.graph
     for node in graph.nodes:
-        op = _kind(node.op)
+        op = _named(node.op)
         for pair in _PAIRS:
             if op in pair.user:
                 made = _made(graph, node.id, pair)
@@ -204,11 +204,11 @@ def _is_spread(graph: Graph, node: int) -> bool:
     if len(edges) != 1 or graph.nodes[node].none_inputs != 1:
         return False
     given = edges[0]
-    column = graph.inputs(given.producer)[0] if _kind(graph.nodes[given.producer].op) == "Expand" else given
-    if _kind(graph.nodes[node].op) in ("Sub", "Rsub"):
+    column = graph.inputs(given.producer)[0] if _kind(graph, given.producer) == "Expand" else given
+    if _kind(graph, node) in ("Sub", "Rsub"):
         made = _shape(graph, node, 0)
         user = _user(graph, node)
-        averaged = user is not None and _kind(graph.nodes[user].op) in ("Pow", "Abs") and _ends(graph, user)
+        averaged = user is not None and _kind(graph, user) in ("Pow", "Abs") and _ends(graph, user)
     else:
         made, averaged = _shape(graph, given.producer, given.output), True
     before = _shape(graph, column.producer, column.output)
@@ -218,7 +218,7 @@ def _is_spread(graph: Graph, node: int) -> bool:
 def _ends(graph: Graph, node: int) -> bool:
     """Whether what follows is a mean or a sum over all of it."""
     user = _user(graph, node)
-    return user is not None and _kind(graph.nodes[user].op) in ("Mean", "Sum") and _shape(graph, user, 0) == ()
+    return user is not None and _kind(graph, user) in ("Mean", "Sum") and _shape(graph, user, 0) == ()
 
 
 def _shape(graph: Graph, node: int, output: int) -> tuple[int, ...] | None:
@@ -259,7 +259,7 @@ def _found(graph: Graph, user: int, made: int, pair: _Pair) -> Diagnosis:
 
 
 def _wrong(graph: Graph, user: str, at: str, made: int, pair: _Pair) -> Diagnosis:
-    by = _kind(graph.nodes[made].op).lower()
+    by = _kind(graph, made).lower()
     return Diagnosis(
         pair.summary,
         (),
@@ -276,7 +276,7 @@ def _made(graph: Graph, node: int, pair: _Pair) -> int | None:
         edges = graph.inputs(node)
         return _origin(graph, edges[0].producer, pair.made_by) if edges else None
     made = _maker(graph, node)
-    return made if made is not None and _kind(graph.nodes[made].op) in pair.made_by else None
+    return made if made is not None and _kind(graph, made) in pair.made_by else None
 
 
 _MOST = 100  # operations between a loss and what made its input
@@ -290,7 +290,7 @@ def _origin(graph: Graph, node: int, kinds: tuple[str, ...]) -> int | None:
     ends: list[int] = []
     waiting = [node]
     for at in waiting:  # grows while it is read
-        kind = _kind(graph.nodes[at].op)
+        kind = _kind(graph, at)
         if kind in kinds and (kind not in _PRODUCTS or _has_weight(graph, at)):
             ends.append(at)
         elif kind not in _PASSED or len(waiting) > _MOST:
@@ -303,7 +303,7 @@ def _origin(graph: Graph, node: int, kinds: tuple[str, ...]) -> int | None:
 
 def _has_weight(graph: Graph, node: int) -> bool:
     for producer in (edge.producer for edge in graph.inputs(node)):
-        while producer not in graph.leaf_of and _kind(graph.nodes[producer].op) in _SHAPES and graph.inputs(producer):
+        while producer not in graph.leaf_of and _kind(graph, producer) in _SHAPES and graph.inputs(producer):
             producer = graph.inputs(producer)[0].producer
         if producer in graph.leaf_of:
             return True
@@ -332,7 +332,7 @@ def _across(graph: Graph, loss: int) -> Diagnosis | None:
         picked = chosen
     while True:
         node, shape = edge.producer, _shape(graph, edge.producer, edge.output)
-        kind = _kind(graph.nodes[node].op)
+        kind = _kind(graph, node)
         if shape is None:
             return None
         if kind in ("LogSoftmax", "Softmax"):
@@ -350,7 +350,7 @@ def _across(graph: Graph, loss: int) -> Diagnosis | None:
 
 def _same_dimension(graph: Graph, node: int, dim: int, before: tuple[int, ...], after: tuple[int, ...]) -> int | None:
     """Which dimension of what a node was given became this one of what it made; None where that is not known."""
-    kind, attributes = _kind(graph.nodes[node].op), graph.nodes[node].attributes
+    kind, attributes = _kind(graph, node), graph.nodes[node].attributes
     if kind in _ELEMENTWISE:
         return dim if before == after else None
     if kind == "T":
@@ -389,7 +389,11 @@ def _wrong_dimension(graph: Graph, loss: int, node: int, shape: tuple[int, ...],
     )
 
 
-def _kind(op: str) -> str:
+def _kind(graph: Graph, node: int) -> str:
+    return _named(graph.nodes[node].op)
+
+
+def _named(op: str) -> str:
     """`NllLoss` for `NllLoss2DBackward0`."""
     name = op.partition("Backward")[0].lstrip("_")
     return name.removesuffix("2D") if name.startswith("NllLoss") else name
@@ -402,7 +406,7 @@ def _maker(graph: Graph, node: int) -> int | None:
         if not edges or edges[0].producer in graph.leaf_of:
             return None
         node = edges[0].producer
-        if _kind(graph.nodes[node].op) not in _SHAPES:
+        if _kind(graph, node) not in _SHAPES:
             return node
 
 
@@ -425,7 +429,7 @@ def _user(graph: Graph, node: int) -> int | None:
         if len(edges) != 1:
             return None
         node = edges[0].consumer
-        if _kind(graph.nodes[node].op) not in _SHAPES:
+        if _kind(graph, node) not in _SHAPES:
             return node
 
 
@@ -435,7 +439,7 @@ def _single(graph: Graph, node: int) -> bool:
     if made is None or made.shape is None or len(made.shape) < 2:
         return False
     user = _user(graph, node)
-    if user is None or _kind(graph.nodes[user].op) not in _LOSSES:
+    if user is None or _kind(graph, user) not in _LOSSES:
         return False
     dim = _dimension(graph.nodes[node].attributes.get("dim"), len(made.shape))
     return dim is not None and made.shape[dim] == 1
