@@ -69,14 +69,12 @@ def _caller(modules: Sequence[Registered], owner: int, op: str, is_weight: bool)
 
     A list of parametrizations makes weights, and the module around it works with them. An embedding only looks up.
     """
-    at: int | None = owner
-    while at is not None and (
-        modules[at].base == _NEVER_CALLED
-        or (modules[at].base == PARAMETRIZED and not is_weight)
-        or (modules[at].base == "Embedding" and not is_weight and not op.startswith("Embedding"))
-    ):
-        at = modules[at].parent
-    return at
+    for at in around(modules, owner):
+        base = modules[at].base
+        weighs_only = base == PARAMETRIZED or (base == "Embedding" and not op.startswith("Embedding"))
+        if base != _NEVER_CALLED and (is_weight or not weighs_only):
+            return at
+    return None
 
 
 def _turned_weights(graph: Graph, uses: Sequence[tuple[int, ...]], inputs: Inputs) -> set[int]:
@@ -152,13 +150,12 @@ def _place_shared(
     for at, i in enumerate(order):
         if i not in waiting:
             continue
-        near = [
-            module[j] for j in (*order[at + 1 : at + 9], *reversed(order[max(0, at - 8) : at])) if module[j] is not None
-        ]
+        others = (*order[at + 1 : at + 9], *reversed(order[max(0, at - 8) : at]))
+        near = next((module[j] for j in others if module[j] is not None), None)
         looks_up = graph.nodes[i].op.startswith("Embedding")
         choice = [owner for leaf in uses[i] for owner in ownership.owners[leaf]]
         fitting = [owner for owner in choice if (modules[owner].base == "Embedding") == looks_up] or choice
-        beside = set(around(modules, near[0])) if near else set()
+        beside = set(around(modules, near))
         module[i] = max(fitting, key=lambda owner: (len(beside.intersection(around(modules, owner))), -owner))
 
 
@@ -201,8 +198,8 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
             place[order.nodes[position]] = number[call]
     first = {call.module: number[call] for call in sorted(calls, key=lambda call: -call.start)}
     for leaf, owners in ownership.owners.items():
-        called = [outer for owner in owners for outer in around(modules, owner) if outer in first]
-        place[leaf] = first[called[0]] if called else None
+        outers = (outer for owner in owners for outer in around(modules, owner))
+        place[leaf] = next((first[outer] for outer in outers if outer in first), None)
     nodes = tuple(
         node if node.scope == scope else node._replace(scope=scope) for node, scope in zip(graph.nodes, place)
     )
@@ -212,16 +209,14 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
 def _silent_calls(modules: tuple[Registered, ...], extents: Extents) -> list[Call]:
     """Calls of modules without parameters: positions side by side that the same module made in the same call."""
     calls: list[Call] = []
-    last: tuple[Call, int] | None = None
     for position in sorted(extents.made_by):
         outer, module = extents.made_by[position]
-        if last == (outer, module) and calls and calls[-1].end == position - 1:
+        if calls and calls[-1].parent is outer and (calls[-1].module, calls[-1].end) == (module, position - 1):
             calls[-1].end = position
         else:
             call = Call(module, position, position, [])
             call.parent = outer
             calls.append(call)
-        last = outer, module
     return calls
 
 

@@ -6,6 +6,7 @@ parameters computes follows from its class.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import takewhile
 
@@ -19,12 +20,9 @@ _ENDS_WITH: dict[str, frozenset[str]] = {
     **dict.fromkeys(("MultiheadAttention", "InstanceNorm1d", "InstanceNorm2d", "GroupNorm"), VIEWS),
 }
 """Operations that modules of torch may end with; those of other classes end with their parameters."""
-_BEGINS_WITH: dict[str, frozenset[str]] = {
-    **dict.fromkeys(("MultiheadAttention", "InstanceNorm1d", "InstanceNorm2d", "LSTM", "GRU", "RNN"), VIEWS)
-}
+_BEGINS_WITH = dict.fromkeys(("MultiheadAttention", "InstanceNorm1d", "InstanceNorm2d", "LSTM", "GRU", "RNN"), VIEWS)
 _LOSSES = ("Loss", "KlDiv", "CrossEntropy")
 _DEEPEST = 30
-_NONE: frozenset[str] = frozenset()
 
 
 class Extents:
@@ -39,8 +37,8 @@ class Extents:
         self._taken = bytearray(len(order))
         for position in anchored:
             self._taken[position] = 1
-        self._used: dict[int, dict[int, int]] = {}  # by call, how often each module without parameters was
-        self._adapters: set[int] = set()
+        self._used: Counter[tuple[Call, int]] = Counter()  # how often a call used each module without parameters
+        self._adapters: set[Call] = set()
         self.made_by: dict[int, tuple[Call, int]] = {}
         """Call and module by position, for what modules without parameters made."""
 
@@ -63,7 +61,7 @@ class Extents:
             for call in group:
                 self._with_silent_ends(call, later=later)
         elif base:
-            self._with_common_ends(group, (_ENDS_WITH if later else _BEGINS_WITH).get(base, _NONE), later=later)
+            self._with_common_ends(group, (_ENDS_WITH if later else _BEGINS_WITH).get(base, frozenset()), later=later)
         else:
             self._with_ends(group, later=later)
 
@@ -72,7 +70,7 @@ class Extents:
         groups: dict[Hashable, list[Call]] = {}
         for call in self._calls:
             module = self._modules[call.module]
-            key: Hashable = id(call)
+            key: Hashable = call
             if module.base in ("", *_ENDS_WITH):
                 key = (
                     module.type,
@@ -80,19 +78,19 @@ class Extents:
                     tuple(self._modules[silent].type for silent in self._silent[call.module]),
                 )
             groups.setdefault(key, []).append(call)
-        level = {id(call): 0 for call in self._calls}
+        level = dict.fromkeys(self._calls, 0)
         for _ in range(_DEEPEST):  # a class may contain itself, so there need not be an end
             before = dict(level)
             for call in self._calls:
-                level[id(call)] = max([level[id(call)], *(1 + level[id(inner)] for inner in call.inner)])
+                level[call] = max([level[call], *(1 + level[inner] for inner in call.inner)])
             for group in groups.values():
-                most = max(level[id(call)] for call in group)
-                level.update((id(call), most) for call in group)
+                most = max(level[call] for call in group)
+                level.update((call, most) for call in group)
             if level == before:
                 break
         levels: dict[int, list[list[Call]]] = {}
         for group in groups.values():
-            levels.setdefault(level[id(group[0])], []).append(group)
+            levels.setdefault(level[group[0]], []).append(group)
         return [levels[number] for number in sorted(levels)]
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -136,13 +134,15 @@ class Extents:
 
     def _give(self, call: Call, position: int, before: int, after: int, *, strictly: bool = False) -> None:
         """Say that a module without parameters made this operation, when one of its kind is there, rather one not used yet."""
-        used = self._used.setdefault(id(call), dict.fromkeys(self._silent[call.module], 0))
-        fitting = self._makers(used, position)
+        fitting = self._makers(self._silent[call.module], position)
         if strictly:
             fitting = [silent for silent in fitting if before < silent < after]
         if fitting:
-            chosen = min(fitting, key=lambda silent: (used[silent], not before < silent < after, abs(silent - before)))
-            used[chosen] += 1
+            chosen = min(
+                fitting,
+                key=lambda silent: (self._used[call, silent], not before < silent < after, abs(silent - before)),
+            )
+            self._used[call, chosen] += 1
             self.made_by[position] = call, chosen
 
     def _makers(self, modules: Iterable[int], position: int) -> list[int]:
@@ -244,7 +244,7 @@ class Extents:
         if rest and later:
             if not self._with_frozen(rest):
                 self._widen_later(rest)
-        elif rest and id(rest[0]) not in self._adapters:
+        elif rest and rest[0] not in self._adapters:
             self._widen_earlier(rest)
         if outermost and later:
             self._to_the_loss(outermost)
@@ -257,7 +257,7 @@ class Extents:
         for call, (earlier, later) in zip(group, ends):
             self._take(call, later)
             self._take(call, earlier)
-            self._adapters.add(id(call))
+            self._adapters.add(call)
         return bool(ends)
 
     def _widen_later(self, group: list[Call]) -> None:
