@@ -170,21 +170,18 @@ def straight_edges(near: Neighbours, upwards: list[int], component: Ints, entry:
     """
     finder = _WayFinder(near)
     ends = (counts(near.upper, near.size) + counts(near.lower, near.size) < 2) & ~entry
+    finder.measure(upwards)
+    finder.take_longest(component, ends, entry)
     left = upwards
-    for turn in range(ROUNDS + 1):
+    for turn in range(1, ROUNDS + 1):
+        left = [node for node in left if not finder.taken[node]]
         finder.measure(left)
         nodes = np.array(left, np.int64)
-        if turn == 0:
-            nodes = np.sort(nodes)  # of equal leaves the first is taken, which lies in their middle
         length = np.array(finder.length, np.int64)[nodes]
-        last = turn > 0 and (turn == ROUNDS or int(length.max(initial=0)) <= SHORT_LENGTH)
-        if turn == 0:
-            finder.take_longest(nodes, length, component, ends, entry)
-        else:
-            finder.take_many(_candidates(nodes, length, component, ends, last), SHORT if last else LONG, last)
+        last = turn == ROUNDS or int(length.max(initial=0)) <= SHORT_LENGTH
+        finder.take_many(_candidates(nodes, length, component, ends, last), SHORT if last else LONG, last)
         if last:
             break
-        left = [node for node in left if not finder.taken[node]]
     return finder.kind
 
 
@@ -217,9 +214,9 @@ class _WayFinder:
                     longest = length[other]
             length[node] = longest + 1
 
-    def take_longest(self, nodes: Ints, length: Ints, component: Ints, ends: Mask, entry: Mask) -> None:
-        """Take the longest way of every component."""
-        begins = nodes[np.lexsort((ends[nodes], -length, ~entry[nodes]))]
+    def take_longest(self, component: Ints, ends: Mask, entry: Mask) -> None:
+        """Take the longest way of every component; of equal leaves the first, which lies in their middle."""
+        begins = np.lexsort((ends, -np.array(self.length, np.int64), ~entry))
         _, first = np.unique(component[begins], return_index=True)
         for node in begins[first].tolist():
             self._take(self._way(node, whole=True)[0], MAIN, node)
