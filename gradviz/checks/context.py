@@ -97,6 +97,7 @@ class Optimizer(NamedTuple):
     type: str
     tensors: tuple[OptimizerTensor, ...]
     source: SourceLine | None = None  # where it was made
+    eps: float | None = None  # what it adds to a divisor, where it has one
 
 
 class Given(NamedTuple):
@@ -390,6 +391,8 @@ class CheckContext:
     nonzero_later: frozenset[str] = frozenset()  # names of leaves with a gradient that is not all zero at other calls
     values: Values | None = None
     gradients: Gradients | None = None
+    poles: frozenset[int] = frozenset()  # nodes that were given a number at which they have a pole; known with `values`
+    broken_data: tuple[SourceLine, ...] = ()  # lines that made NaN or Inf of finite numbers, without a graph
     loss: float | None = None  # what backward begins at, when that is one number
     before: Graph | None = None  # the graph of the call that was looked at before this one
     loss_before: float | None = None

@@ -6,6 +6,7 @@ hangs on it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from gradviz.graph import Graph, Node, TensorInfo
 from gradviz.walker.private import Node as LiveNode, without_subclasses
 from gradviz.walker.values import tensor_in, why_unreadable
+from gradviz.wording import plural
 
 
 def behind(graph: Graph, start: Iterable[int | None], without: Collection[int] = ()) -> Iterator[int]:
@@ -156,6 +158,8 @@ _REMEDY = {
 
 
 _BIRTHS = (*POLES[:-1], "LinalgSlogdet", "LinalgDet", "LinalgInv", "Sqrt", "Rsqrt", "Acos", "Asin")  # not every power
+BELOW_ZERO = ("LogBackward", "Log2Backward", "Log10Backward", "SqrtBackward", "RsqrtBackward")
+"""Operations that are not defined below zero."""
 _UNLIKE = {"truediv": "Div", "div_": "Div", "norm": "LinalgVectorNorm", "linalg_norm": "LinalgVectorNorm"}
 
 
@@ -171,19 +175,51 @@ def function(record: Node) -> str:
     return f"{_UNLIKE.get(called) or ''.join(part.capitalize() for part in called.split('_'))}Backward0"
 
 
-def born(graph: Graph, node: int, finite: frozenset[int]) -> int:
-    """The operation with a pole behind this one, through results that nobody holds any more; else the node itself."""
-    waiting, seen = [node], {node}
+def born(graph: Graph, node: int, finite: frozenset[int], poles: frozenset[int] = frozenset()) -> int:
+    """The operation with a pole behind this one, through results that nobody holds any more; else the node itself.
+
+    `poles` are those that were given a number at which they have their pole, as far as that can be read: they come first.
+    """
+    waiting, seen, likely = [node], {node}, node
     while waiting:
         at = waiting.pop(0)
-        if function(graph.nodes[at]).startswith(_BIRTHS):
+        if at in poles:
             return at
+        if likely == node and function(graph.nodes[at]).startswith(_BIRTHS) and not _by_a_number(graph.nodes[at]):
+            likely = at
         behind = [edge.producer for edge in graph.inputs(at) if edge.producer not in finite]
         waiting += [
             producer for producer in dict.fromkeys(behind) if producer not in seen and producer not in graph.leaf_of
         ]
         seen.update(behind)
-    return node
+    return likely
+
+
+def _by_a_number(record: Node) -> bool:
+    """Whether a division is by a Python number, which is not zero: torch keeps it as a float64 beside a smaller type."""
+    divisor = next((saved.tensor for saved in record.saved if saved.slot == "other"), None)
+    made = next((output for output in record.outputs if output is not None), None)
+    known = divisor is not None and made is not None and divisor.shape == () and divisor.dtype != made.dtype
+    return function(record).startswith("Div") and known
+
+
+def too_few(record: Node) -> int | None:
+    """How many numbers a standard deviation or variance was taken of, where it divides by zero or less for that; else None."""
+    given = next(
+        (saved.tensor.shape for saved in record.saved if saved.slot == "self" and saved.tensor is not None), None
+    )
+    if given is None or not function(record).startswith(("Std", "Var")):
+        return None
+    dimensions = record.attributes.get("dim")
+    sizes = [given[dimension] for dimension in dimensions] if isinstance(dimensions, tuple) else given
+    count = math.prod(size for size in sizes if isinstance(size, int))
+    return count if count <= correction_of(record) else None
+
+
+def correction_of(record: Node) -> float:
+    """What a standard deviation or variance takes off the count that it divides by: 1 unless something else was asked for."""
+    correction = record.attributes.get("correction")
+    return float(correction) if isinstance(correction, (int, float)) else 1
 
 
 _STEEP = ("Sqrt", "LinalgVectorNorm", "Norm", "Std", "Acos", "Asin", "Pow", "Div", "Log", "Where")
@@ -224,8 +260,16 @@ _WHY = {
 }
 
 
-def reason(graph: Graph, node: int) -> str:
-    """Why this operation gives NaN or Inf; "" where that is not known. A gradient that `where` has stopped is named."""
+def reason(graph: Graph, node: int, below: bool = False) -> str:
+    """Why this operation gives NaN or Inf; "" where that is not known. A gradient that `where` has stopped is named.
+
+    `below`: it was given numbers below zero, where it is not defined.
+    """
+    few = too_few(graph.nodes[node])
+    if few is not None:
+        return f"over {plural(few, 'element')} it is 0 / 0: it divides by the count less {correction_of(graph.nodes[node]):g}"
+    if below:
+        return "it is not defined below zero, and was given such numbers"
     why = next((text for start, text in _WHY.items() if function(graph.nodes[node]).startswith(start)), "")
     if left_out(graph, node):
         why += f"{'; ' if why else ''}torch.where gives the branch that it leaves out a gradient of 0, and 0 times infinity is NaN"
@@ -279,6 +323,12 @@ def at_a_pole(nodes: Iterable[LiveNode]) -> bool:
     """Whether one of these nodes stands where its gradient may not be finite, although the values are."""
     with without_subclasses(), torch.no_grad():
         return any(_is_at_a_pole(node) for node in nodes)
+
+
+def all_at_a_pole(nodes: Iterable[LiveNode]) -> frozenset[int]:
+    """The places of all such nodes in a row of them."""
+    with without_subclasses(), torch.no_grad():
+        return frozenset(i for i, node in enumerate(nodes) if _is_at_a_pole(node))
 
 
 def _is_at_a_pole(node: LiveNode) -> bool:

@@ -53,6 +53,36 @@ CASES = {
         "torch.finfo(scores.dtype).min instead of float('-inf')",
         ("float('-inf')", "torch.finfo(h.dtype).min"),
     ),
+    "a standard deviation over one row": Case(
+        "    h = model(x[: 2 - step])\n    loss = ((h - h.mean(0)) / (h.std(0) + 1e-5)).sum() if len(h) else h.sum()",
+        "h.std(0)",
+        "x.std(0, correction=0) is 0",
+        ("h.std(0)", "h.std(0, correction=0)"),
+    ),
+    "a logarithm of what was trained below zero": Case(
+        "    width = model.bias.sum()\n    loss = h.square().mean() / width**2 + torch.log(width)",
+        "torch.log(width)",
+        "torch.nn.functional.softplus(",
+        ("width = model.bias.sum()", "width = torch.nn.functional.softplus(model.bias.sum())"),
+    ),
+    "a root of numbers below zero": Case(
+        "    loss = torch.sqrt(h - 9).mean()",
+        "torch.sqrt(",
+        "torch.nn.functional.softplus(x)",
+        ("torch.sqrt(h - 9)", "torch.sqrt(torch.nn.functional.softplus(h - 9))"),
+    ),
+    "data divided by zero": Case(
+        "    degree = torch.tensor([[1.0], [0.0]])\n    scale = degree.pow(-0.5)\n    loss = (h * scale).square().mean()",
+        "degree.pow(-0.5)",
+        "torch.where(y.isfinite(), y, 0)",
+        ("loss = (", "scale = torch.where(scale.isfinite(), scale, 0)\n    loss = ("),
+    ),
+    "the logarithm of data that has a zero": Case(
+        "    loss = model(torch.log(torch.arange(6.0)).reshape(2, 3)).square().mean()",
+        "torch.log(",
+        "x.clamp(min=1e-6)",
+        ("torch.arange(6.0)", "torch.arange(6.0).clamp(min=1e-6)"),
+    ),
     "a step too large": Case("    loss = (10 * h).pow(4).sum()", "", "Lower the learning rate", ("lr=0.1", "lr=1e-6")),
 }
 
@@ -86,3 +116,36 @@ QUIET = {
 def test_nothing_is_found(name: str, tmp_path: Path) -> None:
     found, _ = check(written(tmp_path, HEAD + QUIET[name].rstrip() + "\n    loss.backward()\n"))
     assert "nonfinite" not in {one["id"] for one in found}
+
+
+def test_a_loss_that_diverges_because_it_is_a_sum(tmp_path: Path) -> None:
+    script = HEAD.replace("range(3)", "range(60)").replace("lr=0.1", "lr=0.01") + (
+        "    loss = torch.nn.functional.mse_loss(h.repeat(200, 1), torch.zeros(400, 3), reduction='sum')" + TAIL
+    )
+    found, _ = check(written(tmp_path, script))
+    alarm = next(one for one in found if one["id"] == "nonfinite")
+    assert "the loss is a sum over 1,200 elements" in alarm["why"] and "reduction='mean'" in alarm["fix"]
+    assert "reduction='sum'" in script.split("\n")[int(alarm["where"].rpartition(":")[2]) - 1]
+    assert check(written(tmp_path, script.replace("'sum'", "'mean'"))) == ([], 0)
+
+
+def test_eps_that_is_zero_in_half_precision(tmp_path: Path) -> None:
+    script = (
+        "import torch\ntorch.manual_seed(0)\nmodel = torch.nn.Linear(3, 3).half()\n"
+        "optimizer = torch.optim.Adam(model.parameters())\nx = torch.ones(2, 3).half()\nx[:, 0] = 0\n"
+        "for step in range(3):\n    optimizer.zero_grad()\n    loss = model(x).float().square().mean()\n"
+        "    loss.backward()\n    optimizer.step()\n"
+    )
+    found, _ = check(written(tmp_path, script))
+    alarm = next(one for one in found if one["id"] == "nonfinite")
+    assert alarm["where"].endswith(":4") and "eps=1e-4" in alarm["fix"]
+    found, code = check(written(tmp_path, script.replace("parameters()", "parameters(), eps=1e-4")))
+    assert code == 0, found
+
+
+def test_masks_made_of_logarithms_are_no_broken_data(tmp_path: Path) -> None:
+    script = HEAD + (
+        "    mask = torch.log(torch.tensor([[1.0, 1.0, 0.0]]))\n    loss = torch.softmax(h + mask, -1).square().mean()"
+        + TAIL
+    )
+    assert check(written(tmp_path, script))[1] == 0

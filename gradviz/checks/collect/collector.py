@@ -34,7 +34,7 @@ from gradviz.checks.context import (
     Parameter,
     all_frozen,
 )
-from gradviz.checks.flow import at_a_pole
+from gradviz.checks.flow import all_at_a_pole, at_a_pole
 from gradviz.checks.words import Names, all_names
 from gradviz.graph import Graph, column
 from gradviz.packages import UserCode
@@ -203,7 +203,9 @@ class Collector:
             numbers=self._described(walked, self.cuts.numbers.values()),
             provenances=dict(self._cut_roots(walked, live)),
             loss=loss,
+            broken_data=tuple(place.source for place in self.cuts.broken.values()),
             values=values_of(walked, live.outputs) if suspicious else None,
+            poles=all_at_a_pole(walked.nodes) if suspicious else frozenset(),
         )
 
     def _models(self, variables: Variables) -> Models:
@@ -280,7 +282,8 @@ class Collector:
                 names = parameters[number].names if number is not None else walked.names.leaf(tensor)
                 node = parameters[number].node if number is not None else leaf_of.get(id(tensor))
                 tensors.append(OptimizerTensor(names, node, number))
-            yield Optimizer(name, type(optimizer).__name__, tuple(tensors), self.ledger.made(optimizer))
+            made, eps = self.ledger.made(optimizer), _eps(optimizer)
+            yield Optimizer(name, type(optimizer).__name__, tuple(tensors), made, eps)
 
     def _optimizers(self, variables: Variables) -> Optimizers:
         if self._optimizer is not None:
@@ -363,6 +366,12 @@ class Collector:
         if not self._earlier:
             return 0
         return self._earlier[-1].step + (updated or not (context.optimized or self.leaf_watch.saw_updates))
+
+
+def _eps(optimizer: torch.optim.Optimizer) -> float | None:
+    """The smallest number that an optimizer adds to a divisor."""
+    given = [group.get("eps") for group in optimizer.param_groups]
+    return min((eps for eps in given if isinstance(eps, float)), default=None)
 
 
 def _homes(graph: Graph, listed: Sequence[Parameter], models: Models) -> dict[int, Home]:

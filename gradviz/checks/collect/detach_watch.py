@@ -56,6 +56,30 @@ _KINDS: dict[str, DetachKind] = {
 """Functions that drop a graph in one way, whatever they are given."""
 _COPIES = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
 _DRAWS = frozenset(("bernoulli", "normal", "poisson", "multinomial", "binomial"))
+_WITH_POLES = frozenset(
+    (
+        *(
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "logit",
+            "sqrt",
+            "rsqrt",
+            "reciprocal",
+            "acos",
+            "asin",
+            "atanh",
+            "exp",
+            "std",
+            "var",
+        ),
+        *("pow", "__pow__", "__rpow__", "div", "true_divide", "__truediv__", "__rtruediv__", "__rdiv__"),
+    )
+)
+"""Functions that can make NaN or Inf of finite numbers."""
+_LOOKS = 3  # how often the numbers of a line are looked at
+_LARGEST = 1_000_000  # elements of a tensor that is looked at
 _THROUGH = frozenset(("torch.overrides", "torch._tensor", "torch.nn.functional"))
 """Modules of torch that a function passes on its way from the line that called it."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -110,6 +134,8 @@ class DetachWatch:
         self._files: dict[str, dict[int, Alone]] = {}  # of the user's, with the lines that compute something for nobody
         self._dropping = False  # whether any file has such lines
         self._dropped: set[tuple[str, int]] = set()  # those that ran, and made a tensor
+        self._looked: dict[tuple[str, int], int] = {}  # how often at the data that a line makes
+        self.broken: dict[tuple[str, int], Place] = {}  # lines that made NaN or Inf of finite data, without a graph
         self.numbers: dict[int, DetachEvent] = {}  # of this step, one for each place
         self.given: dict[int, Place] = {}  # where kl_div was called, by the number of the node that made its input
         self.entered: dict[int, Cuts] = {}  # by the number of the node that takes in what was cut off
@@ -230,6 +256,29 @@ class DetachWatch:
                 return True
         return False
 
+    def _look(self, arguments: _Given, result: Any, frame: FrameType) -> None:
+        """Data that nobody recorded was computed: whether it is as finite as what it was computed from."""
+        caller = _caller(frame)
+        if caller is None:
+            return
+        at = (caller.f_code.co_filename, caller.f_lineno or 0)
+        looked = self._looked.get(at, 0)
+        if (
+            looked >= _LOOKS
+            or type(result) not in _PLAIN
+            or result.numel() > _LARGEST
+            or not _is_real(result)
+            or is_foundation(at[0])
+        ):
+            return
+        self._looked[at] = looked + 1
+        given = [argument for argument in arguments if type(argument) in _PLAIN]
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            born = not result.isfinite().all() and all(tensor.isfinite().all() for tensor in given)
+        place = self._place(caller) if born else None
+        if place is not None:
+            self.broken.setdefault(at, place)
+
     def reads(self, file: str) -> None:
         """Code of this file is running."""
         lines = alone(file) if not is_foundation(file) and not package_of(file) else {}
@@ -237,9 +286,7 @@ class DetachWatch:
         self._dropping = self._dropping or bool(lines)
 
     def _drop(self, function: Any, frame: FrameType) -> None:
-        around: FrameType | None = frame
-        while around is not None and around.f_globals.get("__name__") in _THROUGH:
-            around = around.f_back
+        around = _caller(frame)
         if around is not None:
             unused = self._files.get(around.f_code.co_filename, {}).get(around.f_lineno or 0)
             if unused is not None and function.__name__ in unused.functions:
@@ -289,6 +336,8 @@ class DetachWatch:
             name = getattr(getattr(function, "__self__", None), "__name__", "")
             if name != "data":
                 return
+        if name in _WITH_POLES:
+            self._look(arguments, next(iter(results)), frame)
         if name in _SHAPE_ONLY or not (name in _COPIES or self._may_matter(arguments, options, True)):
             return
         given = list(_flat(arguments, options))
@@ -430,6 +479,14 @@ def _in_with(frame: FrameType) -> bool:
 
 def _line(place: Place | None) -> tuple[str, int]:
     return (place.source.file, place.source.line) if place is not None else ("", 0)
+
+
+def _caller(frame: FrameType) -> FrameType | None:
+    """The frame that called a function of torch's interface."""
+    around: FrameType | None = frame
+    while around is not None and around.f_globals.get("__name__") in _THROUGH:
+        around = around.f_back
+    return around
 
 
 def _is_real(tensor: torch.Tensor) -> bool:

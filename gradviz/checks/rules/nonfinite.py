@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from gradviz.checks.context import CheckContext, Gradients
-from gradviz.checks.flow import POLES, born, function, left_out, reason, remedy, suspect
+from gradviz.checks.context import CheckContext, Gradients, Optimizer
+from gradviz.checks.flow import BELOW_ZERO, POLES, born, function, left_out, reason, remedy, suspect, too_few
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import (
     all_names,
     as_code,
+    code,
     first_names,
     line,
     listed,
@@ -22,10 +23,10 @@ from gradviz.checks.words import (
     title_and_code,
     where as place,
 )
-from gradviz.graph import Graph, Leaf
+from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import own_line
-from gradviz.source.search import lines_behind
+from gradviz.source.search import lines_behind, passes
 from gradviz.walker.values import Value
 from gradviz.wording import one_line, plural
 
@@ -145,6 +146,11 @@ def _remedy(graph: Graph, node: int, others: Sequence[int] = ()) -> str:
 def _how(graph: Graph, node: int) -> str:
     made = next((output for output in graph.nodes[node].outputs if output is not None), None)
     half = made is not None and made.dtype == "float16"
+    if too_few(graph.nodes[node]) is not None:
+        return (
+            "A last batch that is smaller than the others is left out by drop_last=True of the DataLoader; of a "
+            "single element, x.std(0, correction=0) is 0"
+        )
     if not half and left_out(graph, node):
         return remedy("Where")
     return remedy(function(graph.nodes[node]), half)
@@ -191,16 +197,25 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnoses:
         yield Diagnosis(f"the {leaf.kind} {who} has NaN or Inf", leaf.names or names, amount, fix, (at,))
         return
     known = context.values.finite if context.values is not None else frozenset()
-    holder, at = at, born(graph, at, known)
-    if diverged(context) or (first.made_by is not None and context.losses and not reason(graph, at)):
+    holder, at = at, born(graph, at, known, context.poles)
+    unexplained = not reason(graph, at)
+    if context.broken_data and unexplained and not diverged(context):
+        yield _from_data(context, at, amount, names)
+        return
+    if diverged(context) or (first.made_by is not None and context.losses and unexplained):
         yield from_the_update(context, ())
         return
+    below = (
+        first.made_by is not None
+        and first.nonfinite > first.log_of_zero
+        and function(graph.nodes[at]).startswith(BELOW_ZERO)
+    )
     inputs = [edge.producer for edge in graph.inputs(at)]
     finite = [i for i in inputs if i in known]
     made = first.made_by is not None
     why = (
-        f"{title_and_code(graph, holder)} {'made' if made else 'was given'} a tensor in which {amount}; no earlier value that is "
-        "still held has any"
+        f"{title_and_code(graph, holder)} {'made' if made else 'was given'} a tensor in which {amount}; no earlier "
+        "value that is still held has any"
     )
     if at != holder:
         why += f". Behind it, {title_and_code(graph, at)} is what can make that of finite numbers; its own result is not held"
@@ -208,13 +223,13 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnoses:
         why += f", and all that it was computed from is finite ({listed([_called(graph, i) for i in finite])})"
     elif made and inputs:
         why += "; what it was computed from is not all held, so it may have come in from there"
-    cause = reason(graph, at)
+    cause = reason(graph, at, below)
     why += f". {cause[:1].upper()}{cause[1:]}" if cause else ""
     yield Diagnosis(
         f"{op(graph.nodes[at])} {'makes' if made else 'is given'} NaN or Inf in the forward pass",
         graph.nodes[at].names or names,
         why,
-        f"{_remedy(graph, at, [value.made_by for value in bad if value.made_by is not None])}.",
+        f"{_above_zero(graph, at) if below else _remedy(graph, at, [v.made_by for v in bad if v.made_by is not None])}.",
         (at,),
         where=place(graph, at),
     )
@@ -225,6 +240,42 @@ def _place_in_order(graph: Graph) -> Callable[[int], int]:
     inputs_first = dict.fromkeys([*graph.leaf_of, *forward_order(graph)])
     rank = {node: i for i, node in enumerate(inputs_first)}
     return lambda node: rank.get(node, len(rank))
+
+
+def _above_zero(graph: Graph, node: int) -> str:
+    """What to do about a logarithm or root of numbers below zero, where a small number more does not help."""
+    behind = node
+    while behind not in graph.leaf_of and len(graph.inputs(behind)) == 1:
+        behind = graph.inputs(behind)[0].producer
+    leaf = graph.leaf_of.get(behind)
+    what, name = ("logarithm", "log") if function(graph.nodes[node]).startswith("Log") else ("root", "sqrt")
+    if leaf is None or not leaf.names:
+        return (
+            f"Keep its input above zero, as torch.nn.functional.softplus(x) or x.square() do; torch.{name}(x + 1e-8) "
+            f"helps at zero alone. In {line(own_line(graph.nodes[node]))}, x.clamp(min=1e-8) does where only rounding "
+            "makes it negative"
+        )
+    return (
+        f"{listed(leaf.names[:1])} was trained below zero, and adding a small number does not help: train its "
+        f"logarithm in its place (exp() of that is never negative), or take the {what} of "
+        f"torch.nn.functional.softplus({as_code(leaf.names[0])})"
+    )
+
+
+def _from_data(context: CheckContext, at: int, amount: str, names: tuple[str, ...]) -> Diagnosis:
+    """What the operation was given has no graph, and the line that made NaN or Inf of finite data is known."""
+    graph, source = context.graph, context.broken_data[0]
+    return Diagnosis(
+        "NaN or Inf comes in with the data",
+        names,
+        f"{code(source)} makes NaN or Inf of finite numbers, in a tensor without a graph; {title_and_code(graph, at)} "
+        f"is the first of the graph that was given such a tensor: {amount}",
+        f"In {line(source)}, keep the input away from where the function is infinite or not defined, "
+        "x.clamp(min=1e-6) (and max=1 - 1e-6 where the logarithm of 1 - x is taken), or set such elements to 0 "
+        "afterwards: y = torch.where(y.isfinite(), y, 0).",
+        (at,),
+        source=source,
+    )
 
 
 def _called(graph: Graph, node: int) -> str:
@@ -240,6 +291,13 @@ GROWN = 1e3
 
 LARGE = 10.0
 """Inputs above this are called large: layers are initialised for inputs of about 1."""
+
+
+_LEAST_HALF = 2.0**-25
+"""What is below rounds to 0 in float16."""
+_SUM = 2  # what torch calls the reduction "sum"
+_MANY = 64
+"""Elements from which on a loss that adds them up is named where it diverges."""
 
 
 def diverged(context: CheckContext) -> bool:
@@ -258,6 +316,9 @@ def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
         else "the parameters have grown too large"
     )
     losses = [loss for loss in context.losses if math.isfinite(loss[1])]
+    lost = _without_eps(context)
+    if lost is not None:
+        return _lost_eps(lost, names, why)
     if len(losses) > 1:
         (first, begin), (last, end) = losses[0], losses[-1]
         why += f"; the loss was {begin:.4g} at call {first} and {end:.4g} at call {last}, before it was {context.loss}"
@@ -267,6 +328,12 @@ def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     # `maker` is the line with the learning rate
     source = context.backward if maker is None or _largest(context) > LARGE else maker
     what = f"an update has made {plural(len(names), 'parameter')} NaN or infinite" if names else "the loss diverges"
+    summed = _summed(context)
+    if summed is not None:
+        source = summed[1]
+        why += (
+            f"; the loss is a sum over {summed[0]:,} elements, and its gradient that many times the gradient of a mean"
+        )
     return Diagnosis(
         f"{what}: the steps are too large",
         names or first_names(leaf for leaf in context.graph.leaves if leaf.kind == "parameter"),
@@ -275,6 +342,41 @@ def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
         tuple(value.made_by for value in bad if value.made_by is not None),
         source=source,
     )
+
+
+def _without_eps(context: CheckContext) -> Optimizer | None:
+    """An optimizer of float16 parameters whose eps is zero in their type."""
+    small = (optimizer for optimizer in context.optimizers if (optimizer.eps or 1) < _LEAST_HALF)
+    halves = {node for node, leaf in context.graph.leaf_of.items() if leaf.tensor.dtype == "float16"}
+    return next((optimizer for optimizer in small if any(held.node in halves for held in optimizer.tensors)), None)
+
+
+def _lost_eps(optimizer: Optimizer, names: tuple[str, ...], why: str) -> Diagnosis:
+    return Diagnosis(
+        f"an update has made {plural(len(names), 'parameter')} NaN or infinite: {optimizer.type} divides by zero in "
+        "float16",
+        names,
+        f"{why}; {optimizer.type} adds eps={optimizer.eps:g} to its divisor, which is 0 in float16, so that a "
+        "gradient of 0 is divided by 0",
+        "Keep the parameters in float32 and run the forward pass under torch.autocast, with a GradScaler; or give the "
+        "optimizer eps=1e-4.",
+        source=optimizer.source,
+    )
+
+
+def _summed(context: CheckContext) -> tuple[int, SourceLine | None] | None:
+    """Over how many elements the loss is a sum, and the line that asks for it, where that is many and it is nothing else."""
+    root = context.graph.roots[0].node if len(context.graph.roots) == 1 else None
+    if root is None:
+        return None
+    record = context.graph.nodes[root]
+    shape = record.attributes.get("self_sym_sizes") if record.op.startswith("SumBackward") else None
+    if record.attributes.get("reduction") == _SUM:
+        shape = next((saved.tensor.shape for saved in record.saved if saved.slot == "target" and saved.tensor), None)
+    count = math.prod(shape) if shape else 0
+    here = own_line(record)
+    asked = passes(here.file, "reduction", "'sum'") if here is not None else []
+    return (count, asked[0] if len(asked) == 1 else here) if count >= _MANY else None
 
 
 def _input(context: CheckContext) -> str:
@@ -293,12 +395,18 @@ def _largest(context: CheckContext) -> float:
 
 def _fix(context: CheckContext) -> str:
     largest = _largest(context)
+    summed = _summed(context)
+    if summed is not None:
+        return (
+            f"In {line(summed[1])}, take the mean: reduction='mean', or .mean() in place of .sum(); or divide the "
+            f"learning rate by {summed[0]:,}."
+        )
     if largest > LARGE:
         return (
             f"Scale the inputs to about 1{_input(context)}: the largest number among them is {largest:.4g}. "
             "Else lower the learning rate, tenfold at a time."
         )
     return (
-        "Lower the learning rate, tenfold at a time, until the loss falls; torch.nn.utils.clip_grad_norm_(parameters, 1.0) before "
-        "step() bounds single steps that are too large."
+        "Lower the learning rate, tenfold at a time, until the loss falls; torch.nn.utils.clip_grad_norm_(parameters, "
+        "1.0) before step() bounds single steps that are too large."
     )
