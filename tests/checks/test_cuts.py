@@ -34,6 +34,32 @@ FAULTS = {
             meta_optimizer.step()
         """,
     ),
+    "an actor that draws what it gives a frozen critic": Fault(
+        "constant-term",
+        "a = pi.sample()",
+        "use rsample()",
+        "pi.sample()",
+        "pi.rsample()",
+        """
+        import torch
+        from torch import nn
+        from torch.distributions import Independent, Normal
+        torch.manual_seed(0)
+        actor = nn.Linear(3, 4)
+        critic = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 1)).requires_grad_(False)
+        opt = torch.optim.Adam(actor.parameters())
+        for i in range(3):
+            s = torch.randn(16, 3)
+            mean, scale = actor(s).chunk(2, -1)
+            pi = Independent(Normal(mean, scale.exp()), 1)
+            a = pi.sample()
+            q = critic(torch.cat([s, a], 1)).squeeze(-1)
+            loss = (0.2 * pi.log_prob(a) - q).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
     "an index between two networks": Fault(
         "unused-parameter",
         "token = logits.topk(1)[1].squeeze(1)",
@@ -425,6 +451,22 @@ RIGHT = {
             value = critic(x).squeeze(1)
             advantage = (target - value).detach()
             loss = (target - value).square().mean() - (policy.log_prob(action) * advantage).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    "a score function with a sampled bound": """
+        import torch
+        from torch.distributions import Normal
+        net, prior = torch.nn.Linear(4, 6), Normal(torch.ones(3), torch.ones(3))
+        opt = torch.optim.Adam(net.parameters())
+        for i in range(3):
+            mean, scale = net(torch.randn(8, 4)).split(3, dim=1)
+            q = Normal(mean, torch.nn.functional.softplus(scale))
+            z = q.sample()
+            log_q = q.log_prob(z).sum(1)
+            bound = prior.log_prob(z).sum(1) - log_q
+            loss = -(bound.detach() * log_q + bound).mean()
             opt.zero_grad()
             loss.backward()
             opt.step()

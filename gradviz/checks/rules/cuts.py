@@ -12,7 +12,7 @@ from gradviz.checks.flow import from_outputs, made
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import cut_words, expression, mend_all
 from gradviz.checks.words import all_names, called, code, first_names, line, listed, title, verb
-from gradviz.graph import Edge, Graph, Leaf, SourceLine
+from gradviz.graph import Edge, Graph, Leaf, SavedTensor, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.provenance import DetachPoint
 from gradviz.source.search import lines_behind
@@ -56,7 +56,8 @@ def constant_term(context: CheckContext) -> Diagnoses:
     `create_graph=True`.
 
     How it is found: every operation that takes a tensor with a graph and gives one without is noted while the script runs, and
-    what it gave is followed to the sum. Only for a loss that is a single number, and for `check` on a script.
+    what it gave is followed to the sum. Only for a loss that is a single number, and for `check` on a script. Of a sum over
+    samples, `(a - b).mean()`, only terms that come from `sample()` are told, where nothing weighs the samples as policy gradients do.
 
     What to do: mend the line that is named, so that the term keeps its graph; or leave the term out.
 
@@ -77,11 +78,16 @@ def constant_term(context: CheckContext) -> Diagnoses:
     if not (context.entered or context.numbers) or len(roots) != 1:
         return
     sums, subtracts = _sums(graph, roots[0])
-    for node in sums:
+    drawn: dict[int, tuple[DetachPoint, ...]] = {}
+    for node in _samples(graph, roots[0]):
+        draws = tuple(cut for cut in context.entered.get(node, ()) if cut.kind == "sample")
+        if draws and draws not in drawn.values():  # of what was drawn once, the outermost term tells all
+            drawn[node] = draws
+    for node in (*sums, *drawn):
         record = graph.nodes[node]
         source = own_line(record)
         term = _term({edge.position for edge in graph.inputs(node)}, source)
-        cuts = context.entered.get(node) or _numbers(context, source, "" if subtracts else term)
+        cuts = drawn.get(node) or context.entered.get(node) or _numbers(context, source, "" if subtracts else term)
         if not cuts or not record.none_inputs:
             continue
         if subtracts and all(cut.kind == "detach" for cut in cuts):
@@ -205,6 +211,37 @@ def _sums(graph: Graph, root: int) -> tuple[list[int], bool]:
                 seen.add(edge.producer)
                 waiting.append(edge.producer)
     return terms, subtracts
+
+
+def _samples(graph: Graph, root: int) -> list[int]:
+    """The sums of one term for each sample, from a mean over them down; none where some factor weighs the samples.
+
+    A factor that differs from sample to sample is that of a policy gradient: then what was earned needs no graph of its own.
+    """
+    terms: list[int] = []
+    seen, waiting = {root}, [(root, False)]
+    while waiting:
+        node, within = waiting.pop()
+        record = graph.nodes[node]
+        edges = graph.inputs(node)
+        if record.op in _SCALED and len(edges) == 1:
+            if within and any(not _is_one(slot) for slot in record.saved):
+                return []
+        elif record.op in _SUMS:
+            if within:
+                terms.append(node)
+        elif record.op not in (*_SAME, *_REDUCED):
+            continue
+        within = within or record.op in _REDUCED
+        for edge in edges:
+            if edge.producer not in seen:
+                seen.add(edge.producer)
+                waiting.append((edge.producer, within))
+    return terms
+
+
+def _is_one(slot: SavedTensor) -> bool:
+    return slot.tensor is not None and slot.tensor.shape in ((), (1,))
 
 
 def _is_number(graph: Graph, edge: Edge) -> bool:
