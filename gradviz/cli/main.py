@@ -39,8 +39,8 @@ def explained() -> Iterator[None]:
         vars(error)["message"] = visible(error.message, keep=_LINE_END)  # which click types as final
         raise
     except (KeyboardInterrupt, RuntimeError) as error:
-        if not _is_interrupt(error):
-            raise
+        if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, KeyboardInterrupt):
+            raise  # the cause: Python up to 3.11 raises another for one that comes while a class is made
         click.echo(_interrupted(), err=True)
         exec("")  # or `python -m` ends by the signal, if it came inside code made from text, as a dataclass is
         sys.exit(INTERRUPTED)
@@ -53,11 +53,6 @@ def explained() -> Iterator[None]:
             raise
         click.echo(f"Error: {message}", err=True)
         sys.exit(WRONG_INPUT)
-
-
-def _is_interrupt(error: BaseException) -> bool:
-    """Whether it is Ctrl-C, or what Python up to 3.11 raises for one that comes while a class is made."""
-    return isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt)
 
 
 def _interrupted() -> str:

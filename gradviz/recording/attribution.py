@@ -96,15 +96,15 @@ class Recorded:
     # -- scopes --------------------------------------------------------------------------------------------------------
 
     def _scopes(self, kept: Mapping[Call, int]) -> list[Scope]:
-        calls_of: dict[SeenModule, int] = {}
+        calls_of: Counter[SeenModule] = Counter()
         scopes = []
         for call in kept:
-            calls_of[call.module] = count = calls_of.get(call.module, 0) + 1
+            calls_of[call.module] += 1
             scopes.append(
                 Scope(
                     path=self._path(call),
                     type=call.module.type,
-                    call=count,
+                    call=calls_of[call.module],
                     parent=kept[call.parent] if call.parent is not None else None,
                     parameters=call.tree.parameters.get(call.module),
                     output=_output(call),

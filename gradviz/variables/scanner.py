@@ -86,7 +86,14 @@ class _Scanner:
     """One scan. Level by level, public names before private ones."""
 
     def __init__(self) -> None:
-        self._types = _Types()
+        import torch
+
+        self._torch: tuple[tuple[type, Kind], ...] = (
+            (torch.Tensor, "tensor"),
+            (torch.nn.Module, "module"),
+            (torch.optim.Optimizer, "optimizer"),
+        )
+        self._known: dict[int, tuple[type, Kind]] = {}  # by identity, since a metaclass may define `__hash__`
         self._found: list[NamedValue] = []
         self._entered: dict[int, Any] = {}  # keeps alive what was entered, so that an id means one thing
         self._levels: list[list[NamedValue]] = [[] for _ in range(_DEEPEST + 1)]
@@ -119,7 +126,7 @@ class _Scanner:
             level.clear()
 
     def _wait(self, name: str, value: Any, level: int, space: int, private: bool) -> None:
-        kind = self._types.kind(type(value))
+        kind = self._kind(type(value))
         if not kind or level > _DEEPEST or not self._left:
             return
         self._left -= 1
@@ -156,7 +163,7 @@ class _Scanner:
         else:
             items = list(_ITERATE[_base(kind)](value))
         kinds = list(map(type, items))
-        if not any(map(self._types.kind, dict(zip(map(id, kinds), kinds)).values())):
+        if not any(map(self._kind, dict(zip(map(id, kinds), kinds)).values())):
             return  # a list of a million numbers is nothing unusual
         if issubclass(kind, dict):
             dotted = class_attribute(kind, "__dataclass_fields__") is not None  # a model output
@@ -168,21 +175,8 @@ class _Scanner:
         for i, item in enumerate(items):
             yield f".{fields[i]}" if type(fields) is tuple and i < len(fields) else f"[{i}]", item
 
-
-class _Types:
-    """What to do with a value, by its type: "" for nothing. By identity, since a metaclass may define `__hash__`."""
-
-    def __init__(self) -> None:
-        import torch
-
-        self._torch: tuple[tuple[type, Kind], ...] = (
-            (torch.Tensor, "tensor"),
-            (torch.nn.Module, "module"),
-            (torch.optim.Optimizer, "optimizer"),
-        )
-        self._known: dict[int, tuple[type, Kind]] = {}
-
-    def kind(self, type: type) -> Kind:
+    def _kind(self, type: type) -> Kind:
+        """What to do with a value of this type: "" for nothing."""
         known = self._known.get(id(type))
         if known is None:
             known = self._known[id(type)] = (type, self._find(type))
