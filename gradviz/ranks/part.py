@@ -77,7 +77,7 @@ class Alone:
 
     def reads(self, read: Read, whole_step: bool) -> Read:
         """How graphs are read where `read` would do for one process. `whole_step`: all microbatches of a step."""
-        return lambda live: self.process(read(live), live)
+        return read if rank() is None else lambda live: self.process(read(live), live)
 
     def seen(self, graph: Graph) -> None:
         """Called with each graph of a check before the script goes on."""
