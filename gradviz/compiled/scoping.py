@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gradviz.compiled.region import Input, ModuleCall, Operation, Place
 from gradviz.graph import Graph, Scope
-from gradviz.graph.scopes import common
+from gradviz.graph.origins import common
 
 _VARIABLE = re.compile(r"([LG])\['(\w+)'\]")
 _WRAPPER = "OptimizedModule"

@@ -22,7 +22,7 @@ from gradviz.draw.picture import compose
 from gradviz.draw.scene import Box, Legend, Scene, scene
 from gradviz.draw.svg import write
 from gradviz.graph import Edge, Graph, Node, Root, Scope
-from gradviz.graph.scopes import ScopeTree
+from gradviz.graph.origins import ScopeTree
 from gradviz.report import labels
 from gradviz.wording import bytes_text, clip, count_text, plural, verb
 

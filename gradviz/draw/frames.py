@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.fold.calls import titled
 from gradviz.graph import Graph, Scope, SourceLine
-from gradviz.graph.origins import calls_from
-from gradviz.graph.scopes import ScopeTree
+from gradviz.graph.origins import ScopeTree, calls_from
 from gradviz.report import labels
 from gradviz.wording import count_text, one_line, plural, tensor_line
 

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 from gradviz.fold.partition import Part, Partition, cycles
 from gradviz.graph import Edge, Graph, GroupKind, Node, Scope, column
 from gradviz.graph.amounts import forward_order
-from gradviz.graph.scopes import ScopeTree
+from gradviz.graph.origins import ScopeTree
 from gradviz.wording import plural
 
 LEAST = 3

@@ -18,7 +18,7 @@ from gradviz.fold.ops import join_leaves, join_segments
 from gradviz.fold.partition import Partition, in_order
 from gradviz.fold.views import Opening, Views, Wanted
 from gradviz.graph import Graph
-from gradviz.graph.scopes import ScopeTree
+from gradviz.graph.origins import ScopeTree
 from gradviz.stages import Stage
 
 Depth = Literal["auto", "all"] | int

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gradviz.fold.calls import turns_of
 from gradviz.fold.partition import Part, Partition, cycles, in_order
 from gradviz.graph import Edge, Graph, column
-from gradviz.graph.scopes import ScopeTree
+from gradviz.graph.origins import ScopeTree
 
 LEAST_OPS = 8
 """Single ops are joined only when a loop ran them this often: fewer are easier to read one by one."""

@@ -17,8 +17,7 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.graph.amounts import forward_order, held_bytes, known_elements
-from gradviz.graph.origins import op_line
-from gradviz.graph.scopes import ScopeTree
+from gradviz.graph.origins import ScopeTree, op_line
 
 
 class OutlineRow(NamedTuple):

@@ -22,7 +22,7 @@ from gradviz.fold.ops import join_loose, join_ops
 from gradviz.fold.partition import Earlier, Partition
 from gradviz.graph import Graph, Scope, SourceLine, column
 from gradviz.graph.amounts import forward_order
-from gradviz.graph.scopes import ScopeTree
+from gradviz.graph.origins import ScopeTree
 
 CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
 """Classes of modules that say nothing of what is in them."""

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gradviz.graph import Graph, Scope
-from gradviz.graph.scopes import Ownership, Registered, around, common
+from gradviz.graph.origins import Ownership, Registered, around, common
 from gradviz.inference.extents import Extents
 from gradviz.inference.layers import ELEMENTWISE, PARAMETRIZED, VIEWS, stem_of
 from gradviz.inference.order import Call, Order, find_calls, inputs_of

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import takewhile
 
-from gradviz.graph.scopes import Registered
+from gradviz.graph.origins import Registered
 from gradviz.inference.layers import ELEMENTWISE, VIEWS, composes, makes, silent_inside
 from gradviz.inference.order import Call, Order, adapter_ends
 

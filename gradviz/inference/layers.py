@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from gradviz.graph.scopes import Registered, around
+from gradviz.graph.origins import Registered, around
 
 _VIEW_NAMES = (
     "T", "Transpose", "Permute", "View", "UnsafeView", "ReshapeAlias", "Expand", "Unsqueeze", "Squeeze", "Select", "Slice",

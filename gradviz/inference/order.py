@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gradviz.graph import Graph, column
 from gradviz.graph.amounts import forward_order
-from gradviz.graph.scopes import Registered
+from gradviz.graph.origins import Registered
 from gradviz.inference.layers import MASKED, VIEWS, stem_of
 
 _GATHER = frozenset(("Cat", "Stack"))

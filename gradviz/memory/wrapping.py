@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gradviz.graph import Graph, Node, SavedTensor, TensorInfo
 from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
-from gradviz.graph.scopes import ScopeTree
+from gradviz.graph.origins import ScopeTree
 
 # Which storage the tensor on an edge has, as far as saved tensors tell. A graph does not record the storage of a
 # result, only those of saved tensors. But a node that saved its result or its input did so in a slot with a telling

@@ -18,7 +18,7 @@ import numpy as np
 
 from gradviz.graph import Graph, Group, column
 from gradviz.graph.amounts import forward_order
-from gradviz.graph.scopes import ScopeTree
+from gradviz.graph.origins import ScopeTree
 from gradviz.layout import Ints
 
 Kind = Literal["page", "module", "joined", "segment"]

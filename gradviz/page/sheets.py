@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.graph import Graph, column
-from gradviz.graph.scopes import around, common
+from gradviz.graph.origins import around, common
 from gradviz.layout import Ints
 from gradviz.layout.layered import SheetPlacement, place_sheet
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from gradviz.graph import Scope, SourceLine, TensorInfo
-from gradviz.graph.scopes import Ownership, Registered, around
+from gradviz.graph.origins import Ownership, Registered, around
 from gradviz.packages import with_text
 from gradviz.recording.event_log import Call, EventLog, SeenModule, Tree
 from gradviz.variables.objects import children, is_compiled, joined, members, parameters, unwrapped

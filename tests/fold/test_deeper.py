@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from gradviz.fold.fold import Deeper, deeper, fold
 from gradviz.graph import Graph
-from gradviz.graph.scopes import ScopeTree
+from gradviz.graph.origins import ScopeTree
 from tests.builders import chain
 from tests.fold.test_fold import (
     blocks,

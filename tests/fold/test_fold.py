@@ -26,7 +26,7 @@ from gradviz.graph import (
     Uses,
 )
 from gradviz.graph.amounts import held_bytes
-from gradviz.graph.scopes import ScopeTree
+from gradviz.graph.origins import ScopeTree
 from tests.builders import chain, tensor
 
 VALUE = tensor(3, 4)

@@ -11,7 +11,7 @@ from gradviz.draw.picture import picture
 from gradviz.fold.fold import BORDER, fold, rows
 from gradviz.fold.partition import Partition
 from gradviz.graph import Graph
-from gradviz.graph.scopes import ScopeTree
+from gradviz.graph.origins import ScopeTree
 from tests.builders import chain
 from tests.fold.test_fold import blocks, loop, nested
 

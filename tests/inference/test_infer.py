@@ -20,7 +20,7 @@ from gradviz.graph import (
     Node,
     Scope,
 )
-from gradviz.graph.scopes import Ownership, Registered
+from gradviz.graph.origins import Ownership, Registered
 from gradviz.inference import infer_scopes
 from tests.fold.test_closing import scattered
 
