@@ -46,7 +46,10 @@ class Context:
 
 
 class Codec(Protocol):
-    def write(self, value: Any, context: Context) -> Any: ...
+    """How values of one kind are written and read. What JSON has is written as it is."""
+
+    def write(self, value: Any, context: Context) -> Any:
+        return value
 
     def read(self, value: Any, context: Context) -> Any: ...
 
@@ -72,14 +75,11 @@ def bounded(value: int) -> int:
 # -- single values -----------------------------------------------------------------------------------------------------
 
 
-class Plain:
+class Plain(Codec):
     """Text, or true and false: JSON has them."""
 
     def __init__(self, type: type, words: str) -> None:
         self.type, self.words = type, words
-
-    def write(self, value: Any, context: Context) -> Any:
-        return value
 
     def read(self, value: Any, context: Context) -> Any:
         if type(value) is not self.type:
@@ -125,14 +125,11 @@ class Size(Whole):
         return value if type(value) is str else super().read(value, context)
 
 
-class Word:
+class Word(Codec):
     """One of a few words."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self.words = tuple(words)
-
-    def write(self, value: str, context: Context) -> str:
-        return value
 
     def read(self, value: Any, context: Context) -> str:
         if type(value) is not str or value not in self.words:
@@ -140,14 +137,11 @@ class Word:
         return value
 
 
-class Reference:
+class Reference(Codec):
     """The index of a record in one of the graph's lists."""
 
     def __init__(self, list: str) -> None:
         self.list = list
-
-    def write(self, value: int, context: Context) -> int:
-        return value
 
     def read(self, value: Any, context: Context) -> int:
         if type(value) is not int or not 0 <= value < context.lengths[self.list]:
@@ -289,11 +283,11 @@ _REQUIRED = object()
 class Record:
     """An object with one key per field; fields at their default are left out, and unknown keys are passed over."""
 
-    def __init__(self, make: Callable[..., Any], codecs: Mapping[str, Codec], *, omit: str = "") -> None:
+    def __init__(self, make: Callable[..., Any], codecs: Mapping[str, Codec]) -> None:
         defaults = make._field_defaults  # type: ignore[attr-defined]
         names: tuple[str, ...] = make._fields  # type: ignore[attr-defined]
-        self.make, self.codecs = make, dict(codecs)
-        self.first = names.index(omit) + 1 if omit else 0  # an omitted one comes first; its place in the list says it
+        self.make, self.codecs = make, codecs
+        self.first = int(names[0] not in codecs)  # the id of a record is its place in the list
         self.fields = [_Field(name, codecs[name], defaults.get(name, _REQUIRED)) for name in names[self.first :]]
         self.required = [field.name for field in self.fields if field.default is _REQUIRED]
 

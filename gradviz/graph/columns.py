@@ -37,8 +37,6 @@ _Record = TypeVar("_Record", bound=tuple[Any, ...])
 class Columns(Sequence[_Record], Generic[_Record]):
     """A sequence of records that are made when they are read."""
 
-    __slots__ = ()
-
     def _at(self, i: int) -> _Record:
         """Record `i`. Raises IndexError past the end."""
         raise NotImplementedError
@@ -81,11 +79,8 @@ class Columns(Sequence[_Record], Generic[_Record]):
 class EdgeColumns(Columns[Edge]):
     """Edges as numbers: consumer, producer, output of the producer, position. Each counts once."""
 
-    __slots__ = ("consumer", "output", "position", "producer")
-
     def __init__(self) -> None:
-        self.consumer, self.producer = array("i"), array("i")
-        self.output, self.position = array("i"), array("i")
+        self.consumer, self.producer, self.output, self.position = (array("i") for _ in range(4))
 
     def __len__(self) -> int:
         return len(self.consumer)
@@ -102,8 +97,6 @@ class EdgeColumns(Columns[Edge]):
 
 class StorageColumns(Columns[Storage]):
     """Storages by id: kind, and bytes, which are below 0 where they are not known."""
-
-    __slots__ = ("kind", "nbytes")
 
     def __init__(self) -> None:
         self.nbytes, self.kind = array("q"), list[StorageKind]()
@@ -126,7 +119,6 @@ class SavedColumns(Sequence[tuple[SavedTensor, ...]]):
     `WHOLE` where the form itself says it. `first[node]` is where the slots of a node begin, with one entry more for the end.
     """
 
-    __slots__ = ("first", "form", "storage")
     WHOLE = -1
 
     def __init__(self) -> None:
@@ -167,20 +159,6 @@ class NodeType(NamedTuple):
 
 class NodeColumns(Columns[Node]):
     """Nodes by id. `flags`, `names` and `none_inputs` hold only those of nodes that differ from others of their type."""
-
-    __slots__ = (
-        "attributes",
-        "flags",
-        "names",
-        "none_inputs",
-        "outputs",
-        "saved",
-        "scope",
-        "script_line",
-        "sequence",
-        "source",
-        "type",
-    )
 
     def __init__(self) -> None:
         self.type: list[NodeType] = []

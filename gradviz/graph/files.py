@@ -72,14 +72,11 @@ def _codec(type: Any, whole: Codec) -> Codec:
     return Optional(_codec(value, whole))
 
 
-def _record(make: Any, kind: type[Record] = Record, *, omit: str = "", **indices: Codec) -> Record:
-    """How a record is written: every field as its type in the graph model says."""
-    codecs = {
-        name: _codec(type, (_INDICES | indices).get(name, WHOLE))
-        for name, type in get_type_hints(make).items()
-        if name != omit
-    }
-    _BY_TYPE.setdefault(make, record := kind(make, codecs, omit=omit))
+def _record(make: Any, kind: type[Record] = Record, **indices: Codec) -> Record:
+    """How a record is written: every field as its type in the graph model says, but for the number that is its place."""
+    fields = [(name, type) for name, type in get_type_hints(make).items() if (name, type) != ("id", int)]
+    record = kind(make, {name: _codec(type, (_INDICES | indices).get(name, WHOLE)) for name, type in fields})
+    _BY_TYPE.setdefault(make, record)
     return record
 
 
@@ -104,12 +101,12 @@ class _SavedRecord(Record):
 
 TENSOR_ROW, SOURCE_ROW = _record(model.TensorInfo, Row), _record(model.SourceLine, Row)
 EDGE, BACKWARD = _record(model.Edge, Row), _record(model.BackwardStep, Row)
-STORAGE, SCOPE = _record(model.Storage, omit="id"), _record(model.Scope)
+STORAGE, SCOPE = _record(model.Storage), _record(model.Scope)
 _record(model.Uses, Row)  # each before those that hold it
 for _make in (model.Function, model.Call, model.RankMemory):
     _record(_make)
 GROUP, BASE, SAVED = _record(model.Group), _record(model.Base), _record(model.SavedTensor, _SavedRecord)
-NODE, LEAF, ROOT = _record(model.Node, omit="id"), _record(model.Leaf), _record(model.Root)
+NODE, LEAF, ROOT = _record(model.Node), _record(model.Leaf), _record(model.Root)
 PROCESS, RANK_SHARE, MARK = (
     _record(model.Process),
     _record(model.RankShare),
@@ -133,7 +130,6 @@ _LISTS: tuple[tuple[str, Record], ...] = (
 )
 _TABLES: tuple[tuple[str, Record], ...] = (("tensors", TENSOR_ROW), ("sources", SOURCE_ROW))
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-_PROCESS = ("process", PROCESS)
 _MAY_BE_MISSING = ("backward", "by_rank", "marks")
 _HEAD: dict[str, Codec] = {
     "title": TEXT,
@@ -159,17 +155,18 @@ def dump(graph: Graph) -> Iterator[str]:
     >>> loads("".join(dump(Graph(title="empty")))).title
     'empty'
     """
-    context = Context()
-    encode = _encode
+    context, encode = Context(), _encode
     yield f'{{"format":"{FORMAT}","version":{VERSION}'
     for key, codec in _HEAD.items():
         yield f',\n"{key}":{encode(codec.write(getattr(graph, key), context))}'
-    lists = [(key, record, getattr(graph, key) if key != "marks" else _kept(graph)) for key, record in _LISTS]
+    # what ranks have alone is a part of a merged graph; findings are of one look at it
+    marks = [mark for mark in graph.marks if mark.kind != "finding"]
+    lists = [(key, record, getattr(graph, key) if key != "marks" else marks) for key, record in _LISTS]
     lists = [entry for entry in lists if entry[2] or entry[0] not in _MAY_BE_MISSING]
     tables = [(key, record, context.written[key]) for key, record in _TABLES]  # filled by then, so they come last
     for key, record, items in (*lists, *tables):
-        if key == _TABLES[0][0] and graph.process is not None:  # may add to the tables, and nodes come first in them
-            yield f',\n"{_PROCESS[0]}":{encode(_PROCESS[1].write(graph.process, context))}'
+        if key == "tensors" and graph.process is not None:  # may add to the tables, and nodes come first in them
+            yield f',\n"process":{encode(PROCESS.write(graph.process, context))}'
         yield f',\n"{key}":['
         before = "\n"
         with Stage("write", key, total=len(items)) as writing:
@@ -178,11 +175,6 @@ def dump(graph: Graph) -> Iterator[str]:
                 before = ",\n"
         yield "]"
     yield "\n}\n"
-
-
-def _kept(graph: Graph) -> list[model.Mark]:
-    """What ranks have alone is a part of a merged graph; findings are of one look at it."""
-    return [mark for mark in graph.marks if mark.kind != "finding"]
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -254,8 +246,8 @@ def _graph(data: dict[str, Any]) -> Graph:
     fields: dict[str, Any] = {key: tuple(_records(key, record, data[key], context)) for key, record in _LISTS}
     for key, codec in _HEAD.items():
         fields[key] = _head(key, codec, data, context)
-    if _PROCESS[0] in data:
-        fields[_PROCESS[0]] = _head(*_PROCESS, data, context)
+    if "process" in data:
+        fields["process"] = _head("process", PROCESS, data, context)
     _check_edges(fields["edges"])
     _check_leaves(fields["leaves"])
     _check_scopes(fields["scopes"])
