@@ -57,7 +57,8 @@ def constant_term(context: CheckContext) -> Diagnoses:
 
     How it is found: every operation that takes a tensor with a graph and gives one without is noted while the script runs, and
     what it gave is followed to the sum. Only for a loss that is a single number, and for `check` on a script. Of a sum over
-    samples, `(a - b).mean()`, only terms that come from `sample()` are told, where nothing weighs the samples as policy gradients do.
+    samples, `(a - b).mean()`, only terms that come from `sample()` are told, where nothing weighs the samples as policy gradients
+    do.
 
     What to do: mend the line that is named, so that the term keeps its graph; or leave the term out.
 
