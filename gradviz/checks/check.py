@@ -137,7 +137,9 @@ def check_target(
             graph = process(context.graph, live) if process is not None else context.graph
             unfinished = guessed and bool(live.notes)
             losses = tuple(watch.losses[:-1])
-            context = replace(context, graph=graph, guessed=guessed, unfinished=unfinished, losses=losses)
+            context = replace(
+                context, graph=graph, guessed=guessed, unfinished=unfinished, losses=losses, in_step=order.in_step
+            )
             if seen is not None:
                 seen(graph)
             told = context.values is not None and not live.ran

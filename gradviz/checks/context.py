@@ -211,7 +211,7 @@ class Handled(NamedTuple):
     reset: bool | None = False  # `.grad` was emptied, replaced or zeroed; None when its numbers cannot be read
 
 
-EventKind = Literal["backward", "zero", "clip", "scale", "unscale", "scaler_step", "update", "step"]
+EventKind = Literal["backward", "zero", "clip", "scale", "unscale", "scaler_step", "update", "step", "schedule"]
 """What the order of a training loop consists of."""
 
 
@@ -298,6 +298,7 @@ class Stepping(NamedTuple):
     fed: int = 0  # tensors that had a gradient when a step began
     reached: int = 0  # tensors that the graph of a call had
     idle_rates: int = 0  # steps in which every learning rate was 0
+    factor: SourceLine | None = None  # the line that returns what a scheduler multiplies its learning rate by
     frozen: Names = ()  # that require no gradient and were updated all the same
     held: Names = ()  # the names of its tensors
     emptied: int = 0  # calls before which its gradients had been reset while it had not stepped
@@ -371,6 +372,7 @@ class CheckContext:
     grad_enabled: bool = True
     frozen_at: SourceLine | None = None  # the line that froze the parameters, when all are frozen
     backward: SourceLine | None = None  # the line that makes the call
+    in_step: bool = False  # the call is made inside the step() of an optimizer, by a closure
     reads_grad: bool = False  # whether the function that makes the call reads a `.grad`
     step: int = 0  # of the run, counted from 0: calls between which nothing was updated belong to one step
     since: int = 0  # sequence number at the last backward call of the step before: what ran before has a lower one

@@ -203,6 +203,19 @@ NEAR: dict[str, str] = {
             loss.backward()
             optimizer.step()
     """,
+    "scheduler-order": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+        for epoch in range(3):
+            loss = model(torch.ones(2, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+    """,
     "eval-while-training": """
         import torch
 

@@ -96,7 +96,7 @@ ROWS = [
     ),
 ]
 ELSEWHERE = {
-    **dict.fromkeys(("clip-order", "scaler-order", "accumulation"), "test_order"),
+    **dict.fromkeys(("clip-order", "scaler-order", "scheduler-order", "accumulation"), "test_order"),
     **dict.fromkeys(("no-effect", "not-called"), "test_lost"),
 }
 """Checks whose advice is followed in a table of another form, and the module that has it."""

@@ -83,6 +83,76 @@ for x, y in data:
         "scaler-order", "scaler.step(opt)", "Call scaler.update() after scaler.step(opt)",
         ("    scaler.step(opt)", "    scaler.step(opt)\n    scaler.update()"),
     ),
+    "norms clipped in a helper, chunk by chunk": Case(
+        """
+def backward_of(part, label):
+    loss = criterion(net(part), label) / 4
+    loss.backward()
+    clip_grad_norm_(net.parameters(), max_norm=0.1)
+
+for x, y in data:
+    opt.zero_grad()
+    for part, label in zip(x.chunk(4), y.chunk(4)):
+        backward_of(part, label)
+    opt.step()
+""",
+        "clip-order", "    clip_grad_norm_(", "directly above opt.step()",
+        (
+            "    clip_grad_norm_(net.parameters(), max_norm=0.1)\n\nfor x, y in data:\n    opt.zero_grad()\n    for part, label in "
+            "zip(x.chunk(4), y.chunk(4)):\n        backward_of(part, label)\n    opt.step()",
+            "\nfor x, y in data:\n    opt.zero_grad()\n    for part, label in zip(x.chunk(4), y.chunk(4)):\n"
+            "        backward_of(part, label)\n    clip_grad_norm_(net.parameters(), max_norm=0.1)\n    opt.step()",
+        ),
+    ),
+    "values clipped in each of three batches": Case(
+        """
+opt.zero_grad()
+for i, (x, y) in enumerate(data):
+    (criterion(net(x), y) / 3).backward()
+    clip_grad_value_(list(net.parameters()), 0.01)
+    if i % 3 == 2:
+        opt.step()
+        opt.zero_grad()
+""",
+        "clip-order", "clip_grad_value_(", "directly above opt.step()",
+        (
+            "    clip_grad_value_(list(net.parameters()), 0.01)\n    if i % 3 == 2:\n",
+            "    if i % 3 == 2:\n        clip_grad_value_(list(net.parameters()), 0.01)\n",
+        ),
+    ),
+    "a schedule that begins with its second value": Case(
+        """
+schedule = torch.optim.lr_scheduler.MultiStepLR(opt, [2, 3])
+for epoch in range(3):
+    schedule.step()
+    for x, y in data[:3]:
+        opt.zero_grad()
+        criterion(net(x), y).backward()
+        opt.step()
+""",
+        "scheduler-order", "schedule.step()", "to the end of the round, after opt.step()",
+        (
+            "    schedule.step()\n    for x, y in data[:3]:\n        opt.zero_grad()\n        criterion(net(x), y).backward()\n"
+            "        opt.step()\n",
+            "    for x, y in data[:3]:\n        opt.zero_grad()\n        criterion(net(x), y).backward()\n        opt.step()\n"
+            "    schedule.step()\n",
+        ),
+    ),
+    "two schedules in a row, in front of each step": Case(
+        """
+warm = torch.optim.lr_scheduler.LinearLR(opt, 0.1, total_iters=3)
+schedule = torch.optim.lr_scheduler.SequentialLR(opt, [warm, torch.optim.lr_scheduler.ExponentialLR(opt, 0.9)], [3])
+def update():
+    schedule.step()
+    opt.step()
+for x, y in data:
+    opt.zero_grad()
+    criterion(net(x), y).backward()
+    update()
+""",
+        "scheduler-order", "    schedule.step()", "to the end of the round, after opt.step()",
+        ("    schedule.step()\n    opt.step()", "    opt.step()\n    schedule.step()"),
+    ),
     "chunks with a reset each": Case(
         """
 for x, y in data:
@@ -110,6 +180,67 @@ for i, (x, y) in enumerate(data):
     ),
 }  # fmt: skip
 RIGHT = {
+    "each sample's gradient clipped and taken away": """
+def take():
+    for weight in net.parameters():
+        weight.total = getattr(weight, "total", 0) + weight.grad
+        weight.grad = None
+for x, y in data:
+    for sample, label in zip(x.chunk(4), y.chunk(4)):
+        criterion(net(sample), label).backward()
+        clip_grad_norm_(net.parameters(), 0.1)
+        take()
+    for weight in net.parameters():
+        weight.grad, weight.total = weight.total, 0
+    opt.step()
+    opt.zero_grad()
+""",
+    "each sample's gradient clipped and zeroed in place": """
+def take():
+    for weight in net.parameters():
+        weight.total = getattr(weight, "total", 0) + weight.grad
+        weight.grad.zero_()
+def fit(x, y):
+    for sample, label in zip(x.chunk(4), y.chunk(4)):
+        criterion(net(sample), label).backward()
+        clip_grad_norm_(net.parameters(), 0.1)
+        take()
+for x, y in data:
+    fit(x, y)
+    for weight in net.parameters():
+        weight.grad.copy_(weight.total)
+        weight.total = 0
+    opt.step()
+    opt.zero_grad()
+""",
+    "a schedule that catches up with a checkpoint": """
+schedule = torch.optim.lr_scheduler.StepLR(opt, 2)
+for epoch in range(3):
+    schedule.step()
+for epoch in range(3, 6):
+    for x, y in data[:2]:
+        opt.zero_grad()
+        criterion(net(x), y).backward()
+        opt.step()
+    schedule.step()
+""",
+    "a schedule that is told its epoch": """
+schedule = torch.optim.lr_scheduler.StepLR(opt, 2)
+for epoch in range(4):
+    schedule.step(epoch)
+    for x, y in data[:2]:
+        opt.zero_grad()
+        criterion(net(x), y).backward()
+        opt.step()
+""",
+    "a warm-up that leaves out its 0": """
+schedule = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: min(1.0, step / 5))
+for x, y in data:
+    schedule.step()
+    opt.zero_grad()
+    criterion(net(x), y).backward()
+    opt.step()
+""",
     "an attack in each step": """
 for x, y in data:
     x.requires_grad_()

@@ -107,6 +107,89 @@ FAULTS = {
             optimizer.step()
         """,
     ),
+    "a closure that resets nothing": Fault(
+        "gradient-not-reset",
+        "cost.backward()",
+        "Call optimizer.zero_grad() in closure(), before cost.backward()",
+        "    cost.backward()",
+        "    optimizer.zero_grad()\n    cost.backward()",
+        """
+        import torch
+        torch.manual_seed(0)
+        weights = torch.zeros(3, requires_grad=True)
+        x = torch.randn(20, 3)
+        y = x @ torch.tensor([1.0, -2.0, 0.5])
+        optimizer = torch.optim.LBFGS([weights], lr=0.1, line_search_fn="strong_wolfe")
+        def closure():
+            cost = (x @ weights - y).square().mean()
+            cost.backward()
+            return cost
+        for step in range(3):
+            optimizer.step(closure)
+        """,
+    ),
+    "more batches to add up than there are": Fault(
+        "idle-optimizer",
+        "self.opt.step()",
+        "a smaller number in it",
+        "every = 8",
+        "every = 2",
+        """
+        import torch
+        class Trainer:
+            every = 8
+            def __init__(self):
+                self.net = torch.nn.Linear(3, 1)
+                self.opt = torch.optim.SGD(self.net.parameters(), lr=0.01)
+            def epoch(self, batches):
+                self.opt.zero_grad()
+                for number, x in enumerate(batches, 1):
+                    (self.net(x).square().mean() / self.every).backward()
+                    if not number % self.every:
+                        self.opt.step()
+                        self.opt.zero_grad()
+        trainer = Trainer()
+        for epoch in range(6):
+            trainer.epoch(torch.randn(4, 5, 3))
+        """,
+    ),
+    "a warm-up of whole numbers": Fault(
+        "idle-optimizer",
+        "return step // 50",
+        "Write / in place of //, which rounds the quotient down to 0: return step / 50 if step < 50 else 1.0",
+        "step // 50",
+        "step / 50",
+        """
+        import torch
+        def factor(step):
+            return step // 50 if step < 50 else 1.0
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lr_lambda=[factor])
+        for step in range(6):
+            optimizer.zero_grad()
+            model(torch.randn(4, 3)).square().mean().backward()
+            optimizer.step()
+            schedule.step()
+        """,
+    ),
+    "a warm-up that nobody moves on": Fault(
+        "idle-optimizer",
+        "lambda step",
+        "Call step() of its scheduler after each step() of the optimizer",
+        "    optimizer.step()",
+        "    optimizer.step(); schedule.step()",
+        """
+        import torch
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(step, 10) / 10)
+        for step in range(6):
+            optimizer.zero_grad()
+            model(torch.randn(4, 3)).square().mean().backward()
+            optimizer.step()
+        """,
+    ),
     "a step that was forgotten": Fault(
         "idle-optimizer",
         "loss.backward()",
@@ -125,10 +208,10 @@ FAULTS = {
     ),
     "a scheduler that multiplies by zero": Fault(
         "idle-optimizer",
-        "opt = torch.optim.SGD(model.parameters(), lr=1e-1)",
-        "does not multiply it by 0 from the first step on",
         "lambda epoch: epoch // 10",
-        "lambda epoch: 0.95 ** epoch",
+        "schedule = torch.optim.lr_scheduler.LambdaLR(opt, lambda epoch: epoch / 10)",
+        "lambda epoch: epoch // 10",
+        "lambda epoch: epoch / 10",
         """
         import torch
         model = torch.nn.Linear(3, 1)

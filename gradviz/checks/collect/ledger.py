@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from gradviz.checks.collect.lines import Models, Variables, made_at, users_frame
+from gradviz.checks.collect.lines import Models, Variables, made_at, returned_in, users_frame
 from gradviz.checks.collect.loop import TensorRef, is_readable, is_scaled, optimized
 from gradviz.checks.collect.parameters import Pair, Switches, mistyped, only_eval, pairs, still_tied, switched_in
 from gradviz.checks.context import Handled, Ledger, Mode, Parameter, Stepping, Trained
@@ -60,6 +60,7 @@ class _Optimizer:
         self.type = type(optimizer).__name__
         self.source = source
         self.name = ""
+        self.factors: list[CodeType] = []  # of the functions that its schedulers ask for what to multiply its rate by
         self.steps = self.idle = self.emptied = 0
         self.held: set[int] = set()
         self.fed: set[int] = set()  # by identity of the tensor, as all sets here
@@ -95,12 +96,25 @@ class LedgerKeeper:
             with suppress(Exception):
                 self._known(optimizer, sys._getframe(1))
 
+        scheduler = torch.optim.lr_scheduler.LRScheduler
+        began = scheduler.__init__
+
+        @wraps(began)
+        def scheduled(made: Any, optimizer: Any, *arguments: Any, **options: Any) -> None:
+            began(made, optimizer, *arguments, **options)
+            with suppress(Exception):
+                factors = vars(made).get("lr_lambdas", ())
+                codes = [getattr(factor, "__code__", None) for factor in factors]
+                self._known(optimizer).factors += [code for code in codes if code is not None]
+
         torch.optim.Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
+        scheduler.__init__ = scheduled  # type: ignore[method-assign, assignment]
         handle = register_optimizer_step_pre_hook(self._steps)
         try:
             yield
         finally:
             handle.remove()
+            scheduler.__init__ = began  # type: ignore[method-assign]
             torch.optim.Optimizer.__init__ = original  # type: ignore[method-assign]
 
     def _known(self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None) -> _Optimizer:
@@ -323,6 +337,7 @@ class LedgerKeeper:
             len(optimizer.fed),
             len(optimizer.reached),
             optimizer.idle,
+            returned_in(optimizer.factors) if optimizer.idle else None,
             names(optimizer.frozen),
             names(optimizer.held),
             optimizer.emptied,

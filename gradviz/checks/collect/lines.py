@@ -324,6 +324,17 @@ def _custom(text: str) -> SourceLine | None:
     return bare[0] if len(bare) == 1 else None
 
 
+def returned_in(codes: Sequence[CodeType]) -> SourceLine | None:
+    """The line of a function of the user's that returns its value, of several the first that rounds a quotient down."""
+    lines: list[SourceLine] = []
+    for code in codes:
+        body = body_of(code) if not package_of(code.co_filename) else None
+        lines += [body.source(value) for value in body.returns] if body is not None else []
+        if code.co_name == "<lambda>" and not package_of(code.co_filename):
+            lines.append(with_text(code_line(code, code.co_firstlineno)))
+    return next((line for line in lines if "//" in line.text), lines[0] if len(lines) == 1 else None)
+
+
 def _begins(code: CodeType) -> SourceLine:
     """The line of `def`, behind the decorators."""
     body = body_of(code)

@@ -51,6 +51,7 @@ class _Left(NamedTuple):
     leaf: TensorRef
     version: int | None
     grad: TensorRef
+    grad_version: int | None
     handled: tuple[Handled, ...]
 
 
@@ -108,7 +109,10 @@ class LeafWatch:
         reached, self._reached = self._reached, []
         for leaf, handled in reached if filled else ():
             if leaf.grad is not None:
-                self._left[id(leaf)] = _Left(weakref.ref(leaf), version_of(leaf), weakref.ref(leaf.grad), handled)
+                versions = version_of(leaf), version_of(leaf.grad)
+                self._left[id(leaf)] = _Left(
+                    weakref.ref(leaf), versions[0], weakref.ref(leaf.grad), versions[1], handled
+                )
                 self._stepped.discard(id(leaf))
                 self._missed.discard(id(leaf))
 
@@ -118,7 +122,8 @@ class LeafWatch:
         grad = leaf.grad
         if grad is None or left.grad() is not grad:
             return Handled(stepped, missed, changed, reset=True)
-        return Handled(stepped, missed, changed, reset=is_zero(grad) if stepped or changed else False)
+        touched = stepped or changed or version_of(grad) != left.grad_version
+        return Handled(stepped, missed, changed, reset=is_zero(grad) if touched else False)
 
 
 # Reads the one number that backward begins at, where it is one.
@@ -206,6 +211,11 @@ class OrderWatch:
         self._stepping: list[int] = []  # optimizers whose step() runs now: a closure may call backward inside
         self._line_of = functools.cache(code_line)
 
+    @property
+    def in_step(self) -> bool:
+        """Whether the step() of an optimizer runs now, and has called a closure."""
+        return bool(self._stepping)
+
     def told(self) -> tuple[Event, ...]:
         """All events, with what stands around their lines."""
         look = functools.cache(around)
@@ -240,7 +250,35 @@ class OrderWatch:
             ]
             for homes, name, kind in watched:
                 until.enter_context(self._standing_in(homes, name, kind))
+            until.enter_context(self._schedulers_seen())
             yield
+
+    @contextmanager
+    def _schedulers_seen(self) -> Iterator[None]:
+        """Inside, calls of `step()` of learning rate schedulers are noted, but the one that torch makes when they are made.
+
+        What they call is what is seen: torch's warning about their order names the line that calls `step()` itself.
+        """
+        home = torch.optim.lr_scheduler.LRScheduler
+        original = getattr(home, "_update_lr", None)
+        if original is None:
+            yield
+            return
+
+        @functools.wraps(original)
+        def updated(scheduler: Any, epoch: Any = None) -> Any:
+            frame = sys._getframe(1).f_back
+            if epoch is None and frame is not None and frame.f_code.co_name != "_initial_step":
+                with suppress(Exception):  # a scheduler of the user's own may hold anything
+                    if any(group["lr"] for group in scheduler.optimizer.param_groups):  # else 0 is left out on purpose
+                        self._note("schedule", _tensors_of(scheduler.optimizer), frame)
+            return original(scheduler, epoch)
+
+        setattr(home, "_update_lr", updated)  # noqa: B010  # a method of torch's own
+        try:
+            yield
+        finally:
+            setattr(home, "_update_lr", original)  # noqa: B010
 
     @contextmanager
     def _standing_in(self, homes: Sequence[Any], name: str, kind: EventKind) -> Iterator[None]:

@@ -341,6 +341,7 @@ def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
         _fix(context),
         tuple(value.made_by for value in bad if value.made_by is not None),
         source=source,
+        follows=("gradient-not-reset",),
     )
 
 

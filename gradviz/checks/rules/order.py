@@ -19,7 +19,7 @@ TIMES = 2
 """Times from which an order is a habit of the code."""
 
 
-@check("clip-order", "warning", "gradients are clipped when it is too late, or before they are unscaled")
+@check("clip-order", "warning", "gradients are clipped too late, too often, or before they are unscaled")
 def clip_order(context: CheckContext) -> Diagnoses:
     """Gradients are clipped after the optimizer has used them, or while a GradScaler's factor is still in them.
 
@@ -27,10 +27,10 @@ def clip_order(context: CheckContext) -> Diagnoses:
     GradScaler, and before `step()`.
 
     How it is found: Calls of `clip_grad_norm_` and `clip_grad_value_` are noted beside those of `backward()`, `unscale_()` and
-    `step()`. Reported when, twice, there was a step and no clipping between backward and it, and the clipping came then; or
-    when a scaled gradient was clipped twice.
+    `step()`. Reported when, twice, there was a step and no clipping between backward and it, and the clipping came then; when
+    a scaled gradient was clipped twice; or when one line clips after each of several backward calls whose gradients add up.
 
-    What to do: Move the clipping between `backward()` and `step()`. With mixed precision: `scaler.scale(loss).backward()`,
+    What to do: Move the clipping between the last `backward()` and `step()`. With mixed precision: `scaler.scale(loss).backward()`,
     `scaler.unscale_(optimizer)`, clip, `scaler.step(optimizer)`, `scaler.update()`.
 
     When to ignore it: When clipping is only used to measure the norm of what is left.
@@ -77,6 +77,42 @@ def clip_order(context: CheckContext) -> Diagnoses:
             f"Call scaler.unscale_(optimizer) directly before {_text(clip)}.",
             source=clip.source,
         )
+    yield from _clipped_in_parts(context)
+
+
+def _clipped_in_parts(context: CheckContext) -> Diagnoses:
+    """A sum of gradients that is clipped each time that another one is added."""
+    updates = _updates(context.events)
+    parts = [clips for update in updates if (clips := _clips_between(update))]
+    adds_up = [handled for times in context.handled.values() for handled in times if not handled.stepped]
+    if len(parts) < min(TIMES, len(updates)) or not parts or context.reads_grad:
+        return
+    if not adds_up or any(handled.reset is not False for handled in adds_up):
+        return  # they are taken away between the calls, without zero_grad()
+    clip, step = parts[0][0], next(update for update in updates if _clips_between(update))[-1]
+    count = len(parts[0]) + 1
+    yield Diagnosis(
+        f"gradients are clipped after each of {count} backward calls that add up",
+        (),
+        f"{code(clip.source)} runs after each of the {count} backward calls that {code(step.source)} comes after: what is clipped "
+        "is the sum so far, so the first batches are scaled down again and again, and the last ones weigh most",
+        f"Move {_text(clip)} directly above {_text(step)}, so that the sum is clipped once.",
+        source=clip.source,
+    )
+
+
+def _clips_between(events: Sequence[Event]) -> list[Event]:
+    """The calls of one line that clip between each two backward calls of another, which nothing resets in between."""
+    step, calls = events[-1], [i for i, event in enumerate(events) if event.kind == "backward"]
+    if len({events[i].source for i in calls}) != 1:
+        return []
+    clips: list[Event] = []
+    for first, other in pairwise(calls):
+        between = [event for event in events[first:other] if event.kind in ("clip", "zero") and _about(event, step)]
+        if len(between) != 1 or between[0].kind != "clip" or (clips and between[0].source != clips[0].source):
+            return []
+        clips += between
+    return clips
 
 
 @check("scaler-order", "warning", "a GradScaler is used without one of its steps")
@@ -138,6 +174,56 @@ def scaler_order(context: CheckContext) -> Diagnoses:
             f"Call scaler.update() after {_text(through[0])}, once in every step.",
             source=through[0].source,
         )
+
+
+@check("scheduler-order", "warning", "a learning rate scheduler takes its step before the optimizer's first one")
+def scheduler_order(context: CheckContext) -> Diagnoses:
+    """A scheduler's `step()` comes at the beginning of each round, so the first value of the schedule is never used.
+
+    A scheduler sets the first learning rate when it is made, and `scheduler.step()` sets the next one. It belongs behind the steps
+    of the optimizer that are to use the one before.
+
+    How it is found: Calls of `step()` of schedulers and of optimizers are noted. Reported when one line calls that of a scheduler
+    before the optimizer took any step, and again after it did. Where the learning rate was 0, or an epoch is given to
+    `scheduler.step(epoch)`, it is none; nor are steps that only catch up with a checkpoint.
+
+    What to do: Call `scheduler.step()` at the end of the round, after `optimizer.step()`.
+
+    When to ignore it: When the schedule was written with its first value to be skipped.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    for epoch in range(3):
+        scheduler.step()
+        loss = model(torch.ones(2, 3)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    ```
+    """
+    events = context.events
+    for source in dict.fromkeys(event.source for event in events if event.kind == "schedule"):
+        calls = [i for i, event in enumerate(events) if event.kind == "schedule" and event.source == source]
+        steps = [i for i, event in enumerate(events) if event.kind in _STEPS and _about(event, events[calls[0]])]
+        if len(calls) < TIMES or not steps or not calls[0] < steps[0] < calls[1]:
+            continue
+        schedule, step = events[calls[0]], events[steps[0]]
+        yield Diagnosis(
+            "the scheduler takes its step before the optimizer's first one",
+            (),
+            f"{code(schedule.source)} runs before {code(step.source)} in each round: the first learning rate of the schedule is "
+            "never used, and each other one comes a round too early",
+            f"Move {_text(schedule)} to the end of the round, after {_text(step)}.",
+            source=schedule.source,
+        )
+        return
+
+
+_STEPS = ("step", "scaler_step")
 
 
 @check("accumulation", "warning", "gradients of several batches are to be added up, and are not, or not averaged")

@@ -305,11 +305,11 @@ def no_update(context: CheckContext) -> Diagnoses:
 def _piles_up(context: CheckContext, leaf: Leaf, optimized: bool) -> bool:
     """Whether a leaf has just been updated often enough since its gradient was reset; later calls say nothing new.
 
-    What an optimizer holds may be changed in place for other reasons.
+    What an optimizer holds may be changed in place for other reasons, but not while it takes a step with a closure.
     """
     count, last = 0, False
     for handled in context.handled.get(leaf.node, ()):
-        last = handled.stepped or (handled.changed and not optimized)
+        last = handled.stepped or (handled.changed and (context.in_step or not optimized))
         count = count + last if handled.reset is False else 0
     return last and count == TIMES
 
@@ -333,6 +333,9 @@ def _reset_fix(context: CheckContext, leaves: Sequence[Leaf]) -> str:
     nodes = set(nodes_of(leaves))
     holders = [optimizer for optimizer in context.optimizers if nodes.intersection(nodes_of(optimizer.tensors))]
     calls = [f"{one_line(optimizer.name)}.zero_grad()" for optimizer in holders]
+    if nodes <= context.optimized and context.in_step and context.backward is not None:
+        closure, text = context.backward.function, context.backward.text
+        return f"Call {listed(calls)} in {closure}(), before {text}: step() calls it several times."
     if nodes <= context.optimized:
         return f"Call {listed(calls)} once in every step: before backward(), or after the update."
     name = one_line(next(iter(first_names(leaves)), "w"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from itertools import pairwise
 
 from gradviz.checks.context import CheckContext, Ledger, Mode, Stepping, Trained
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
@@ -11,7 +12,8 @@ from gradviz.checks.rules.roots import cut_words, mend_all
 from gradviz.checks.verdicts import modules_of
 from gradviz.checks.words import as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import SourceLine
-from gradviz.source.search import calls_with
+from gradviz.source.search import calls_method, calls_with
+from gradviz.source.statements import around
 from gradviz.wording import one_line, plural
 
 ENOUGH = 2
@@ -191,9 +193,9 @@ def _as_parameter(source: SourceLine | None, attribute: str) -> str:
 def idle_optimizer(context: CheckContext) -> Diagnoses:
     """An optimizer that never takes a step, whose learning rate is 0, or whose tensors never get a gradient.
 
-    How it is found: no optimizer took a step while gradients were reset twice, or until the script ended; the learning rate of
-    all groups was 0 in all steps, two at least, since a warm-up may begin at 0; or none of the tensors that it holds had a gradient
-    in any of its steps, as when it was given another model's parameters.
+    How it is found: no optimizer took a step while gradients were reset twice, or until the script ended, as where `step()` waits
+    for more batches than there are; the learning rate of all groups was 0 in all steps, two at least, since a warm-up may begin at
+    0; or none of the tensors that it holds had a gradient in any of its steps, as when it was given another model's parameters.
 
     What to do: call `step()` after `backward()`, give it a learning rate, or the parameters that the loss depends on.
 
@@ -215,7 +217,12 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
     cuts = context.cuts
     nobody = not ledger.stepped and not ledger.scaled
     for optimizer in ledger.optimizers:
-        if nobody and optimizer.reached and (optimizer.emptied >= ENOUGH or (ledger.ended and ledger.calls >= ENOUGH)):
+        waiting = _waiting(context, optimizer) if nobody and optimizer.reached else None
+        if waiting is not None:
+            yield waiting
+        elif (
+            nobody and optimizer.reached and (optimizer.emptied >= ENOUGH or (ledger.ended and ledger.calls >= ENOUGH))
+        ):
             yield _idle(
                 optimizer,
                 f"took no step in {plural(ledger.calls, 'backward call')}",
@@ -236,8 +243,10 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
             yield _idle(
                 optimizer,
                 "has a learning rate of 0: its steps change nothing",
-                f"in all of its {plural(optimizer.steps, 'step')} the learning rate of every group was 0",
-                f"Give it a learning rate, such as lr=1e-3{_scheduled(optimizer)}.",
+                f"in all of its {plural(optimizer.steps, 'step')} the learning rate of every group was 0"
+                + (f": {code(optimizer.factor)} is what it is multiplied by" if optimizer.factor is not None else ""),
+                _larger(context, optimizer),
+                optimizer.factor,
             )
         elif optimizer.steps >= ENOUGH and not (optimizer.fed or optimizer.reached or ledger.scaled):
             yield _idle(
@@ -251,6 +260,47 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
                 else "Give it the parameters of the model whose output the loss is computed from, after that model is complete.",
                 cuts[0].source if cuts else None,
             )._replace(follows=("nonleaf-parameter", "no-graph"))
+
+
+def _waiting(context: CheckContext, optimizer: Stepping) -> Diagnosis | None:
+    """An optimizer whose gradients are reset again and again, while its only step() is behind a condition that never holds."""
+    name, file = optimizer.name.rpartition(".")[2], context.backward.file if context.backward is not None else ""
+    resets = [
+        event for event in context.events if event.kind == "zero" and _is_call(event.source, f"{name}.zero_grad(")
+    ]
+    lines = [source for called, source in calls_method(file, "step") if name and called.rpartition(".")[2] == name]
+    tests = around(lines[0].file, lines[0].line).tests if len(lines) == 1 else ()
+    calls = [event.call for event in resets]
+    most = max((after - before for before, after in pairwise(calls)), default=0)
+    if len(calls) <= ENOUGH or not most or not any("%" in test for test in tests) or context.reads_grad:
+        return None
+    return _idle(
+        optimizer,
+        f"took no step in {plural(context.events[-1].call, 'backward call')}",
+        f"{code(lines[0])} waits for {one_line(tests[-1])}, which was never true: gradients are reset in {code(resets[0].source)} "
+        f"after {plural(most, 'backward call')}",
+        f"Let the condition be true once in {plural(most, 'backward call')} at least: a smaller number in it, or {lines[0].text} "
+        "once more behind the loop.",
+        lines[0],
+    )
+
+
+def _is_call(source: SourceLine | None, start: str) -> bool:
+    return source is not None and start in source.text
+
+
+def _larger(context: CheckContext, optimizer: Stepping) -> str:
+    """How the learning rate becomes more than 0."""
+    factor = optimizer.factor
+    if factor is None:
+        return f"Give it a learning rate, such as lr=1e-3{_scheduled(optimizer)}."
+    if not any(event.kind == "schedule" for event in context.events) and "//" not in factor.text:
+        return (
+            "Call step() of its scheduler after each step() of the optimizer, or let the first factor be larger than 0."
+        )
+    if "//" in factor.text:
+        return f"Write / in place of //, which rounds the quotient down to 0: {factor.text.replace('//', '/')}"
+    return f"Let {code(factor)} give more than 0 from the second step on."
 
 
 def _scheduled(optimizer: Stepping) -> str:
