@@ -16,7 +16,7 @@ from gradviz.graph import (
     SourceLine,
     TensorInfo,
 )
-from gradviz.graph.amounts import forward_order, held_bytes, known_elements
+from gradviz.graph.amounts import forward_order, held_bytes, parameter_elements
 from gradviz.graph.origins import ScopeTree, op_line
 
 
@@ -83,7 +83,7 @@ class _Sums:
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.nbytes = graph, held_bytes(graph)
-        self.elements = {leaf.node: known_elements(leaf.tensor) for leaf in graph.leaves if leaf.kind == "parameter"}
+        self.elements = parameter_elements(graph)
 
     def of(self, nodes: Sequence[int]) -> dict[str, Any]:
         """The sums of an OutlineRow."""

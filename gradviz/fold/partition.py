@@ -24,7 +24,7 @@ from gradviz.graph import (
     Uses,
     column,
 )
-from gradviz.graph.amounts import forward_order, held_bytes, known_elements
+from gradviz.graph.amounts import forward_order, held_bytes, parameter_elements
 
 
 class Part(NamedTuple):
@@ -138,7 +138,7 @@ class _Folding:
         graph = partition.graph
         self.partition, self.graph, self.box_of, self.parts = partition, graph, partition.box_of, partition.parts
         self.held = held_bytes(graph)
-        self.elements = {leaf.node: known_elements(leaf.tensor) for leaf in graph.leaves if leaf.kind == "parameter"}
+        self.elements = parameter_elements(graph)
         self.flags, self.outputs = column(graph.nodes, "flags"), column(graph.nodes, "outputs")
         self.consumer_of, self.output_of = column(graph.edges, "consumer"), column(graph.edges, "output")
         members = partition.members()

@@ -59,6 +59,11 @@ def known_elements(tensor: TensorInfo) -> int:
     return prod(size for size in tensor.shape if isinstance(size, int)) if tensor.shape is not None else 0
 
 
+def parameter_elements(graph: Graph) -> dict[int, int]:
+    """The known elements of each parameter, by the node of its leaf."""
+    return {leaf.node: known_elements(leaf.tensor) for leaf in graph.leaves if leaf.kind == "parameter"}
+
+
 COUNTED: tuple[StorageKind, ...] = ("activation", "number", "output", "input")
 """Kinds of storage that saving holds on to."""
 
@@ -129,10 +134,8 @@ def overview(graph: Graph) -> Overview:
     2
     """
     leaves = graph.leaf_of
-    kinds: Counter[LeafKind] = Counter()
-    counts: Counter[LeafKind] = Counter()
+    kinds, counts = Counter(leaf.kind for leaf in graph.leaves), Counter[LeafKind]()
     for leaf in graph.leaves:
-        kinds[leaf.kind] += 1
         counts[leaf.kind] += elements(leaf.tensor) or 0
     kept = [slot for node in graph.nodes for slot in node.saved if slot.tensor is not None]
     storages = {storage for slot in kept for storage in slot.storages}

@@ -131,15 +131,8 @@ def made_as(tensor: torch.Tensor) -> str:
         return ""
 
 
-def _sequence_counter() -> Any:
-    try:
-        return torch._C._autograd._get_sequence_nr
-    except AttributeError:
-        return None
-
-
-CAN_RECORD = _sequence_counter() is not None
-peek_sequence = _sequence_counter() or (lambda: 0)
+CAN_RECORD = hasattr(torch._C._autograd, "_get_sequence_nr")
+peek_sequence: Any = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)
 """The number that the next node of this thread will get. Looking takes none."""
 
 

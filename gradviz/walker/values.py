@@ -81,7 +81,8 @@ def outgrown(tensor: torch.Tensor) -> str:
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """How many bytes of its storage the tensor reaches into, and how many there are; nothing where it has no such storage."""
-    if _keeps_its_own(tensor) or tensor.layout != torch.strided:
+    # a class of its own may keep the elements elsewhere, and answer all operations itself
+    if getattr(type(tensor), "__torch_dispatch__", _ORDINARY) is not _ORDINARY or tensor.layout != torch.strided:
         return 0, 0
     try:
         there = tensor.untyped_storage().nbytes()
@@ -94,11 +95,6 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 _ORDINARY: Any = torch.Tensor.__torch_dispatch__
-
-
-def _keeps_its_own(tensor: torch.Tensor) -> bool:
-    """Whether the class of a tensor keeps its elements elsewhere, and answers all operations itself."""
-    return getattr(type(tensor), "__torch_dispatch__", _ORDINARY) is not _ORDINARY
 
 
 def values_of(walked: Walked, outputs: object) -> Values:
