@@ -248,11 +248,13 @@ class _Drafter:
         return self._draw_node(node, "leaf", lines, scope, leaf)
 
     def _flags(self, node: Node) -> tuple[str, ...]:
-        alarms = (flag for flag in node.flags if flag in labels.ALARMS and not (flag == "freed" and self.all_freed))
         norms = self.norms.of[node.id] if self.norms is not None else None
         broken = (labels.NOT_FINITE,) if norms is not None and norms.most == math.inf else ()
-        marks = labels.mark_words(self.marked.nodes.get(node.id, ()))
-        return (*(labels.FLAG_WORDS[flag] for flag in alarms), *broken, *marks)
+        flags = (*broken, *labels.mark_words(self.marked.nodes.get(node.id, ())))
+        if not node.flags:
+            return flags
+        alarms = (flag for flag in node.flags if flag in labels.ALARMS and not (flag == "freed" and self.all_freed))
+        return (*(labels.FLAG_WORDS[flag] for flag in alarms), *flags)
 
     def _source(self, node: int, user: int | None) -> int | None:
         """The box that stands for `node` towards one user, made now when it is that user's copy of a leaf."""
@@ -282,14 +284,16 @@ class _Drafter:
         if drawn is None:
             return
         producer, consumer = drawn.producer, drawn.consumer
-        bundle = self.bundles.get((producer, consumer), [drawn])
-        if drawn != bundle[0]:
-            return
-        uses, words = sum(edge.count for edge in bundle), [self._edge_words(edge) for edge in bundle]
-        label, tip = words[0], ""
-        if len(bundle) > 1:
+        bundle = self.bundles.get((producer, consumer))
+        if bundle is None:
+            label, uses, tip = self._edge_words(drawn), drawn.count, ""
+        elif drawn == bundle[0]:
+            uses = sum(edge.count for edge in bundle)
+            label, words = _bundle_label(bundle, uses), [self._edge_words(edge) for edge in bundle]
             rest = [labels.more(len(words) - TOLD)] if len(words) > TOLD else []
-            label, tip = _bundle_label(bundle, uses), ", ".join((*words[:TOLD], *rest))
+            tip = ", ".join((*words[:TOLD], *rest))
+        else:
+            return
         marks = labels.mark_words(self.marked.edges.get((consumer, producer), ()))
         words = list(filter(None, (label, *marks)))
         self._link(self._source(producer, consumer), self.box_of.get(consumer), "data", " ".join(words), uses, tip)
