@@ -76,6 +76,17 @@ CASES = {
         "checkpoint(run|return x.exp()", "Decide in front of the checkpoint, and give the decision to the function as an argument",
         ("def run(x):\n    calls.append(1)\n    return x.exp().sin() if len(calls) % 2", "def run(x, odd=True):\n    return x.exp().sin() if odd"),
     ),
+    "elements of a list in place": Case(
+        "def forward(x):\n    parts = [model(x).tanh() for _ in range(2)]\n    parts[0] += parts[1]\n    return parts[0].square().sum()\n"
+        "forward(x).backward()",
+        "parts[0] += parts[1]", "parts[0] = parts[0] + parts[1] instead of", ("parts[0] += parts[1]", "parts[0] = parts[0] + parts[1]"),
+        "stale-saved",
+    ),
+    "two losses behind one forward pass": Case(
+        "h = torch.tanh(model(x))\nfirst, second = h.sum(), h.square().sum()\nfirst.backward()\nsecond.backward()",
+        "second.backward()", "(first + second).backward()", ("first.backward()\nsecond.backward()", "(first + second).backward()"),
+        "freed-graph",
+    ),
     "rows of a loop in place": Case(
         "rows = model(x)\nfor row in rows:\n    row += 1\nrows.sum().backward()",
         "row += 1", "rows = rows + change", ("for row in rows:\n    row += 1", "rows = rows + 1"),

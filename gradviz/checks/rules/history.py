@@ -79,6 +79,8 @@ def freed_graph(context: CheckContext) -> Diagnoses:
         where=place(graph, first),
         source=made,
     )
+    if not joints and _other_loss(context):
+        diagnosis = diagnosis._replace(where="", source=context.backward, part="")
     spared = not_needed(context, joints, names)
     if spared is not None:
         name = one_line(spared.name)
@@ -110,6 +112,7 @@ def _joints(context: CheckContext, freed: Sequence[int]) -> list[Edge]:
     The freed part is everything up to the newest freed node, and what the same step made after it, as far as this run saw.
     """
     graph = context.graph
+    gone = set(freed)
     newest = max((graph.nodes[i].sequence or 0) for i in freed)
     newest = min((call.boundary - 1 for call in context.earlier if call.boundary > newest), default=newest)
 
@@ -117,9 +120,7 @@ def _joints(context: CheckContext, freed: Sequence[int]) -> list[Edge]:
         sequence = graph.nodes[i].sequence
         return sequence is not None and sequence <= newest
 
-    return [
-        edge for edge in graph.edges if old(edge.producer) and not old(edge.consumer) and edge.consumer not in freed
-    ]
+    return [edge for edge in graph.edges if old(edge.producer) and not old(edge.consumer) and edge.consumer not in gone]
 
 
 def _freed_why(context: CheckContext, freed: Sequence[int], joints: Sequence[Edge], who: str) -> str:
@@ -153,7 +154,24 @@ def _calls(earlier: Sequence[Earlier], graph: Graph, freed: Sequence[int]) -> li
     return [f"{f'{one_line(output)} of ' if output else ''}backward call {call}" for call, output in calls.items()]
 
 
+def _other_loss(context: CheckContext) -> str:
+    """The output that backward began at before, where that is another one than now and both were there at that time."""
+    before, roots = (context.earlier[-1] if context.earlier else None), context.graph.roots
+    if before is None or len(roots) != 1 or roots[0].node is None or before.output == roots[0].name:
+        return ""
+    made = context.graph.nodes[roots[0].node].sequence
+    named = all(name.replace(".", "_").isidentifier() for name in (before.output, roots[0].name))
+    return before.output if named and made is not None and made < before.boundary else ""
+
+
 def _freed_fix(context: CheckContext, joints: Sequence[Edge], old: Sequence[OldTensors]) -> str:
+    other = _other_loss(context) if not joints else ""
+    if other:
+        both = f"({as_code(other)} + {as_code(context.graph.roots[0].name)}).backward()"
+        return (
+            f"Call backward() once, of the sum: {both} gives the same gradients in one pass. Or call the first one with "
+            "retain_graph=True."
+        )
     if not old:
         return "Compute the output again before the second backward(), or call the first one with retain_graph=True."
     parts = []

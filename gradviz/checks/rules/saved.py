@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from gradviz.checks.words import Names, all_names, code, line, listed, places, t
 from gradviz.graph import Graph, SavedTensor, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import changed_in_place, in_place_part, in_place_pieces, with_copies
-from gradviz.source.search import Change
+from gradviz.source.search import Change, lines_behind
 from gradviz.wording import one_line, plural, tensor_line
 
 
@@ -212,7 +213,7 @@ def _updates(context: CheckContext, change: Change, names: Names) -> bool:
 def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
     """A piece of a line that changes a tensor in place, and what makes a new tensor instead; None when its text shows neither.
 
-    A change of a part of a tensor, `h[0] = 1`, has no such form.
+    A change of a part of a tensor, `h[0] = 1`, has no such form; that of an element of a list, `parts[0] += 1`, has.
 
     >>> [out_of_place(SourceLine("a.py", 1, "f", text)) for text in ("h += a + b", "y = f(h.mul_(2))", "h.add_(1)")]
     [('h += a + b', 'h = h + (a + b)'), ('h.mul_(2)', 'h.mul(2)'), ('h.add_(1)', 'h = h.add(1)')]
@@ -222,8 +223,10 @@ def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
     [('h.add_(1)', 'h.add(1)'), None]
     """
     statement, piece = next(in_place_pieces(source), (None, None))
-    if piece is None or isinstance(piece.changed, (ast.Subscript, ast.Call)):
-        return None  # the change of a part, or of what nobody holds
+    if source is None or piece is None or isinstance(piece.changed, ast.Call):
+        return None  # the change of what nobody holds
+    if isinstance(piece.changed, ast.Subscript) and not _is_list(source, piece.changed.value):
+        return None
     node, changed, part = piece.node, ast.unparse(piece.changed), ast.unparse(piece.node)
     if isinstance(node, ast.AugAssign):
         return part, f"{changed} = {ast.unparse(ast.BinOp(piece.changed, node.op, node.value))}"
@@ -232,3 +235,10 @@ def out_of_place(source: SourceLine | None) -> tuple[str, str] | None:
     new = ast.unparse(ast.Call(function, node.args, node.keywords))
     alone = isinstance(statement, ast.Expr) and statement.value is node
     return part, f"{changed} = {new}" if alone else new
+
+
+def _is_list(source: SourceLine, name: ast.expr) -> bool:
+    """Whether a name is given a list above a line, in the same function."""
+    spelled = ast.unparse(name)
+    above = lines_behind(source, spelled) if isinstance(name, ast.Name) else []
+    return any(re.match(rf"{spelled}\s*=\s*(\[|list\()", behind.text) for behind in above)
