@@ -6,13 +6,13 @@ hangs on it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from gradviz.graph import Graph, Node, TensorInfo
+from gradviz.graph.amounts import known_elements
 from gradviz.walker.private import Node as LiveNode, without_subclasses
 from gradviz.walker.values import tensor_in, why_unreadable
 from gradviz.wording import plural
@@ -205,14 +205,13 @@ def _by_a_number(record: Node) -> bool:
 
 def too_few(record: Node) -> int | None:
     """How many numbers a standard deviation or variance was taken of, where it divides by zero or less for that; else None."""
-    given = next(
-        (saved.tensor.shape for saved in record.saved if saved.slot == "self" and saved.tensor is not None), None
-    )
-    if given is None or not function(record).startswith(("Std", "Var")):
+    given = next((saved.tensor for saved in record.saved if saved.slot == "self"), None)
+    if given is None or given.shape is None or not function(record).startswith(("Std", "Var")):
         return None
     dimensions = record.attributes.get("dim")
-    sizes = [given[dimension] for dimension in dimensions] if isinstance(dimensions, tuple) else given
-    count = math.prod(size for size in sizes if isinstance(size, int))
+    if isinstance(dimensions, tuple):
+        given = given._replace(shape=tuple(given.shape[dimension] for dimension in dimensions))
+    count = known_elements(given)
     return count if count <= correction_of(record) else None
 
 
