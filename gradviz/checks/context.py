@@ -287,6 +287,14 @@ class Thawed(NamedTuple):
     thawed: SourceLine
 
 
+class Mixed(NamedTuple):
+    """A step that found gradients of two calls: of that in line `left`, for which the optimizer `other` stepped, and of `added`."""
+
+    other: str
+    left: SourceLine | None
+    added: SourceLine | None
+
+
 class Stepping(NamedTuple):
     """An optimizer over a run. Names of tensors are those that models and variables give them."""
 
@@ -302,6 +310,7 @@ class Stepping(NamedTuple):
     frozen: Names = ()  # that require no gradient and were updated all the same
     held: Names = ()  # the names of its tensors
     emptied: int = 0  # calls before which its gradients had been reset while it had not stepped
+    mixed: tuple[Mixed, ...] = ()
 
 
 class Mode(NamedTuple):

@@ -107,6 +107,64 @@ FAULTS = {
             optimizer.step()
         """,
     ),
+    "a critic that steps with what the actor left": Fault(
+        "gradient-not-reset",
+        "critic_loss.backward()",
+        "Call critic_optimizer.zero_grad() directly before critic_loss.backward()",
+        "    critic_loss.backward()",
+        "    critic_optimizer.zero_grad()\n    critic_loss.backward()",
+        """
+        import torch
+        torch.manual_seed(0)
+        actor, critic = torch.nn.Linear(3, 2), torch.nn.Linear(5, 1)
+        actor_optimizer = torch.optim.SGD(actor.parameters(), lr=0.01)
+        critic_optimizer = torch.optim.SGD(critic.parameters(), lr=0.01)
+        for step in range(5):
+            state = torch.randn(8, 3)
+            actor_optimizer.zero_grad()
+            critic_optimizer.zero_grad()
+            actor_loss = -critic(torch.cat([state, actor(state).tanh()], 1)).mean()
+            actor_loss.backward()
+            actor_optimizer.step()
+            with torch.no_grad():
+                action = actor(state).tanh()
+            critic_loss = (critic(torch.cat([state, action], 1)) - state.sum(1, keepdim=True)).square().mean()
+            critic_loss.backward()
+            critic_optimizer.step()
+        """,
+    ),
+    "a discriminator with a call for each half": Fault(
+        "gradient-not-reset",
+        "self.bce(self.d(real)",
+        "Call gan.opt_d.zero_grad() directly before self.bce(self.d(real), 1.0).backward()",
+        "        self.bce(self.d(real)",
+        "        gan.opt_d.zero_grad()\n        self.bce(self.d(real)",
+        """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        class Gan:
+            def __init__(self):
+                self.g, self.d = nn.Linear(4, 6), nn.Sequential(nn.Linear(6, 8), nn.LeakyReLU(), nn.Linear(8, 1))
+                self.opt_g, self.opt_d = torch.optim.Adam(self.g.parameters()), torch.optim.Adam(self.d.parameters())
+            def bce(self, scores, label):
+                return nn.functional.binary_cross_entropy_with_logits(scores, torch.full_like(scores, label))
+            def train_d(self, real, fake):
+                self.bce(self.d(real), 1.0).backward()
+                self.bce(self.d(fake.detach()), 0.0).backward()
+                self.opt_d.step()
+            def train_g(self, fake):
+                self.opt_g.zero_grad()
+                self.bce(self.d(fake), 1.0).backward()
+                self.opt_g.step()
+        gan = Gan()
+        for step in range(6):
+            fake = gan.g(torch.randn(8, 4))
+            gan.train_g(fake)
+            gan.train_d(torch.randn(8, 6), fake)
+            gan.opt_d.zero_grad()
+        """,
+    ),
     "a closure that resets nothing": Fault(
         "gradient-not-reset",
         "cost.backward()",
@@ -551,6 +609,36 @@ def test_the_fault_is_found_at_its_line_and_its_advice_heals_it(fault: Fault, tm
 
 
 RIGHT = {
+    "two tasks that take turns on one encoder": """
+        import torch
+        encoder, first, second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1), torch.nn.Linear(4, 2)
+        whole = torch.optim.SGD(encoder.parameters(), lr=0.01)
+        one, other = torch.optim.SGD(first.parameters(), lr=0.01), torch.optim.SGD(second.parameters(), lr=0.01)
+        for step in range(5):
+            for optimizer in (whole, one, other):
+                optimizer.zero_grad()
+            x = torch.randn(8, 4)
+            first(encoder(x)).square().mean().backward()
+            one.step()
+            second(encoder(x)).square().mean().backward()
+            other.step()
+            whole.step()
+        """,
+    "a discriminator that is reset by hand": """
+        import torch
+        torch.manual_seed(0)
+        g, d = torch.nn.Linear(4, 6), torch.nn.Linear(6, 1)
+        opt_g, opt_d = torch.optim.Adam(g.parameters()), torch.optim.Adam(d.parameters())
+        for step in range(5):
+            fake = g(torch.randn(8, 4))
+            opt_g.zero_grad()
+            d(fake).mean().neg().backward()
+            opt_g.step()
+            for weight in d.parameters():
+                weight.grad.zero_()
+            (d(fake.detach()).tanh().mean() - d(torch.randn(8, 6)).tanh().mean()).backward()
+            opt_d.step()
+        """,
     "an attack in eval mode that asks for the gradient of its input": """
         import torch
         def attacked(net, x, y):

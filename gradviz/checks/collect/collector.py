@@ -177,7 +177,7 @@ class Collector:
             with without_subclasses():
                 known = list(zip(read, tensors))
                 self.ledger.switched(self.cuts.switches, known)
-                self.ledger.reached(walked, live.call, variables, models, known, optimizers, handled)
+                self.ledger.reached(walked, live.call, variables, models, known, optimizers, handled, live.frame)
         suspicious = self._values or is_broken(loss, variables, scaled)
         if live.call is not None and not live.ran and not scaled:
             suspicious = suspicious or at_a_pole(walked.nodes)

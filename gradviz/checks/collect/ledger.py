@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -22,9 +22,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from gradviz.checks.collect.lines import Models, Variables, made_at, returned_in, users_frame
 from gradviz.checks.collect.loop import TensorRef, is_readable, is_scaled, optimized
 from gradviz.checks.collect.parameters import Pair, Switches, mistyped, only_eval, pairs, still_tied, switched_in
-from gradviz.checks.context import Handled, Ledger, Mode, Parameter, Stepping, Trained
+from gradviz.checks.context import Handled, Ledger, Mixed, Mode, Parameter, Stepping, Trained
+from gradviz.checks.flow import behind
 from gradviz.checks.words import Names
-from gradviz.graph import SourceLine
+from gradviz.graph import Graph, SourceLine
 from gradviz.packages import code_line, with_text
 from gradviz.source.search import registers_buffer
 from gradviz.variables.objects import joined, submodules
@@ -68,6 +69,17 @@ class _Optimizer:
         self.reached: set[int] = set()
         self.versions: dict[int, int | None] = {}  # at the last call
         self.counted = 0  # steps until then
+        self.due: Mixed | None = None  # what its next step would find
+        self.mixed: list[Mixed] = []  # what its steps have found
+
+
+class _Last(NamedTuple):
+    """The call before: its graph, its leaves by identity, the line that made it, and the steps that optimizers had taken."""
+
+    graph: Graph
+    nodes: Mapping[int, int]
+    source: SourceLine | None
+    steps: Mapping[_Optimizer, int]
 
 
 class LedgerKeeper:
@@ -82,6 +94,8 @@ class LedgerKeeper:
         self._noted = (
             Ledger()
         )  # but for leaves and optimizers; `models` at the last call whose gradients a step has used
+        self._last: _Last | None = None  # of the calls that filled gradients
+        self._coming: _Last | None = None
         self._modes: tuple[Mode, ...] = ()  # at the last call
         self._modes_due: tuple[Mode, ...] = ()  # at the last call that filled gradients, until a step uses them
 
@@ -132,6 +146,9 @@ class LedgerKeeper:
             known = self._known(optimizer)
             known.steps += 1
             self._noted = self._noted._replace(models=self._modes_due or self._noted.models)
+            if known.due is not None:
+                known.mixed.append(known.due)
+                known.due = None
             known.idle += all(float(group.get("lr", 1.0)) == 0.0 for group in optimizer.param_groups)
             for tensor in optimized(optimizer):
                 known.held.add(id(tensor))
@@ -154,6 +171,7 @@ class LedgerKeeper:
         parameters: _Parameters,
         optimizers: Optimizers,
         handled: Mapping[int, tuple[Handled, ...]],
+        frame: FrameType | None,
     ) -> None:
         """A call is about to run through these leaves."""
         self._name(parameters, optimizers)
@@ -175,10 +193,37 @@ class LedgerKeeper:
             ties=tuple(still_tied(self._alike(models), variables)),
         )
         self._modes = tuple(self._mode(name, model, parameters, variables) for name, model in models)
+        frame = users_frame(frame)
+        source = with_text(code_line(frame.f_code, frame.f_lineno)) if frame is not None else None
+        steps = {optimizer: optimizer.steps for optimizer in self._optimizers.values()}
+        self._coming = _Last(walked.graph, reached, source, steps)
+        if self._last is not None:
+            last = {key: handled[node][-1] for key, node in reached.items() if node in handled}
+            self._mix(self._last, self._coming, {key for key, kept in last.items() if _is_untouched(kept)})
+
+    def _mix(self, last: _Last, coming: _Last, untouched: set[int]) -> None:
+        """Find optimizers whose parameters the call before has filled for another one, which has taken its step since.
+
+        That one's parameters come before them in the graph, as a generator's before those of a discriminator, and are no part of
+        the call that comes, which adds to the same gradients.
+        """
+        for waiting in self._optimizers.values():
+            mine = waiting.held & coming.nodes.keys() & last.nodes.keys()
+            if mine and not mine <= untouched:
+                waiting.due = None
+            if not mine or not mine <= untouched or waiting.steps != last.steps.get(waiting):
+                continue
+            users = (edge.consumer for key in mine for edge in last.graph.consumers(last.nodes[key]))
+            before = set(behind(last.graph, users))
+            for other in self._optimizers.values():
+                stepped = other.steps > last.steps.get(other, other.steps)
+                apart = other.held.isdisjoint((*coming.nodes, *waiting.held))
+                if stepped and apart and any(last.nodes[key] in before for key in other.held & last.nodes.keys()):
+                    waiting.due = Mixed(other.name or other.type, last.source, coming.source)
 
     def unread(self) -> None:
         """A call comes that is not read: whose gradients a step then uses is not known."""
-        self._modes_due = ()
+        self._modes_due, self._last = (), None
 
     def _unseen_step(self, known: _Optimizer) -> None:
         """Count a step that was compiled, and so ran no hook: the parameters have changed since the last call all the same."""
@@ -203,7 +248,7 @@ class LedgerKeeper:
         """The call has run, and filled the gradients of its leaves, or not."""
         calls, flat = self._noted.calls + filled, False
         if filled:
-            self._modes_due = self._modes
+            self._modes_due, self._last = self._modes, self._coming
         live = [(leaf, leaf.ref()) for leaf in self._leaves.values() if leaf.reached]
         for leaf, tensor in live:
             if leaf.zero and filled and tensor is not None and tensor.grad is not None and is_zero(tensor.grad):
@@ -341,7 +386,12 @@ class LedgerKeeper:
             names(optimizer.frozen),
             names(optimizer.held),
             optimizer.emptied,
+            tuple(optimizer.mixed),
         )
+
+
+def _is_untouched(handled: Handled) -> bool:
+    return handled.reset is False and not (handled.stepped or handled.missed or handled.changed)
 
 
 def _mark(tensor: torch.Tensor) -> object:

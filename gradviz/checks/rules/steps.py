@@ -216,8 +216,10 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
     """Nothing resets `.grad` between the steps. `backward()` adds to it, so each update also repeats those of all earlier steps.
 
     Reported when a leaf was updated twice between backward calls, by its optimizer or else in place, and `.grad` was reset neither
-    then nor in between (three calls are needed, see `--steps`). Adding up the gradients of several calls before one update is no
-    sign. Whether the gradient of an updated leaf is all zeros is the one thing that is read without `--values`.
+    then nor in between (three calls are needed, see `--steps`); or when an optimizer twice took its step with what the loss of a
+    network in front of its own had left there, as a generator's loss does in a discriminator. Adding up the gradients of several
+    calls before one update is no sign. Whether the gradient of an updated leaf is all zeros is the one thing that is read without
+    `--values`.
 
     How it is found: Between the backward calls, it is noted which leaves an optimizer or an in-place change has updated, and
     whether their `.grad` was emptied, replaced or zeroed.
@@ -238,6 +240,7 @@ def gradient_not_reset(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
+    yield from _left_by_another(context)
     optimized = context.optimized
     by_hand = context.reads_grad or not optimized.intersection(leaf.node for leaf in context.graph.leaves)
     # what is neither optimized nor changed by hand follows another network: see never-updated
@@ -300,6 +303,21 @@ def no_update(context: CheckContext) -> Diagnoses:
             nodes_of(unfed),
             source=context.backward,
         )
+
+
+def _left_by_another(context: CheckContext) -> Diagnoses:
+    """Steps with what the loss of another network has left, which was to train that other one."""
+    for optimizer in context.ledger.optimizers:
+        if len(optimizer.mixed) >= TIMES:
+            name, (other, left, added) = one_line(optimizer.name or optimizer.type), optimizer.mixed[0]
+            yield Diagnosis(
+                f"{name} takes its steps with gradients that the loss of {one_line(other)} has left as well",
+                (optimizer.name or optimizer.type,),
+                f"{code(left)} goes through the parameters of {name}, too, and fills their .grad; {one_line(other)} takes its "
+                f"step, nothing resets them, and {code(added)} adds to what is there",
+                f"Call {name}.zero_grad() directly before {added.text if added is not None else 'its own backward()'}.",
+                source=added,
+            )
 
 
 def _piles_up(context: CheckContext, leaf: Leaf, optimized: bool) -> bool:
