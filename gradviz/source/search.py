@@ -254,10 +254,26 @@ def additions(body: Body) -> dict[str, SourceLine]:
     for statement in body.statements:
         node = statement.node
         into = [target.value for target in getattr(node, "targets", ()) if isinstance(target, ast.Subscript)]
+        if _is_empty(getattr(node, "value", None)):
+            into = []  # an empty list for a key is filled elsewhere
         into += [called.value for _, called in method_calls(node) if called.attr in _ADDING]
         for container in into:
             lines.setdefault(ast.unparse(without_index(container)), body.source(node))
     return lines
+
+
+def _is_empty(value: object) -> bool:
+    """Whether an expression makes a new container with nothing in it: `[]`, `deque(maxlen=9)`."""
+    if isinstance(value, ast.Call):
+        kind = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
+        return kind in ("list", "dict", "deque", "defaultdict", "OrderedDict", "Counter") and (
+            not value.args or kind == "defaultdict"
+        )
+    return (
+        isinstance(value, (ast.List, ast.Dict))
+        and not getattr(value, "elts", None)
+        and not getattr(value, "keys", None)
+    )
 
 
 def addition_to(file: str, name: str) -> SourceLine | None:

@@ -55,6 +55,59 @@ FAULTS = {
         f"{HEAD}def logger():\n    seen = []\n    def log(value):\n        seen.append(value)\n    return log\n"
         f"log = logger()\n{TRAIN}    log(loss)\n",
     ),
+    "functions for later, with a default": Fault(
+        "growing-graph",
+        "jobs.append(lambda i=i",
+        "give the function loss.detach() in place of loss",
+        "value=loss:",
+        "value=loss.detach():",
+        f"{HEAD}jobs, i = [], 0\n{TRAIN}    jobs.append(lambda i=i, value=loss: print(i, value))\n",
+    ),
+    "partial calls on an object": Fault(
+        "growing-graph",
+        "self.jobs.append(functools.partial",
+        "give the function loss.detach() in place of loss",
+        "print, loss)",
+        "print, loss.detach())",
+        f"import functools\n{HEAD}class Queue:\n    def __init__(self):\n        self.jobs = []\n    def train(self):\n"
+        "        for x, y in data:\n            loss = (model(x) - y).square().mean()\n            optimizer.zero_grad()\n"
+        "            loss.backward()\n            optimizer.step()\n"
+        "            self.jobs.append(functools.partial(print, loss))\nqueue = Queue()\nqueue.train()\n",
+    ),
+    "closures by step": Fault(
+        "growing-graph",
+        "def report",
+        "write value = value.detach()",
+        "    def report",
+        "    value = value.detach()\n    def report",
+        f"{HEAD}jobs = {{}}\ndef later(value):\n    def report():\n        print(value)\n    return report\n"
+        f"{TRAIN}    jobs[len(jobs)] = later(loss)\n",
+    ),
+    "a named tuple in a buffer": Fault(
+        "growing-graph",
+        "buffer.append(Seen(",
+        "buffer.append(Seen(x, out.detach()))",
+        "Seen(x, out)",
+        "Seen(x, out.detach())",
+        f"import collections\n{HEAD}Seen = collections.namedtuple('Seen', 'x out')\nbuffer = collections.deque(maxlen=1000)\n"
+        f"{TRAIN}    buffer.append(Seen(x, out))\n",
+    ),
+    "one thing of a dict in a list": Fault(
+        "growing-graph",
+        "rows.append({",
+        "rows.append({'x': x, 'out': out.detach()})",
+        "'out': out}",
+        "'out': out.detach()}",
+        f"{HEAD}rows = []\n{TRAIN}    rows.append({{'x': x, 'out': out}})\n",
+    ),
+    "lists by key, made empty before": Fault(
+        "growing-graph",
+        "kept['loss'].append(loss)",
+        "kept['loss'].append(loss.detach())",
+        "append(loss)",
+        "append(loss.detach())",
+        f"{HEAD}kept = {{}}\nkept['loss'] = []\n{TRAIN}    kept['loss'].append(loss)\n",
+    ),
     "a list that a class has for all its objects": Fault(
         "growing-graph",
         "self.values.append(value)",
@@ -110,6 +163,10 @@ FAULTS = {
 }
 
 FINE = {
+    "functions that keep numbers, and one that keeps the last loss": f"jobs, last = [], {{}}\n{TRAIN}"
+    "    jobs.append(lambda value=loss.item(): print(value))\n    last['loss'] = lambda value=loss: print(value)\n",
+    "states of a few agents": f"class Agent:\n    pass\nagents = [Agent(), Agent()]\n{TRAIN}"
+    "    for agent in agents:\n        agent.seen = model(x)\n",
     "the layer of the fourth loss of a step": "heads = nn.ModuleList(nn.Linear(8, 1) for _ in range(4))\n"
     "optimizer.add_param_group({'params': heads.parameters()})\nfor x, y in data:\n    h = model[:2](x)\n"
     "    optimizer.zero_grad()\n    for head in heads:\n        head(h).square().mean().backward(retain_graph=True)\n"

@@ -11,7 +11,8 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -92,6 +93,8 @@ def _is_made_in_a_loop(function: FunctionType) -> bool:
 
 _WINDOW = 16  # elements of a deque that is a window over the last steps, and no leak
 _INDEX = re.compile(r"(\[[^\]]*\])+$")
+_FIELD = re.compile(r"(?<=\[)(\d+\]).*\..*$")  # of an element of a list
+_PARTS = 50  # ways to tensors that are told
 
 
 def carried(context: CheckContext, variables: Variables, since: int, attribution: Any) -> Iterator[RetainedHistory]:
@@ -109,34 +112,104 @@ def carried(context: CheckContext, variables: Variables, since: int, attribution
         for tensor in context.named_tensors
         if tensor.node is None and not tensor.leaf and tensor.requires_grad
     }
-    groups: dict[str, list[torch.Tensor]] = {}
+    groups: dict[str, Held] = {}
     for tensor, names in Names(None, None, variables).named() if beside else ():
         if names in beside and _function(tensor) is not None:
-            groups.setdefault(as_written(_INDEX.sub("", names[0]), variables), []).append(tensor)
+            groups.setdefault(as_written(_holder(names[0]), variables), Held()).add(tensor, *names)
     current = set(column(context.graph.nodes, "sequence"))
-    for name, tensors in held_by([beyond(variables)]).items():
-        old = [tensor for tensor in tensors if (made := _function(tensor)) and made._sequence_nr() not in current]
-        if old:
-            groups.setdefault(name, old)
-    for name, tensors in groups.items():
+    for name, held in {**held_by([beyond(variables)]), **held_by_functions(variables)}.items():
+        held.tensors = [
+            tensor for tensor in held.tensors if (made := _function(tensor)) and made._sequence_nr() not in current
+        ]
+        if held.tensors:
+            groups.setdefault(as_written(name, variables), held)
+    for name, held in groups.items():
         if is_window(name, variables):
             continue
-        graph = capture(tensors, title=name, need_graph=False, attribution=attribution)
+        graph = capture(held.tensors, title=name, need_graph=False, attribution=attribution)
         history = _older(replace(graph, roots=()), since, name)
         if history is not None:
             newest = next((root.node for root in graph.roots if root.node is not None), None)
             made = graph.nodes[newest] if newest is not None else None
             number = max(sequence for sequence in column(graph.nodes, "sequence") if sequence is not None)
-            yield history._replace(source=made.source if made is not None else None, newest=number)
+            source = made.source if made is not None else None
+            yield history._replace(source=source, newest=number, parts=held.parts(), kept=held.kept, added=held.made)
 
 
-def held_by(variables: Variables) -> dict[str, list[torch.Tensor]]:
+@dataclass
+class Held:
+    """The tensors with a graph that one variable holds, and the steps that lead to each from it: `[3]`, `[3][1]`, `[3].h`.
+
+    Where functions in a list hold them: the line that makes the newest of these, and what it calls them.
+    """
+
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+    kept: str = ""
+    made: SourceLine | None = None
+
+    def add(self, tensor: torch.Tensor, *names: str) -> None:
+        self.tensors.append(tensor)
+        self.steps += [name[len(_holder(name)) :] for name in names]
+
+    def parts(self) -> tuple[str, ...]:
+        """The ways to a few of the newest."""
+        return tuple(dict.fromkeys(filter(None, self.steps[-_PARTS:])))
+
+
+def _holder(name: str) -> str:
+    """The variable or attribute that holds all of a list: `agent.memory` of `agent.memory[3].value`.
+
+    >>> [_holder(name) for name in ("losses[1]", "agent.memory[3].value", "kept['a'][0]", "states['a'].h", "a.b")]
+    ['losses', 'agent.memory', 'kept', "states['a'].h", 'a.b']
+    """
+    return _INDEX.sub("", _FIELD.sub(r"\1", name))
+
+
+def held_by(variables: Variables) -> dict[str, Held]:
     """The tensors with a graph that each variable, or attribute of an object, holds. A list counts as one."""
-    groups: dict[str, list[torch.Tensor]] = {}
+    groups: dict[str, Held] = {}
     for variable in scan(variables):
         if variable.kind == "tensor" and variable.value.requires_grad and _function(variable.value) is not None:
-            groups.setdefault(_INDEX.sub("", variable.name), []).append(variable.value)
+            groups.setdefault(_holder(variable.name), Held()).add(variable.value, variable.name)
     return groups
+
+
+def held_by_functions(variables: Variables) -> dict[str, Held]:
+    """The same for functions in a list or an attribute: what their defaults, closures and partial arguments hold alone."""
+    every = scan(variables, functions=True)
+    known = {id(variable.value) for variable in every if variable.kind == "tensor"}
+    functions = [variable for variable in every if variable.kind == "function" and variable.level]
+    owners: dict[str, object] = {}
+    for i, variable in enumerate(functions):
+        inside = _carried_along(variable.value)
+        if inside:
+            owners[f"f{i}"] = owner = _Owner()
+            vars(owner).update(inside)
+    groups: dict[str, Held] = {}
+    for variable in scan([owners]) if owners else ():
+        value = variable.value
+        if variable.kind != "tensor" or not value.requires_grad or id(value) in known or _function(value) is None:
+            continue
+        first, _, rest = variable.name.partition(".")
+        function = functions[int(first[1:])]
+        held = groups.setdefault(_holder(function.name), Held())
+        held.tensors.append(value)
+        held.kept = rest
+        code = getattr(function.value, "__code__", None) if type(function.value) is FunctionType else None
+        held.made = with_text(code_line(code, code.co_firstlineno)) if code is not None else None
+    return groups
+
+
+def _carried_along(value: object) -> dict[str, object]:
+    """What a function, a method or a partial call of the user's carries along."""
+    if type(value) is partial:
+        inner = value.func
+        arguments: dict[str, object] = {"args": value.args, "keywords": value.keywords}
+        return (_inside(inner) if type(inner) is FunctionType else {}) | arguments
+    if type(value) is MethodType:
+        return {"self": value.__self__}
+    return _inside(value) if type(value) is FunctionType and _is_users(value.__code__.co_filename) else {}
 
 
 def is_window(name: str, variables: Variables) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from gradviz.checks.collect.held import beyond, held_by, is_window
+from gradviz.checks.collect.held import beyond, held_by, held_by_functions, is_window
 from gradviz.checks.collect.lines import Variables, leaf_of, line_at, users_frame
 from gradviz.checks.collect.loop import is_broken, largest_left, loss_of
 from gradviz.checks.context import RetainedHistory, Unused
@@ -247,8 +247,8 @@ def _differentiates(statements: Iterable[Any]) -> bool:
 
 def _holders(row: _Row, variables: Variables) -> Iterator[str]:
     """The variables through which the graphs of several of these calls live, a list as one."""
-    for name, tensors in held_by(variables).items():
-        if len(_reached(row, set(_numbers(live_nodes(tensors[:_MOST_TENSORS]))))) > 1:
+    for name, held in held_by(variables).items():
+        if len(_reached(row, set(_numbers(live_nodes(held.tensors[:_MOST_TENSORS]))))) > 1:
             yield name
 
 
@@ -326,18 +326,20 @@ class RetainedWatch:
 
     def _held(self, variables: Variables) -> Iterator[RetainedHistory]:
         starts = self._starts or self._parts
-        for name, tensors in {**held_by([beyond(variables)]), **held_by(variables)}.items():
-            numbers = _numbers(live_nodes(tensors[-_TENSORS:]))
+        beside = {**held_by_functions(variables), **held_by([beyond(variables)])}
+        for name, held in {**beside, **held_by(variables)}.items():
+            numbers = _numbers(live_nodes(held.tensors[-_TENSORS:]))
             old = [number for number in numbers if number < starts[-1]]
             steps = {bisect_right(starts, number) for number in old}
             if len(steps) >= STEPS and not is_window(name, variables):
                 source = _made_at(
                     max(old if self._starts else (number for number in numbers if number < peek_sequence()))
                 )
-                added = addition_to(source.file, name) if source is not None else None
+                added = held.made or (addition_to(source.file, name) if source is not None else None)
                 name = as_written(name, variables)
                 update = subtracts_from(source, name) if not self._starts else ""
-                yield RetainedHistory(name, len(old), None, source, (), added, steps=len(steps), update=update)
+                history = RetainedHistory(name, len(old), None, source, (), added, steps=len(steps), update=update)
+                yield history._replace(parts=held.parts(), kept=held.kept)
 
 
 def _made_at(number: int) -> SourceLine | None:

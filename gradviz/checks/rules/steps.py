@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 
 from gradviz.checks.context import CheckContext, RetainedHistory
@@ -99,7 +100,7 @@ def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHist
         f"{previous} there were {last.nodes:,} such nodes: {grown} more per step"
     )
     if source is not None:
-        why += f". The history is taken along in {code(source)}"
+        why += f". The history is taken along in {code(source)}{_kept(history)}"
     name = one_line(names[0]) if names else ""
     return Diagnosis(
         f"{name or 'the graph'} keeps the history of all earlier steps: {grown} more per step",
@@ -120,7 +121,7 @@ def _held(context: CheckContext, history: RetainedHistory) -> Diagnosis:
         return _recorded_update(history, name)
     why = f"what it holds leads to {plural(history.nodes, 'node')} of earlier steps, with all that these keep"
     if source is not None:
-        why += f". The history is taken along in {code(source)}"
+        why += f". The history is taken along in {code(source)}{_kept(history)}"
     return Diagnosis(
         f"{name} keeps the graphs of {plural(history.steps, 'step')}",
         (history.name,),
@@ -150,10 +151,15 @@ def _growing_fix(
     if history.name and adds_to(history.source, history.name) is False:
         return f"Cut the history between the steps: {name} = {name}.detach()."
     if history.name:
+        if history.kept:
+            return _kept_fix(history)
         for where in (history.added, history.source):
-            handed = without_graph(where)
+            handed = without_graph(where, history.parts)
             if handed:
                 return f"In {line(where)}, hand over what has no graph: {handed}. Or .item(), for a number alone."
+        fields = dict.fromkeys(part.rpartition(".")[2] for part in history.parts if _STEP.findall(part)[-1][0] == ".")
+        if fields:
+            return f"In {line(history.added)}, put {listed(fields)} into {name} without the graph: .detach() behind what is given."
         return f"Add numbers or detached tensors to {name}: loss.item() or loss.detach() instead of loss."
     graph = context.graph
     made = [graph.nodes[edge.producer] for edge in joints]
@@ -165,25 +171,111 @@ def _growing_fix(
     return f"Cut the history between the steps: {cuts(old) or 'state = state.detach()'}.{between(context, old)}"
 
 
-def without_graph(source: SourceLine | None) -> str:
+def _kept(history: RetainedHistory) -> str:
+    return f", by the function that is put there, which keeps {one_line(history.kept)}" if history.kept else ""
+
+
+def _kept_fix(history: RetainedHistory) -> str:
+    given, at = given_to_function(history.added, history.kept), line(history.added)
+    if given:
+        return f"In {at}, give the function {given}.detach() in place of {given}, or {given}.item() for a number alone."
+    if history.kept.isidentifier():
+        return f"In front of {at}, write {history.kept} = {history.kept}.detach(), for the function to keep."
+    return f"In {at}, give the function detached tensors or numbers: .detach(), .item()."
+
+
+def given_to_function(source: SourceLine | None, kept: str) -> str:
+    """What a line gives a function that it makes, as the code spells it: a default, or an argument of a partial call.
+
+    >>> source = SourceLine("a.py", 1, "f", "a.append(lambda s=0, l=loss: print(l)); b.append(partial(print, x.mean(), k=y))")
+    >>> [given_to_function(source, kept) for kept in ("l", "args[0]", "keywords['k']", "other")]
+    ['loss', 'x.mean()', 'y', '']
+    """
+    for statement in parsed(source):
+        for node in ast.walk(statement):
+            if isinstance(node, (ast.Lambda, ast.FunctionDef)):
+                names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+                defaults = dict(zip(reversed(names), reversed(node.args.defaults)))
+                if kept in defaults:
+                    return ast.unparse(defaults[kept])
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("partial"):
+                given = {f"args[{i}]": value for i, value in enumerate(node.args[1:])}
+                given |= {f"keywords[{keyword.arg!r}]": keyword.value for keyword in node.keywords}
+                if kept in given:
+                    return ast.unparse(given[kept])
+    return ""
+
+
+_STEP = re.compile(r"\.\w+|\[[^\]]*\]")
+
+
+def _part(value: ast.expr, step: str) -> ast.expr | None:
+    """The part of a tuple, dict or call that is put into a container, by the step that leads to it there."""
+    name = step.strip(".[]'")
+    if isinstance(value, (ast.Tuple, ast.List)) and name.isdecimal() and int(name) < len(value.elts):
+        return value.elts[int(name)]
+    if isinstance(value, ast.Dict):
+        keys = (getattr(key, "value", None) for key in value.keys)
+        return next((item for key, item in zip(keys, value.values) if key == name), None)
+    if isinstance(value, ast.Call):
+        named = (keyword.value for keyword in value.keywords if keyword.arg == name)
+        alike = (item for item in value.args if ast.unparse(item).rpartition(".")[2] == name)
+        return next(named, None) or next(alike, None)
+    return None
+
+
+def _depth(into: ast.expr) -> int:
+    """Steps from a variable to what is put into it by a method of this part of it."""
+    return 1 + _depth(into.value) if isinstance(into, ast.Subscript) else 1
+
+
+def _parts_detached(statement: ast.stmt, value: ast.expr, into: ast.expr, parts: Sequence[str]) -> str:
+    """A statement that puts several things at once into a container, with those detached that have a graph; "" where unclear."""
+    depth = _depth(into)
+    steps = {ways[depth] for part in parts if len(ways := _STEP.findall(part)) > depth}
+    chosen = [_part(value, step) for step in sorted(steps)]
+    if not chosen or any(part is None or not _can_detach(part) for part in chosen):
+        return ""
+
+    class Detach(ast.NodeTransformer):
+        def visit(self, node: ast.AST) -> ast.AST:
+            return _detached(node) if node in chosen and isinstance(node, ast.expr) else self.generic_visit(node)
+
+    return ast.unparse(Detach().visit(statement))
+
+
+def without_graph(source: SourceLine | None, parts: Sequence[str] = ()) -> str:
     """A line that puts one thing into a container, or adds it to a total, written so that it hands over a detached tensor.
 
     >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a.append(l)", "a['x'].append(f(l) / 2)", "t += l")]
     ['a.append(l.detach())', "a['x'].append((f(l) / 2).detach())", 't += l.detach()']
     >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a[i] = l", "a.append((l, 1))", "a.append(l.item())")]
     ['a[i] = l.detach()', '', '']
+    >>> without_graph(SourceLine("a.py", 1, "f", "a.append((x, h, 1))"), ("[0][1]", "[1][1]"))
+    'a.append((x, h.detach(), 1))'
     """
+    several = any(len(_STEP.findall(part)) > 1 for part in parts)
     for statement in parsed(source):
         value = getattr(statement, "value", None)
         for call in ast.walk(statement):
             called = _method(call)
             fills = called in FILLING if call is value else called in ("append", "appendleft")
             if isinstance(call, ast.Call) and fills and len(call.args) == 1 and not call.keywords:
+                into = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+                if several and (handed := _parts_detached(statement, call.args[0], into, parts)):
+                    return handed
+                if any(len(_STEP.findall(part)) > _depth(into) for part in parts):
+                    return ""
                 if not _can_detach(call.args[0]):
                     return ""
                 call.args = [_detached(call.args[0])]
                 return ast.unparse(statement)
         stored = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript)
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if isinstance(target, ast.Subscript) and several and value is not None:
+            handed = _parts_detached(statement, value, target.value, parts)
+            if handed:
+                return handed
         if (stored or isinstance(statement, ast.AugAssign)) and value is not None and _can_detach(value):
             statement.value = _detached(value)  # type: ignore[attr-defined]
             return ast.unparse(statement)
