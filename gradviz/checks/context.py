@@ -404,7 +404,9 @@ class CheckContext:
     nonzero_later: frozenset[str] = frozenset()  # names of leaves with a gradient that is not all zero at other calls
     values: Values | None = None
     gradients: Gradients | None = None
-    poles: frozenset[int] = frozenset()  # nodes that were given a number at which they have a pole; known with `values`
+    poles: Mapping[int, bool] = field(
+        default_factory=dict
+    )  # nodes given a number at which they have a pole: whether below zero
     broken_data: tuple[SourceLine, ...] = ()  # lines that made NaN or Inf of finite numbers, without a graph
     loss: float | None = None  # what backward begins at, when that is one number
     before: Graph | None = None  # the graph of the call that was looked at before this one

@@ -6,7 +6,7 @@ hangs on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -158,8 +158,6 @@ _REMEDY = {
 
 
 _BIRTHS = (*POLES[:-1], "LinalgSlogdet", "LinalgDet", "LinalgInv", "Sqrt", "Rsqrt", "Acos", "Asin")  # not every power
-BELOW_ZERO = ("LogBackward", "Log2Backward", "Log10Backward", "SqrtBackward", "RsqrtBackward")
-"""Operations that are not defined below zero."""
 _UNLIKE = {"truediv": "Div", "div_": "Div", "norm": "LinalgVectorNorm", "linalg_norm": "LinalgVectorNorm"}
 
 
@@ -175,7 +173,7 @@ def function(record: Node) -> str:
     return f"{_UNLIKE.get(called) or ''.join(part.capitalize() for part in called.split('_'))}Backward0"
 
 
-def born(graph: Graph, node: int, finite: frozenset[int], poles: frozenset[int] = frozenset()) -> int:
+def born(graph: Graph, node: int, finite: frozenset[int], poles: Collection[int] = ()) -> int:
     """The operation with a pole behind this one, through results that nobody holds any more; else the node itself.
 
     `poles` are those that were given a number at which they have their pole, as far as that can be read: they come first.
@@ -297,10 +295,7 @@ def remedy(op: str, half: bool = False) -> str:
     )
 
 
-# Losses and parameters that grow from step to step until they overflow: the steps are too large. Knows the losses of
-# the run, and no operation.
-
-
+_Test = tuple[str, Callable[[torch.Tensor], Any]]
 _TESTS: tuple[tuple[str, Callable[[torch.Tensor], Any], tuple[str, ...]], ...] = (
     ("result", lambda x: (x == 0).any(), ("Sqrt", "Std", "Norm", "LinalgVectorNorm")),
     ("result", lambda x: ~torch.isfinite(x).all(), ("Rsqrt", "Reciprocal", "Exp", "Expm1", "Logsumexp")),
@@ -316,6 +311,11 @@ _TESTS: tuple[tuple[str, Callable[[torch.Tensor], Any], tuple[str, ...]], ...] =
 )
 """What operations have saved, when that is a pole, and which operations they are."""
 _SAVED_AT = {f"{name}Backward": (slot, test) for slot, test, names in _TESTS for name in names}
+_BELOW_ZERO: dict[str, _Test] = {
+    **dict.fromkeys(("LogBackward", "Log2Backward", "Log10Backward"), ("self", lambda x: (x < 0).any())),
+    **dict.fromkeys(("SqrtBackward", "RsqrtBackward"), ("result", lambda x: torch.isnan(x).any())),
+}
+"""The same for operations that are not defined below zero, when they were given such numbers."""
 
 
 def at_a_pole(nodes: Iterable[LiveNode]) -> bool:
@@ -324,18 +324,24 @@ def at_a_pole(nodes: Iterable[LiveNode]) -> bool:
         return any(_is_at_a_pole(node) for node in nodes)
 
 
-def all_at_a_pole(nodes: Iterable[LiveNode]) -> frozenset[int]:
-    """The places of all such nodes in a row of them."""
+def all_at_a_pole(nodes: Sequence[LiveNode]) -> dict[int, bool]:
+    """The places of all such nodes in a row of them, and whether they were given numbers below zero, where they are not defined."""
     with without_subclasses(), torch.no_grad():
-        return frozenset(i for i, node in enumerate(nodes) if _is_at_a_pole(node))
+        below = [i for i, node in enumerate(nodes) if _has_saved(node, _BELOW_ZERO)]
+        poles = [i for i, node in enumerate(nodes) if _is_at_a_pole(node)]
+    return {**dict.fromkeys(poles, False), **dict.fromkeys(below, True)}
 
 
 def _is_at_a_pole(node: LiveNode) -> bool:
-    name = type(node).__name__.rstrip("0123456789").lstrip("_")
-    exponent = getattr(node, "_saved_exponent", None) if name == "PowBackward" else None
-    if name not in _SAVED_AT or (isinstance(exponent, (int, float)) and exponent >= 1):
+    exponent = getattr(node, "_saved_exponent", None) if "PowBackward" in type(node).__name__ else None
+    return not (isinstance(exponent, (int, float)) and exponent >= 1) and _has_saved(node, _SAVED_AT)
+
+
+def _has_saved(node: LiveNode, tests: Mapping[str, _Test]) -> bool:
+    """Whether what a node has saved passes the test for its kind."""
+    slot, test = tests.get(type(node).__name__.rstrip("0123456789").lstrip("_"), ("", None))
+    if test is None:
         return False
-    slot, test = _SAVED_AT[name]
     try:
         tensor = tensor_in(node, slot)
         if tensor is None or not tensor.dtype.is_floating_point or tensor.is_nested or why_unreadable(tensor):

@@ -76,6 +76,12 @@ CASES = {
         "checkpoint(run|return x.exp()", "Decide in front of the checkpoint, and give the decision to the function as an argument",
         ("def run(x):\n    calls.append(1)\n    return x.exp().sin() if len(calls) % 2", "def run(x, odd=True):\n    return x.exp().sin() if odd"),
     ),
+    "an own optimizer and a layer that is not used": Case(
+        "model.aside = torch.nn.Linear(3, 1)\nmodel(x).sum().backward()\n"
+        "with torch.no_grad():\n    for p in model.parameters():\n        p -= 0.1 * p.grad",
+        "p -= 0.1", "or take the module out of the model", ("model.aside = torch.nn.Linear(3, 1)\n", ""),
+        "raised",
+    ),
     "elements of a list in place": Case(
         "def forward(x):\n    parts = [model(x).tanh() for _ in range(2)]\n    parts[0] += parts[1]\n    return parts[0].square().sum()\n"
         "forward(x).backward()",

@@ -205,7 +205,7 @@ class Collector:
             loss=loss,
             broken_data=tuple(place.source for place in self.cuts.broken.values()),
             values=values_of(walked, live.outputs) if suspicious else None,
-            poles=all_at_a_pole(walked.nodes) if suspicious else frozenset(),
+            poles=all_at_a_pole(walked.nodes) if suspicious else {},
         )
 
     def _models(self, variables: Variables) -> Models:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from gradviz.checks.context import CheckContext, Gradients, Optimizer
-from gradviz.checks.flow import BELOW_ZERO, POLES, born, function, left_out, reason, remedy, suspect, too_few
+from gradviz.checks.flow import POLES, born, function, left_out, reason, remedy, suspect, too_few
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import (
     all_names,
@@ -205,11 +205,7 @@ def _forward(context: CheckContext, bad: Sequence[Value]) -> Diagnoses:
     if diverged(context) or (first.made_by is not None and context.losses and unexplained):
         yield from_the_update(context, ())
         return
-    below = (
-        first.made_by is not None
-        and first.nonfinite > first.log_of_zero
-        and function(graph.nodes[at]).startswith(BELOW_ZERO)
-    )
+    below = context.poles.get(at, False)
     inputs = [edge.producer for edge in graph.inputs(at)]
     finite = [i for i in inputs if i in known]
     made = first.made_by is not None

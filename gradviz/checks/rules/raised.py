@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, Raised
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.words import as_code, as_leaf, code, line, listed
+from gradviz.checks.words import all_names, as_code, as_leaf, code, line, listed
 from gradviz.graph import SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.search import draws_by_chance, inference_modes, lines_behind, passes
@@ -452,13 +452,30 @@ def _without_gradient(context: CheckContext, raised: Raised) -> Diagnosis | None
         return None
     name = one_line(read[1])
     results = {name for tensor in context.named_tensors if not tensor.leaf for name in tensor.names}
+    unused = all_names(
+        parameter for parameter in context.parameters if parameter.requires_grad and parameter.node is None
+    )
+    of_a_loop = bool(unused) and not results.union(all_names(context.parameters)).intersection((name,))
+    why = (
+        f"{code(raised.source)} raised {_message(raised)}; backward() fills .grad of leaves that require grad and that the "
+        "output depends on, and of no other tensor"
+    )
+    fix = (
+        f"Call backward() before this line. If {name} is the result of an operation, make it a leaf, or call "
+        f"{name}.retain_grad() before backward(); if the output need not depend on it, leave out what has no "
+        f"gradient: if {name}.grad is not None."
+    )
+    if of_a_loop:
+        why += f"; the output does not depend on {listed(unused)}"
+        fix = (
+            f"Use {listed(unused)} in forward(), or take the module out of the model; if it need not take part in every step, "
+            f"leave out what has no gradient, as torch's optimizers do: if {name}.grad is not None."
+        )
     return Diagnosis(
         f"{name}.grad is None where it is used",
-        (name,),
-        f"{code(raised.source)} raised {_message(raised)}; backward() fills .grad of leaves that require grad and that the output "
-        "depends on, and of no other tensor",
-        f"Call backward() before this line. If {name} is the result of an operation, make it a leaf, or call {name}.retain_grad() "
-        f"before backward(); if the output need not depend on it, leave out what has no gradient: if {name}.grad is not None.",
+        (name, *unused) if of_a_loop else (name,),
+        why,
+        fix,
         source=raised.source,
         part=read[0],
         follows=("none-grad",) if name in results else (),
