@@ -409,6 +409,7 @@ def _left_by_another(context: CheckContext) -> Diagnoses:
                 f"step, nothing resets them, and {code(added)} adds to what is there",
                 f"Call {name}.zero_grad() directly before {added.text if added is not None else 'its own backward()'}.",
                 source=added,
+                follows=("gradient-not-reset",),
             )
 
 
