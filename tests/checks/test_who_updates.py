@@ -165,6 +165,59 @@ FAULTS = {
             gan.opt_d.zero_grad()
         """,
     ),
+    "layers that a function fills with zeros": Fault(
+        "zero-start",
+        "nn.init.zeros_(module.weight)",
+        "torch.nn.init.kaiming_uniform_(net[",
+        "        nn.init.zeros_(module.weight)\n",
+        "",
+        """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        def start(module):
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+                nn.init.zeros_(module.weight)
+        net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+        net.apply(start)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        for step in range(4):
+            loss = (net(torch.randn(16, 4)) - 1.5).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
+    "data that a class zeroes": Fault(
+        "zero-start",
+        "p.data.zero_()",
+        "Begin with random numbers",
+        "            p.data.zero_()",
+        "            p.data.normal_(0, 0.1)",
+        """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.second, self.third = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+                self.reset()
+            def reset(self):
+                for p in self.parameters():
+                    p.data.zero_()
+            def forward(self, x):
+                return self.third(self.second(self.first(x).relu()).relu())
+        net = Net()
+        optimizer = torch.optim.Adam(net.parameters())
+        for step in range(4):
+            loss = nn.functional.cross_entropy(net(torch.randn(16, 4)), torch.randint(0, 2, (16,)))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    ),
     "a closure that resets nothing": Fault(
         "gradient-not-reset",
         "cost.backward()",

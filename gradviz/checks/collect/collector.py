@@ -18,7 +18,7 @@ from gradviz.checks.collect.detach_watch import DetachEvent, DetachWatch
 from gradviz.checks.collect.held import carried, copies, cycles
 from gradviz.checks.collect.ledger import LedgerKeeper, Optimizers
 from gradviz.checks.collect.lines import ClassLines, Models, Variables, described, dropped, home, line_at, users_frame
-from gradviz.checks.collect.loop import LeafWatch, gradients_left, is_broken, loss_of, optimized
+from gradviz.checks.collect.loop import LeafWatch, gradients_left, is_broken, is_readable, loss_of, optimized
 from gradviz.checks.collect.parameters import Replaced
 from gradviz.checks.context import (
     CheckContext,
@@ -36,7 +36,7 @@ from gradviz.checks.context import (
 )
 from gradviz.checks.flow import all_at_a_pole, at_a_pole
 from gradviz.checks.words import Names, all_names
-from gradviz.graph import Graph, column
+from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import UserCode
 from gradviz.recording.record import ModuleRun, Recording
 from gradviz.run.outputs import LiveOutputs
@@ -199,6 +199,7 @@ class Collector:
             cycles=tuple(cycles(walked)),
             breaks=tuple(graph_breaks()),
             entered=dict(self._entered(walked)),
+            filled=dict(self._filled(read, tensors)),
             given=tuple(self._given(walked)),
             numbers=self._described(walked, self.cuts.numbers.values()),
             provenances=dict(self._cut_roots(walked, live)),
@@ -306,6 +307,13 @@ class Collector:
             cuts = self.cuts.cuts_of(leaf)
             if cuts:
                 yield i, self._described(walked, cuts)
+
+    def _filled(self, read: Sequence[Parameter], tensors: Sequence[torch.Tensor]) -> Iterator[tuple[str, SourceLine]]:
+        """The parameters that a line has filled with one number before the first call."""
+        for parameter, tensor in zip(read, tensors) if self.cuts.filled else ():
+            place = self.cuts.filled.get(tensor.data_ptr()) if is_readable(tensor) else None
+            if place is not None:
+                yield parameter.names[0], line_at(place)
 
     def _given(self, walked: Walked) -> Iterator[Given]:
         """What losses were given that leave no node of their own."""

@@ -34,6 +34,8 @@ MOST = 4
 EVENTS = 200_000
 """Cuts after which no more are noted, so that a long run costs no more."""
 
+MOST_FILLED = 10_000
+"""Places of memory that are filled before the first backward call of which the line is noted."""
 MOST_GIVEN = 1000
 """Calls of one step whose input is noted."""
 
@@ -84,7 +86,6 @@ _THROUGH = frozenset(("torch.overrides", "torch._tensor", "torch.nn.functional")
 """Modules of torch that a function passes on its way from the line that called it."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _TENSOR = torch.tensor
-_KL_DIV = torch.nn.functional.kl_div
 _REQUIRES_GRAD = torch.Tensor.requires_grad_
 _DECORATED = torch.no_grad()(lambda: None).__code__  # of the function that torch puts around one with a mode
 _FRAMES = 20  # of the user's, in which a switch is looked for
@@ -137,6 +138,10 @@ class DetachWatch:
         self._looked: dict[tuple[str, int], int] = {}  # how often at the data that a line makes
         self.broken: dict[tuple[str, int], Place] = {}  # lines that made NaN or Inf of finite data, without a graph
         self.numbers: dict[int, DetachEvent] = {}  # of this step, one for each place
+        self.filled: dict[
+            int, Place
+        ] = {}  # the lines that filled memory with one number before the first call, by address
+        self._begins = True  # no call has been read
         self.given: dict[int, Place] = {}  # where kl_div was called, by the number of the node that made its input
         self.entered: dict[int, Cuts] = {}  # by the number of the node that takes in what was cut off
 
@@ -200,14 +205,15 @@ class DetachWatch:
             self.reads(frame.f_code.co_filename)
         if self._dropping and kind in _PLAIN:
             self._drop(function, frame)
+        special = _SPECIAL.get(function)
+        if special is not None:
+            special(self, arguments, options, frame)
         if function is _REQUIRES_GRAD or (result is None and function.__name__ == "__set__"):
             self._switched(function, arguments, frame)
         if kind in _PLAIN:
             if function is _TENSOR and result.requires_grad:
                 self._cut(function, arguments, options, (result,), frame)
             if result.requires_grad:
-                if function is _KL_DIV:
-                    self._gives(arguments, options, frame)
                 if (self._loose or self._numbers) and self._may_matter(arguments, options, False):
                     cuts = self._known(_flat(arguments, options))
                     if cuts and result.is_leaf:  # a number that was made a tensor that requires grad
@@ -233,7 +239,15 @@ class DetachWatch:
             return
         self._cut(function, arguments, options, results, frame)
 
-    def _gives(self, arguments: _Given, options: Any, frame: FrameType) -> None:
+    def fills(self, arguments: _Given, options: Any, frame: FrameType) -> None:
+        """A tensor, or the data of a parameter, is filled with one number."""
+        tensor = arguments[0] if arguments else options.get("tensor")
+        if self._begins and type(tensor) in _PLAIN and len(self.filled) < MOST_FILLED:
+            place = self._place(frame)
+            if place is not None:
+                self.filled[tensor.data_ptr()] = place
+
+    def gives(self, arguments: _Given, options: Any, frame: FrameType) -> None:
         """A loss is called that leaves no node of its own."""
         given = arguments[0] if arguments else options.get("input")
         if type(given) is torch.Tensor and given.grad_fn is not None and len(self.given) < MOST_GIVEN:
@@ -418,6 +432,7 @@ class DetachWatch:
 
     def next_step(self) -> None:
         """A backward call has run: what was noted for it is not needed any more."""
+        self._begins = False
         self.entered.clear()
         self.given.clear()
         self.numbers.clear()
@@ -510,3 +525,10 @@ def _kind(name: str, result: Any) -> DetachKind:
     if (type(result) in _PLAIN and not _is_real(result)) or torch.is_grad_enabled():
         return "integer"
     return "inference" if torch.is_inference_mode_enabled() else "no_grad"
+
+
+_SPECIAL: dict[Any, Callable[[DetachWatch, _Given, Any, FrameType], None]] = {
+    torch.nn.functional.kl_div: DetachWatch.gives,
+    **dict.fromkeys((torch.nn.init.constant_, torch.Tensor.fill_, torch.Tensor.zero_), DetachWatch.fills),
+}
+"""Functions of which more is noted than whether they cut."""

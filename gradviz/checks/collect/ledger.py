@@ -293,7 +293,7 @@ class LedgerKeeper:
             trained = Trained(names, tensor_info(tensor), node, call, 0, known is not None)
             if known is not None:
                 owner, module = _module_at(known.module, models)
-                source = made_at(type(module), known.names[0].rpartition(".")[2]) if module is not None else None
+                source = _made_in(known.names[0], models) if module is not None else None
                 trained = trained._replace(model=owner, module=known.module, type=known.type, source=source)
             else:
                 trained = _owned(trained, models)
@@ -427,6 +427,16 @@ def _owned(trained: Trained, models: Models) -> Trained:
             source = made_at(type(owner), attribute) or buffer
             return trained._replace(names=(name,), model=model, module=path, type=type(owner).__name__, source=source)
     return trained
+
+
+def _made_in(path: str, models: Models) -> SourceLine | None:
+    """Where the nearest class outside torch around a parameter makes it, or the module that it is in."""
+    while path:
+        path, _, attribute = path.rpartition(".")
+        module = _module_at(path, models)[1]
+        if module is not None and not type(module).__module__.startswith("torch."):
+            return made_at(type(module), attribute)
+    return None
 
 
 def _module_at(path: str, models: Models) -> tuple[str, torch.nn.Module | None]:

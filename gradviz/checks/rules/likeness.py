@@ -110,6 +110,7 @@ def zero_start(context: CheckContext) -> Diagnoses:
 
 
 def _stuck(context: CheckContext, members: Sequence[Trained]) -> Diagnosis:
+    members = [leaf._replace(source=context.filled.get(leaf.names[0], leaf.source)) for leaf in members if leaf.names]
     members = sorted(members, key=lambda leaf: leaf.source.line if leaf.source is not None else 0)
     names = first_names(members)
     together = len({leaf.module for leaf in members}) < len(members)  # a product inside one module
