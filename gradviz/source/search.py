@@ -253,7 +253,8 @@ def additions(body: Body) -> dict[str, SourceLine]:
     lines: dict[str, SourceLine] = {}
     for statement in body.statements:
         node = statement.node
-        into = [target.value for target in getattr(node, "targets", ()) if isinstance(target, ast.Subscript)]
+        targets = node.targets if isinstance(node, ast.Assign) else ()
+        into = [target.value for target in targets if isinstance(target, ast.Subscript)]
         if _is_empty(getattr(node, "value", None)):
             into = []  # an empty list for a key is filled elsewhere
         into += [called.value for _, called in method_calls(node) if called.attr in _ADDING]
