@@ -16,13 +16,10 @@ import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from io import BytesIO
-from typing import IO, Any, Literal, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from gradviz.draw.options import Options, near
-from gradviz.draw.picture import is_on_page
-from gradviz.draw.scene import Scene, scene
 from gradviz.errors import FormatError, OutputError
-from gradviz.fold.fold import fold
 from gradviz.graph import Graph
 from gradviz.graph.columns import paused
 from gradviz.graph.files import dump
@@ -30,15 +27,22 @@ from gradviz.graph.networkx import to_networkx
 from gradviz.graph.origins import with_forward_names
 from gradviz.wording import visible
 
+if TYPE_CHECKING:
+    from gradviz.draw.scene import Scene
 
-def folded(graph: Graph, options: Options, drawing: Callable[[Graph, Options], Scene] = scene) -> Graph:
+
+def folded(graph: Graph, options: Options, drawing: Callable[[Graph, Options], Scene] | None = None) -> Graph:
     """The graph that the options ask for; by default, one whose picture fits the page: that of `scene`, or of `drawing`."""
+    from gradviz.draw.picture import is_on_page
+    from gradviz.draw.scene import scene
+    from gradviz.fold.fold import fold
+
     return fold(
         graph,
         depth=options.depth,
         focus=options.focus,
         expand=options.expand,
-        holds=partial(is_on_page, options=options, drawing=drawing),
+        holds=partial(is_on_page, options=options, drawing=drawing or scene),
     )
 
 
