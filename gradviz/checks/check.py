@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -184,9 +184,9 @@ def check_target(
             lost=cuts.dropped(),
             raised=raised(failure.error) if failure is not None else None,
         )
-        awake = {name for key in watch.nonzero for name in reader.leaf_names.get(key, ())}
+        awake = {name: call for key, call in watch.nonzero.items() for name in reader.leaf_names.get(key, ())}
         used = {name for key in watch.reached for name in reader.ledger.names_of(key)}
-        every = _with_other_calls([*every[:-1], last], used, awake)
+        every = _with_other_calls([*every[:-1], last], used, awake, watch.looked)
         findings = _completed(every, run(every, only=only, ignore=ignore, values=values))
     skipped, notes = findings.skipped, findings.notes
     if captured.unread:
@@ -210,10 +210,12 @@ def _watched(calls: int, captured: Captured[CheckContext], seen_enough: bool) ->
     return f"Watched {plural(calls, 'more backward call')} {end}."
 
 
-def _with_other_calls(every: Sequence[CheckContext], used: set[str], awake: set[str]) -> list[CheckContext]:
+def _with_other_calls(
+    every: Sequence[CheckContext], used: set[str], awake: Mapping[str, int], looked: Sequence[int]
+) -> list[CheckContext]:
     """Each with what is known of the other backward calls: the parameters that they use, and those that get a gradient there.
 
-    `used` and `awake` are those of calls that were not read.
+    `used` and `awake` are those of calls that were not read, with the last call; `looked` are those of which gradients are known.
     """
     users = [
         {name for parameter in context.parameters if parameter.node is not None for name in parameter.names}
@@ -226,6 +228,10 @@ def _with_other_calls(every: Sequence[CheckContext], used: set[str], awake: set[
             context,
             used_later=frozenset(used).union(*users[:i], *users[i + 1 :]),
             nonzero_later=frozenset(awake).union(*nonzero[:i], *nonzero[i + 1 :]),
+            nonzero_after=frozenset(
+                name for name, call in awake.items() if context.call is None or call > context.call
+            ).union(*nonzero[i + 1 :]),
+            looked_after=sum(context.call is not None and call > context.call for call in looked),
             zero_at_first=zero,
             broken_before=any(map(_is_broken, every[:i])),
             before=last.graph if last is not None else None,

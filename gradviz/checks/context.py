@@ -401,6 +401,8 @@ class CheckContext:
     earlier: tuple[Earlier, ...] = ()
     handled: Mapping[int, tuple[Handled, ...]] = field(default_factory=dict)  # by node of the leaf, the last time last
     used_later: frozenset[str] = frozenset()  # names of parameters that other backward calls of the run use
+    nonzero_after: frozenset[str] = frozenset()  # the same at calls that came later
+    looked_after: int = 0  # calls that came later, of which the gradients were looked at
     nonzero_later: frozenset[str] = frozenset()  # names of leaves with a gradient that is not all zero at other calls
     values: Values | None = None
     gradients: Gradients | None = None

@@ -203,6 +203,20 @@ NEAR: dict[str, str] = {
             loss.backward()
             optimizer.step()
     """,
+    "dead-relu": """
+        import torch
+
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(30):  # a margin that is reached leaves no gradient
+            x = torch.randn(16, 4)
+            y = torch.sign(x[:, :1])
+            loss = torch.relu(0.01 - y * model(x) - 3 * x[:, :1].abs()).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
     "scheduler-order": """
         import torch
 

@@ -59,6 +59,44 @@ ROWS = [
         f"nn.init.constant_(model[0].bias, -100.0){TRAIN}",
     ),
     Fault(
+        "dead-relu",
+        "loss = nn.functional",
+        "use torch.nn.LeakyReLU",
+        "nn.ReLU()",
+        "nn.LeakyReLU()",
+        f"{HEAD}model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))"
+        + TRAIN.replace("range(4)", "range(20)")
+        .replace("lr=0.01", "lr=0.1")
+        .replace("torch.randn(16, 8)", "torch.rand(16, 8) * 255")
+        .replace("model(x).square().mean()", "nn.functional.cross_entropy(model(x), (x[:, 0] > 128).long())"),
+    ),
+    Fault(
+        "dead-relu",
+        "x.mean((2, 3))",
+        "lower the learning rate",
+        "* 1e6",
+        "* 1",
+        f"""{HEAD}
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3)
+        self.last = nn.Linear(4, 3)
+    def forward(self, x):
+        x = nn.functional.max_pool2d(self.first(x).relu(), 2)
+        x = self.second(x).relu(); x = nn.functional.dropout(x.mean((2, 3)), 0.1)
+        return self.last(x)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(24):
+    loss = nn.functional.cross_entropy(net(torch.randn(8, 1, 10, 10)), torch.randint(0, 3, (8,)))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.param_groups[0]["lr"] = 0.01 * 1e6 if step == 10 else 0.01
+    optimizer.step()
+""",
+    ),
+    Fault(
         "no-graph",
         "loss = ",
         "do this step with torch functions instead of NumPy",

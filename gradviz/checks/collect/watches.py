@@ -75,6 +75,9 @@ KEPT = 1000
 TIMES, MOST = 3, 9
 """How often each of several lines that call backward in turn is read, and how many calls in all: three of one step tell little."""
 
+DEAD = 5
+"""Calls in a row that leave a leaf a gradient of zeros, after which one call is read."""
+
 NEW = 3
 """Lines that call backward for the first time later, as a second stage of a training does, of which one call is read."""
 
@@ -92,18 +95,22 @@ class CallWatch:
         self._scaled, self._passed = scaled, passed
         self._looking = _Looking(quiet, share=0.1)
         self._left, self._new = SUSPECTS, NEW
+        self._number = 0
         self._lines: Counter[tuple[CodeType, int]] = Counter()  # that called backward, while all calls were read
         self._in_a_row = True
         self._leaves: list[torch.Tensor] = []  # between a call and its end
         self.seen_enough = False
         self.reached: set[int] = set()  # identities of leaves that calls have led to
-        self.nonzero: set[int] = set()  # identities of leaves that calls have left a gradient other than zero
+        self.nonzero: dict[int, int] = {}  # the last call that left a leaf a gradient other than zero, by identity
+        self.looked: list[int] = []  # calls whose gradients were looked at
+        self._zero: Counter[int] = Counter()  # calls in a row that left a leaf nothing else, by identity
+        self._died = False  # a leaf with a gradient has had none for a while, from now on or from before
         self.losses: list[tuple[int, float]] = []  # call and loss
 
     def before(self, number: int, call: EngineCall, reading: bool) -> bool:
         """Whether the call is to be read, for what its tensors show, or because it is read anyway."""
-        self._leaves = []
-        reading = reading or self._has_its_turn(call) or self._begins_something(call)
+        self._leaves, self._number = [], number
+        reading = reading or self._is_to_show_a_death() or self._has_its_turn(call) or self._begins_something(call)
         self._lines[_line(call)] += 1
         self._in_a_row = self._in_a_row and reading
         self._passed(number, call, reading)
@@ -131,6 +138,13 @@ class CallWatch:
         self._new -= 1
         return True
 
+    def _is_to_show_a_death(self) -> bool:
+        """Whether a gradient has become zero and stayed so, which one call is to show."""
+        if self._died or not any(self._zero[key] == DEAD for key in self._zero.keys() & self.nonzero.keys()):
+            return False
+        self._died = True
+        return True
+
     def _suspicious(self, nodes: list[Node]) -> bool:
         self._leaves = [leaf for node in nodes if isinstance(leaf := leaf_of(node), torch.Tensor)]
         self.reached.update(map(id, self._leaves))
@@ -146,7 +160,11 @@ class CallWatch:
         with self._looking.timed():
             largest = largest_left(leaves)
             self.seen_enough = not all(map(math.isfinite, largest.values()))
-            self.nonzero.update(key for key, most in largest.items() if most)
+            self.looked.append(self._number)
+            for key, most in largest.items():
+                self._zero[key] = 0 if most else self._zero[key] + 1
+                if most:
+                    self.nonzero[key] = self._number
         return self.seen_enough
 
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, LeafGradient
-from gradviz.checks.flow import main_path
+from gradviz.checks.flow import behind, main_path
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import Names, code, first_names, line, listed, nodes_of, places, verb
 from gradviz.graph import Graph, Leaf
 from gradviz.graph.amounts import known_elements
 from gradviz.graph.origins import own_line
 from gradviz.source.search import calls_method
-from gradviz.wording import plural
+from gradviz.wording import one_line, plural
 
 HUGE = 1e7
 """`exploding-gradient`: a gradient with a norm above this is called huge even when those of all modules are. Loss scaling, as
@@ -203,6 +203,110 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
         source=source,
         follows=("zero-start",),
     )
+
+
+@check(
+    "dead-relu",
+    "warning",
+    "a layer of ReLUs has come to give zero for every input",
+    needs_values=True,
+    follows=("nonfinite", "exploding-gradient"),
+    once=True,
+)
+def dead_relu(context: CheckContext) -> Diagnoses:
+    """All ReLUs of a layer give zero for every sample: what is in front of them gets no gradient any more, and never recovers.
+
+    A step that is too large does that, or inputs that are large numbers: the biases become so negative that nothing comes through.
+
+    How it is found: The gradient of a weight behind ReLUs was other than zero, and from a call on it is exactly zero, while that of
+    the bias beside it is not. What the weight is multiplied with is zero then. It has to stay so for several calls.
+
+    What to do: Scale the inputs to about 1, lower the learning rate, or use LeakyReLU.
+
+    When to ignore it: When the layer is switched off on purpose.
+
+    ```python
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(20):
+        x = torch.rand(16, 8) * 255
+        loss = torch.nn.functional.cross_entropy(model(x), (x[:, 0] > 128).long())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    ```
+    """
+    graph = context.graph
+    read = list(_read(context))
+    zero = [leaf for leaf, gradient in read if gradient.zeros == 1.0]
+    died = [
+        leaf
+        for leaf in zero
+        if context.nonzero_later.intersection(leaf.names) and not context.nonzero_after.intersection(leaf.names)
+    ]
+    alive = {leaf.node for leaf, gradient in read if gradient.zeros < 1.0}
+    for leaf in died if context.looked_after >= _AFTER else ():
+        relu = _dead_in_front(graph, leaf.node, alive)
+        if relu is None:
+            continue
+        source, weight = own_line(graph.nodes[relu]), one_line(leaf.names[0])
+        behind_it = set(behind(graph, [relu]))
+        names = first_names(other for other in died if other.node in behind_it) or leaf.names[:1]
+        yield Diagnosis(
+            f"the ReLUs in front of {weight.rpartition('.')[0] or weight} are dead: they give zero for every input",
+            names,
+            f"at backward call {context.call} and all that were looked at since, the gradient of {weight} is exactly 0 and that of "
+            "the bias beside it is not: what the weight is multiplied with is 0. Before, it had a gradient. Nothing in front of "
+            f"{code(source)} learns any more",
+            "Scale the inputs to about 1, as in x = (x - x.mean(0)) / x.std(0), and lower the learning rate, tenfold at a time; or "
+            "use torch.nn.LeakyReLU, which lets a gradient through.",
+            (relu, leaf.node),
+            where=places(listed(dict.fromkeys(name.rpartition(".")[0] for name in names)), line(source)),
+            source=source,
+        )
+        return
+
+
+_AFTER = 3  # calls that were looked at later, in which a gradient has to be zero as well
+_LAYER = ("Addmm", "Convolution", "Mm")
+_MOVES = ("T", "Transpose", "View", "UnsafeView", "ToCopy", "Reshape", "Permute", "Clone")
+_KEEPS = (*_MOVES, "NativeDropout", "Mul", "MaxPool2DWithIndices", "AvgPool2D", "AdaptiveAvgPool2D", "Mean")
+
+
+def _dead_in_front(graph: Graph, weight: int, alive: set[int]) -> int | None:
+    """The ReLU whose results a weight is multiplied with, when a bias is added to the product that has a gradient."""
+    user = weight
+    while True:
+        edges = graph.consumers(user)
+        if len(edges) != 1:
+            return None
+        below, user = user, edges[0].consumer
+        if _kind(graph, user) not in _MOVES:
+            break
+    if _kind(graph, user) not in _LAYER:
+        return None
+    given = [edge.producer for edge in graph.inputs(user)]
+    beside, above = set(given), graph.consumers(user)
+    while len(above) == 1 and _kind(graph, above[0].consumer) in _MOVES:
+        above = graph.consumers(above[0].consumer)
+    for edge in above:
+        if _kind(graph, edge.consumer) == "Add":
+            beside.update(other.producer for other in graph.inputs(edge.consumer))
+    if not beside & alive:
+        return None
+    for node in given:
+        while node != below and _kind(graph, node) in _KEEPS and len(graph.inputs(node)) == 1:
+            node = graph.inputs(node)[0].producer
+        if graph.nodes[node].op.startswith(("Relu", "Threshold")):
+            return node
+    return None
+
+
+def _kind(graph: Graph, node: int) -> str:
+    return graph.nodes[node].op.partition("Backward")[0].lstrip("_")
 
 
 _LEVELS = 8  # nodes that are looked at above a leaf, one above the other
