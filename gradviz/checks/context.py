@@ -261,6 +261,8 @@ class Trained(NamedTuple):
     moved: bool | None = None  # whether it changed between the calls; None where that was not looked at
     source: SourceLine | None = None  # where a module's own code makes it
     zero: int = 0  # calls at which all its elements were 0, and all of its gradient afterwards
+    born: SourceLine | None = None  # the line that made it, when it is younger than an optimizer
+    after: int = 0  # how many optimizers were there then
 
 
 class Tie(NamedTuple):
@@ -313,6 +315,7 @@ class Stepping(NamedTuple):
     held: Names = ()  # the names of its tensors
     emptied: int = 0  # calls before which its gradients had been reset while it had not stepped
     mixed: tuple[Mixed, ...] = ()
+    number: int = 0  # of the optimizers that were made before
 
 
 class Mode(NamedTuple):
@@ -392,6 +395,9 @@ class CheckContext:
     optimizers: tuple[Optimizer, ...] = ()
     named_tensors: tuple[NamedTensor, ...] = ()
     homes: Mapping[int, Home] = field(default_factory=dict)  # of parameters that no module lists, by node
+    born: Mapping[int, SourceLine] = field(
+        default_factory=dict
+    )  # of leaves younger than an optimizer: the line, by node
     provenances: Mapping[str, Provenance] = field(default_factory=dict)  # by name of the output
     changes: tuple[Change, ...] = ()
     copies: tuple[Copy, ...] = ()

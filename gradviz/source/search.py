@@ -287,6 +287,33 @@ def addition_to(file: str, name: str) -> SourceLine | None:
     return None
 
 
+def never_read_list(file: str, line: int) -> tuple[str, SourceLine] | None:
+    """The one list that the function around a line fills with `append` and never reads, with the line that fills it.
+
+    >>> import linecache
+    >>> text = ["def f(p):\\n", "    a, b = [], []\\n", "    a.append(p)\\n", "    b.append(p)\\n", "    return g(a)\\n"]
+    >>> linecache.cache["b.py"] = 0, None, text, "b.py"
+    >>> never_read_list("b.py", 5)
+    ('b', SourceLine(file='b.py', line=4, function='f', text='b.append(p)', package=''))
+    """
+    body = body_around(file, line)
+    if body is None:
+        return None
+    filled: dict[str, SourceLine] = {}
+    receivers: set[int] = set()
+    reads: set[str] = set()
+    for statement in body.statements:
+        inside = [part for expression in own_expressions(statement.node) for part in ast.walk(expression)]
+        for call, called in method_calls(statement.node):
+            if isinstance(called.value, ast.Name) and called.attr in ("append", "extend"):
+                filled.setdefault(called.value.id, body.source(call))
+                receivers.add(id(called.value))
+        names = (part for part in inside if isinstance(part, ast.Name) and id(part) not in receivers)
+        reads |= {name.id for name in names if isinstance(name.ctx, ast.Load)}
+    lists = [(name, source) for name, source in filled.items() if name not in reads]
+    return lists[0] if len(lists) == 1 else None
+
+
 def grad_reads(body: Body) -> dict[str, SourceLine]:
     """Where the code reads `.grad` of a variable, by the variable's name."""
     lines: dict[str, SourceLine] = {}

@@ -9,6 +9,155 @@ import pytest
 from tests.checks.advice import Fault, alarms, shows_and_heals
 
 FAULTS = {
+    "an optimizer of the other network's parameters": Fault(
+        "never-updated",
+        "opt_d = torch.optim.Adam(g.parameters())",
+        "give opt_d d.parameters(): all that it holds now, opt_g holds, too",
+        "opt_d = torch.optim.Adam(g.parameters())",
+        "opt_d = torch.optim.Adam(d.parameters())",
+        """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        g, d = nn.Linear(2, 3), nn.Linear(3, 1)
+        opt_g = torch.optim.Adam(g.parameters())
+        opt_d = torch.optim.Adam(g.parameters())
+        for i in range(3):
+            fake = g(torch.randn(4, 2))
+            opt_g.zero_grad()
+            nn.functional.softplus(-d(fake)).mean().backward()
+            opt_g.step()
+            opt_d.zero_grad()
+            loss = nn.functional.softplus(d(fake.detach())).mean() + nn.functional.softplus(-d(torch.randn(4, 3))).mean()
+            loss.backward()
+            opt_d.step()
+        """,
+    ),
+    "the second of two alike critics": Fault(
+        "never-updated",
+        "self.opt2 = torch.optim.Adam(self.q1.parameters())",
+        "give agent.opt2 agent.q2.parameters()",
+        "self.opt2 = torch.optim.Adam(self.q1.parameters())",
+        "self.opt2 = torch.optim.Adam(self.q2.parameters())",
+        """
+        import torch
+        class Agent:
+            def __init__(self):
+                self.q1, self.q2 = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+                self.opt1 = torch.optim.Adam(self.q1.parameters())
+                self.opt2 = torch.optim.Adam(self.q1.parameters())
+            def update(self, x, y):
+                first = (self.q1(x) - y).square().mean()
+                self.opt1.zero_grad()
+                first.backward()
+                self.opt1.step()
+                second = (self.q2(x) - y).square().mean()
+                self.opt2.zero_grad()
+                second.backward()
+                self.opt2.step()
+        agent = Agent()
+        for i in range(3):
+            agent.update(torch.randn(4, 3), torch.randn(4, 1))
+        """,
+    ),
+    "a group that was made and never given": Fault(
+        "never-updated",
+        "return torch.optim.AdamW(",
+        "give the optimizer plain, too, as another group: {'params': plain}",
+        "[{'params': decayed, 'weight_decay': 0.1}]",
+        "[{'params': decayed, 'weight_decay': 0.1}, {'params': plain}]",
+        """
+        import torch
+        def make(model):
+            decayed, plain = [], []
+            for name, p in model.named_parameters():
+                if p.dim() == 1:
+                    plain.append(p)
+                else:
+                    decayed.append(p)
+            return torch.optim.AdamW([{'params': decayed, 'weight_decay': 0.1}])
+        net = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(5)))
+        opt = make(net)
+        for i in range(3):
+            opt.zero_grad()
+            (net(torch.randn(5, 4)) - 1).square().mean().backward()
+            opt.step()
+        """,
+    ),
+    "weights alone": Fault(
+        "never-updated",
+        "opt = torch.optim.AdamW(weights)",
+        "opt.add_param_group({'params': [p for p in net.parameters() if all(p is not q for g in opt.param_groups for q in "
+        "g['params'])]})",
+        "opt = torch.optim.AdamW(weights)\n",
+        "opt = torch.optim.AdamW(weights)\nopt.add_param_group({'params': [p for p in net.parameters() if all(p is not q for g in "
+        "opt.param_groups for q in g['params'])]})\n",
+        """
+        import torch
+        net = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(5)))
+        weights = [p for p in net.parameters() if p.dim() > 1]
+        opt = torch.optim.AdamW(weights)
+        for i in range(3):
+            opt.zero_grad()
+            (net(torch.randn(5, 4)) - 1).square().mean().backward()
+            opt.step()
+        """,
+    ),
+    "a head that the first forward makes": Fault(
+        "never-updated",
+        "opt = torch.optim.Adam(net.parameters())",
+        "or run the model once, in front of",
+        "    opt = torch.optim.Adam(net.parameters())",
+        "    net(torch.randn(8, 5))\n    opt = torch.optim.Adam(net.parameters())",
+        """
+        import torch
+        from torch import nn
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.head = nn.Linear(5, 8), None
+            def build(self, n):
+                self.head = nn.Linear(n, 1)
+            def forward(self, x):
+                h = self.body(x).relu()
+                if self.head is None:
+                    self.build(h.size(-1))
+                return self.head(h)
+        def main():
+            net = Net()
+            opt = torch.optim.Adam(net.parameters())
+            for i in range(3):
+                opt.zero_grad()
+                (net(torch.randn(8, 5)) - 1).square().mean().backward()
+                opt.step()
+        main()
+        """,
+    ),
+    "a layer that every forward makes": Fault(
+        "nonleaf-parameter",
+        "fc = nn.Linear(8, 1)",
+        "once, in __init__(), as an attribute",
+        "self.fc = nn.Linear(5, 8), None\n",
+        "self.fc = nn.Linear(5, 8), nn.Linear(8, 1)\n",
+        """
+        import torch
+        from torch import nn
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.fc = nn.Linear(5, 8), None
+            def forward(self, x):
+                h = self.body(x).relu()
+                fc = nn.Linear(8, 1)
+                return fc(h) if self.fc is None else self.fc(h)
+        net = Net()
+        opt = torch.optim.Adam(net.parameters())
+        for i in range(3):
+            opt.zero_grad()
+            (net(torch.randn(8, 5)) - 1).square().mean().backward()
+            opt.step()
+        """,
+    ),
     "a head made after the optimizer's list": Fault(
         "never-updated",
         "optim = torch.optim.AdamW(encoder.parameters())",

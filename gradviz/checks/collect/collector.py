@@ -195,6 +195,7 @@ class Collector:
             optimizers=tuple(self._read_optimizers(walked, optimizers, leaf_of, index, read)),
             named_tensors=tuple(_named_tensors(walked, leaf_of, index)),
             homes=_homes(graph, read, models),
+            born=self.ledger.births(walked.variables),
             copies=tuple(copies(walked)),
             cycles=tuple(cycles(walked)),
             breaks=tuple(graph_breaks()),

@@ -56,8 +56,9 @@ class _Leaf:
 class _Optimizer:
     """One optimizer and what is known of it so far."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, source: SourceLine | None) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, source: SourceLine | None, number: int) -> None:
         self.ref = weakref.ref(optimizer)
+        self.number = number  # of those that were made before
         self.type = type(optimizer).__name__
         self.source = source
         self.name = ""
@@ -82,12 +83,22 @@ class _Last(NamedTuple):
     steps: Mapping[_Optimizer, int]
 
 
+class _Birth(NamedTuple):
+    """A parameter that is younger than an optimizer: the line of the user's that made it, and the optimizers before it."""
+
+    ref: TensorRef
+    source: SourceLine
+    after: int
+
+
 class LedgerKeeper:
     """Of one run. `reached` belongs before each backward call that is read, `after` behind it."""
 
     def __init__(self) -> None:
         self._leaves: dict[int, _Leaf] = {}
         self._optimizers: dict[int, _Optimizer] = {}
+        self._made = 0  # optimizers
+        self._births: dict[int, _Birth] = {}
         self._names: dict[int, Names] = {}
         self._statistics: dict[int, tuple[weakref.ref[torch.nn.Module], int | None, object]] = {}
         self._pairs: list[tuple[tuple[str, str], TensorRef, TensorRef, bool]] = []
@@ -121,6 +132,17 @@ class LedgerKeeper:
                 codes = [getattr(factor, "__code__", None) for factor in factors]
                 self._known(optimizer).factors += [code for code in codes if code is not None]
 
+        new, defined = torch.nn.Parameter.__new__, vars(torch.nn.Parameter)["__new__"]
+
+        @wraps(new)
+        def born(cls: Any, *arguments: Any, **options: Any) -> Any:
+            parameter = new(cls, *arguments, **options)
+            if self._made:
+                with suppress(Exception):
+                    self._is_born(parameter, sys._getframe(1))
+            return parameter
+
+        torch.nn.Parameter.__new__ = born  # type: ignore[method-assign]
         torch.optim.Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
         scheduler.__init__ = scheduled  # type: ignore[method-assign, assignment]
         handle = register_optimizer_step_pre_hook(self._steps)
@@ -128,15 +150,38 @@ class LedgerKeeper:
             yield
         finally:
             handle.remove()
+            torch.nn.Parameter.__new__ = defined  # type: ignore[method-assign]
             scheduler.__init__ = began  # type: ignore[method-assign]
             torch.optim.Optimizer.__init__ = original  # type: ignore[method-assign]
+
+    def _is_born(self, parameter: torch.Tensor, frame: FrameType) -> None:
+        """A parameter was made after an optimizer, which may be one too late for it."""
+        users, key, births = users_frame(frame), id(parameter), self._births
+        if users is not None:
+
+            def gone(ref: object) -> None:
+                if key in births and births[key].ref is ref:
+                    del births[key]
+
+            source = code_line(users.f_code, users.f_lineno)
+            births[key] = _Birth(weakref.ref(parameter, gone), source, self._made)
+
+    def births(self, leaves: Mapping[int, torch.Tensor]) -> dict[int, SourceLine]:
+        """The lines that made those of these leaves, by node, that are younger than an optimizer."""
+        born = {node: self._births.get(id(leaf)) for node, leaf in leaves.items()}
+        return {
+            node: with_text(birth.source)
+            for node, birth in born.items()
+            if birth is not None and birth.ref() is leaves[node]
+        }
 
     def _known(self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None) -> _Optimizer:
         known = self._optimizers.get(id(optimizer))
         if known is None or known.ref() is not optimizer:
             frame = users_frame(frame)
             source = code_line(frame.f_code, frame.f_lineno) if frame is not None else None
-            known = self._optimizers[id(optimizer)] = _Optimizer(optimizer, source)
+            known = self._optimizers[id(optimizer)] = _Optimizer(optimizer, source, self._made)
+            self._made += 1
         return known
 
     def _steps(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -297,6 +342,9 @@ class LedgerKeeper:
                 trained = trained._replace(model=owner, module=known.module, type=known.type, source=source)
             else:
                 trained = _owned(trained, models)
+            birth = self._births.get(id(tensor))
+            if birth is not None and birth.ref() is tensor:
+                trained = trained._replace(born=with_text(birth.source), after=birth.after)
             leaf = self._leaves[id(tensor)] = _Leaf(tensor, trained)
             self._names.setdefault(id(tensor), names)
         leaf.zero = leaf.trained.reached < _ZERO_CALLS and _all_zero(tensor)
@@ -387,6 +435,7 @@ class LedgerKeeper:
             names(optimizer.held),
             optimizer.emptied,
             tuple(optimizer.mixed),
+            optimizer.number,
         )
 
 

@@ -23,7 +23,7 @@ from gradviz.checks.words import (
     verb,
     where as place,
 )
-from gradviz.graph import Function, Graph, SourceLine
+from gradviz.graph import Function, Graph, Leaf, SourceLine
 from gradviz.graph.origins import own_line
 from gradviz.source.code_line import wrapped
 from gradviz.source.search import gives_value, returned_by
@@ -356,6 +356,18 @@ def _unlisted(context: CheckContext) -> Diagnoses:
     users = [edge.consumer for leaf in lost for edge in graph.consumers(leaf.node)]
     homes = list(dict.fromkeys(context.homes[leaf.node] for leaf in lost if leaf.node in context.homes))
     made = next((home.line for home in homes if home.line is not None), None)
+    born = _made_each_time(context, lost) if not homes else None
+    if born is not None:
+        yield Diagnosis(
+            f"{plural(len(lost), 'parameter')} of this graph {verb(lost, 'is', 'are')} in no module and in no optimizer",
+            first_names(lost),
+            f"{code(born)} makes {verb(lost, 'it', 'them')} anew each time that {one_line(born.function)}() runs: backward() "
+            f"computes {verb(lost, 'its gradient', 'their gradients')}, and what is used next time is new and untrained",
+            f"Make what {line(born)} makes once, in __init__(), as an attribute, before the optimizer is made, and use that.",
+            nodes=nodes_of(lost),
+            source=born,
+        )
+        return
     yield Diagnosis(
         f"{plural(len(lost), 'parameter')} of this graph {verb(lost, 'is', 'are')} in no module and in no optimizer",
         first_names(lost),
@@ -367,6 +379,13 @@ def _unlisted(context: CheckContext) -> Diagnoses:
         source=made,
         follows=("unused-parameter",) if any(cut.kind == "parameter" for cut in context.cuts) else (),
     )
+
+
+def _made_each_time(context: CheckContext, lost: Sequence[Leaf]) -> SourceLine | None:
+    """The one line of a forward() that made all of these, after the optimizer."""
+    lines = {context.born.get(leaf.node) for leaf in lost}
+    born = next(iter(lines)) if len(lines) == 1 else None
+    return born if born is not None and born.function == "forward" and not born.package else None
 
 
 def _wrapped_leaves(context: CheckContext) -> dict[SourceLine, list[int]]:

@@ -12,7 +12,7 @@ from gradviz.checks.rules.roots import cut_words, mend_all
 from gradviz.checks.verdicts import modules_of
 from gradviz.checks.words import as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import SourceLine
-from gradviz.source.search import calls_method, calls_with
+from gradviz.source.search import calls_method, calls_with, never_read_list
 from gradviz.source.statements import around
 from gradviz.wording import one_line, plural
 
@@ -101,28 +101,71 @@ def _forgotten(context: CheckContext, ledger: Ledger, model: str, members: Seque
     )
     parts = [module.rpartition(" (")[0] or module for module in modules]
     one_module = as_code(parts[0]) if len(parts) == 1 and "(" not in parts[0] else ""
-    first = makers[0].name or "optimizer"
-    if whole and twins:
+    late = [maker for maker in makers if all(leaf.born is None or maker.number >= leaf.after for leaf in members)]
+    astray = _astray(makers)
+    at = (late or makers)[0]
+    first = at.name or "optimizer"
+    if astray is not None and whole:
+        (at, other), called = astray, None
+        fix = (
+            f"In {line(at.source)}, give {at.name or 'the optimizer'} {as_code(model)}.parameters(): all that it holds now, "
+            f"{one_line(other.name) or 'another one'} holds, too."
+        )
+    elif not late:
+        fix = _late_fix(at, members)
+        why += f". {code(members[0].born)} makes {them}, after that" if members[0].born is not None else ""
+    elif whole and twins:
         fix = (
             f"If {one_line(model)} is a target of {one_line(twins[0].name)}, compute its output inside `with torch.no_grad():`. If "
             f"it is to be trained, give it to an optimizer: {first}.add_param_group({{'params': {as_code(model)}.parameters()}})."
         )
     else:
-        what = f"{one_module}.parameters()" if one_module else f"[{', '.join(sorted(names)[:3])}]"
+        what = f"{one_module}.parameters()" if one_module else f"[{', '.join(sorted(names))}]"
+        if not one_module and len(names) > _PASTED:
+            held = f"for g in {first}.param_groups for q in g['params']"
+            what = f"[p for p in {as_code(model)}.parameters() if all(p is not q {held})]"
+        give = f"Give {them} to the optimizer, right after it is made: {first}.add_param_group({{'params': {what}}})"
+        filled = never_read_list(at.source.file, at.source.line) if at.source is not None and not one_module else None
+        if filled is not None:
+            why += f". {code(filled[1])} fills {filled[0]}, which nothing reads"
+            give = f"In {line(at.source)}, give the optimizer {filled[0]}, too, as another group: {{'params': {filled[0]}}}"
         freeze = f"{one_module}.requires_grad_(False)" if one_module else "requires_grad_(False)"
-        fix = (
-            f"Give {them} to the optimizer, right after it is made: {first}.add_param_group({{'params': {what}}}). If "
-            f"{verb(members, 'it is', 'they are')} not to be trained, freeze {them}: {freeze}."
-        )
+        fix = f"{give}. If {verb(members, 'it is', 'they are')} not to be trained, freeze {them}: {freeze}."
     yield Diagnosis(
         f"{plural(len(members), 'parameter')} of {who} {verb(members, 'gets', 'get')} a gradient, and nothing updates {them}",
         first_names(members),
         why + (f". It ran in {code(called)}" if called is not None else ""),
         fix,
         tuple(leaf.node for leaf in members if leaf.call == context.call),
-        where=places(who, line(called or makers[0].source)),
-        source=called or makers[0].source,
+        where=places(who, line(called or at.source)),
+        source=called or at.source,
     )
+
+
+_PASTED = 3  # names of parameters that a line of code to paste may have
+
+
+def _astray(makers: Sequence[Stepping]) -> tuple[Stepping, Stepping] | None:
+    """An optimizer that holds only what another one holds, and that one. Of two alike, the one without gradients, or the later."""
+    pairs = [
+        (maker, other)
+        for maker in makers
+        for other in makers
+        if maker is not other and maker.held and set(maker.held) <= set(other.held)
+    ]
+    return min(pairs, key=lambda pair: (pair[0].fed > 0, -pair[0].number), default=None)
+
+
+def _late_fix(optimizer: Stepping, members: Sequence[Trained]) -> str:
+    """What to do about parameters that did not exist when the optimizer was made."""
+    born, at = members[0].born, line(optimizer.source) or "the line that makes the optimizer"
+    if (
+        born is not None
+        and born.function not in ("<module>", "")
+        and born.function != getattr(optimizer.source, "function", "")
+    ):
+        return f"Make it in __init__() in place of {line(born)}; or run the model once, in front of {at}, so that it is there."
+    return f"Put {at} behind {line(born)}, so that the optimizer is made when all is there."
 
 
 def _twins(ledger: Ledger, model: str) -> list[Mode]:
