@@ -7,9 +7,19 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, Parameter
-from gradviz.checks.rules.roots import BARE, WHAT, bare_fix, cut_words, expression, mend_all
+from gradviz.checks.rules.roots import (
+    BARE,
+    WHAT,
+    bare_fix,
+    cut_words,
+    expression,
+    mend_all,
+    passed_around,
+    values_beside,
+)
 from gradviz.checks.words import all_names, code, line, nodes_of, title
 from gradviz.graph import Graph, Node, SourceLine
+from gradviz.graph.origins import own_line
 from gradviz.source.provenance import DetachPoint
 from gradviz.wording import one_line
 
@@ -78,9 +88,9 @@ def _judge(context: CheckContext) -> Callable[[Parameter], Verdict]:
         cut = _cut_behind(parameter, context.since, cuts)
         if parameter.model not in part and not context.models[parameter.model].certain:
             together = cut is not None and shared.intersection(parameter.names)
-            return _cut_off(cut) if cut is not None and together else _OTHER_MODEL
+            return _cut_off(context, cut) if cut is not None and together else _OTHER_MODEL
         if cut is not None and cut.leaf:
-            return _cut_off(cut)
+            return _cut_off(context, cut)
         if parameter.replaced is not None:
             at = parameter.replaced
             return _REPLACED._replace(key=f"replaced {at}", why=_REPLACED.why.format(code(at)), source=at)
@@ -94,7 +104,7 @@ def _judge(context: CheckContext) -> Callable[[Parameter], Verdict]:
         if not run.recording:
             return _NO_GRAD.of(parameter, run.source)
         if cut is not None:
-            return _cut_off(cut)
+            return _cut_off(context, cut)
         if not run.gave_graph:
             return _GAVE_NOTHING.of(parameter, run.source)
         return unused or _lost(context, parameter, run.source)
@@ -103,26 +113,64 @@ def _judge(context: CheckContext) -> Callable[[Parameter], Verdict]:
 
 
 def _cut_behind(parameter: Parameter, since: int, cuts: Sequence[DetachPoint]) -> DetachPoint | None:
-    """The first cut behind a parameter's module in this step, of those whose result the outputs are computed from."""
+    """The cut behind a parameter's module in this step, of those whose result the outputs are computed from.
+
+    The first one, but one that is known to lead to the parameter before others, and a value before an index or a draw.
+    """
     own = next((cut for cut in cuts if set(cut.leaf).intersection(parameter.names)), None)
     run = parameter.run
     if own is not None or run is None or not run.calls or not run.recording or run.began < since:
         return own
-    return next((cut for cut in cuts if cut.at >= run.began and not cut.leaf), None)
+    after = [cut for cut in cuts if cut.at >= run.began and not cut.leaf]
+    leading = [cut for cut in after if cut.behind.intersection(parameter.names)]
+    passed = next((cut for cut in leading if passed_around(cut) is not None), None)
+    return passed or min(leading or after, key=lambda cut: cut.chosen, default=None)
 
 
-def _cut_off(cut: DetachPoint) -> Verdict:
+def _cut_off(context: CheckContext, cut: DetachPoint) -> Verdict:
     why = f"{cut_words(cut)}, and the output is computed from what comes after it"
-    fix = f"{mend_all([cut])} If nothing is to be learned there, freeze it: requires_grad_(False)."
+    fix, source, part = mend_all([cut]), cut.source, expression(cut)
+    enters = [own_line(context.graph.nodes[node]) for node in sorted(context.entered) if cut in context.entered[node]]
+    around, pair = passed_around(cut), values_beside(cut)
+    made = {node.op.partition("Backward")[0].lower() for node in context.graph.nodes if own_line(node) == cut.source}
+    if around is not None:
+        value, given = around
+        why = f"{code(cut.source)} hands the gradient on to {given}, past {value}, as it is meant to"
+        loss = _compared(context, cut)
+        if loss is not None:
+            source, part = loss, ""
+            why += f"; {code(loss)} compares what comes of that with something detached, and so trains {given} alone"
+            fix = f"In {line(loss)}, use {value} itself, as {line(cut.source)} calls it, in place of what that line makes."
+        else:
+            fix = (
+                f"Add a term to the loss that trains {value}: torch.nn.functional.mse_loss({value}, {given}.detach())."
+            )
+    elif pair and cut.operation not in made and enters and enters[0] is not None and enters[0] != cut.source:
+        source, part = enters[0], ""
+        why = f"{code(cut.source)} gives {pair} and indices: the loss depends on what the indices choose, and not on {pair}"
+        fix = f"In {line(source)}, multiply what is chosen with {pair} of {line(cut.source)}, which carry the gradient."
     return Verdict(
         f"cut {cut.source} {cut.kind}",
         "{do} not get a gradient: the graph is cut behind {them}",
         why,
-        fix,
+        f"{fix} If nothing is to be learned there, freeze it: requires_grad_(False).",
         True,
-        cut.source,
-        expression(cut),
+        source,
+        part,
     )
+
+
+def _compared(context: CheckContext, cut: DetachPoint) -> SourceLine | None:
+    """The line of a loss that compares what comes of a straight-through sum with something detached."""
+    graph = context.graph
+    sums = [
+        node for node in context.entered if cut in context.entered[node] and own_line(graph.nodes[node]) == cut.source
+    ]
+    for edge in (edge for node in sums for edge in graph.consumers(node)):
+        others = context.entered.get(edge.consumer, ())
+        if graph.nodes[edge.consumer].none_inputs and any(other.kind == "detach" and other != cut for other in others):
+            return own_line(graph.nodes[edge.consumer])
+    return None
 
 
 _FROZEN = Verdict(

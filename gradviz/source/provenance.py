@@ -24,11 +24,24 @@ from gradviz.variables.scanner import Namespace, value_of
 from gradviz.walker.private import without_subclasses
 
 DetachKind = Literal[
-    "detach", "data", "number", "numpy", "new", "integer", "no_grad", "inference", "sample", "parameter", "grad"
+    "detach",
+    "data",
+    "number",
+    "numpy",
+    "new",
+    "integer",
+    "no_grad",
+    "inference",
+    "sample",
+    "parameter",
+    "grad",
+    "written",
+    "deepcopy",
 ]
 """How a tensor can lose its graph: `.detach()`; `.data`; `.item()` and its like; `.numpy()`; `torch.tensor(...)` of something;
 an integer or boolean result; made under `torch.no_grad()`; made in `torch.inference_mode()`; `.sample()` of a distribution;
-wrapped in `nn.Parameter`; a gradient that `torch.autograd.grad` computed without `create_graph`."""
+wrapped in `nn.Parameter`; a gradient that `torch.autograd.grad` computed without `create_graph`; written into a leaf; a leaf that
+`copy.deepcopy` copies."""
 
 
 class DetachPoint(NamedTuple):
@@ -46,6 +59,8 @@ class DetachPoint(NamedTuple):
     at: int = 0  # the sequence number that the next node would have got
     leaf: tuple[str, ...] = ()  # names of the leaf that was cut off, when it was one
     off: SourceLine | None = None  # the block or decorator that had switched recording off
+    behind: frozenset[str] = frozenset()  # names of the leaves that its graph led to, as far as they were looked for
+    chosen: bool = False  # what it gave was used to choose, as an index or a draw, and not as a value
 
 
 class Provenance(NamedTuple):

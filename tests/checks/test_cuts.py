@@ -60,6 +60,185 @@ FAULTS = {
             opt.step()
         """,
     ),
+    "weights that are written into a network": Fault(
+        "unused-parameter",
+        "main.weight.data = generated",
+        "torch.func.functional_call(module, {'weight': t}, x)",
+        "    main.weight.data = generated[:6].view(2, 3)\n    out = main(x)",
+        "    out = torch.func.functional_call(main, {'weight': generated[:6].view(2, 3)}, (x,))",
+        """
+        import torch
+        torch.manual_seed(0)
+        main, hyper = torch.nn.Linear(3, 2, bias=False), torch.nn.Linear(4, 6)
+        opt = torch.optim.Adam([*hyper.parameters(), *main.parameters()])
+        for i in range(3):
+            x, generated = torch.randn(5, 3), hyper(torch.randn(4))
+            main.weight.data = generated[:6].view(2, 3)
+            out = main(x)
+            loss = (out - x[:, :2]).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "weights that are copied into a network": Fault(
+        "unused-parameter",
+        "self.main.weight.copy_(w)",
+        "torch.func.functional_call(module, {'weight': t}, x)",
+        "        with torch.no_grad():\n            self.main.weight.copy_(w)\n        return self.main(x)",
+        "        return torch.func.functional_call(self.main, {'weight': w}, (x,))",
+        """
+        import torch
+        class Hyper(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.make, self.main = torch.nn.Linear(4, 6), torch.nn.Linear(3, 2)
+            def forward(self, task, x):
+                w = self.make(task).view(2, 3)
+                with torch.no_grad():
+                    self.main.weight.copy_(w)
+                return self.main(x)
+        torch.manual_seed(0)
+        net = Hyper()
+        opt = torch.optim.Adam(net.parameters())
+        for i in range(3):
+            x = torch.randn(5, 3)
+            loss = (net(torch.randn(4), x) - x[:, :2]).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "a copy that is adapted": Fault(
+        "idle-optimizer",
+        "learner = copy.deepcopy(model)",
+        "add that of the copy's parameters to .grad of the model's",
+        "    meta.step()",
+        "    for p, q in zip(model.parameters(), learner.parameters()):\n        p.grad = q.grad.clone()\n    meta.step()",
+        """
+        import copy, torch
+        torch.manual_seed(0)
+        model = torch.nn.Linear(2, 1)
+        meta = torch.optim.Adam(model.parameters())
+        for task in range(3):
+            x, y = torch.randn(8, 2), torch.randn(8, 1)
+            learner = copy.deepcopy(model)
+            inner = torch.optim.SGD(learner.parameters(), lr=0.1)
+            first = (learner(x) - y).square().mean()
+            first.backward()
+            inner.step()
+            inner.zero_grad()
+            loss = (learner(x) - y).square().mean()
+            meta.zero_grad()
+            loss.backward()
+            meta.step()
+        """,
+    ),
+    "a detach behind a draw": Fault(
+        "unused-parameter",
+        "log_p = scores.detach().log_softmax(1)",
+        "leave out .detach() where the gradient has to pass",
+        "scores.detach().log_softmax(1)",
+        "scores.log_softmax(1)",
+        """
+        import torch
+        from torch.distributions import Categorical
+        torch.manual_seed(0)
+        policy, scale = torch.nn.Linear(4, 3), torch.nn.Parameter(torch.ones(1))
+        opt = torch.optim.Adam([*policy.parameters(), scale])
+        for i in range(3):
+            scores = policy(torch.randn(8, 4))
+            action = Categorical(logits=scores).sample()
+            log_p = scores.detach().log_softmax(1)
+            chosen = log_p.gather(1, action[:, None]).squeeze(1)
+            loss = (scale + chosen).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "a codebook that no term trains": Fault(
+        "unused-parameter",
+        "q = z + (code - z).detach()",
+        "Add a term to the loss that trains code: torch.nn.functional.mse_loss(code, z.detach())",
+        "+ 0.25 * commit",
+        "+ 0.25 * commit + torch.nn.functional.mse_loss(code, z.detach())",
+        """
+        import torch
+        import torch.nn.functional as F
+        from torch import nn
+        torch.manual_seed(0)
+        encoder, codes, decoder = nn.Linear(6, 4), nn.Embedding(8, 4), nn.Linear(4, 6)
+        opt = torch.optim.Adam([*encoder.parameters(), *codes.parameters(), *decoder.parameters()])
+        for i in range(3):
+            x = torch.randn(16, 6)
+            z = encoder(x)
+            code = codes(torch.cdist(z, codes.weight).argmin(1))
+            commit = (code.detach() - z).pow(2).mean()
+            q = z + (code - z).detach()
+            loss = F.mse_loss(decoder(q), x) + 0.25 * commit
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "a codebook loss of the straight path": Fault(
+        "unused-parameter",
+        "book = F.mse_loss(q, z.detach())",
+        "use code itself, as",
+        "F.mse_loss(q, z.detach())",
+        "F.mse_loss(code, z.detach())",
+        """
+        import torch
+        import torch.nn.functional as F
+        from torch import nn
+        torch.manual_seed(0)
+        encoder, codes, decoder = nn.Linear(6, 4), nn.Embedding(8, 4), nn.Linear(4, 6)
+        opt = torch.optim.Adam([*encoder.parameters(), *codes.parameters(), *decoder.parameters()])
+        for i in range(3):
+            x = torch.randn(16, 6)
+            z = encoder(x)
+            code = codes(torch.cdist(z, codes.weight).argmin(1))
+            commit = (code.detach() - z).pow(2).mean()
+            q = z + (code - z).detach()
+            book = F.mse_loss(q, z.detach())
+            loss = F.mse_loss(decoder(q), x) + 0.25 * commit + book
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "experts without the weights of the router": Fault(
+        "unused-parameter",
+        "out = out.index_add(0, rows",
+        "multiply what is chosen with weight of",
+        "expert(x[rows]))",
+        "expert(x[rows]) * weight[rows])",
+        """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        class Mixture(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.router = nn.Linear(4, 3)
+                self.experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+            def forward(self, x):
+                weight, chosen = self.router(x).softmax(-1).max(-1, keepdim=True)
+                out = x
+                for i, expert in enumerate(self.experts):
+                    rows = (chosen[:, 0] == i).nonzero()[:, 0]
+                    out = out.index_add(0, rows, expert(x[rows]))
+                return out
+        net = Mixture()
+        opt = torch.optim.Adam(net.parameters())
+        for i in range(3):
+            loss = (net(torch.randn(32, 4)) - 1).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
     "an index between two networks": Fault(
         "unused-parameter",
         "token = logits.topk(1)[1].squeeze(1)",

@@ -333,7 +333,15 @@ class Collector:
 
     def _described(self, walked: Walked, cuts: Iterable[DetachEvent]) -> tuple[DetachPoint, ...]:
         leaves = ((cut, cut.leaf() if cut.leaf is not None else None) for cut in cuts)
-        return tuple(described(cut, walked.names.leaf(leaf) if leaf is not None else ()) for cut, leaf in leaves)
+        return tuple(
+            described(cut, walked.names.leaf(leaf) if leaf is not None else ())._replace(
+                behind=self._behind(walked, cut)
+            )
+            for cut, leaf in leaves
+        )
+
+    def _behind(self, walked: Walked, cut: DetachEvent) -> frozenset[str]:
+        return frozenset(name for leaf in self.cuts.behind(cut) for name in walked.names.leaf(leaf))
 
     # -- from call to call ----------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
+from gradviz.checks.collect.lines import leaf_of
 from gradviz.checks.collect.parameters import Switches
 from gradviz.checks.context import ResultDropped
 from gradviz.packages import Place, is_foundation, package_of
@@ -88,6 +89,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _TENSOR = torch.tensor
 _REQUIRES_GRAD = torch.Tensor.requires_grad_
 _DECORATED = torch.no_grad()(lambda: None).__code__  # of the function that torch puts around one with a mode
+_TIMES, _NODES = 4, 5000  # that one looks what is behind a line that cuts, and nodes that one goes over
 _FRAMES = 20  # of the user's, in which a switch is looked for
 _stack = FunctionModes()
 _Given = tuple[Any, ...]
@@ -109,6 +111,7 @@ class DetachEvent(NamedTuple):
     where: DetachPlace
     at: int
     leaf: weakref.ref[torch.Tensor] | None = None
+    chosen: bool = False  # what it gave has been made integers since, to choose by
 
 
 Cuts = tuple[DetachEvent, ...]
@@ -128,6 +131,7 @@ class DetachWatch:
         self._numbers: dict[float, Cuts] = {}
         self._arrays: Cuts = ()  # what NumPy was given since the last step
         self._places: dict[tuple[object, ...], DetachPlace] = {}
+        self._behind: dict[DetachPlace, list[dict[int, weakref.ref[torch.Tensor]]]] = {}  # leaves, each time one looked
         self._left = EVENTS
         self._off = 0
         self.switches = Switches()
@@ -325,6 +329,19 @@ class DetachWatch:
         name = "requires_grad" if function is _REQUIRES_GRAD else getattr(function.__self__, "__name__", "")
         if name == "requires_grad":
             self.switches.note(arguments[0], arguments[0].requires_grad, self._place(frame))
+        elif name == "data":
+            self.writes(arguments, None, frame)
+
+    def writes(self, arguments: _Given, options: Any, frame: FrameType) -> None:
+        """A tensor is written into another one: by `.data = value`, or by `copy_` while recording is off."""
+        into: Any = arguments[0]
+        value: Any = arguments[1] if len(arguments) > 1 else None
+        if type(into) not in _PLAIN or type(value) not in _PLAIN or not (into.is_leaf and into.requires_grad):
+            return
+        if value.requires_grad and not value.is_leaf:
+            self._keep(into, (self._event("written", "written", value, frame),))
+        elif id(value) in self._loose:
+            self._keep(into, self._known((value,)))
 
     def wrapped(self, parameter: Any, data: Any, frame: FrameType) -> None:
         """A parameter was made of a tensor."""
@@ -356,10 +373,14 @@ class DetachWatch:
             return
         given = list(_flat(arguments, options))
         cuts = list(self._known(given))
+        first: Any = next(iter(results), None)
+        if type(first) in _PLAIN and not _is_real(first):
+            cuts = [cut._replace(chosen=True) for cut in cuts]
         for argument in given:
             if type(argument) in _PLAIN and argument.requires_grad and len(cuts) < MOST:
-                first = next(iter(results), None)
-                cuts.append(self._event(_kind(name, first), name, argument, frame))
+                event = self._event(_kind(name, first), name, argument, frame)
+                draws = event.where.kind == "sample" or name in _DRAWS
+                cuts.append(event._replace(chosen=draws and type(first) in _PLAIN and not _is_real(first)))
         if not cuts and name in _COPIES:
             if self._arrays and any(type(argument).__module__ == "numpy" for argument in given):
                 cuts = list(self._arrays)
@@ -376,6 +397,8 @@ class DetachWatch:
         while around is not None and around.f_globals.get("__name__", "").startswith("torch."):
             if around.f_code.co_name == "sample" and "distributions" in around.f_globals["__name__"]:
                 kind, name = "sample", "sample"
+            if around.f_code.co_name == "__deepcopy__":
+                kind = name = "deepcopy"
             around = around.f_back
         place = self._place(frame)
         if kind == "no_grad" and self._off_at is not None:
@@ -388,7 +411,16 @@ class DetachWatch:
         event = DetachEvent(where, peek_sequence(), weakref.ref(tensor) if tensor.is_leaf else None)
         if kind == "number":
             self.numbers[id(where)] = event
+        if event.leaf is None:
+            looked = self._behind.setdefault(where, [])
+            if len(looked) < _TIMES:
+                looked.append(_leaves_behind(tensor))
         return event
+
+    def behind(self, cut: DetachEvent) -> list[torch.Tensor]:
+        """The leaves that the graph led to which was cut off there, the first few times."""
+        refs = {key: ref for leaves in self._behind.get(cut.where, ()) for key, ref in leaves.items()}
+        return [leaf for ref in refs.values() if (leaf := ref()) is not None]
 
     def _known(self, values: Iterable[Any]) -> Cuts:
         known: dict[tuple[DetachPlace, int], DetachEvent] = {}
@@ -403,8 +435,9 @@ class DetachWatch:
                 cuts = () if with_graph else loose.cuts
             for cut in cuts:
                 key = cut.where, id(cut.leaf)
-                if key not in known or known[key].at < cut.at:  # the last time that the place ran
-                    known[key] = cut
+                before = known.get(key, cut)
+                latest = cut if before.at < cut.at else before  # the last time that the place ran
+                known[key] = latest if cut.chosen else latest._replace(chosen=False)
         return tuple(known.values())[:MOST]
 
     def _keep(self, result: Any, cuts: Cuts) -> None:
@@ -516,6 +549,22 @@ def _flat(arguments: _Given, options: Any) -> Iterator[Any]:
             yield argument
 
 
+def _leaves_behind(tensor: torch.Tensor) -> dict[int, weakref.ref[torch.Tensor]]:
+    """The leaves that a tensor was computed from; none when its graph is too large for a look."""
+    leaves: dict[int, weakref.ref[torch.Tensor]] = {}
+    start: Any = tensor.grad_fn
+    seen, waiting = {start}, [start]
+    while waiting and len(seen) < _NODES:
+        node: Any = waiting.pop()
+        leaf = leaf_of(node)
+        if isinstance(leaf, torch.Tensor):
+            leaves[id(leaf)] = weakref.ref(leaf)
+        inputs = {function for function, _ in node.next_functions if function is not None} - seen
+        seen |= inputs
+        waiting += inputs
+    return leaves if not waiting else {}
+
+
 def _kind(name: str, result: Any) -> DetachKind:
     """How an operation dropped the graph of what it was given."""
     if name in _KINDS:
@@ -529,6 +578,7 @@ def _kind(name: str, result: Any) -> DetachKind:
 
 _SPECIAL: dict[Any, Callable[[DetachWatch, _Given, Any, FrameType], None]] = {
     torch.nn.functional.kl_div: DetachWatch.gives,
+    torch.Tensor.copy_: DetachWatch.writes,
     **dict.fromkeys((torch.nn.init.constant_, torch.Tensor.fill_, torch.Tensor.zero_), DetachWatch.fills),
 }
 """Functions of which more is noted than whether they cut."""

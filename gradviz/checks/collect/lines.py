@@ -187,7 +187,7 @@ def _container(tail: str) -> str:
 # -- what cuts a graph off -------------------------------------------------------------------------------------------------
 
 _BUILT_IN = {"__float__": "float", "__int__": "int"}
-_LIBRARIES = {"torch", "F", "nn", "functional", "np", "numpy"}
+_LIBRARIES = {"copy", "torch", "F", "nn", "functional", "np", "numpy"}
 
 
 def described(event: DetachEvent, leaf: Names = ()) -> DetachPoint:
@@ -200,10 +200,11 @@ def described(event: DetachEvent, leaf: Names = ()) -> DetachPoint:
         inside = source.function
     whole = where.kind in ("no_grad", "inference")
     lost = _whole(source) if whole else _lost(source, where.operation)
-    of = next((text_of(expression, 40) for expression in lost), "") if not leaf or whole else leaf[0]
+    by_name = leaf and not whole and where.kind != "deepcopy"
+    of = leaf[0] if by_name else next((text_of(expression, 40) for expression in lost), "")
     switches = (switch_above(file, line) if above else switch_around(file, line) for file, line, above in where.stack)
     off = next(filter(None, switches), None)
-    return DetachPoint(where.kind, source, of, True, inside, where.operation, event.at, leaf, off)
+    return DetachPoint(where.kind, source, of, True, inside, where.operation, event.at, leaf, off, chosen=event.chosen)
 
 
 def _whole(source: SourceLine) -> Iterator[ast.expr]:
@@ -218,6 +219,9 @@ def _lost(source: SourceLine, operation: str) -> Iterator[ast.expr]:
     for node in expressions_at(source.file, source.line):
         if isinstance(node, ast.Compare) and operation in COMPARISONS:
             yield node.left
+        elif operation == "written":
+            if isinstance(getattr(node, "ctx", ast.Load()), ast.Load) and not isinstance(node, ast.Attribute):
+                yield node.args[0] if isinstance(node, ast.Call) and called(node) == "copy_" and node.args else node
         elif isinstance(node, ast.Attribute) and node.attr == operation == "data":
             yield node.value
         elif isinstance(node, ast.Call):

@@ -93,6 +93,8 @@ def constant_term(context: CheckContext) -> Diagnoses:
             continue
         if subtracts and all(cut.kind == "detach" for cut in cuts):
             continue  # x + (y - x).detach() and the like: a value without a gradient is wanted
+        reached = all_names(graph.leaves)
+        cuts = tuple(cut for cut in cuts if (cut.behind | {*cut.leaf}).difference(reached)) or cuts
         yield Diagnosis(
             f"{one_line(term) or 'a term of the loss'} has no graph: adding it to the loss has no effect on the training",
             (one_line(term),) if term else (),

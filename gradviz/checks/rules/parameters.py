@@ -357,6 +357,7 @@ def _unlisted(context: CheckContext) -> Diagnoses:
     homes = list(dict.fromkeys(context.homes[leaf.node] for leaf in lost if leaf.node in context.homes))
     made = next((home.line for home in homes if home.line is not None), None)
     born = _made_each_time(context, lost) if not homes else None
+    follows = ("unused-parameter",) if any(cut.kind == "parameter" for cut in context.cuts) else ()
     if born is not None:
         yield Diagnosis(
             f"{plural(len(lost), 'parameter')} of this graph {verb(lost, 'is', 'are')} in no module and in no optimizer",
@@ -366,6 +367,7 @@ def _unlisted(context: CheckContext) -> Diagnoses:
             f"Make what {line(born)} makes once, in __init__(), as an attribute, before the optimizer is made, and use that.",
             nodes=nodes_of(lost),
             source=born,
+            follows=follows,
         )
         return
     yield Diagnosis(
@@ -377,7 +379,7 @@ def _unlisted(context: CheckContext) -> Diagnoses:
         where=places(line(made), f"used in {place(graph, users[0])}" if users else ""),
         nodes=nodes_of(lost),
         source=made,
-        follows=("unused-parameter",) if any(cut.kind == "parameter" for cut in context.cuts) else (),
+        follows=follows,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 
@@ -10,7 +11,7 @@ from gradviz.checks.finding import Severity
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import COMPARISONS, around, code, line, listed, verb
 from gradviz.graph import Root, SourceLine
-from gradviz.source.code_line import assigned, in_place
+from gradviz.source.code_line import assigned, in_place, parsed
 from gradviz.source.provenance import DetachKind, DetachPoint, Provenance
 from gradviz.wording import one_line
 
@@ -25,6 +26,8 @@ WHAT: dict[DetachKind, str] = {
     "inference": "computes {of} in torch.inference_mode(), which records nothing",
     "sample": "draws from {of} with sample(), which computes without recording",
     "parameter": "makes an nn.Parameter of {of}: a new leaf, which does not go back to it",
+    "written": "writes the numbers of {of} into a parameter: a leaf, which does not go back to it",
+    "deepcopy": "makes a copy of {of} with leaves of its own, which do not go back to it",
     "grad": "computes a gradient of {of} without create_graph=True, so that it is a constant",
 }
 MEND: dict[DetachKind, str] = {
@@ -39,6 +42,11 @@ MEND: dict[DetachKind, str] = {
     "sample": "use rsample(), or multiply log_prob() of the sample with what it earned",
     "parameter": "use the tensor itself: torch.func.functional_call(module, {'weight': t}, x), or a function such as "
     "torch.nn.functional.linear(x, t)",
+    "written": "leave the parameter as it is, and run its module with the tensor in its place: "
+    "torch.func.functional_call(module, {'weight': t}, x)",
+    "deepcopy": "copy nothing: run the module with other parameters, torch.func.functional_call(model, parameters, x), where "
+    "parameters are dict(model.named_parameters()), less a step along torch.autograd.grad(loss, parameters.values(), "
+    "create_graph=True). Or, for a gradient of first order, add that of the copy's parameters to .grad of the model's",
     "grad": "pass create_graph=True to torch.autograd.grad",
 }
 _INTEGERS = {
@@ -55,6 +63,39 @@ _INTEGERS = {
 }
 """What to do about an operation that makes integers or booleans."""
 _HANDED_ON = re.compile(r"\.detach\(\)(?:\.\w+\(\))*\.(numpy|tolist|item)\(")
+
+
+def passed_around(cut: DetachPoint) -> tuple[str, str] | None:
+    """Of `x + (f - x).detach()`, which lets the gradient pass around f on purpose: f and x; None for other cuts.
+
+    >>> cut = DetachPoint("detach", SourceLine("a.py", 1, "f", "q = x + (z[i] - x).detach()"), "z[i] - x")
+    >>> passed_around(cut), passed_around(cut._replace(source=SourceLine("a.py", 1, "f", "q = x + z.detach()")))
+    (('z[i]', 'x'), None)
+    """
+    for part in (part for statement in parsed(cut.source) for part in ast.walk(statement)):
+        if cut.kind != "detach" or not isinstance(part, ast.BinOp) or not isinstance(part.op, ast.Add):
+            continue
+        for kept, call in (part.left, part.right), (part.right, part.left):
+            inner = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+            if (
+                isinstance(inner, ast.BinOp)
+                and isinstance(inner.op, ast.Sub)
+                and ast.unparse(inner.right) == ast.unparse(kept)
+            ):
+                return ast.unparse(inner.left), ast.unparse(kept)
+    return None
+
+
+def values_beside(cut: DetachPoint) -> str:
+    """What a line calls the values that topk() and the like give beside the indices; "" when it throws them away.
+
+    >>> [values_beside(DetachPoint("integer", SourceLine("a.py", 1, "f", text), "s", operation="topk"))
+    ...     for text in ("w, i = s.topk(2)", "_, i = s.topk(2)", "i = s.topk(2)[1]")]
+    ['w', '', '']
+    """
+    names = assigned(cut.source)
+    paired = cut.kind == "integer" and cut.operation in ("topk", "sort", "max", "min", "kthvalue", "median", "mode")
+    return names[0] if paired and len(names) == 2 and not names[0].startswith("_") else ""
 
 
 def mend(cut: DetachPoint) -> str:

@@ -297,7 +297,7 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
                 "updates nothing: what it holds never gets a gradient",
                 f"it took {plural(optimizer.steps, 'step')}, and none of its {plural(optimizer.tensors, 'tensor')} had a gradient "
                 "in any of them, nor was one in a graph that backward() ran through"
-                + "".join(f"; {cut_words(cut)}" for cut in cuts),
+                + "".join(f"; {words}" for words in dict.fromkeys(map(cut_words, cuts))),
                 mend_all(cuts)
                 if cuts
                 else "Give it the parameters of the model whose output the loss is computed from, after that model is complete.",
