@@ -422,9 +422,8 @@ class CheckContext:
     ranks: Together | None = None  # all ranks of a launch: then `graph` is theirs as one
     raised: Raised | None = None  # how the script failed; known to its last context only
     entered: Mapping[int, tuple[DetachPoint, ...]] = field(default_factory=dict)  # what was cut off elsewhere, by node
-    filled: Mapping[str, SourceLine] = field(
-        default_factory=dict
-    )  # the lines that filled parameters with one number, by name
+    filled: Mapping[str, SourceLine] = field(default_factory=dict)  # the lines that filled parameters last, by name
+    saturated: tuple[int, ...] = ()  # tanh and sigmoid that are flat for most of their inputs, at the first call
     given: tuple[Given, ...] = ()  # to losses that the graph does not show
     numbers: tuple[DetachPoint, ...] = ()  # Python numbers that this step made of tensors with a graph
     ledger: Ledger = field(default_factory=Ledger)  # of the whole run; known to its last context only

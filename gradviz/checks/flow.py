@@ -324,6 +324,19 @@ def at_a_pole(nodes: Iterable[LiveNode]) -> bool:
         return any(_is_at_a_pole(node) for node in nodes)
 
 
+_FLAT = 2 / 3  # of the elements of a result, from which it counts as saturated
+_SATURATES = {
+    "TanhBackward": ("result", lambda y: (y.abs() > 0.999).double().mean() > _FLAT),
+    "SigmoidBackward": ("result", lambda y: ((y - 0.5).abs() > 0.499).double().mean() > _FLAT),
+}
+
+
+def all_saturated(nodes: Sequence[LiveNode]) -> tuple[int, ...]:
+    """The places of all tanh and sigmoid in a row of nodes whose results lie where they are flat."""
+    with without_subclasses(), torch.no_grad():
+        return tuple(i for i, node in enumerate(nodes) if _has_saved(node, _SATURATES))
+
+
 def all_at_a_pole(nodes: Sequence[LiveNode]) -> dict[int, bool]:
     """The places of all such nodes in a row of them, and whether they were given numbers below zero, where they are not defined."""
     with without_subclasses(), torch.no_grad():

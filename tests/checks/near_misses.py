@@ -203,6 +203,25 @@ NEAR: dict[str, str] = {
             loss.backward()
             optimizer.step()
     """,
+    "saturated": """
+        import torch
+
+        torch.manual_seed(0)
+        class Gated(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(4))
+                self.last = torch.nn.Linear(8, 1)
+
+            def forward(self, x):
+                for layer in self.layers:
+                    x = torch.sigmoid(100 * layer(x)) * torch.tanh(layer(x))  # gates may be open or closed
+                return self.last(x)
+
+        model = Gated()
+        loss = model(torch.randn(8, 8)).square().mean()
+        loss.backward()
+    """,
     "dead-relu": """
         import torch
 

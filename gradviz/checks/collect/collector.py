@@ -34,7 +34,7 @@ from gradviz.checks.context import (
     Parameter,
     all_frozen,
 )
-from gradviz.checks.flow import all_at_a_pole, at_a_pole
+from gradviz.checks.flow import all_at_a_pole, all_saturated, at_a_pole
 from gradviz.checks.words import Names, all_names
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import UserCode
@@ -207,6 +207,7 @@ class Collector:
             loss=loss,
             broken_data=tuple(place.source for place in self.cuts.broken.values()),
             values=values_of(walked, live.outputs) if suspicious else None,
+            saturated=all_saturated(walked.nodes) if live.call is not None and not self._earlier else (),
             poles=all_at_a_pole(walked.nodes) if suspicious else {},
         )
 
@@ -310,7 +311,7 @@ class Collector:
                 yield i, self._described(walked, cuts)
 
     def _filled(self, read: Sequence[Parameter], tensors: Sequence[torch.Tensor]) -> Iterator[tuple[str, SourceLine]]:
-        """The parameters that a line has filled with one number before the first call."""
+        """The parameters that a line has filled before the first call."""
         for parameter, tensor in zip(read, tensors) if self.cuts.filled else ():
             place = self.cuts.filled.get(tensor.data_ptr()) if is_readable(tensor) else None
             if place is not None:

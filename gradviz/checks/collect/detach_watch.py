@@ -142,9 +142,7 @@ class DetachWatch:
         self._looked: dict[tuple[str, int], int] = {}  # how often at the data that a line makes
         self.broken: dict[tuple[str, int], Place] = {}  # lines that made NaN or Inf of finite data, without a graph
         self.numbers: dict[int, DetachEvent] = {}  # of this step, one for each place
-        self.filled: dict[
-            int, Place
-        ] = {}  # the lines that filled memory with one number before the first call, by address
+        self.filled: dict[int, Place] = {}  # the lines that filled memory before the first call, by address
         self._begins = True  # no call has been read
         self.given: dict[int, Place] = {}  # where kl_div was called, by the number of the node that made its input
         self.entered: dict[int, Cuts] = {}  # by the number of the node that takes in what was cut off
@@ -244,7 +242,7 @@ class DetachWatch:
         self._cut(function, arguments, options, results, frame)
 
     def fills(self, arguments: _Given, options: Any, frame: FrameType) -> None:
-        """A tensor, or the data of a parameter, is filled with one number."""
+        """A tensor, or the data of a parameter, is filled with numbers."""
         tensor = arguments[0] if arguments else options.get("tensor")
         if self._begins and type(tensor) in _PLAIN and len(self.filled) < MOST_FILLED:
             place = self._place(frame)
@@ -580,5 +578,7 @@ _SPECIAL: dict[Any, Callable[[DetachWatch, _Given, Any, FrameType], None]] = {
     torch.nn.functional.kl_div: DetachWatch.gives,
     torch.Tensor.copy_: DetachWatch.writes,
     **dict.fromkeys((torch.nn.init.constant_, torch.Tensor.fill_, torch.Tensor.zero_), DetachWatch.fills),
+    **dict.fromkeys((torch.nn.init.normal_, torch.nn.init.uniform_), DetachWatch.fills),
+    **dict.fromkeys((torch.Tensor.normal_, torch.Tensor.uniform_), DetachWatch.fills),
 }
 """Functions of which more is noted than whether they cut."""

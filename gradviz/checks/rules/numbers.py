@@ -270,6 +270,98 @@ def dead_relu(context: CheckContext) -> Diagnoses:
         return
 
 
+@check(
+    "saturated",
+    "warning",
+    "hidden layers of tanh or sigmoid are flat for nearly all inputs from the start",
+    follows=("nonfinite", "vanishing-gradient", "exploding-gradient"),
+    once=True,
+)
+def saturated(context: CheckContext) -> Diagnoses:
+    """The results of tanh or sigmoid lie next to their limits, where the slope is zero: hardly any gradient comes through.
+
+    Weights that are drawn from a normal distribution of width 1 do that, whatever the number of inputs, and so do inputs that are
+    large numbers.
+
+    How it is found: What tanh and sigmoid have saved at the first backward call is read. Reported when in two hidden layers or
+    more, and in most of them, two thirds of the results are within a thousandth of a limit. A gate, which multiplies, is left out.
+
+    What to do: Initialise for the number of inputs, as `torch.nn.init.xavier_normal_` does, and scale inputs to about 1.
+
+    When to ignore it: When results next to the limits are meant, as in a network of bits that was trained before.
+
+    ```python
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(part for _ in range(3) for part in (torch.nn.Linear(256, 256), torch.nn.Tanh())))
+    model.append(torch.nn.Linear(256, 1))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    loss = model(torch.randn(8, 256)).square().mean()
+    loss.backward()
+    ```
+    """
+    graph = context.graph
+    if not context.saturated:
+        return
+    hidden = [weights for node in graph.nodes if (weights := _hidden(graph, node.id))]
+    flat = [weights for weights in hidden if weights[0] in context.saturated]
+    if len(flat) < 2 or 2 * len(flat) <= len(hidden):
+        return
+    names = first_names(graph.leaf_of[weight] for _, weight in flat)
+    source = next((context.filled[name] for name in names if name in context.filled), None)
+    if source is None or not any(call in source.text for call in ("normal_", "uniform_")):
+        source = own_line(graph.nodes[flat[-1][0]])
+    what = graph.nodes[flat[0][0]].op.partition("Backward")[0].lower()
+    yield Diagnosis(
+        f"{len(flat)} of {len(hidden)} hidden layers of {what} are saturated from the start",
+        names,
+        f"at the first backward call, two thirds of what {what} gave or more is within a thousandth of its limits, where its slope "
+        f"is next to zero: behind {listed(names, 3)}",
+        "Draw the weights for the number of inputs: torch.nn.init.xavier_normal_(weight) in place of normal_(weight); and scale "
+        "the inputs of the model to about 1.",
+        tuple(node for node, _ in flat),
+        where=places(listed(dict.fromkeys(name.rpartition(".")[0] for name in names), 3), line(source)),
+        source=source,
+    )
+
+
+def _hidden(graph: Graph, node: int) -> tuple[int, int] | None:
+    """A tanh or sigmoid between two products with weights: it, and the weight of the first product."""
+    if _kind(graph, node) not in ("Tanh", "Sigmoid"):
+        return None
+    user = node
+    while True:
+        edges = graph.consumers(user)
+        if len(edges) != 1:
+            return None
+        user = edges[0].consumer
+        if _kind(graph, user) not in _MOVES and _kind(graph, user) != "NativeDropout":
+            break
+    if _kind(graph, user) not in _LAYER or _weight(graph, user) is None:
+        return None
+    made = graph.inputs(node)
+    while made and _kind(graph, made[0].producer) in (*_MOVES, "Add") and made[0].producer not in graph.leaf_of:
+        made = graph.inputs(made[0].producer)
+    if not made or _kind(graph, made[0].producer) not in _LAYER:
+        return None
+    weight = _weight(graph, made[0].producer)
+    return (node, weight) if weight is not None else None
+
+
+def _weight(graph: Graph, product: int) -> int | None:
+    """The leaf with two dimensions or more that a product is taken with."""
+    for edge in graph.inputs(product):
+        leaf = edge.producer
+        while leaf not in graph.leaf_of and _kind(graph, leaf) in _MOVES and len(graph.inputs(leaf)) == 1:
+            leaf = graph.inputs(leaf)[0].producer
+        shape = graph.leaf_of[leaf].tensor.shape if leaf in graph.leaf_of else None
+        if shape is not None and len(shape) > 1:
+            return leaf
+    return None
+
+
 _AFTER = 3  # calls that were looked at later, in which a gradient has to be zero as well
 _LAYER = ("Addmm", "Convolution", "Mm")
 _MOVES = ("T", "Transpose", "View", "UnsafeView", "ToCopy", "Reshape", "Permute", "Clone")
