@@ -129,8 +129,7 @@ class Collector:
             step = self._earlier[-1].step + 1 if self._earlier else 0
             self._earlier = [*self._earlier[-KEPT:], Earlier(call, "", boundary, (), (), step)]
         self._unread = None if reading else (number, peek_sequence())
-        if not reading:
-            self.ledger.unread()
+        self.ledger.passed(reading)
 
     def afterwards(self, context: CheckContext, filled: bool | None) -> CheckContext:
         """The same context when backward has run, with what it left in `.grad`."""

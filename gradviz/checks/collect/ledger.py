@@ -107,6 +107,7 @@ class LedgerKeeper:
         )  # but for leaves and optimizers; `models` at the last call whose gradients a step has used
         self._last: _Last | None = None  # of the calls that filled gradients
         self._coming: _Last | None = None
+        self._in_a_row = True
         self._modes: tuple[Mode, ...] = ()  # at the last call
         self._modes_due: tuple[Mode, ...] = ()  # at the last call that filled gradients, until a step uses them
 
@@ -266,9 +267,11 @@ class LedgerKeeper:
                 if stepped and apart and any(last.nodes[key] in before for key in other.held & last.nodes.keys()):
                     waiting.due = Mixed(other.name or other.type, last.source, coming.source)
 
-    def unread(self) -> None:
-        """A call comes that is not read: whose gradients a step then uses is not known."""
-        self._modes_due, self._last = (), None
+    def passed(self, reading: bool) -> None:
+        """A call comes. After one that is not read in a row, whose gradients a step uses is not known."""
+        self._in_a_row = reading
+        if not reading:
+            self._modes_due, self._last = (), None
 
     def _unseen_step(self, known: _Optimizer) -> None:
         """Count a step that was compiled, and so ran no hook: the parameters have changed since the last call all the same."""
@@ -292,7 +295,7 @@ class LedgerKeeper:
     def after(self, filled: bool) -> None:
         """The call has run, and filled the gradients of its leaves, or not."""
         calls, flat = self._noted.calls + filled, False
-        if filled:
+        if filled and self._in_a_row:
             self._modes_due, self._last = self._modes, self._coming
         live = [(leaf, leaf.ref()) for leaf in self._leaves.values() if leaf.reached]
         for leaf, tensor in live:

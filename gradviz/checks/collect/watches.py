@@ -110,7 +110,8 @@ class CallWatch:
     def before(self, number: int, call: EngineCall, reading: bool) -> bool:
         """Whether the call is to be read, for what its tensors show, or because it is read anyway."""
         self._leaves, self._number = [], number
-        reading = reading or self._is_to_show_a_death() or self._has_its_turn(call) or self._begins_something(call)
+        reading = reading or self._has_its_turn(call)
+        alone = not reading and (self._is_to_show_a_death() or self._begins_something(call))
         self._lines[_line(call)] += 1
         self._in_a_row = self._in_a_row and reading
         self._passed(number, call, reading)
@@ -120,9 +121,9 @@ class CallWatch:
                 self.losses = [*self.losses[-KEPT:], (number, loss)]
             if is_broken(loss, scaled=self._scaled()):
                 self.seen_enough = True
-            elif not reading and self._looking.may_go_on():
+            elif not reading and not alone and self._looking.may_go_on():
                 reading = self._suspicious(_nodes(call.outputs))
-        return reading or self.seen_enough
+        return reading or alone or self.seen_enough
 
     def _has_its_turn(self, call: EngineCall) -> bool:
         """Whether lines take turns, all calls so far were read, and one of the lines was not yet read often enough."""
