@@ -161,6 +161,17 @@ def cli() -> None:
 def main() -> None:
     """Run the command that `sys.argv` says."""
     try:
-        cli(prog_name="gradviz")
+        sys.exit(_exit_code())
     finally:
         keep_late_output_away()
+
+
+def _exit_code() -> int:
+    """Run it outside of click's own handling of Ctrl-C, which says "Aborted!" of one that comes just before or after a command."""
+    try:
+        with explained():
+            code = cli.main(prog_name="gradviz", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    return code if isinstance(code, int) else 0

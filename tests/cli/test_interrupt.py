@@ -19,7 +19,7 @@ from gradviz.cli.main import cli
 from gradviz.draw.output import save
 from gradviz.graph import Edge, Graph, Node
 from tests.builders import chain
-from tests.cli.scripts import environment, script
+from tests.cli.scripts import environment, python, script
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="needs signals and process groups")]
 
@@ -263,3 +263,22 @@ def test_while_code_is_made_from_text(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "interrupted"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (130, "Interrupted; nothing was written.\n")
+
+
+BEHIND = """
+from gradviz.cli import main
+invoke = main.Gradviz.invoke
+
+def and_then_the_key(group, context):
+    invoke(group, context)
+    raise KeyboardInterrupt
+
+main.Gradviz.invoke = and_then_the_key
+main.main()
+"""
+
+
+def test_an_interrupt_just_behind_a_command(tmp_path: Path) -> None:
+    save(chain(3), tmp_path / "graph.json")
+    done = python("-c", BEHIND, "info", "graph.json", cwd=tmp_path)
+    assert done.returncode == 130 and "Interrupted" in done.stderr and "Aborted" not in done.stderr
