@@ -114,7 +114,7 @@ def check_target(
     reader, order = Collector(values=values, limits=limits), OrderWatch()
     cuts, replaced = reader.cuts, reader.replaced
     if target.kind == "script":
-        cuts.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
+        cuts.results.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
     evaluations, histories = EvaluationWatch(cuts.paused), RetainedWatch(lambda: order.updates, cuts.paused)
 
     def passed(number: int, call: EngineCall, reading: bool) -> None:
@@ -181,7 +181,7 @@ def check_target(
             events=order.told(),
             evaluations=evaluations.told(),
             held=histories.told([history for context in every for history in context.retained]),
-            lost=cuts.dropped(),
+            lost=cuts.results.dropped(),
             raised=raised(failure.error) if failure is not None else None,
         )
         awake = {name: call for key, call in watch.nonzero.items() for name in reader.leaf_names.get(key, ())}

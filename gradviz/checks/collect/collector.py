@@ -204,7 +204,7 @@ class Collector:
             numbers=self._described(walked, self.cuts.numbers.values()),
             provenances=dict(self._cut_roots(walked, live)),
             loss=loss,
-            broken_data=tuple(place.source for place in self.cuts.broken.values()),
+            broken_data=tuple(place.source for place in self.cuts.results.broken.values()),
             values=values_of(walked, live.outputs) if suspicious else None,
             saturated=all_saturated(walked.nodes) if live.call is not None and not self._earlier else (),
             poles=all_at_a_pole(walked.nodes) if suspicious else {},
@@ -311,14 +311,14 @@ class Collector:
 
     def _filled(self, read: Sequence[Parameter], tensors: Sequence[torch.Tensor]) -> Iterator[tuple[str, SourceLine]]:
         """The parameters that a line has filled before the first call."""
-        for parameter, tensor in zip(read, tensors) if self.cuts.filled else ():
-            place = self.cuts.filled.get(tensor.data_ptr()) if is_readable(tensor) else None
+        for parameter, tensor in zip(read, tensors) if self.cuts.results.filled else ():
+            place = self.cuts.results.filled.get(tensor.data_ptr()) if is_readable(tensor) else None
             if place is not None:
                 yield parameter.names[0], line_at(place)
 
     def _given(self, walked: Walked) -> Iterator[Given]:
         """What losses were given that leave no node of their own."""
-        given = self.cuts.given
+        given = self.cuts.results.given
         for node in walked.graph.nodes if given else ():
             if node.sequence in given:
                 yield Given(node.id, line_at(given[node.sequence]))

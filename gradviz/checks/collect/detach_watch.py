@@ -22,11 +22,9 @@ from torch.overrides import TorchFunctionMode
 
 from gradviz.checks.collect.lines import leaf_of
 from gradviz.checks.collect.parameters import Switches
-from gradviz.checks.context import ResultDropped
-from gradviz.packages import Place, is_foundation, package_of
+from gradviz.checks.collect.results import PLAIN, WITH_POLES, Given, ResultWatch, is_real
+from gradviz.packages import Place, package_of
 from gradviz.source.provenance import DetachKind
-from gradviz.source.search import Alone, alone
-from gradviz.source.statements import line_of
 from gradviz.walker.private import FunctionModes, peek_sequence
 
 MOST = 4
@@ -34,11 +32,6 @@ MOST = 4
 
 EVENTS = 200_000
 """Cuts after which no more are noted, so that a long run costs no more."""
-
-MOST_FILLED = 10_000
-"""Places of memory that are filled before the first backward call of which the line is noted."""
-MOST_GIVEN = 1000
-"""Calls of one step whose input is noted."""
 
 _SHAPE_ONLY = frozenset(
     (
@@ -59,40 +52,13 @@ _KINDS: dict[str, DetachKind] = {
 """Functions that drop a graph in one way, whatever they are given."""
 _COPIES = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
 _DRAWS = frozenset(("bernoulli", "normal", "poisson", "multinomial", "binomial"))
-_WITH_POLES = frozenset(
-    (
-        *(
-            "log",
-            "log2",
-            "log10",
-            "log1p",
-            "logit",
-            "sqrt",
-            "rsqrt",
-            "reciprocal",
-            "acos",
-            "asin",
-            "atanh",
-            "exp",
-            "std",
-            "var",
-        ),
-        *("pow", "__pow__", "__rpow__", "div", "true_divide", "__truediv__", "__rtruediv__", "__rdiv__"),
-    )
-)
-"""Functions that can make NaN or Inf of finite numbers."""
-_LOOKS = 3  # how often the numbers of a line are looked at
-_LARGEST = 1_000_000  # elements of a tensor that is looked at
-_THROUGH = frozenset(("torch.overrides", "torch._tensor", "torch.nn.functional"))
-"""Modules of torch that a function passes on its way from the line that called it."""
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _TENSOR = torch.tensor
 _REQUIRES_GRAD = torch.Tensor.requires_grad_
+_COPY = torch.Tensor.copy_
 _DECORATED = torch.no_grad()(lambda: None).__code__  # of the function that torch puts around one with a mode
 _TIMES, _NODES = 4, 5000  # that one looks what is behind a line that cuts, and nodes that one goes over
 _FRAMES = 20  # of the user's, in which a switch is looked for
 _stack = FunctionModes()
-_Given = tuple[Any, ...]
 _functorch = getattr(torch._C, "_functorch", None)
 
 
@@ -136,15 +102,8 @@ class DetachWatch:
         self._off = 0
         self.switches = Switches()
         self._off_at: Place | None = None  # the line that has switched recording off for good
-        self._files: dict[str, dict[int, Alone]] = {}  # of the user's, with the lines that compute something for nobody
-        self._dropping = False  # whether any file has such lines
-        self._dropped: set[tuple[str, int]] = set()  # those that ran, and made a tensor
-        self._looked: dict[tuple[str, int], int] = {}  # how often at the data that a line makes
-        self.broken: dict[tuple[str, int], Place] = {}  # lines that made NaN or Inf of finite data, without a graph
+        self.results = ResultWatch(place)
         self.numbers: dict[int, DetachEvent] = {}  # of this step, one for each place
-        self.filled: dict[int, Place] = {}  # the lines that filled memory before the first call, by address
-        self._begins = True  # no call has been read
-        self.given: dict[int, Place] = {}  # where kl_div was called, by the number of the node that made its input
         self.entered: dict[int, Cuts] = {}  # by the number of the node that takes in what was cut off
 
     # -- switching on and off -------------------------------------------------------------------------------------------
@@ -198,21 +157,17 @@ class DetachWatch:
 
     # -- what is seen ---------------------------------------------------------------------------------------------------
 
-    def seen(self, function: Any, arguments: _Given, options: Any, result: Any, frame: FrameType) -> None:
+    def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
         """A function of torch has returned."""
         if self._off or not self._left or (_functorch is not None and _functorch.peek_interpreter_stack() is not None):
             return
         kind = type(result)
-        if frame.f_code.co_filename not in self._files:
-            self.reads(frame.f_code.co_filename)
-        if self._dropping and kind in _PLAIN:
-            self._drop(function, frame)
-        special = _SPECIAL.get(function)
-        if special is not None:
-            special(self, arguments, options, frame)
-        if function is _REQUIRES_GRAD or (result is None and function.__name__ == "__set__"):
+        self.results.seen(function, arguments, options, kind in PLAIN, frame)
+        if function is _COPY:
+            self.writes(arguments, options, frame)
+        elif function is _REQUIRES_GRAD or (result is None and function.__name__ == "__set__"):
             self._switched(function, arguments, frame)
-        if kind in _PLAIN:
+        if kind in PLAIN:
             if function is _TENSOR and result.requires_grad:
                 self._cut(function, arguments, options, (result,), frame)
             if result.requires_grad:
@@ -225,9 +180,9 @@ class DetachWatch:
                 return
             results: Iterable[Any] = (result,)
         elif issubclass(kind, (tuple, list)):
-            results = [tensor for tensor in result if type(tensor) in _PLAIN and not tensor.requires_grad]
+            results = [tensor for tensor in result if type(tensor) in PLAIN and not tensor.requires_grad]
             if torch.is_grad_enabled() and function.__name__ != "grad":
-                results = [tensor for tensor in results if not _is_real(tensor)]  # a real one belongs to another input
+                results = [tensor for tensor in results if not is_real(tensor)]  # a real one belongs to another input
             if not results and function.__name__ != "tolist":
                 return
         elif kind is float or kind is int or kind.__name__ == "ndarray":
@@ -236,28 +191,12 @@ class DetachWatch:
             self._switched_off(arguments, frame)
             return
         elif result is None and function.__name__ == "__setitem__":
-            results = (arguments[0],) if type(arguments[0]) in _PLAIN and not arguments[0].requires_grad else ()
+            results = (arguments[0],) if type(arguments[0]) in PLAIN and not arguments[0].requires_grad else ()
         else:
             return
         self._cut(function, arguments, options, results, frame)
 
-    def fills(self, arguments: _Given, options: Any, frame: FrameType) -> None:
-        """A tensor, or the data of a parameter, is filled with numbers."""
-        tensor = arguments[0] if arguments else options.get("tensor")
-        if self._begins and type(tensor) in _PLAIN and len(self.filled) < MOST_FILLED:
-            place = self._place(frame)
-            if place is not None:
-                self.filled[tensor.data_ptr()] = place
-
-    def gives(self, arguments: _Given, options: Any, frame: FrameType) -> None:
-        """A loss is called that leaves no node of its own."""
-        given = arguments[0] if arguments else options.get("input")
-        if type(given) is torch.Tensor and given.grad_fn is not None and len(self.given) < MOST_GIVEN:
-            place = self._place(frame)
-            if place is not None:
-                self.given[given.grad_fn._sequence_nr()] = place
-
-    def _may_matter(self, arguments: _Given, options: Any, graphs: bool) -> bool:
+    def _may_matter(self, arguments: Given, options: Any, graphs: bool) -> bool:
         """A quick look at what nearly every operation is given: whether something was cut off, or `graphs`, or may hold such."""
         loose, numbers = self._loose, self._numbers
         for argument in (*arguments, *options.values()) if options else arguments:
@@ -272,69 +211,24 @@ class DetachWatch:
                 return True
         return False
 
-    def _look(self, arguments: _Given, result: Any, frame: FrameType) -> None:
-        """Data that nobody recorded was computed: whether it is as finite as what it was computed from."""
-        caller = _caller(frame)
-        if caller is None:
-            return
-        at = (caller.f_code.co_filename, caller.f_lineno or 0)
-        looked = self._looked.get(at, 0)
-        if (
-            looked >= _LOOKS
-            or type(result) not in _PLAIN
-            or result.numel() > _LARGEST
-            or not _is_real(result)
-            or is_foundation(at[0])
-        ):
-            return
-        self._looked[at] = looked + 1
-        given = [argument for argument in arguments if type(argument) in _PLAIN]
-        with torch._C.DisableTorchFunction(), torch.no_grad():
-            born = not result.isfinite().all() and all(tensor.isfinite().all() for tensor in given)
-        place = self._place(caller) if born else None
-        if place is not None:
-            self.broken.setdefault(at, place)
-
-    def reads(self, file: str) -> None:
-        """Code of this file is running."""
-        lines = alone(file) if not is_foundation(file) and not package_of(file) else {}
-        self._files[file] = lines
-        self._dropping = self._dropping or bool(lines)
-
-    def _drop(self, function: Any, frame: FrameType) -> None:
-        around = _caller(frame)
-        if around is not None:
-            unused = self._files.get(around.f_code.co_filename, {}).get(around.f_lineno or 0)
-            if unused is not None and function.__name__ in unused.functions:
-                self._dropped.add((around.f_code.co_filename, unused.line))
-
-    def dropped(self) -> tuple[ResultDropped, ...]:
-        """The lines that ran, as far as this is seen, and whose result nobody got."""
-        return tuple(
-            ResultDropped(unused.of, line_of(file, unused.line), unused.text, unused.mended, not unused.functions)
-            for file, lines in self._files.items()
-            for unused in dict.fromkeys(lines.values())
-            if not unused.functions or (file, unused.line) in self._dropped
-        )
-
-    def _switched_off(self, arguments: _Given, frame: FrameType) -> None:
+    def _switched_off(self, arguments: Given, frame: FrameType) -> None:
         """Recording is switched: by a block, or by a call that nothing takes back."""
         caller = frame.f_back
         called = caller is not None and frame.f_code.co_name == "__init__" and not _in_with(caller)
         self._off_at = self._place(caller) if called and arguments and not arguments[0] else None
 
-    def _switched(self, function: Any, arguments: _Given, frame: FrameType) -> None:
+    def _switched(self, function: Any, arguments: Given, frame: FrameType) -> None:
         name = "requires_grad" if function is _REQUIRES_GRAD else getattr(function.__self__, "__name__", "")
         if name == "requires_grad":
             self.switches.note(arguments[0], arguments[0].requires_grad, self._place(frame))
         elif name == "data":
             self.writes(arguments, None, frame)
 
-    def writes(self, arguments: _Given, options: Any, frame: FrameType) -> None:
+    def writes(self, arguments: Given, options: Any, frame: FrameType) -> None:
         """A tensor is written into another one: by `.data = value`, or by `copy_` while recording is off."""
         into: Any = arguments[0]
         value: Any = arguments[1] if len(arguments) > 1 else None
-        if type(into) not in _PLAIN or type(value) not in _PLAIN or not (into.is_leaf and into.requires_grad):
+        if type(into) not in PLAIN or type(value) not in PLAIN or not (into.is_leaf and into.requires_grad):
             return
         if value.requires_grad and not value.is_leaf:
             self._keep(into, (self._event("written", "written", value, frame),))
@@ -343,7 +237,7 @@ class DetachWatch:
 
     def wrapped(self, parameter: Any, data: Any, frame: FrameType) -> None:
         """A parameter was made of a tensor."""
-        if not self._off and self._left and type(data) in _PLAIN and (data.requires_grad or id(data) in self._loose):
+        if not self._off and self._left and type(data) in PLAIN and (data.requires_grad or id(data) in self._loose):
             with torch._C.DisableTorchFunction():
                 cuts = (
                     (self._event("parameter", "Parameter", data, frame),)
@@ -359,26 +253,26 @@ class DetachWatch:
             if cuts:
                 self._keep(tensor, cuts)
 
-    def _cut(self, function: Any, arguments: _Given, options: Any, results: Iterable[Any], frame: FrameType) -> None:
+    def _cut(self, function: Any, arguments: Given, options: Any, results: Iterable[Any], frame: FrameType) -> None:
         name = function.__name__
         if name == "__get__":
             name = getattr(getattr(function, "__self__", None), "__name__", "")
             if name != "data":
                 return
-        if name in _WITH_POLES:
-            self._look(arguments, next(iter(results)), frame)
+        if name in WITH_POLES:
+            self.results.look(arguments, next(iter(results)), frame)
         if name in _SHAPE_ONLY or not (name in _COPIES or self._may_matter(arguments, options, True)):
             return
         given = list(_flat(arguments, options))
         cuts = list(self._known(given))
         first: Any = next(iter(results), None)
-        if type(first) in _PLAIN and not _is_real(first):
+        if type(first) in PLAIN and not is_real(first):
             cuts = [cut._replace(chosen=True) for cut in cuts]
         for argument in given:
-            if type(argument) in _PLAIN and argument.requires_grad and len(cuts) < MOST:
+            if type(argument) in PLAIN and argument.requires_grad and len(cuts) < MOST:
                 event = self._event(_kind(name, first), name, argument, frame)
                 draws = event.where.kind == "sample" or name in _DRAWS
-                cuts.append(event._replace(chosen=draws and type(first) in _PLAIN and not _is_real(first)))
+                cuts.append(event._replace(chosen=draws and type(first) in PLAIN and not is_real(first)))
         if not cuts and name in _COPIES:
             if self._arrays and any(type(argument).__module__ == "numpy" for argument in given):
                 cuts = list(self._arrays)
@@ -429,7 +323,7 @@ class DetachWatch:
                 cuts = self._numbers.get(value, ())
             elif loose is not None and loose.ref() is value:
                 # as the output of a custom Function, or by a change in place, it may have got a graph since
-                with_graph = type(value) in _PLAIN and value.requires_grad and not value.is_leaf
+                with_graph = type(value) in PLAIN and value.requires_grad and not value.is_leaf
                 cuts = () if with_graph else loose.cuts
             for cut in cuts:
                 key = cut.where, id(cut.leaf)
@@ -443,8 +337,8 @@ class DetachWatch:
             if len(self._numbers) > 1000:
                 self._numbers.clear()
             self._numbers[result] = cuts
-        elif type(result) in _PLAIN or type(result).__name__ == "ndarray":
-            if type(result) not in _PLAIN:
+        elif type(result) in PLAIN or type(result).__name__ == "ndarray":
+            if type(result) not in PLAIN:
                 self._arrays = cuts
             key, loose = id(result), self._loose
 
@@ -463,9 +357,8 @@ class DetachWatch:
 
     def next_step(self) -> None:
         """A backward call has run: what was noted for it is not needed any more."""
-        self._begins = False
         self.entered.clear()
-        self.given.clear()
+        self.results.next_step()
         self.numbers.clear()
         self._arrays = ()
 
@@ -527,19 +420,7 @@ def _line(place: Place | None) -> tuple[str, int]:
     return (place.source.file, place.source.line) if place is not None else ("", 0)
 
 
-def _caller(frame: FrameType) -> FrameType | None:
-    """The frame that called a function of torch's interface."""
-    around: FrameType | None = frame
-    while around is not None and around.f_globals.get("__name__") in _THROUGH:
-        around = around.f_back
-    return around
-
-
-def _is_real(tensor: torch.Tensor) -> bool:
-    return tensor.dtype.is_floating_point or tensor.dtype.is_complex
-
-
-def _flat(arguments: _Given, options: Any) -> Iterator[Any]:
+def _flat(arguments: Given, options: Any) -> Iterator[Any]:
     for argument in (*arguments, *(options.values() if options else ())):
         if type(argument) is list or type(argument) is tuple:
             yield from argument
@@ -567,18 +448,8 @@ def _kind(name: str, result: Any) -> DetachKind:
     """How an operation dropped the graph of what it was given."""
     if name in _KINDS:
         return _KINDS[name]
-    if name in _DRAWS and _is_real(result):
+    if name in _DRAWS and is_real(result):
         return "sample"
-    if (type(result) in _PLAIN and not _is_real(result)) or torch.is_grad_enabled():
+    if (type(result) in PLAIN and not is_real(result)) or torch.is_grad_enabled():
         return "integer"
     return "inference" if torch.is_inference_mode_enabled() else "no_grad"
-
-
-_SPECIAL: dict[Any, Callable[[DetachWatch, _Given, Any, FrameType], None]] = {
-    torch.nn.functional.kl_div: DetachWatch.gives,
-    torch.Tensor.copy_: DetachWatch.writes,
-    **dict.fromkeys((torch.nn.init.constant_, torch.Tensor.fill_, torch.Tensor.zero_), DetachWatch.fills),
-    **dict.fromkeys((torch.nn.init.normal_, torch.nn.init.uniform_), DetachWatch.fills),
-    **dict.fromkeys((torch.Tensor.normal_, torch.Tensor.uniform_), DetachWatch.fills),
-}
-"""Functions of which more is noted than whether they cut."""

@@ -1,0 +1,151 @@
+"""What the results of torch's functions say of a script, whether or not they have a graph.
+
+Lines whose result nobody gets, lines that make NaN or Inf of finite data, lines that fill memory before the first backward
+call, and calls of losses that leave no node of their own. Is told of each call by `detach_watch`, and keeps no tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from gradviz.checks.context import ResultDropped
+from gradviz.packages import Place, is_foundation, package_of
+from gradviz.source.search import Alone, alone
+from gradviz.source.statements import line_of
+
+MOST_FILLED = 10_000
+"""Places of memory that are filled before the first backward call of which the line is noted."""
+MOST_GIVEN = 1000
+"""Calls of one step whose input is noted."""
+
+WITH_POLES = frozenset(
+    (
+        *("log", "log2", "log10", "log1p", "logit", "exp"),
+        *("sqrt", "rsqrt", "reciprocal", "std", "var"),
+        *("acos", "asin", "atanh"),
+        *("pow", "__pow__", "__rpow__", "div", "true_divide", "__truediv__", "__rtruediv__", "__rdiv__"),
+    )
+)
+"""Functions that can make NaN or Inf of finite numbers."""
+_LOOKS = 3  # how often the numbers of a line are looked at
+_LARGEST = 1_000_000  # elements of a tensor that is looked at
+_THROUGH = frozenset(("torch.overrides", "torch._tensor", "torch.nn.functional"))
+"""Modules of torch that a function passes on its way from the line that called it."""
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+Given = tuple[Any, ...]
+
+
+class ResultWatch:
+    """Of one run, in one thread. `place` tells the user's line of a frame."""
+
+    def __init__(self, place: Callable[[FrameType | None], Place | None]) -> None:
+        self._place = place
+        self._files: dict[str, dict[int, Alone]] = {}  # of the user's, with the lines that compute something for nobody
+        self._dropping = False  # whether any file has such lines
+        self._dropped: set[tuple[str, int]] = set()  # those that ran, and made a tensor
+        self._looked: dict[tuple[str, int], int] = {}  # how often at the data that a line makes
+        self._begins = True  # no call has been read
+        self.broken: dict[tuple[str, int], Place] = {}  # lines that made NaN or Inf of finite data, without a graph
+        self.filled: dict[int, Place] = {}  # the lines that filled memory before the first call, by address
+        self.given: dict[int, Place] = {}  # where kl_div was called, by the number of the node that made its input
+
+    def seen(self, function: Any, arguments: Given, options: Any, is_tensor: bool, frame: FrameType) -> None:
+        """A function of torch has returned, a tensor or something else."""
+        if frame.f_code.co_filename not in self._files:
+            self.reads(frame.f_code.co_filename)
+        if self._dropping and is_tensor:
+            self._drop(function, frame)
+        noted = _NOTED.get(function)
+        if noted is not None:
+            noted(self, arguments, options, frame)
+
+    def next_step(self) -> None:
+        """A backward call has been read."""
+        self._begins = False
+        self.given.clear()
+
+    def fills(self, arguments: Given, options: Any, frame: FrameType) -> None:
+        """A tensor, or the data of a parameter, is filled with numbers."""
+        tensor = arguments[0] if arguments else options.get("tensor")
+        if self._begins and type(tensor) in PLAIN and len(self.filled) < MOST_FILLED:
+            place = self._place(frame)
+            if place is not None:
+                self.filled[tensor.data_ptr()] = place
+
+    def gives(self, arguments: Given, options: Any, frame: FrameType) -> None:
+        """A loss is called that leaves no node of its own."""
+        given = arguments[0] if arguments else options.get("input")
+        if type(given) is torch.Tensor and given.grad_fn is not None and len(self.given) < MOST_GIVEN:
+            place = self._place(frame)
+            if place is not None:
+                self.given[given.grad_fn._sequence_nr()] = place
+
+    def look(self, arguments: Given, result: Any, frame: FrameType) -> None:
+        """Data that nobody recorded was computed: whether it is as finite as what it was computed from."""
+        caller = _caller(frame)
+        if caller is None:
+            return
+        at = (caller.f_code.co_filename, caller.f_lineno or 0)
+        looked = self._looked.get(at, 0)
+        if (
+            looked >= _LOOKS
+            or type(result) not in PLAIN
+            or result.numel() > _LARGEST
+            or not is_real(result)
+            or is_foundation(at[0])
+        ):
+            return
+        self._looked[at] = looked + 1
+        given = [argument for argument in arguments if type(argument) in PLAIN]
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            born = not result.isfinite().all() and all(tensor.isfinite().all() for tensor in given)
+        place = self._place(caller) if born else None
+        if place is not None:
+            self.broken.setdefault(at, place)
+
+    def reads(self, file: str) -> None:
+        """Code of this file is running."""
+        lines = alone(file) if not is_foundation(file) and not package_of(file) else {}
+        self._files[file] = lines
+        self._dropping = self._dropping or bool(lines)
+
+    def _drop(self, function: Any, frame: FrameType) -> None:
+        around = _caller(frame)
+        if around is not None:
+            unused = self._files.get(around.f_code.co_filename, {}).get(around.f_lineno or 0)
+            if unused is not None and function.__name__ in unused.functions:
+                self._dropped.add((around.f_code.co_filename, unused.line))
+
+    def dropped(self) -> tuple[ResultDropped, ...]:
+        """The lines that ran, as far as this is seen, and whose result nobody got."""
+        return tuple(
+            ResultDropped(unused.of, line_of(file, unused.line), unused.text, unused.mended, not unused.functions)
+            for file, lines in self._files.items()
+            for unused in dict.fromkeys(lines.values())
+            if not unused.functions or (file, unused.line) in self._dropped
+        )
+
+
+def _caller(frame: FrameType) -> FrameType | None:
+    """The frame that called a function of torch's interface."""
+    around: FrameType | None = frame
+    while around is not None and around.f_globals.get("__name__") in _THROUGH:
+        around = around.f_back
+    return around
+
+
+def is_real(tensor: torch.Tensor) -> bool:
+    return tensor.dtype.is_floating_point or tensor.dtype.is_complex
+
+
+_NOTED: dict[Any, Callable[[ResultWatch, Given, Any, FrameType], None]] = {
+    torch.nn.functional.kl_div: ResultWatch.gives,
+    **dict.fromkeys((torch.nn.init.constant_, torch.Tensor.fill_, torch.Tensor.zero_), ResultWatch.fills),
+    **dict.fromkeys((torch.nn.init.normal_, torch.nn.init.uniform_), ResultWatch.fills),
+    **dict.fromkeys((torch.Tensor.normal_, torch.Tensor.uniform_), ResultWatch.fills),
+}
+"""Functions of which the call itself is noted."""
