@@ -37,6 +37,7 @@ from gradviz.walker.walk import Walked
 _ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
 _ZERO_CALLS = 3  # for which it is seen whether a weight is zero and stays so
 _Parameters = Sequence[tuple[Parameter, torch.Tensor]]
+_Modules = dict[str, tuple[str, torch.nn.Module]]
 Optimizers = Sequence[tuple[str, torch.optim.Optimizer]]
 
 
@@ -222,8 +223,9 @@ class LedgerKeeper:
         """A call is about to run through these leaves."""
         self._name(parameters, optimizers)
         known = {id(tensor): parameter for parameter, tensor in parameters}
+        modules = _by_path(models)
         for node, tensor in walked.variables.items():
-            self._reach(walked, node, tensor, call, known.get(id(tensor)), models)
+            self._reach(walked, node, tensor, call, known.get(id(tensor)), modules)
         reached = {id(tensor): node for node, tensor in walked.variables.items()}
         for optimizer in self._optimizers.values():
             self._unseen_step(optimizer)
@@ -332,7 +334,7 @@ class LedgerKeeper:
                     known.held.update(map(id, optimized(live)))
 
     def _reach(
-        self, walked: Walked, node: int, tensor: torch.Tensor, call: int, known: Parameter | None, models: Models
+        self, walked: Walked, node: int, tensor: torch.Tensor, call: int, known: Parameter | None, modules: _Modules
     ) -> None:
         leaf = self._leaves.get(id(tensor))
         new = leaf is None or leaf.ref() is not tensor
@@ -340,11 +342,11 @@ class LedgerKeeper:
             names = known.names if known is not None else walked.names.leaf(tensor)
             trained = Trained(names, tensor_info(tensor), node, call, 0, known is not None)
             if known is not None:
-                owner, module = _module_at(known.module, models)
-                source = _made_in(known.names[0], models) if module is not None else None
+                owner, module = modules.get(known.module, ("", None))
+                source = _made_in(known.names[0], modules) if module is not None else None
                 trained = trained._replace(model=owner, module=known.module, type=known.type, source=source)
             else:
-                trained = _owned(trained, models)
+                trained = _owned(trained, modules)
             birth = self._births.get(id(tensor))
             if birth is not None and birth.ref() is tensor:
                 trained = trained._replace(born=with_text(birth.source), after=birth.after)
@@ -468,11 +470,11 @@ def _flat(gradient: torch.Tensor) -> bool:
     return bool(is_zero(gradient))
 
 
-def _owned(trained: Trained, models: Models) -> Trained:
+def _owned(trained: Trained, modules: _Modules) -> Trained:
     """The same with the module that holds the tensor as a plain attribute, if one does, and the line that puts it there."""
     for name in trained.names:
         path, _, attribute = name.rpartition(".")
-        model, owner = _module_at(path, models)
+        model, owner = modules.get(path, ("", None))
         if owner is not None:
             init = getattr(vars(type(owner)).get("__init__"), "__code__", None)
             buffer = registers_buffer(init.co_filename, attribute) if init is not None else None
@@ -481,19 +483,20 @@ def _owned(trained: Trained, models: Models) -> Trained:
     return trained
 
 
-def _made_in(path: str, models: Models) -> SourceLine | None:
+def _made_in(path: str, modules: _Modules) -> SourceLine | None:
     """Where the nearest class outside torch around a parameter makes it, or the module that it is in."""
     while path:
         path, _, attribute = path.rpartition(".")
-        module = _module_at(path, models)[1]
+        module = modules.get(path, ("", None))[1]
         if module is not None and not type(module).__module__.startswith("torch."):
             return made_at(type(module), attribute)
     return None
 
 
-def _module_at(path: str, models: Models) -> tuple[str, torch.nn.Module | None]:
-    """The module with this path, behind the name of its model, with which the path begins."""
+def _by_path(models: Models) -> _Modules:
+    """All modules by their paths, which begin with the name of the model: that name, and the module."""
+    modules: _Modules = {}
     for name, model in models:
-        if path == name or path.startswith(f"{name}."):
-            return name, dict(submodules(model)).get(path[len(name) + 1 :])
-    return "", None
+        for path, module in submodules(model):
+            modules.setdefault(joined(name, path), (name, module))
+    return modules
