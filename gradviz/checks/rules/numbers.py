@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -139,6 +140,10 @@ def exploding_gradient(context: CheckContext) -> Diagnoses:
         )
 
 
+_TIMES_ZERO = re.compile(r"(?<![\w.)])0(?:\.0*)?\s*\*(?!\*)|(?<!\*)\*\s*0(?:\.0*)?(?![\w.])")
+"""A factor of 0 as code spells it."""
+
+
 @check(
     "zero-gradient",
     "warning",
@@ -159,7 +164,8 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
     What to do: Look for ReLUs whose inputs are all negative, for masks, for factors of zero, and for two layers in a row that
     both begin at zero.
 
-    When to ignore it: When a layer begins at zero and the gradient comes with the second step.
+    When to ignore it: When a layer begins at zero and the gradient comes with the second step. A factor of 0 that is written
+    in the code, as in `loss + 0.0 * unused.sum()`, is a note.
 
     ```python
     import torch
@@ -187,6 +193,19 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
     blame = sorted(i for i in above if graph.nodes[i].op.startswith(_STOPS))
     stops = sorted({graph.nodes[i].op for i in blame})
     source = own_line(graph.nodes[blame[0]]) if blame else None
+    written = next((made for i in blame if (made := own_line(graph.nodes[i])) and _TIMES_ZERO.search(made.text)), None)
+    if written is not None:
+        yield Diagnosis(
+            f"the gradient of {listed(names)} is all zero, by a factor of 0 in the code",
+            names,
+            f"{code(written)} multiplies the term behind it by 0",
+            "Nothing, if that lets every parameter take part, as DistributedDataParallel asks; else give the term a weight.",
+            nodes_of(zero),
+            severity="note",
+            source=written,
+            follows=("zero-start",),
+        )
+        return
     yield Diagnosis(
         f"the gradient of {listed(names)} is all zero",
         names,
