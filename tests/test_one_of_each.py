@@ -16,13 +16,20 @@ from tests.test_structure import MODULES
 _KINDS = set(get_args(StorageKind))
 _COPIES = {
     "gradviz.wording.few": lambda code: '} more" if ' in code or "} more' if " in code,
+    "gradviz.report.results.console": lambda code: "import Console" in code and " Console(" in code,
     "gradviz.wording.json_ready": lambda code: "isfinite(" in code and "else str(value)" in code,
     "gradviz.wording.plural or verb": lambda code: "'s' if " in code or '"s" if ' in code,
     "gradviz.graph.Graph.with_root_names": lambda code: "root._replace(name=name)" in code,
     "gradviz.graph.amounts.known_elements": lambda code: "isinstance(size, int))" in code and "prod(size for" in code,
 }
 """By who owns it: what tells a copy."""
-_OWNERS = {"gradviz.wording", "gradviz.graph.model", "gradviz.graph.amounts", "gradviz.walker.tensors"}
+_OWNERS = {
+    "gradviz.report.results",
+    "gradviz.wording",
+    "gradviz.graph.model",
+    "gradviz.graph.amounts",
+    "gradviz.walker.tensors",
+}
 
 
 @pytest.mark.parametrize("owner", _COPIES)

@@ -15,6 +15,7 @@ from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_
 from gradviz.draw.options import Options
 from gradviz.draw.output import FORMATS, format_of, get_format, listed
 from gradviz.errors import OutputError
+from gradviz.report.results import console
 from gradviz.wording import visible
 
 if TYPE_CHECKING:
@@ -125,15 +126,13 @@ def tree_command(source: Source, **options: Any) -> None:
 
 def _print(graph: Graph, options: dict[str, Any], stream: TextIO) -> None:
     """In colour and cut to the screen on a terminal; whole lines and all rows for a pipe or a file."""
-    from rich.console import Console
-
-    console = Console(file=stream, highlight=False)
-    if console.is_terminal:
+    screen = console(stream)
+    if screen.is_terminal:
         from rich.segment import Segments
 
         with progress("drawing the tree"):
-            rows = Segments(list(console.render(graph.tree(**options))))
-        console.print(rows, end="")
+            rows = Segments(list(screen.render(graph.tree(**options))))
+        screen.print(rows, end="")
         return
     from gradviz.draw.output import pieces
 

@@ -69,7 +69,7 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
     """
     refuse_backward(options)
     for line in _lines(_named(graph, options), options, options.max_rows or 0):
-        yield "".join((*(text for text, _ in line.pieces), "\n"))
+        yield f"{line.text}\n"
 
 
 def _named(graph: Graph, options: Options) -> Graph:
@@ -81,6 +81,11 @@ class _Line(NamedTuple):
 
     pieces: tuple[tuple[str, str], ...]
     cut: bool = False
+
+    @property
+    def text(self) -> str:
+        """Without the styles."""
+        return "".join(text for text, _ in self.pieces)
 
 
 def _lines(graph: Graph, options: Options, limit: int, width: int = 0) -> Iterator[_Line]:
@@ -158,16 +163,16 @@ class TerminalTree:
 
     def __init__(self, graph: Graph, options: Options) -> None:
         self.graph, self.options = graph, options
+        self._limit = TERMINAL_ROWS if options.max_rows is None else options.max_rows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        limit = TERMINAL_ROWS if self.options.max_rows is None else self.options.max_rows
-        for line in _lines(self.graph, self.options, limit, options.max_width):
+        for line in _lines(self.graph, self.options, self._limit, options.max_width):
             text = _text(line.pieces, options)
             yield _fitted(text, options) if line.cut else text
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """In a notebook: the same rows as plain text."""
-        return {"text/plain": "".join(render_text(self.graph, self.options))}
+    def __repr__(self) -> str:
+        """The same rows as plain text, for `print` and for a notebook."""
+        return "\n".join(line.text for line in _lines(self.graph, self.options, self._limit))
 
 
 def _text(pieces: tuple[tuple[str, str], ...], options: ConsoleOptions) -> Text:

@@ -1,5 +1,7 @@
 """How results show themselves: a table in the terminal, in `print` and in a notebook, and the same data as JSON.
 
+All consoles are made by `console`: one that notices Jupyter displays what it writes, as an output of its own.
+
 rich, which makes the tables, is imported when the first is shown.
 """
 
@@ -7,15 +9,17 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+from gradviz.report.notebook_theme import FOLLOWS, OUTPUT
 from gradviz.wording import one_line
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -24,7 +28,7 @@ T = TypeVar("T", bound=type)
 WIDE = 1000  # columns for a reader that has no width of its own
 SAVED_ROWS, FLOW_ROWS, PATHS_ROWS = 10, 50, 10  # of a table, unless told otherwise
 _CELL = 140  # columns of a notebook's cell
-_PRE = "<pre style=\"font-family:Menlo,Consolas,'DejaVu Sans Mono',monospace;line-height:1.3;white-space:pre\">{code}</pre>"
+_FONT = "font-family:Menlo,Consolas,'DejaVu Sans Mono',monospace;line-height:1.3;white-space:pre"
 
 
 def displayed(table: str) -> Callable[[T], T]:
@@ -55,12 +59,16 @@ def displayed(table: str) -> Callable[[T], T]:
 
 def plain(what: RenderableType) -> str:
     """A renderable as plain text without colours, blank ends of lines cut off."""
+    stream = io.StringIO()
+    console(stream, width=WIDE, color_system=None).print(what)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+
+
+def console(stream: TextIO, **options: Any) -> Console:
+    """Writes to `stream` and nowhere else. Options: those of rich's Console."""
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=WIDE, color_system=None, highlight=False)
-    with console.capture() as capture:
-        console.print(what)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+    return Console(file=stream, highlight=False, force_jupyter=False, **options)
 
 
 def borderless(numbers: Iterable[str] = (), *, header: bool = True) -> Table:
@@ -81,22 +89,28 @@ def note_lines(notes: Iterable[str]) -> list[Text]:
 
 
 def _html(what: RenderableType) -> str:
-    """A renderable as one HTML element with its colours."""
-    from rich.console import Console
+    """A renderable as HTML with its colours, each also in a lighter tone for a dark notebook."""
+    recorder = console(io.StringIO(), width=_CELL, record=True, color_system="truecolor")
+    recorder.print(what)
+    code = recorder.export_html(inline_styles=True, code_format="{code}")
+    return f'{FOLLOWS}<pre class="{OUTPUT}" style="{_FONT}">{_COLOR.sub(_for_both, code)}</pre>'
 
-    console = Console(file=io.StringIO(), width=_CELL, record=True, color_system="truecolor", highlight=False)
-    console.print(what)
-    return console.export_html(inline_styles=True, code_format=_PRE)
+
+_COLOR = re.compile('(?<=[ "]color: )#([0-9a-f]{6})')
+
+
+def _for_both(color: re.Match[str]) -> str:
+    return (
+        f"light-dark({color[0]}, #{int(color[1], 16) >> 1 & 0x7F7F7F | 0x808080:06x})"  # half of it and half of white
+    )
 
 
 def write_table(stream: TextIO, table: RenderableType, title: str = "") -> None:
     """A line that says what is looked at, and a table: in colour and as wide as the terminal, or plain and as wide as it needs."""
-    from rich.console import Console
-
     if title:
         stream.write(f"{one_line(title)}\n\n")
     if stream.isatty():
-        Console(file=stream, highlight=False).print(table)
+        console(stream).print(table)
     else:
         stream.write(plain(table) + "\n")
 
