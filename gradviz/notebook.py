@@ -16,7 +16,9 @@ from gradviz.draw.output import folded, render
 from gradviz.draw.picture import picture
 from gradviz.draw.svg import write
 from gradviz.graph import Graph
+from gradviz.report.notebook_theme import FOLLOWS, OUTPUT
 
+_TELL = "this.contentWindow.postMessage({theme:getComputedStyle(this).colorScheme},'*')"  # a sandbox does not see it
 MAX_NODES = 3_000  # a larger picture makes the notebook file and the browser slow
 
 
@@ -60,8 +62,9 @@ class Shown:
     summary: str
 
     def _repr_html_(self) -> str:
-        frame = f'width="100%" height="{self.height}" style="border:1px solid #8884;border-radius:6px"'
-        return f'<iframe sandbox="allow-scripts allow-downloads allow-modals" {frame} srcdoc="{html.escape(self.page)}"></iframe>'
+        frame = f'class="{OUTPUT}" width="100%" height="{self.height}" style="border:1px solid #8884;border-radius:6px"'
+        sandbox = 'sandbox="allow-scripts allow-downloads allow-modals"'
+        return f'{FOLLOWS}<iframe {sandbox} {frame} onload="{_TELL}" srcdoc="{html.escape(self.page)}"></iframe>'
 
     def __repr__(self) -> str:
         return self.summary
@@ -79,7 +82,7 @@ def show(graph: Graph, *, height: int = 640, **options: Any) -> Shown:
 
     >>> from gradviz.graph import Graph, Node
     >>> shown = show(Graph(nodes=(Node(0, "AddBackward0"),)))
-    >>> shown._repr_html_().startswith('<iframe sandbox="allow-scripts')
+    >>> '<iframe sandbox="allow-scripts' in shown._repr_html_()
     True
     """
     page = render(graph, "html", Options.of(options))

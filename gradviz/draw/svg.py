@@ -22,6 +22,7 @@ from gradviz.draw.typesetting import FONTS, SIZES, Block, FrameBlock, Tone, Word
 from gradviz.draw.wire_labels import SIZE as LABEL_SIZE
 from gradviz.graph import Graph
 from gradviz.layout import Floats
+from gradviz.report import notebook_theme
 from gradviz.stages import Stage
 from gradviz.wording import visible
 
@@ -32,13 +33,15 @@ from gradviz.wording import visible
 KINDS: tuple[BoxKind, ...] = get_args(BoxKind)
 
 
-def style_sheet(scope: str, theme: Theme) -> str:
-    """All rules for one picture whose root has the class `scope`."""
+def style_sheet(scope: str, theme: Theme, *, notebook: bool = False) -> str:
+    """All rules for one picture whose root has the class `scope`. In a `notebook` "auto" is its theme, then the reader's."""
     rules = [*_shape_rules(), *_color_rules(palette(theme))]
     sheet = _scoped(scope, rules)
     if theme != "auto":
         return sheet
-    return f"{sheet}\n@media (prefers-color-scheme:dark){{\n{_scoped(scope, _color_rules(DARK))}\n}}"
+    reader = f"{scope}:not({notebook_theme.LIGHT} *)" if notebook else scope
+    sheet += f"\n@media (prefers-color-scheme:dark){{\n{_scoped(reader, _color_rules(DARK))}\n}}"
+    return f"{sheet}\n{_scoped(f'{scope}:is({notebook_theme.DARK} *)', _color_rules(DARK))}" if notebook else sheet
 
 
 def _scoped(scope: str, rules: list[tuple[str, str]]) -> str:
@@ -125,7 +128,7 @@ def write(made: Picture, theme: Theme, *, fit: bool = False) -> Iterator[str]:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
         f' class="{scope}"{fitting} role="img" aria-labelledby="{scope}-t {scope}-d">\n'
         f'<title id="{scope}-t">{escape(made.title)}</title>\n<desc id="{scope}-d">{escape(made.description)}</desc>\n'
-        f"<style>\n{style_sheet(scope, theme)}\n</style>\n"
+        f"<style>\n{style_sheet(scope, theme, notebook=fit)}\n</style>\n"
         f'<rect class="gv-bg" width="{width}" height="{height}"/>\n'
     )
     yield from _group("gv-f", (_frame(frame) for frame in made.frames))

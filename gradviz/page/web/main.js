@@ -106,7 +106,13 @@ function keys(app, player) {
   });
 }
 
-/** Light and dark follow the reader, or the button. @param {App} app */
+/** The notebook around the page tells its theme when the frame has loaded, which is before the page is ready. */
+window.addEventListener("message", ({ data, source }) => {
+  const root = document.documentElement;
+  if (source === window.parent && !root.dataset.theme && ["light", "dark"].includes(data?.theme)) root.dataset.theme = data.theme;
+});
+
+/** Light and dark follow the notebook, the reader, or the button. @param {App} app */
 function themes(app) {
   const dark = matchMedia("(prefers-color-scheme: dark)"), root = document.documentElement;
   const changed = () => {
@@ -114,10 +120,11 @@ function themes(app) {
     app.changed("theme");
   };
   dark.addEventListener("change", changed);
+  new MutationObserver(changed).observe(root, { attributeFilter: ["data-theme"] });
+  if (root.dataset.theme) changed();
   byId("theme").addEventListener("click", () => {
     const is = root.dataset.theme || (dark.matches ? "dark" : "light");
     root.dataset.theme = is === "dark" ? "light" : "dark";
-    changed();
   });
   matchMedia("(prefers-reduced-motion: reduce)").addEventListener("change", (event) => (app.still = event.matches));
 }
