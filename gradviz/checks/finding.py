@@ -9,12 +9,15 @@ from typing import Any, Literal, NamedTuple, overload
 
 from gradviz.checks.words import Excerpt, Names
 from gradviz.graph import Graph, Mark
+from gradviz.report.labels import more
 from gradviz.report.results import displayed
-from gradviz.wording import plural
+from gradviz.wording import clip, plural
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 """From the worst down. An error makes backward fail or trains nothing; a warning is mostly a mistake; a note is good to know."""
+
+_SHOWN, _LETTERS = 3, 140  # of the findings in one line
 
 KEYS = ("id", "severity", "summary", "names", "where", "why", "fix")
 """What JSON has of a finding, before the place in the code, the backward call and the consequences."""
@@ -83,7 +86,12 @@ class Findings(Sequence[Finding]):
         return len(self.found)
 
     def __repr__(self) -> str:
-        return f"<Findings: {self.totals or 'none'}>"
+        """What `assert not findings` says. pytest shows 240 characters."""
+        shown = self.found[:_SHOWN]
+        words = [f"{clip(finding.summary, _LETTERS // len(shown))} [{finding.id}]" for finding in shown]
+        if len(self) > len(shown):
+            words.append(more(len(self) - len(shown)))
+        return f"<Findings: {': '.join(filter(None, (self.totals or 'none', '; '.join(words))))}>"
 
     @property
     def totals(self) -> str:

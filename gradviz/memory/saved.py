@@ -89,6 +89,25 @@ class Totals(NamedTuple):
     empty_storage: int  # tensors with elements in a storage of 0 bytes
 
 
+class Total(int):
+    """What all rows hold together, in bytes: a number that prints with its unit. `row` has its parts."""
+
+    row: Row
+
+    def __repr__(self) -> str:
+        return bytes_text(int(self))
+
+    @property
+    def nbytes(self) -> int:
+        """The number itself."""
+        return self.row.nbytes
+
+    @property
+    def held(self) -> int:
+        """Without parameters and buffers."""
+        return self.row.held
+
+
 @displayed("gradviz.memory.table.saved_table")
 @dataclass(frozen=True)
 class Saved:
@@ -104,9 +123,12 @@ class Saved:
         return f"<Saved: {nbytes} held for backward, {plural(len(self.rows), 'row')} by {self.by}>"
 
     @property
-    def total(self) -> Row:
-        """All rows as one."""
-        return _joined(self.rows)
+    def total(self) -> Total:
+        """All rows as one: a number of bytes, parameters and buffers included, which prints with its unit."""
+        row = _joined(self.rows)
+        total = Total(row.nbytes)
+        total.row = row
+        return total
 
     def top(self, count: int | None) -> tuple[tuple[Row, ...], Row | None]:
         """The first `count` rows, and the others as one row; None where there are none. With None or 0 all rows.

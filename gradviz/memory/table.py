@@ -49,7 +49,7 @@ def _rows(result: Saved, top: int | None) -> Table:
     if others is not None:
         table.add_row(*_cells(others, weights), Text(labels.more(len(result.rows) - len(shown)), style="dim"))
     table.add_section()
-    table.add_row(*_cells(result.total, weights), Text("in all"), style="bold")
+    table.add_row(*_cells(result.total.row, weights), Text("in all"), style="bold")
     return table
 
 
@@ -100,7 +100,7 @@ def _totals(result: Saved) -> Table:
 
 
 def _lines(result: Saved) -> Iterator[tuple[str, int | None, str]]:
-    totals, kinds = result.totals, result.total.kinds
+    totals, kinds = result.totals, result.total.row.kinds
     saved = f"{plural(totals.slots, 'saved tensor')} in {plural(totals.storages, 'storage')}"
     yield "held for backward", totals.held_for_backward, saved
     for kind, (what, remark) in _KINDS.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,8 +19,9 @@ loss = net(torch.ones(2, 3)).pow(2).sum()
 graph = gradviz.walk(loss, model=net)
 stranger = torch.optim.SGD([torch.ones(1)], 0.1)
 
+CHECKED = "<Findings: 1 warning: optimizer updates 1 tensor that the output does not depend on [nonleaf-parameter]>"
 RESULTS: dict[str, tuple[Any, str, str]] = {
-    "check": (gradviz.check(loss, net, stranger), "<Findings: 1 warning>", "[nonleaf-parameter]"),
+    "check": (gradviz.check(loss, net, stranger), CHECKED, "[nonleaf-parameter]"),
     "flow": (gradviz.flow(loss, model=net), "<GradientFlow: 10 edges, 4 leaves>", "bars: norm"),
     "paths": (gradviz.paths(loss, net[0].weight, model=net), "<Paths: 1 path, 1 followed>", "1 path from loss to"),
     "diff": (
@@ -42,7 +44,23 @@ def test_a_result_is_one_line_a_table_and_html(name: str) -> None:
         console.print(result)
     assert words[:12] in shown.get() and max(map(len, shown.get().splitlines())) <= 70
     html = result._repr_html_()
-    assert html.startswith("<pre") and html.endswith("</pre>") and words in html
+    assert html.startswith("<style>") and html.endswith("</pre>") and words in html
+
+
+def test_the_total_that_is_saved_is_a_number_of_bytes() -> None:
+    total = gradviz.saved(graph).total
+    assert total == 80 and total < 2**30 and total + 1 == 81
+    assert (str(total), f"{total}", repr(total), f"{total:,}") == ("80 B", "80 B", "80 B", "80")
+
+
+def test_a_failed_assertion_says_what_was_found() -> None:
+    findings = gradviz.check(loss, net, torch.optim.SGD([torch.ones(1)], 0.1), only=["nonleaf-parameter"])
+    with pytest.raises(AssertionError, match=r"assert not <Findings: 1 warning: optimizer updates 1 tensor .*\]>"):
+        assert not findings
+    finding = findings[0]
+    many = repr(replace(findings, found=(finding,) * 5))
+    assert many.count("[nonleaf-parameter]") == 3 and many.endswith("; +2 more>") and len(many) <= 240
+    assert repr(replace(findings, found=())) == "<Findings: none>"
 
 
 def test_text_of_the_user_is_escaped_in_html() -> None:
