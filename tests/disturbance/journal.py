@@ -55,7 +55,6 @@ _FACES = {  # what is replaced while a script is looked at, and others that coul
     "torch.optim.SGD.zero_grad": lambda: torch.optim.SGD.zero_grad,
     "torch.nn.utils.clip_grad_norm_": lambda: nn.utils.clip_grad_norm_,
     "torch.utils.checkpoint.checkpoint": lambda: torch.utils.checkpoint.checkpoint,
-    "torch.is_grad_enabled": lambda: torch.is_grad_enabled,
     "torch.is_anomaly_enabled": lambda: torch.is_anomaly_enabled,
 }
 
@@ -85,7 +84,7 @@ def _generators() -> dict[str, str]:
 
 def _settings() -> dict[str, object]:
     found = {
-        "grad mode": torch._C.is_grad_enabled(),
+        "grad mode": torch.is_grad_enabled(),
         "inference mode": torch.is_inference_mode_enabled(),
         "autocast": torch.is_autocast_enabled("cpu"),
         "anomaly mode": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
