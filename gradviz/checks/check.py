@@ -200,14 +200,14 @@ def check_target(
 
 def _watched(calls: int, captured: Captured[CheckContext], seen_enough: bool) -> str:
     """What the run was like after the calls that were read."""
-    end = "until the script ended"
+    end = "to the end of the script"
     if captured.failure is not None:
         end = "until the script failed"
     elif seen_enough:
-        end = "until one was not finite"
+        end = "until a loss was not finite"
     elif captured.timed_out:
         end = "until the time limit"
-    return f"Watched {plural(calls, 'more backward call')} {end}."
+    return f"Also watched {plural(calls, 'later backward call')}, {end}."
 
 
 def _with_other_calls(

@@ -29,7 +29,7 @@ from gradviz.report import labels
 from gradviz.wording import clip, one_line, plural
 
 WIDTH = 80
-INDENT = 10
+INDENT = 11
 SHOWN = 3
 """Names that a finding lists before it counts the others, unless all are asked for."""
 COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -78,8 +78,8 @@ def _finding(finding: Finding, number: int, width: int, verbose: bool, short: bo
         yield from _row("when", f"backward call {finding.call}", width)
     yield from _row("why", _shorter(finding.why, finding.code), width)
     for words in _consequences(finding):
-        yield from _row("so", words, width)
-    yield from _row("do", _shorter(finding.fix, finding.code), width)
+        yield from _row("effect", words, width)
+    yield from _row("fix", _shorter(finding.fix, finding.code), width)
 
 
 def _consequences(finding: Finding) -> Iterator[str]:
@@ -197,7 +197,7 @@ def page(check: Check) -> Page:
 
     >>> from gradviz.checks.registry import checks
     >>> no_graph = page(checks()[0])
-    >>> "backward()" in no_graph.example and no_graph.do.startswith("Mend the line")
+    >>> "backward()" in no_graph.example and no_graph.do.startswith("Fix the line")
     True
     """
     text, _, example = (inspect.getdoc(check.function) or "").partition("```python\n")
@@ -280,7 +280,7 @@ def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
     parts = [
         finding.summary,
         finding.why,
-        *(f"So: {consequence.summary}" for consequence in finding.consequences),
+        *(f"Effect: {consequence.summary}" for consequence in finding.consequences),
         finding.fix,
     ]
     result: dict[str, Any] = {

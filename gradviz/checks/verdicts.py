@@ -175,7 +175,7 @@ def _compared(context: CheckContext, cut: DetachPoint) -> SourceLine | None:
 
 _FROZEN = Verdict(
     "frozen", "{is_} frozen", "requires_grad is False, so no gradient is computed",
-    "Nothing, if that is on purpose. Else call requires_grad_(True) on it, and give it to the optimizer.", False,
+    "No change needed if this is intentional. Otherwise call requires_grad_(True) on it, and give it to the optimizer.", False,
 )  # fmt: skip
 _SHARDED = Verdict(
     "sharded", "{is_} sharded: whether the output depends on them is unknown",
@@ -183,16 +183,16 @@ _SHARDED = Verdict(
     "Check the model before it is sharded.", False,
 )  # fmt: skip
 _UNFINISHED = Verdict(
-    "unfinished", "{is_} not in what was computed until the script failed", "the forward pass did not come to its end",
-    "Mend the failure first, then check again.", False,
+    "unfinished", "{is_} not reached: the script failed first", "the forward pass did not finish",
+    "Fix the error above, then run check again.", False,
 )  # fmt: skip
 _ELSEWHERE = Verdict(
     "elsewhere", "{is_} not in this graph, but in that of another backward call", "another backward call of this run uses them",
-    "Nothing, if the calls take turns on purpose.", False,
+    "No change needed if the calls take turns on purpose.", False,
 )  # fmt: skip
 _OTHER_MODEL = Verdict(
     "other-model", "{is_} in no output that was checked", "the graph uses no parameter of this model at all",
-    "Nothing, if another loss trains it. Else compute the loss from its output.", False,
+    "No change needed if another loss trains it. Otherwise compute the loss from its output.", False,
 )  # fmt: skip
 _NOT_COMPILED = Verdict(
     "not-compiled", "{is_} unused: no compiled function takes {them}",
@@ -202,7 +202,7 @@ _NOT_COMPILED = Verdict(
 _NOT_THIS_TIME = Verdict(
     "not-this-time", "{is_} unused: the module did not run in this step",
     "the module's forward ran before the previous backward call, and not since",
-    "Nothing, if a branch leaves it out on purpose (DistributedDataParallel then needs find_unused_parameters=True).", True,
+    "No change needed if a branch skips it on purpose (DistributedDataParallel then needs find_unused_parameters=True).", True,
 )  # fmt: skip
 _NOT_RECORDED = Verdict(
     "not-recorded", "{is_} not in the graph of any output",
@@ -222,10 +222,10 @@ _COMPILED = Verdict(
 _REPLACED = Verdict(
     "replaced", "{is_} not used: functional_call ran the module with other tensors",
     "{} puts other tensors in their place while the module runs, and the output depends on those",
-    "Nothing, if the tensors given are what is trained, as those of a hypernetwork are.", False,
+    "No change needed if you train the tensors that functional_call was given, as with a hypernetwork.", False,
 )  # fmt: skip
 _NEVER_RAN = Verdict(
-    "never-ran", "{is_} unused: the module never ran", "the module's forward was not called since recording began",
+    "never-ran", "{is_} unused: the module never ran", "the module was never called",
     "Call the module in {forward}, or remove it from the model{made}.", True,
 )  # fmt: skip
 _NOT_USED = Verdict(
@@ -240,8 +240,8 @@ _NO_GRAD = Verdict(
 )  # fmt: skip
 _GAVE_NOTHING = Verdict(
     "gave-nothing", "{is_} unused: the module's result has no graph",
-    "the module was called in {call} while recording, but what it returned does not require grad: its forward detaches it, makes "
-    "integers of it, or switches recording off",
+    "the module was called in {call} while recording, but its result does not require grad: its forward() detaches it, turns it "
+    "into integers, or switches gradients off",
     "Look in the forward() of {type} for .detach(), .data, .item(), argmax and no_grad().", True,
 )  # fmt: skip
 
@@ -256,12 +256,12 @@ def _hidden(graph: Graph, node: Node) -> Verdict:
 def _lost(context: CheckContext, parameter: Parameter, source: SourceLine | None) -> Verdict:
     """The module made something with a graph that the output does not depend on. The code may show where it was dropped."""
     cuts = list(dict.fromkeys(cut for provenance in context.provenances.values() for cut in provenance.cuts))
-    why = f"the module ran in {code(source)} and its result has a graph, but no output depends on that result"
+    why = f"the module ran in {code(source)}, but no output uses its result"
     fix = "Use the module's result in the loss, or remove the module."
     if cuts:
         places = [f"{code(cut.source)} {WHAT[cut.kind].format(of=one_line(cut.of))}" for cut in cuts]
         why += f"; on the way to the output, {' and '.join(places[:3])}"
-        fix = f"If that cut is a mistake, mend it: {line(cuts[0].source)}. Else use the result, or remove the module."
+        fix = f"If that cut is a mistake, remove it: {line(cuts[0].source)}. Otherwise use the result, or remove the module."
     elif parameter.dropped is not None:
         name, by = one_line(parameter.dropped.name) or "the result", parameter.dropped.by
         if by is not None:
@@ -271,8 +271,6 @@ def _lost(context: CheckContext, parameter: Parameter, source: SourceLine | None
             why += f": nothing reads {name} afterwards"
             fix = f"Use {name} in what follows {line(source)}, or remove the module."
         source = by or source
-    else:
-        why += ": it was not used, or overwritten"
     return Verdict("lost", "{do} not reach the output", why, fix, True, source)
 
 

@@ -72,6 +72,11 @@ def op(record: Node) -> str:
     return str(record.attributes.get("gradient of") or record.op)
 
 
+def forward_op(record: Node) -> str:
+    """What the code called: "sqrt"."""
+    return str(record.attributes.get("gradient of") or forward_name(record))
+
+
 def title(graph: Graph, node: int) -> str:
     """A node in a sentence: its op, and where it was made."""
     record = graph.nodes[node]

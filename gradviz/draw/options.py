@@ -105,7 +105,7 @@ class Options:
     'right'
     """
 
-    direction: Direction = _choice("down", Direction, "Where data flows; leaves are at the start.")
+    direction: Direction = _choice("down", Direction, "Layout direction, from leaves to outputs.")
     names: OpNames = _choice("backward", OpNames, "Name ops as autograd does, AddmmBackward0, or as torch does, addmm.")
     depth: int | Literal["auto", "all"] = _value(
         "auto",

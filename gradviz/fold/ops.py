@@ -24,7 +24,7 @@ LEAST_OPS = 8
 def join_ops(partition: Partition) -> None:
     """Join ops outside closed modules that a loop ran many times: same op, shape, place in the code, and neighbours.
 
-    The first and last turns of a loop have other neighbours. What of them lies on the loop's cycle is joined too, as long
+    The first and last turns of a loop have other neighbours. Their nodes on the cycle of the loop join it too, as long
     as it is little beside the rest.
     """
     roles: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""The outputs to look at: found by a name, or as the tensors that nothing depends on, and handed over while they are alive.
+"""The outputs to look at: found by a name, or as the tensors that nothing depends on, and read while they are alive.
 
 Reads live variables and calls a function that the user named; knows nothing of how the script was run.
 """

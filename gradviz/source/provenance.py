@@ -47,7 +47,7 @@ wrapped in `nn.Parameter`; a gradient that `torch.autograd.grad` computed withou
 class DetachPoint(NamedTuple):
     """A place in the user's code where a graph is dropped. `of` is the expression that loses it, as the code spells it.
 
-    `alive` when the variable in it still has a graph now, which makes this the place where the chain broke.
+    `alive` when the variable in it still has a graph now, which makes this the place where the graph ends.
     """
 
     kind: DetachKind

@@ -137,7 +137,7 @@ FAULTS = {
     "a detach behind a draw": Fault(
         "unused-parameter",
         "log_p = scores.detach().log_softmax(1)",
-        "leave out .detach() where the gradient has to pass",
+        "remove .detach()",
         "scores.detach().log_softmax(1)",
         "scores.log_softmax(1)",
         """
@@ -289,7 +289,7 @@ FAULTS = {
     "features under no_grad in a method": Fault(
         "constant-term",
         "return self.layer(image).relu()",
-        "In script.py:7, leave out @torch.no_grad(): script.py:9 has to be recorded",
+        "In script.py:7, remove @torch.no_grad(): script.py:9 has to be recorded",
         "    @torch.no_grad()\n",
         "",
         """
@@ -383,7 +383,7 @@ FAULTS = {
     "a loss through NumPy": Fault(
         "no-graph",
         "error = y - np.asarray(net(x).detach())",
-        "leave out .detach() where the gradient has to pass",
+        "remove .detach()",
         "    error = y - np.asarray(net(x).detach())\n    loss = torch.from_numpy(error ** 2).mean()",
         "    error = torch.from_numpy(y) - net(x)\n    loss = (error ** 2).mean()",
         """

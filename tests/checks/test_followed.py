@@ -28,7 +28,7 @@ FAULTS = [
     Fault(
         "no-graph",
         "p.requires_grad = False",
-        "In script.py:5, leave out what should be trained, such as the last layers.",
+        "In script.py:5, do not freeze what should be trained, such as the last layers.",
         "model.parameters()",
         "model[0].parameters()",
         """
@@ -87,7 +87,7 @@ FAULTS = [
     Fault(
         "freed-graph",
         "out, state = self.cell(x, state)",
-        "memory = tuple(one.detach() for one in memory). Put that in front of script.py:13",
+        "Detach memory before script.py:13: memory = tuple(one.detach() for one in memory).",
         "    out, memory = net(",
         "    memory = tuple(one.detach() for one in memory)\n    out, memory = net(",
         """
@@ -254,7 +254,7 @@ FAULTS = [
     Fault(
         "freed-graph",
         "self.kept.append(",
-        "Empty policy.kept in every step behind script.py:16, so that nothing of the step before is in it: policy.kept.clear()",
+        "Clear policy.kept in every step after script.py:16, so that it keeps nothing of the step before: policy.kept.clear()",
         "    loss.backward()\n",
         "    loss.backward()\n    policy.kept.clear()\n",
         """
@@ -465,7 +465,7 @@ FAULTS = [
     Fault(
         "growing-graph",
         "total += loss",
-        "In script.py:8, hand over what has no graph: total += loss.detach()",
+        "In script.py:8, add a value without its graph: total += loss.detach()",
         "total += loss",
         "total += loss.detach()",
         """

@@ -49,7 +49,7 @@ FAULTS = {
     "a list in a closure": Fault(
         "growing-graph",
         "seen.append(value)",
-        "hand over what has no graph: seen.append(value.detach())",
+        "add a value without its graph: seen.append(value.detach())",
         "seen.append(value)",
         "seen.append(value.detach())",
         f"{HEAD}def logger():\n    seen = []\n    def log(value):\n        seen.append(value)\n    return log\n"
@@ -111,7 +111,7 @@ FAULTS = {
     "a list that a class has for all its objects": Fault(
         "growing-graph",
         "self.values.append(value)",
-        "hand over what has no graph: self.values.append(value.detach())",
+        "add a value without its graph: self.values.append(value.detach())",
         "self.values.append(value)",
         "self.values.append(value.detach())",
         f"{HEAD}class Meter:\n    values = []\n    def add(self, value):\n        self.values.append(value)\n"
@@ -120,7 +120,7 @@ FAULTS = {
     "losses that are kept from the tenth step on": Fault(
         "growing-graph",
         "late.append(loss)",
-        "hand over what has no graph: late.append(loss.detach())",
+        "add a value without its graph: late.append(loss.detach())",
         "late.append(loss)",
         "late.append(loss.detach())",
         HEAD

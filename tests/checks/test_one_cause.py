@@ -167,7 +167,7 @@ def test_consequences_of_one_check_are_one_line() -> None:
     effects = tuple(finding("b", names=(name,)) for name in "xyz")
     found = Findings((replace(finding("a"), consequences=effects),), ("a", "b"))
     lines = [line.strip() for line, _ in report(found) if "[b]" in line]
-    assert lines == ["so:    b, +2 more  [b]"]
+    assert lines == ["effect: b, +2 more  [b]"]
 
 
 @given(

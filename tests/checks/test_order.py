@@ -69,7 +69,7 @@ for x, y in data:
     scaler.scale(loss).backward()
     opt.step()
 """,
-        "scaler-order", "opt.step()", "Write scaler.step(optimizer) and then scaler.update() in place of opt.step()",
+        "scaler-order", "opt.step()", "Replace opt.step() with scaler.step(optimizer) and then scaler.update()",
         ("    opt.step()", "    scaler.step(opt)\n    scaler.update()"),
     ),
     "never updated": Case(

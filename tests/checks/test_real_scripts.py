@@ -73,7 +73,7 @@ def test_a_state_in_a_dict_is_cut_as_a_dict(tmp_path: Path) -> None:
     found, code = check(written(tmp_path, text))
     (finding,) = [one for one in found if one["id"] == "freed-graph"]
     cut = "state = {key: one.detach() for key, one in state.items()}"
-    assert code == 1 and f"between the steps: {cut}." in finding["fix"]
+    assert code == 1 and f": {cut}." in finding["fix"]
     found, code = check(written(tmp_path, text.replace("# HERE", cut)))
     assert code == 0
 
@@ -148,7 +148,7 @@ def test_a_module_that_raised_gave_no_result(tmp_path: Path) -> None:
     found, code = check(written(tmp_path, text))
     unused = [one for one in found if one["id"] == "unused-parameter"]
     assert code == 3 and [one["severity"] for one in unused] == ["note"]
-    assert "until the script failed" in unused[0]["summary"] and "its result" not in unused[0]["why"]
+    assert "the script failed first" in unused[0]["summary"] and "its result" not in unused[0]["why"]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_running_total_that_an_object_keeps(start: str, add: str, name: str, t
     (finding,) = [one for one in found if one["severity"] != "note"]
     assert code == 1 and finding["id"] == "growing-graph" and finding["names"] == [name]
     detached = add.replace("loss", "loss.detach()")
-    assert f"hand over what has no graph: {detached}. Or .item()" in finding["fix"]
+    assert f"add a value without its graph: {detached}. Use .item()" in finding["fix"]
     assert check(written(tmp_path, text.replace(add, detached)))[1] == 0
     assert check(written(tmp_path, text.replace("loss)", "loss.item())").replace("+= loss", "+= loss.item()")))[1] == 0
 

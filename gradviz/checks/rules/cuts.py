@@ -96,7 +96,7 @@ def constant_term(context: CheckContext) -> Diagnoses:
         reached = all_names(graph.leaves)
         cuts = tuple(cut for cut in cuts if (cut.behind | {*cut.leaf}).difference(reached)) or cuts
         yield Diagnosis(
-            f"{one_line(term) or 'a term of the loss'} has no graph: adding it to the loss has no effect on the training",
+            f"{one_line(term) or 'a term of the loss'} has no graph: this term of the loss trains nothing",
             (one_line(term),) if term else (),
             f"it is added in {code(source)}; {'; '.join(dict.fromkeys(map(cut_words, cuts)))}",
             mend_all(cuts),
@@ -107,7 +107,12 @@ def constant_term(context: CheckContext) -> Diagnoses:
         )
 
 
-@check("first-order", "warning", "an update that is to be differentiated takes its gradients for constants", once=True)
+@check(
+    "first-order",
+    "warning",
+    "an inner update uses gradients without a graph, so the outer gradient is first-order",
+    once=True,
+)
 def first_order(context: CheckContext) -> Diagnoses:
     """An inner step of meta-learning is recorded, and its gradients have no graph: the outer gradient is of first order.
 
@@ -149,11 +154,11 @@ def first_order(context: CheckContext) -> Diagnoses:
     for source, nodes in silent.items():
         record = graph.nodes[nodes[0]]
         yield Diagnosis(
-            "an inner update takes its gradients for constants: the outer gradient is of first order",
+            "the inner gradients are constants (no create_graph), so the outer gradient is first-order only",
             all_names(graph.nodes[node] for node in nodes),
-            f"{code(source)} gives gradients without a graph, and {code(own_line(record))} makes of them and of "
-            f"what an optimizer trains the {plural(len(nodes), 'tensor')} that the next loss is computed from: nothing "
-            "differentiates the gradients themselves",
+            f"{code(source)} returns gradients without a graph. {code(own_line(record))} updates with them the "
+            f"{plural(len(nodes), 'tensor')} that the next loss is computed from, so backward() does not differentiate the "
+            "gradients themselves",
             f"In {line(source)}, pass create_graph=True. If first order is meant, pass create_graph=False.",
             tuple(nodes),
             severity=None if _speaks(source, _META) else "note",

@@ -32,7 +32,7 @@ def freed_graph(context: CheckContext) -> Diagnoses:
     Two cases are typical. A state is carried from one step to the next with its history (truncated backpropagation through
     time): cut it with `state = state.detach()`. Or something was computed once outside the loop and is used in every step:
     compute it again in each step, detach it, or keep it with `retain_graph=True`. The finding names the nodes that are freed, the
-    backward call that freed them as far as this run saw it, and the edges where the new graph is joined to the old. A graph that is
+    backward call that freed them as far as this run saw it, and the edges where the new graph reaches the old one. A graph that is
     freed as a whole, looked at after its own `backward()`, is a note only.
 
     How it is found: Nodes whose saved tensors are freed are looked for. Edges from newer nodes to those show which tensor
@@ -73,7 +73,7 @@ def freed_graph(context: CheckContext) -> Diagnoses:
         f"backward() has already run through {plural(len(freed), 'node')} of this graph",
         names,
         _freed_why(context, freed, joints, listed(names) or title(graph, first)),
-        f"Let the leaf come last: {leaf}." if leaf else _freed_fix(context, joints, old),
+        f"Create the leaf last: {leaf}." if leaf else _freed_fix(context, joints, old),
         tuple(freed),
         tuple((edge.consumer, edge.position) for edge in joints),
         where=place(graph, first),
@@ -99,7 +99,7 @@ def _used_up(context: CheckContext, freed: Sequence[int]) -> Diagnosis:
         "backward() has run through this graph",
         tuple(root.name for root in context.graph.roots),
         f"what {plural(len(freed), 'node')} had saved is freed",
-        "Nothing, unless backward() is to run once more: compute the output again for that, or use retain_graph=True.",
+        "No change needed, unless you call backward() once more: then compute the output again, or use retain_graph=True.",
         tuple(freed),
         where=place(context.graph, freed[0]),
         severity="note",
@@ -125,22 +125,22 @@ def _joints(context: CheckContext, freed: Sequence[int]) -> list[Edge]:
 
 def _freed_why(context: CheckContext, freed: Sequence[int], joints: Sequence[Edge], who: str) -> str:
     graph = context.graph
-    parts = [f"what they had saved is freed: {listed([title(graph, i) for i in freed], 2)}"]
+    parts = [f"backward() already freed {listed([title(graph, i) for i in freed], 2)}"]
     calls = _calls(context.earlier, graph, freed)
     if calls:
-        parts.append(f"they are also behind {listed(calls)}, which ran first")
+        parts.append(f"they were created for {listed(calls)}, which ran first")
     elif context.earlier or context.call is None:
         parts.append("which backward() call freed them was not seen")
     if joints:
         edge = joints[0]
         parts.append(
-            f"the new part is joined to the old one at {who}: {title(graph, edge.consumer)} uses what "
-            f"{title(graph, edge.producer)} made"
+            f"this graph reaches them through {who}: {title(graph, edge.consumer)} uses the result of "
+            f"{title(graph, edge.producer)}"
         )
         if len(joints) > 1:
-            parts.append(f"{plural(len(joints), 'edge')} in all lead there")
+            parts.append(f"{plural(len(joints), 'edge')} lead to them")
     else:
-        parts.append("all of this graph was there before, so this is a second backward() through the same graph")
+        parts.append("nothing in this graph is new, so this is a second backward() through the same graph")
     return "; ".join(parts)
 
 
@@ -177,18 +177,17 @@ def _freed_fix(context: CheckContext, joints: Sequence[Edge], old: Sequence[OldT
     parts = []
     full = [name for name in all_names(old) if _is_filled(context.graph, joints, name)]
     if full:
-        behind = f" behind {line(context.backward)}" if context.backward is not None else ""
+        after = f" after {line(context.backward)}" if context.backward is not None else ""
         empty = "; ".join(f"{one_line(name)}.clear()" for name in full)
         parts.append(
-            f"Empty {listed(full)} in every step{behind}, so that nothing of the step before is in it: {empty}."
+            f"Clear {listed(full)} in every step{after}, so that it keeps nothing of the step before: {empty}."
         )
         old = [tensors for tensors in old if not set(tensors.names).intersection(full)]
     retained = [tensors for tensors in old if tensors.retained]
     constant = [tensors for tensors in old if tensors.retained is False]
     if retained:
         parts.append(
-            f"Cut the history between the steps: {cuts(retained)}.{between(context, retained)} retain_graph=True would go back "
-            "to the very first step each time."
+            f"{detached(context, retained)} retain_graph=True would run back to the very first step each time."
         )
     if constant:
         names = all_names(constant)
@@ -201,22 +200,27 @@ def _freed_fix(context: CheckContext, joints: Sequence[Edge], old: Sequence[OldT
     for tensors in old:
         if tensors.retained is None:
             parts.append(
-                f"If {listed(tensors.names) or 'the tensor there'} is a state carried from step to step, cut its history "
+                f"If {listed(tensors.names) or 'the tensor there'} is a state carried from step to step, detach it "
                 f"before the next step: {tensors.cut()}. If it is computed once and used in every step, compute it inside the "
                 "loop, detach it, or call backward(retain_graph=True)."
             )
     return " ".join(parts)
 
 
-def between(context: CheckContext, old: Sequence[OldTensors]) -> str:
-    """Where to put what cuts the history off: in front of the line that takes the tensors over, or behind the call."""
+def detached(context: CheckContext, old: Sequence[OldTensors]) -> str:
+    """The advice to detach a state between two steps: before the line that uses it again, or after the backward call."""
+    names = listed(all_names(old)) or "the state"
+    return f"Detach {names}{_between(context, old)}: {cuts(old) or 'state = state.detach()'}."
+
+
+def _between(context: CheckContext, old: Sequence[OldTensors]) -> str:
     backward = context.backward
     lines = taken_over(backward) if backward is not None else {}
     names = all_names(old)
     places = list(dict.fromkeys(line(lines[name]) for name in names if name in lines))
     if len(places) == 1 and lines.keys() >= set(names):
-        return f" Put that in front of {places[0]}."
-    return f" Put that behind {line(backward)}." if backward is not None else ""
+        return f" before {places[0]}"
+    return f" after {line(backward)}" if backward is not None else " between the steps"
 
 
 def _is_filled(graph: Graph, joints: Sequence[Edge], name: str) -> bool:

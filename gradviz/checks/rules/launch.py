@@ -77,7 +77,7 @@ def missing_rank(context: CheckContext) -> Diagnoses:
         f"rank {first} {what}{inside}" + (f", and {plural(len(waiting), 'other')} waited for it" if waiting else ""),
         (),
         "; ".join([*waiting, f"rank {first} left no result{after}"]),
-        f"Mend what ends rank {first}."
+        f"Fix what ends rank {first}."
         if end.failed
         else f"See why the process of rank {first} ended: a process that is "
         "killed without a word mostly ran out of memory.",

@@ -53,7 +53,7 @@ def untied(context: CheckContext) -> Diagnoses:
 
 def _tie(tie: Tie) -> Diagnosis:
     first, second = map(one_line, tie.names)
-    what = "share their memory and are" if tie.shared else "began with the same numbers and are"
+    what = "on one piece of memory" if tie.shared else "that began with the same values"
     why = (
         "they are distinct parameters on one piece of memory: each gets its part of the gradient, and the optimizer updates the "
         "numbers once for each, with momentum and weight decay twice"
@@ -62,11 +62,11 @@ def _tie(tie: Tie) -> Diagnosis:
         "own gradient"
     )
     return Diagnosis(
-        f"{first} and {second} {what} two parameters",
+        f"{first} and {second} are not tied: two parameters {what}",
         tie.names,
         why + (f"; {code(tie.source)}" if tie.source is not None else ""),
-        f"Let both modules hold one parameter, before the optimizer is made: {as_code(second)} = {as_code(first)}. If they are to "
-        "be two, nothing.",
+        f"Share one parameter before the optimizer is created: {as_code(second)} = {as_code(first)}. No change needed if you "
+        "want two parameters.",
         where=places(second, line(tie.source)),
         source=tie.source,
     )

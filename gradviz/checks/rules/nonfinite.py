@@ -16,6 +16,7 @@ from gradviz.checks.words import (
     as_code,
     code,
     first_names,
+    forward_op,
     line,
     listed,
     nodes_of,
@@ -45,7 +46,7 @@ def nonfinite(context: CheckContext) -> Diagnoses:
     logarithm, a root, a division, a softmax). Where one of these shows something, or with `--values`, all tensors that the graph
     holds are read, in the order of the forward pass, and the gradients are computed. Nothing is written.
 
-    What to do: Mend the operation that is named: keep the input of a logarithm, a square root or a division away from zero,
+    What to do: Fix the operation that is named: keep the input of a logarithm, a square root or a division away from zero,
     mask before the operation that cannot bear it, leave one element of each row unmasked. When an update did it, lower the
     learning rate or clip gradients.
 
@@ -93,27 +94,25 @@ def _backward(context: CheckContext, gradients: Gradients) -> Diagnosis:
     """The gradients are not finite, although the outputs are."""
     graph, leaves = context.graph, _broken_leaves(context)
     names = first_names(leaves)
-    whom = f", for {listed(names)}" if names else ""
     first = _cause(context, gradients.nonfinite[0]) if gradients.nonfinite else suspect(graph)
     if first is None:
         return Diagnosis(
-            "backward makes NaN or Inf" + whom,
+            f"the gradient of {listed(names) or 'a leaf'} becomes NaN or Inf",
             names,
-            f"the gradient of {listed(names) or 'a leaf'} is not finite, and no operation of the graph has an infinite slope: "
-            "numbers overflowed on the way",
+            "no operation of the graph has an infinite derivative: a number overflowed on the way, most likely",
             f"{remedy('')}.",
             nodes_of(leaves),
             where=line(context.backward),
         )
     others = len(gradients.nonfinite) - 1
-    more = f"; {plural(others, 'more node')} of backward begin to give NaN or Inf" if others > 0 else ""
-    what, why = op(graph.nodes[first]), reason(graph, first)
+    more = f"; {plural(others, 'more node')} of backward return NaN or Inf first" if others > 0 else ""
+    what, why = forward_op(graph.nodes[first]), reason(graph, first)
     certain = bool(gradients.nonfinite)
     return Diagnosis(
-        f"backward {'makes' if certain else 'has made'} NaN or Inf{'' if certain else ', most likely'} in {what}{whom}",
+        f"the gradient of {listed(names) or 'a leaf'} becomes NaN or Inf in {what}{'' if certain else ', most likely'}",
         names,
-        f"{title_and_code(graph, first)} {'gets' if certain else 'can get'} a finite gradient and {'gives' if certain else 'give'} "
-        f"one that is not{f', because {why}' if why else ''}{more}; the values of the outputs are finite",
+        f"{title_and_code(graph, first)} {'receives' if certain else 'can receive'} a finite gradient and "
+        f"{'returns' if certain else 'return'} one that is not{f': {why}' if why else ''}{more}; the outputs are finite",
         f"{_remedy(graph, first)}.",
         (first, *(leaf.node for leaf in leaves)),
         where=place(graph, first),
@@ -309,7 +308,7 @@ def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
     why = (
         f"{listed(names)} {have} NaN or Inf since the update before this call"
         if names
-        else "the parameters have grown too large"
+        else "the loss is not finite after an update"
     )
     losses = [loss for loss in context.losses if math.isfinite(loss[1])]
     lost = _without_eps(context)
@@ -331,7 +330,7 @@ def from_the_update(context: CheckContext, bad: Sequence[Value]) -> Diagnosis:
             f"; the loss is a sum over {summed[0]:,} elements, and its gradient that many times the gradient of a mean"
         )
     return Diagnosis(
-        f"{what}: the steps are too large",
+        what,
         names or first_names(leaf for leaf in context.graph.leaves if leaf.kind == "parameter"),
         why,
         _fix(context),

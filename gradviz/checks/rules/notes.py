@@ -49,7 +49,7 @@ def requires_grad_input(context: CheckContext) -> Diagnoses:
         names,
         f"{verb(inputs, 'it is a leaf', 'they are leaves')} of the graph and no {verb(inputs, 'parameter', 'parameters')}, so "
         f"backward() computes a gradient for {verb(inputs, 'it', 'each')}",
-        "Nothing, if that gradient is wanted. Else leave out requires_grad=True.",
+        "No change needed if you use that gradient. Otherwise remove requires_grad=True.",
         nodes_of(inputs),
     )
 
@@ -82,7 +82,7 @@ def tied_parameter(context: CheckContext) -> Diagnoses:
                 f"{listed(names)} are one parameter",
                 names,
                 f"these names lead to one tensor {tensor_line(leaf.tensor)}, and its gradient is the sum over all uses",
-                "Nothing, if they are tied on purpose.",
+                "No change needed if they are tied on purpose.",
                 (leaf.node,),
             )
 
@@ -119,14 +119,14 @@ def hooks_present(context: CheckContext) -> Diagnoses:
             f"{listed(names) or plural(len(hooked), 'leaf', 'leaves')}",
             names,
             "they run when the gradient of the tensor is computed or accumulated, and may change it",
-            f"Nothing, if they are wanted. {tensors}",
+            f"No change needed if this is intentional. {tensors}",
             nodes_of(hooked),
         )
 
     def inside(nodes: list[Node], summary: str, why: str, fix: str, names: Names = ()) -> Diagnoses:
         if nodes:
             ids = tuple(node.id for node in nodes)
-            yield Diagnosis(summary, names, why, f"Nothing, if {fix}", ids, where=place(graph, ids[0]))
+            yield Diagnosis(summary, names, why, f"No change needed if {fix}", ids, where=place(graph, ids[0]))
 
     inner = [node for node in graph.nodes if "hooks" in node.flags and node.id not in graph.leaf_of]
     names = first_names(inner)
@@ -184,7 +184,7 @@ def double_backward(context: CheckContext) -> Diagnoses:
             f"the graph contains a backward pass ({plural(len(made), 'node')} of second order)",
             tuple(name for node in made for name in node.names),
             f"such as {title(graph, made[0].id)}, the derivative of a backward function",
-            "Nothing, if gradients of gradients are wanted. Else leave out create_graph=True.",
+            "No change needed if you differentiate the gradients. Otherwise remove create_graph=True.",
             tuple(node.id for node in made),
             where=place(graph, made[0].id),
         )

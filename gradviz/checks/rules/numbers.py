@@ -199,7 +199,8 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
             f"the gradient of {listed(names)} is all zero, by a factor of 0 in the code",
             names,
             f"{code(written)} multiplies the term behind it by 0",
-            "Nothing, if that lets every parameter take part, as DistributedDataParallel asks; else give the term a weight.",
+            "No change needed if the term only lets every parameter take part, as DistributedDataParallel asks. "
+            "Otherwise give it a weight.",
             nodes_of(zero),
             severity="note",
             source=written,
@@ -214,8 +215,8 @@ def zero_gradient(context: CheckContext) -> Diagnoses:
         "Look for dead ReLUs (all inputs negative), masks and factors of zero; for a layer that begins at zero it "
         "is normal in the first step."
         if blame
-        else "Nothing, if the parameter cancels out, as the last bias does in a difference of two scores. Else look for a factor "
-        "of zero.",
+        else "No change needed if the parameter cancels out, as the last bias does in a difference of two scores. "
+        "Otherwise look for a factor of zero.",
         nodes_of(zero),
         where=places(listed(dict.fromkeys(name.rpartition(".")[0] for name in names)), line(source)),
         severity=None if blame else "note",

@@ -94,8 +94,8 @@ def _clipped_in_parts(context: CheckContext) -> Diagnoses:
     yield Diagnosis(
         f"gradients are clipped after each of {count} backward calls that add up",
         (),
-        f"{code(clip.source)} runs after each of the {count} backward calls that {code(step.source)} comes after: what is clipped "
-        "is the sum so far, so the first batches are scaled down again and again, and the last ones weigh most",
+        f"{code(clip.source)} runs after each of the {count} backward calls before {code(step.source)}: clipping runs on the "
+        "accumulated sum, so earlier batches are scaled down several times",
         f"Move {_text(clip)} directly above {_text(step)}, so that the sum is clipped once.",
         source=clip.source,
     )
@@ -157,11 +157,10 @@ def scaler_order(context: CheckContext) -> Diagnoses:
             scaled = False
     if len(past) >= TIMES and not context.reads_grad:
         yield Diagnosis(
-            "the step goes past the scaler: gradients are still multiplied by its scale",
+            "optimizer.step() bypasses the GradScaler: gradients are still scaled",
             (),
-            f"{code(past[0].source)} uses gradients of a loss that scaler.scale() has multiplied, and nothing has divided them "
-            "again",
-            f"Write scaler.step(optimizer) and then scaler.update() in place of {_text(past[0])}.",
+            f"{code(past[0].source)} uses gradients of a loss that scaler.scale() multiplied, and nothing unscaled them",
+            f"Replace {_text(past[0])} with scaler.step(optimizer) and then scaler.update().",
             source=past[0].source,
         )
     through = [event for event in events if event.kind == "scaler_step"]

@@ -205,7 +205,7 @@ def _not_retained(context: CheckContext) -> Diagnoses:
                 tensor.names,
                 f"{code(maker)} computes {name} from a new leaf, so {name} is a result; {code(tensor.grad_read)} reads its .grad, "
                 "and only leaves keep their gradient",
-                f"Let the leaf come last: {leaf}.",
+                f"Create the leaf last: {leaf}.",
                 nodes,
                 source=maker,
             )

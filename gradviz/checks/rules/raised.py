@@ -497,7 +497,7 @@ def _no_leaf(context: CheckContext, raised: Raised) -> Diagnosis | None:
                 f"{one_line(name)} is the result of an operation, and an optimizer updates leaves only",
                 (name,),
                 f"{code(made)} computes {one_line(name)} from a new leaf; {code(raised.source)} raised {_message(raised)}",
-                f"Let the leaf come last: {as_leaf(made)}.",
+                f"Create the leaf last: {as_leaf(made)}.",
                 source=made,
             )
     return None

@@ -124,7 +124,7 @@ def unused_on_some_ranks(context: CheckContext) -> Diagnoses:
 
     How it is found: The parameters in the graph of each rank are compared with those that its models hold.
 
-    What to do: Mend the branch that leaves the parameter out on these ranks. If it must stay, add a zero that depends on the
+    What to do: Fix the branch that leaves the parameter out on these ranks. If it must stay, add a zero that depends on the
     parameter: `loss = loss + 0.0 * parameter.sum()`.
 
     When to ignore it: Where nothing averages gradients over these ranks, and parts of the model are meant to be of some ranks

@@ -16,22 +16,22 @@ from gradviz.source.provenance import DetachKind, DetachPoint, Provenance
 from gradviz.wording import one_line
 
 WHAT: dict[DetachKind, str] = {
-    "detach": "detaches {of} from its graph",
+    "detach": "detaches {of}",
     "data": "takes .data of {of}, which has no graph",
-    "number": "makes a Python number of {of}, and a number has no graph",
-    "numpy": "hands {of} to NumPy, which autograd does not see",
-    "new": "copies the numbers of {of} into a new tensor, which has no graph",
-    "integer": "makes integers or booleans of {of}, and these have no gradient",
-    "no_grad": "computes {of} while recording is off (torch.no_grad())",
-    "inference": "computes {of} in torch.inference_mode(), which records nothing",
-    "sample": "draws from {of} with sample(), which computes without recording",
-    "parameter": "makes an nn.Parameter of {of}: a new leaf, which does not go back to it",
-    "written": "writes the numbers of {of} into a parameter: a leaf, which does not go back to it",
-    "deepcopy": "makes a copy of {of} with leaves of its own, which do not go back to it",
-    "grad": "computes a gradient of {of} without create_graph=True, so that it is a constant",
+    "number": "turns {of} into a Python number, which has no graph",
+    "numpy": "passes {of} to NumPy, which autograd does not record",
+    "new": "copies the values of {of} into a new tensor without a graph",
+    "integer": "turns {of} into integers or booleans, which have no gradient",
+    "no_grad": "computes {of} with gradients off (torch.no_grad())",
+    "inference": "computes {of} under torch.inference_mode(), which records no graph",
+    "sample": "draws from {of} with sample(), which records no graph",
+    "parameter": "wraps {of} in nn.Parameter: a new leaf without the history of {of}",
+    "written": "writes the values of {of} into a parameter: a leaf without the history of {of}",
+    "deepcopy": "copies {of}: the copy has leaves of its own, without the history of {of}",
+    "grad": "computes a gradient of {of} without create_graph=True, so the gradient is a constant",
 }
 MEND: dict[DetachKind, str] = {
-    "detach": "leave out .detach() where the gradient has to pass",
+    "detach": "remove .detach()",
     "data": "use the tensor itself instead of .data",
     "number": "compute the loss from the tensors themselves, and call .item() only on what is printed",
     "numpy": "do this step with torch functions instead of NumPy",
@@ -39,7 +39,7 @@ MEND: dict[DetachKind, str] = {
     "integer": "use a quantity that changes smoothly, such as logits with cross_entropy, instead of argmax or a comparison",
     "no_grad": "move the line out of torch.no_grad()",
     "inference": "move the line out of torch.inference_mode()",
-    "sample": "use rsample(), or multiply log_prob() of the sample with what it earned",
+    "sample": "use rsample(), or multiply log_prob() of the sample by its reward",
     "parameter": "use the tensor itself: torch.func.functional_call(module, {'weight': t}, x), or a function such as "
     "torch.nn.functional.linear(x, t)",
     "written": "leave the parameter as it is, and run its module with the tensor in its place: "
@@ -58,7 +58,7 @@ _INTEGERS = {
     **dict.fromkeys(COMPARISONS, "use a smooth step instead of the comparison, such as torch.sigmoid(x - threshold)"),
     **dict.fromkeys(
         ("long", "int", "to", "type", "byte", "bool", "short"),
-        "leave out the cast to integers where the gradient has to pass",
+        "remove the cast to integers",
     ),
 }
 """What to do about an operation that makes integers or booleans."""
@@ -108,9 +108,9 @@ def mend(cut: DetachPoint) -> str:
     if handed is not None:  # the detach() is there for what follows, which cannot do without
         return MEND["numpy" if handed[1] == "numpy" else "number"]
     if cut.operation == "set_grad_enabled":
-        return "switch recording on again behind what needs none: torch.set_grad_enabled(True). Or use `with torch.no_grad():`"
+        return "switch gradients on again afterwards: torch.set_grad_enabled(True). Or use `with torch.no_grad():`"
     if cut.off is not None and cut.off.text.startswith("@"):
-        return f"leave out {one_line(cut.off.text)}: {line(cut.source)} has to be recorded"
+        return f"remove {one_line(cut.off.text)}: {line(cut.source)} has to be recorded"
     if cut.off is not None and cut.off.line != cut.source.line:
         return f"{MEND[cut.kind]} (the block of {line(cut.off)})"
     return (_INTEGERS.get(cut.operation) if cut.kind == "integer" else None) or MEND[cut.kind]
@@ -152,7 +152,7 @@ def no_graph(context: CheckContext) -> Diagnoses:
     How it is found: The output has no `grad_fn`. The text of the code around the call is followed upwards from it to the lines
     that drop a graph; a variable there that still has its graph proves the place.
 
-    What to do: Mend the line that is named: leave out `.detach()`, use torch functions in place of NumPy and Python numbers,
+    What to do: Fix the line that is named: leave out `.detach()`, use torch functions in place of NumPy and Python numbers,
     `torch.stack` in place of `torch.tensor([...])`, logits in place of argmax, or move the line out of `no_grad()`.
     `requires_grad_()` on the output, on targets or on data silences the error, and nothing is trained.
 
@@ -245,11 +245,11 @@ def _why(context: CheckContext, root: Root, provenance: Provenance) -> str:
     parts = [f"{one_line(root.name)} {'has no grad_fn' if provenance.cuts and plain else root.why}"]
     if not context.grad_enabled:
         parts.append(
-            "recording is off right now: torch.no_grad(), set_grad_enabled(False) or inference_mode is in effect"
+            "gradients are off at this point: torch.no_grad(), set_grad_enabled(False) or inference_mode is active"
         )
     parts += dict.fromkeys(cut_words(cut) for cut in provenance.cuts)
     if not provenance.cuts and provenance.made is not None:
-        parts.append(f"it was made in {code(provenance.made)}")
+        parts.append(f"it was computed in {code(provenance.made)}")
     if not provenance.cuts and provenance.plain:
         parts.append(
             f"it was computed from {listed(provenance.plain)}, which {verb(provenance.plain, 'does', 'do')} not require grad"
@@ -266,8 +266,8 @@ def cut_words(cut: DetachPoint) -> str:
     inside = f" in {one_line(cut.inside)}" if cut.inside else ""
     text = f"{code(cut.source)}{inside} {words}"
     if cut.operation:
-        return f"{text}, as was seen while it ran"
-    return f"{text}: there the chain broke, because that still has a graph" if cut.alive else text
+        return f"{text} (observed)"
+    return f"{text}; its input still has a graph" if cut.alive else text
 
 
 def mend_all(cuts: Sequence[DetachPoint]) -> str:
@@ -286,13 +286,13 @@ def _fix(context: CheckContext, root: Root, provenance: Provenance) -> str:
         return "Compute the output, and call backward(), outside the block that switches recording off."
     if all_frozen(context.parameters):
         if context.frozen_at is not None:
-            return f"In {line(context.frozen_at)}, leave out what should be trained, such as the last layers."
+            return f"In {line(context.frozen_at)}, do not freeze what should be trained, such as the last layers."
         return "Unfreeze what should be trained: parameter.requires_grad_(True)."
     if not root.tensor.dtype.startswith(_REAL):
         return f"{MEND['integer'].capitalize()}."
     if provenance.plain and not context.parameters:
         return (
-            f"Make what is to be trained a leaf where it is made, torch.nn.Parameter(...). Data and targets need no gradient "
+            f"Create what should be trained as a leaf: torch.nn.Parameter(...). Data and targets need no gradient "
             f"({listed(provenance.plain)})."
         )
     if provenance.plain:

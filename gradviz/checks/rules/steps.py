@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gradviz.checks.context import CheckContext, RetainedHistory
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
-from gradviz.checks.rules.history import FILLING, OldTensors, between, cuts, old_tensors
+from gradviz.checks.rules.history import FILLING, OldTensors, detached, old_tensors
 from gradviz.checks.words import all_names, code, first_names, line, listed, nodes_of, places, verb, where as place
 from gradviz.graph import Edge, Graph, Leaf, SourceLine
 from gradviz.source.code_line import adds_to, parsed
@@ -97,13 +97,13 @@ def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHist
     carrier = f", through {listed(names)}" if names and not history.name else ""
     why = (
         f"at backward call {context.call} {holds} {plural(history.nodes, 'node')} from before call {end}{carrier}; at call "
-        f"{previous} there were {last.nodes:,} such nodes: {grown} more per step"
+        f"{previous} it was {last.nodes:,}"
     )
     if source is not None:
-        why += f". The history is taken along in {code(source)}{_kept(history)}"
+        why += f". {_adds(history, source)}"
     name = one_line(names[0]) if names else ""
     return Diagnosis(
-        f"{name or 'the graph'} keeps the history of all earlier steps: {grown} more per step",
+        f"{name or 'the graph'} keeps every earlier graph alive: {grown} more each step",
         names,
         why,
         _growing_fix(context, name, history, joints, old),
@@ -119,11 +119,11 @@ def _held(context: CheckContext, history: RetainedHistory) -> Diagnosis:
     name, source = one_line(history.name), history.added or history.source
     if history.update:
         return _recorded_update(history, name)
-    why = f"what it holds leads to {plural(history.nodes, 'node')} of earlier steps, with all that these keep"
+    why = f"it still references {plural(history.nodes, 'node')} of earlier steps and their saved tensors"
     if source is not None:
-        why += f". The history is taken along in {code(source)}{_kept(history)}"
+        why += f". {_adds(history, source)}"
     return Diagnosis(
-        f"{name} keeps the graphs of {plural(history.steps, 'step')}",
+        f"{name} keeps the graphs of {plural(history.steps, 'step')} alive",
         (history.name,),
         why,
         _growing_fix(context, name, history, (), ()),
@@ -138,8 +138,8 @@ def _recorded_update(history: RetainedHistory, name: str) -> Diagnosis:
         (history.name,),
         f"{code(history.source)} records the update, create_graph=True records the gradients in it, and no backward call goes "
         f"through them: {plural(history.nodes, 'node')} of earlier steps are kept",
-        f"Cut the history in each step: ({one_line(history.update)}).detach().requires_grad_(). Leave out create_graph=True where "
-        "no gradient of a gradient is needed.",
+        f"Detach the update in each step: ({one_line(history.update)}).detach().requires_grad_(). Remove create_graph=True if "
+        "you do not differentiate the gradients themselves.",
         source=history.source,
         part=history.update,
     )
@@ -149,17 +149,17 @@ def _growing_fix(
     context: CheckContext, name: str, history: RetainedHistory, joints: Sequence[Edge], old: Sequence[OldTensors]
 ) -> str:
     if history.name and adds_to(history.source, history.name) is False:
-        return f"Cut the history between the steps: {name} = {name}.detach()."
+        return f"Detach {name} between the steps: {name} = {name}.detach()."
     if history.name:
         if history.kept:
             return _kept_fix(history)
         for where in (history.added, history.source):
             handed = without_graph(where, history.parts)
             if handed:
-                return f"In {line(where)}, hand over what has no graph: {handed}. Or .item(), for a number alone."
+                return f"In {line(where)}, add a value without its graph: {handed}. Use .item() for a single number."
         fields = dict.fromkeys(part.rpartition(".")[2] for part in history.parts if _STEP.findall(part)[-1][0] == ".")
         if fields:
-            return f"In {line(history.added)}, put {listed(fields)} into {name} without the graph: .detach() behind what is given."
+            return f"In {line(history.added)}, detach {listed(fields)} before {name} stores it: append .detach() to the value."
         return f"Add numbers or detached tensors to {name}: loss.item() or loss.detach() instead of loss."
     graph = context.graph
     made = [graph.nodes[edge.producer] for edge in joints]
@@ -168,11 +168,12 @@ def _growing_fix(
             f"Update {name or 'parameters'} without recording: inside torch.no_grad() and in place, or with "
             "torch.optim."
         )
-    return f"Cut the history between the steps: {cuts(old) or 'state = state.detach()'}.{between(context, old)}"
+    return detached(context, old)
 
 
-def _kept(history: RetainedHistory) -> str:
-    return f", by the function that is put there, which keeps {one_line(history.kept)}" if history.kept else ""
+def _adds(history: RetainedHistory, source: SourceLine) -> str:
+    what = f"a function that keeps {one_line(history.kept)}" if history.kept else "a tensor that still has its graph"
+    return f"{code(source)} adds {what}"
 
 
 def _kept_fix(history: RetainedHistory) -> str:
@@ -245,7 +246,7 @@ def _parts_detached(statement: ast.stmt, value: ast.expr, into: ast.expr, parts:
 
 
 def without_graph(source: SourceLine | None, parts: Sequence[str] = ()) -> str:
-    """A line that puts one thing into a container, or adds it to a total, written so that it hands over a detached tensor.
+    """A line that puts one thing into a container, or adds it to a total, written so that it adds a detached tensor.
 
     >>> [without_graph(SourceLine("a.py", 1, "f", text)) for text in ("a.append(l)", "a['x'].append(f(l) / 2)", "t += l")]
     ['a.append(l.detach())', "a['x'].append((f(l) / 2).detach())", 't += l.detach()']
