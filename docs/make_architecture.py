@@ -1,7 +1,7 @@
 """Writes the table of packages and the drawing of their imports in ARCHITECTURE.md: `python docs/make_architecture.py`.
 
 Needs an environment with gradviz and pytest. What a package or a module at the top says of itself in the first line of its
-docstring is what the table says; the order and who may import torch are those of tests/test_structure.py.
+docstring is what the table says; the order, the half and who may import torch are those of tests/test_structure.py.
 """
 
 from __future__ import annotations
@@ -60,14 +60,17 @@ def filled(page: str) -> str:
     """The page with its table and drawing as the code is now."""
     if str(ROOT) not in sys.path:
         sys.path.append(str(ROOT))
-    from tests.test_structure import _READS_LIVE_OBJECTS, level
+    from tests.test_structure import _READS_LIVE_OBJECTS, CORE, FEATURES, level, part
 
     known = {name: f"gradviz.{name.rstrip('/').removesuffix('.py')}" for name in parts()}
     order = sorted(known, key=lambda name: (level(known[name]), name))
     torch = {name: any(one.startswith(known[name]) for one in _READS_LIVE_OBJECTS) for name in known}
-    rows = [f"| `{name}` | {owns(parts()[name])} | {'yes' if torch[name] else ''} |" for name in order]
+    half = {
+        name: "core" if part(known[name]) in CORE else "feature" * (part(known[name]) in FEATURES) for name in known
+    }
+    rows = [f"| `{name}` | {half[name]} | {owns(parts()[name])} | {'yes' if torch[name] else ''} |" for name in order]
     page = IMPORTS.sub(drawing(), page)
-    return TABLE.sub("\n".join(["| in `gradviz/` | owns | torch |", "|---|---|---|", *rows, ""]), page)
+    return TABLE.sub("\n".join(["| in `gradviz/` | half | owns | torch |", "|---|---|---|---|", *rows, ""]), page)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gradviz.features import hook
 from gradviz.graph import Graph
-from gradviz.inference import infer_scopes
 from gradviz.recording.attribution import OwnershipAttribution
 from gradviz.variables.scanner import callers_variables
 from gradviz.walker.names import outermost_modules
@@ -56,7 +56,8 @@ def walk(
     variables = callers_variables(sys._getframe(1))
     owned = OwnershipAttribution(outermost_modules(model, variables))
     graph = capture(outputs, model=model, params=params, variables=variables, saved=saved, attribution=owned)
-    return infer_scopes(graph, owned.ownership)
+    infer_scopes = hook("gradviz.inference:infer_scopes")
+    return graph if infer_scopes is None else infer_scopes(graph, owned.ownership)
 
 
 def flow(

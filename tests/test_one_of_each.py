@@ -9,9 +9,10 @@ import pytest
 import torch
 
 import gradviz
+from benchmarks.size import ambiguous_names, branches, tokens
 from gradviz.graph import Graph, Group, StorageKind
 from gradviz.wording import few_lines
-from tests.test_structure import MODULES
+from tests.test_structure import MODULES, ROOT
 
 _KINDS = set(get_args(StorageKind))
 _COPIES = {
@@ -66,3 +67,12 @@ def test_a_folded_graph_knows_which_nodes_are_in_each_box() -> None:
     assert [folded.inside[1], *folded.inside[2:]] == [joined, *((node.id,) for node in rest[1:])]
     assert [folded.box_of[node] for node in range(4)] == [1, 1, 0, 2]
     assert whole.box_of == {node.id: node.id for node in whole.nodes}
+
+
+def test_a_class_name_means_one_thing() -> None:
+    assert len(ambiguous_names(ROOT)) <= 25
+
+
+def test_size_is_counted_without_comments_and_docstrings() -> None:
+    code = 'def f(a):\n    """Text."""\n    # more\n    return [b for b in a if b and a] if a else ""\n'
+    assert (tokens(code), branches(ast.parse(code).body[0])) == (22, 4)

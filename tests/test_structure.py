@@ -22,27 +22,30 @@ MODULES = {
 # A package may import from those on lower levels and from itself.
 _LEVELS = {
     "wording": -1,
-    **dict.fromkeys(("errors", "rank", "stages"), 0),
+    **dict.fromkeys(("errors", "rank", "stages", "features"), 0),
     **dict.fromkeys(("graph", "layout"), 1),
     **dict.fromkeys(("packages", "report"), 2),
-    **dict.fromkeys(("variables", "fold", "inference", "memory", "comparison", "compiled"), 3),
+    **dict.fromkeys(("variables", "fold"), 3),
     "walker": 4,
-    "source": 5,
-    "recording": 6,
-    **dict.fromkeys(("tensors", "gradients"), 7),
-    "run": 8,
-    "checks": 9,
-    "draw": 10,
-    **dict.fromkeys(("api", "torchviz", "notebook", "page"), 12),
-    "ranks": 11,
+    **dict.fromkeys(("recording", "tensors"), 5),
+    "run": 6,
+    "draw": 7,
+    # Above the core: the features, each a folder that can be deleted, and what stands outside
+    **dict.fromkeys(("source", "inference", "memory", "compiled", "comparison"), 8),
+    "gradients": 9,
+    "checks": 10,
+    **dict.fromkeys(("api", "torchviz", "notebook", "page"), 11),
+    "ranks": 12,
     "cli": 13,
     "__main__": 14,
 }
+CORE = tuple(name for name, level in _LEVELS.items() if level <= _LEVELS["draw"])
+FEATURES = ("checks", "source", "ranks", "gradients", "page", "inference", "memory", "compiled", "comparison")
 _READS_LIVE_OBJECTS = tuple(
     f"gradviz.{name}"
     for name in (
         *("walker", "variables", "source", "recording", "run", "tensors", "gradients", "checks", "api", "torchviz"),
-        "ranks.reading",
+        *("compiled.live", "ranks.reading"),
     )
 )
 
@@ -106,6 +109,7 @@ def test_imports_go_one_way(module: str) -> None:
         ("gradviz.graph.model", Import("gradviz.draw.summary", True)),
         ("gradviz.layout.graphviz", Import("gradviz.fold.fold", True)),
         ("gradviz.comparison.diff", Import("gradviz.memory.table", False)),
+        ("gradviz.draw.scene", Import("gradviz.checks.finding", False)),
     ],
 )
 def test_the_wrong_way_is_refused(importer: str, imported: Import) -> None:

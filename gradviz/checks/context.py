@@ -15,11 +15,11 @@ from gradviz.graph import Graph, SourceLine, TensorInfo
 
 if TYPE_CHECKING:
     from gradviz.compiled.region import GraphBreak
+    from gradviz.gradients.values import Values
     from gradviz.ranks.reporter import Together
     from gradviz.recording.record import ModuleRun
     from gradviz.source.provenance import DetachPoint, Provenance
     from gradviz.source.search import Change
-    from gradviz.walker.values import Values
 
 
 class NamedTensor(NamedTuple):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, overload
 
 from gradviz.checks.words import Excerpt, Names
 from gradviz.graph import Graph, Mark
@@ -128,55 +128,3 @@ def _mark(number: int, finding: Finding, call: int | None) -> Mark:
         return Mark(number, finding.id, words)
     outputs = finding.names if finding.id == "no-graph" else ()
     return Mark(number, finding.id, words, finding.nodes, finding.edges, outputs)
-
-
-# Which boxes and edges of a graph, folded or not, are marked by findings. Read from `Graph.marks`, which holds ids of
-# the whole graph. Knows nothing of pictures and of torch.
-
-
-class Marked(NamedTuple):
-    """Marks by node id of the graph given, by (consumer, producer) of its edges, and by name of outputs without a node.
-
-    `all` is every mark; those that mark nothing here are in `elsewhere`.
-    """
-
-    nodes: Mapping[int, tuple[Mark, ...]]
-    edges: Mapping[tuple[int, int], tuple[Mark, ...]]
-    outputs: Mapping[str, tuple[Mark, ...]]
-    all: tuple[Mark, ...]
-    elsewhere: frozenset[int]
-
-
-def marked(graph: Graph) -> Marked:
-    """The marks of every box and edge; a folded box has those of all nodes inside it.
-
-    >>> from gradviz.graph import Mark, Node
-    >>> found = marked(Graph((Node(0, "MulBackward0"),), marks=(Mark(1, "no-graph", "loss has no graph", (0,)),)))
-    >>> [mark.number for mark in found.nodes[0]]
-    [1]
-    """
-    whole = graph.original if graph.original is not None else graph
-    if not whole.marks:
-        return Marked({}, {}, {}, (), frozenset())
-    box_of = graph.box_of
-    nodes: dict[int, tuple[Mark, ...]] = {}
-    edges: dict[tuple[int, int], tuple[Mark, ...]] = {}
-    outputs: dict[str, tuple[Mark, ...]] = {}
-    elsewhere = set()
-    for mark in whole.marks:
-        boxes = dict.fromkeys(box_of[i] for i in mark.nodes)
-        ends = [
-            (box_of[edge.consumer], box_of[edge.producer])
-            for consumer, position in mark.edges
-            for edge in whole.inputs(consumer)
-            if edge.position == position
-        ]
-        for box in boxes:
-            nodes[box] = (*nodes.get(box, ()), mark)
-        for pair in dict.fromkeys(ends):
-            edges[pair] = (*edges.get(pair, ()), mark)
-        for name in mark.outputs:
-            outputs[name] = (*outputs.get(name, ()), mark)
-        if not boxes and not ends and not mark.outputs:
-            elsewhere.add(mark.number)
-    return Marked(nodes, edges, outputs, whole.marks, frozenset(elsewhere))

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from gradviz.gradients.values import tensor_in, why_unreadable
 from gradviz.graph import Graph, Node, TensorInfo
 from gradviz.graph.amounts import known_elements
 from gradviz.walker.private import Node as LiveNode, without_subclasses
-from gradviz.walker.values import tensor_in, why_unreadable
 from gradviz.wording import plural
 
 

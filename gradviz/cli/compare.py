@@ -15,6 +15,7 @@ from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
 from gradviz.comparison.diff import TOP, GraphDiff, diff, text
 from gradviz.draw.output import format_of
 from gradviz.errors import FormatError, TargetError
+from gradviz.features import hook
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
@@ -78,16 +79,14 @@ def diff_command(
         captured = _of_one_run(before, at, given) if one_run else _both((before, after or before), at, given)
         with progress("comparing the graphs"):
             difference = diff(captured[0].result, captured[1].result)
-        from gradviz.compiled.compare import compiled_diff, text as places_text
-
-        places = compiled_diff(difference.before, difference.after)
+        compiled_diff = hook("gradviz.compiled.compare:compiled_diff")
+        places = compiled_diff(difference.before, difference.after) if compiled_diff is not None else None
         if output is not None:
             _draw(difference, places, output)
         if as_json:
             write_json(stream, {**as_data(difference), **places_as_data(places)})
         else:
-            lines = text(difference, top) if places is None else places_text(places, top)
-            stream.write(f"{lines}\n")
+            stream.write(f"{text(difference, top) if places is None else _places_text(places, top)}\n")
     for run in captured:
         run.raise_failure()
     if not difference.empty:
@@ -121,9 +120,15 @@ def _of_one_run(text: str, at: Sequence[int], given: tuple[str, ...]) -> list[Ca
     return [replace(captured, result=graph_of[call]) for call in at]
 
 
+def _places_text(places: CompiledDiff, top: int) -> str:
+    from gradviz.compiled.compare import text
+
+    return text(places, top)
+
+
 def _draw(difference: GraphDiff, places: CompiledDiff | None, path: str) -> None:
     """Of an eager and a compiled graph the SVG is by module and line; they have no functions in common."""
-    from gradviz.draw.difference import render, render_places
+    from gradviz.comparison.picture import render
     from gradviz.draw.options import Options
     from gradviz.draw.output import encode, write
 
@@ -135,6 +140,8 @@ def _draw(difference: GraphDiff, places: CompiledDiff | None, path: str) -> None
         elif places is None:
             pieces = render(difference, Options())
         else:
+            from gradviz.compiled.picture import render_places
+
             pieces = render_places(places, Options())
         write(path, map(encode, pieces))
 

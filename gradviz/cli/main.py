@@ -16,6 +16,7 @@ import click
 
 from gradviz.cli.streams import NO_ROOM, abandon_stdout, keep_late_output_away, result_began, written
 from gradviz.errors import GradvizError, did_you_mean
+from gradviz.features import is_there
 from gradviz.wording import one_line, visible
 
 # How what goes wrong ends a command: one line on standard error, and an exit code.
@@ -88,19 +89,32 @@ def _while_importing_torch(error: Exception) -> bool:
     return any(str(frame.f_globals.get("__name__", "")).partition(".")[0] == "torch" for frame in frames)
 
 
-COMMANDS = {
-    "render": "render",
-    "tree": "render",
+NEEDS = {
+    **dict.fromkeys(("flow", "paths"), ("gradients", "compiled")),
+    "saved": ("memory",),
+    "diff": ("comparison",),
+    "merge": ("ranks", "comparison", "checks"),
+    "check": ("checks", "source", "gradients", "compiled", "memory"),
+}
+"""The features that a command needs, where it needs any."""
+
+MODULE_OF = {
+    **dict.fromkeys(("render", "tree"), "render"),
     "saved": "saved",
     "tensors": "tensors",
-    "flow": "gradients",
-    "paths": "gradients",
-    "diff": "compare",
-    "merge": "compare",
+    **dict.fromkeys(("flow", "paths"), "gradients"),
+    **dict.fromkeys(("diff", "merge"), "compare"),
     "check": "check",
     "info": "info",
 }
-"""The module of each command, in the order that help shows them. What click is told there is a command of that name."""
+"""In the order that help shows them. What click is told there is a command of that name."""
+
+COMMANDS = {
+    name: module
+    for name, module in MODULE_OF.items()
+    if all(is_there(f"gradviz.{feature}") for feature in NEEDS.get(name, ()))
+}
+"""The module of each command that can work."""
 
 
 class Gradviz(click.Group):

@@ -17,9 +17,9 @@ from typing import BinaryIO, TextIO
 
 import click
 
+from gradviz.cli.role import role
 from gradviz.draw.output import refuse_unwritable
 from gradviz.errors import OutputError
-from gradviz.ranks.part import role
 
 # Where a command writes its file: checked before a script runs for an hour, and a file of its own for each of several
 # ranks.

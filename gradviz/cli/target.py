@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gradviz.cli.progress import progress
+from gradviz.cli.role import role
 from gradviz.errors import TargetError
+from gradviz.features import hook, is_there
 from gradviz.rank import rank
-from gradviz.ranks.calls import recorded_calls
-from gradviz.ranks.meeting import meeting
-from gradviz.ranks.part import role, take_part
 from gradviz.run.program import Target, parse_module, parse_target
 
 if TYPE_CHECKING:
@@ -83,13 +82,10 @@ class TargetCommand(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Where a launcher started several processes of it, they report together unless told otherwise."""
         ranks, wait = ctx.params.pop("ranks"), ctx.params.pop("ranks_wait")
-        if rank() is None:
+        one_of_several = hook("gradviz.ranks.part:one_of_several") if rank() is not None else None
+        if one_of_several is None:
             return super().invoke(ctx)
-        place = meeting() if ranks == "merged" else None
-        if place is not None:
-            return ctx.exit(take_part(place, ctx, super().invoke, wait))
-        with recorded_calls():
-            return super().invoke(ctx)
+        return one_of_several(ctx, super().invoke, ranks == "merged", wait)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF THE SCRIPT]"]
@@ -144,7 +140,7 @@ class Source:
         from gradviz.run.run import read_graph
 
         read = partial(with_backward, run_custom=self.run_custom) if backward else read_graph
-        whole_step = not backward and not isinstance(self.at, Sequence)  # gradients are measured at one call
+        whole_step = not backward and not isinstance(self.at, Sequence) and is_there("gradviz.ranks")
         captured = self.read(role().reads(read, whole_step), whole_step=whole_step)
         if whole_step and captured.later:
             from gradviz.ranks.pipeline import joined

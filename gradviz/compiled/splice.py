@@ -19,6 +19,7 @@ from gradviz.compiled.scoping import Known, Scoping
 from gradviz.graph import Edge, Graph, Node, NodeFlag, Root, SavedTensor, TensorInfo
 from gradviz.graph.amounts import tensor_bytes
 from gradviz.report.labels import source_text
+from gradviz.walker.regions import Opened, RegionPart
 from gradviz.wording import bytes_text, few, plural, verb
 
 
@@ -54,21 +55,7 @@ class RegionCall(NamedTuple):
     compiled: bool | None = None  # whether the backward has been compiled by now; None where torch does not tell
 
 
-class Part(NamedTuple):
-    """What a node of the graph is in a region: operation number `operation` of it, or an entry, where that is None.
-
-    `region` is the id of the node that torch recorded. `gives` says, by the position of an edge, which result of the operation
-    goes along it, or which gradient that comes in here; None where no gradient goes.
-    """
-
-    region: int
-    operation: int | None
-    gives: tuple[int | None, ...]
-
-
-def splice(
-    graph: Graph, calls: Mapping[int, RegionCall], modules: Mapping[int, Known]
-) -> tuple[Graph, Mapping[int, Part]]:
+def splice(graph: Graph, calls: Mapping[int, RegionCall], modules: Mapping[int, Known]) -> Opened:
     """The graph with the operations of these regions, by the id of the node that runs them, and what each node of it is there.
 
     The ids of operations follow all others, which stay what they are. `modules` are the modules that the caller has names
@@ -77,7 +64,7 @@ def splice(
     made = _Spliced(graph, modules)
     for node, call in calls.items():
         made.open(node, call)
-    return made.graph(), made.parts()
+    return Opened(made.graph(), made.parts())
 
 
 class _Spliced:
@@ -113,9 +100,9 @@ class _Spliced:
             notes=(*before.notes, *self._notes),
         )
 
-    def parts(self) -> dict[int, Part]:
+    def parts(self) -> dict[int, RegionPart]:
         return {
-            node: Part(*part, tuple([edge.result for edge in self._edges[node]]))
+            node: RegionPart(*part, tuple([edge.result for edge in self._edges[node]]))
             for node, part in self._part_of.items()
         }
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
+from gradviz.draw.heat import BoxNorms
 from gradviz.draw.options import LinkSource
-from gradviz.gradients import BoxNorms
 from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, SourceLine
 from gradviz.report import labels
 from gradviz.wording import bytes_text, clip, number, one_line, tensor_line

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import os
 import secrets
 import stat
@@ -20,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from gradviz.draw.options import Options, near
 from gradviz.errors import FormatError, OutputError
+from gradviz.features import is_there, load
 from gradviz.graph import Graph
 from gradviz.graph.columns import paused
 from gradviz.graph.files import dump
@@ -110,8 +110,7 @@ class Format(NamedTuple):
 
     def load(self) -> Renderer:
         """The function that renders this format."""
-        module, _, attribute = self.target.partition(":")
-        return cast(Renderer, getattr(importlib.import_module(module), attribute))
+        return cast(Renderer, load(self.target))
 
 
 _ROWS = (
@@ -139,7 +138,7 @@ _ROWS = (
     ),
     Format("json", (".json",), "the whole graph, to load again", False, "gradviz.draw.output:render_json", False),
 )
-FORMATS: dict[str, Format] = {row.name: row for row in _ROWS}
+FORMATS: dict[str, Format] = {row.name: row for row in _ROWS if is_there(row.target)}
 
 
 def listed(pictures: bool = False) -> str:
@@ -148,7 +147,7 @@ def listed(pictures: bool = False) -> str:
     >>> listed(pictures=True)
     'svg, png, pdf, dot, html or md'
     """
-    *names, last = [row.name for row in _ROWS if row.folded or not pictures]
+    *names, last = [row.name for row in FORMATS.values() if row.folded or not pictures]
     return f"{', '.join(names)} or {last}"
 
 

@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from gradviz.checks.finding import marked
 from gradviz.draw import details
 from gradviz.draw.frames import Frame, Frames
+from gradviz.draw.heat import STEPS, Heat, gradient_norms, held_by_box
+from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, MEANING, BoxKind
 from gradviz.draw.summary import (
@@ -27,9 +28,7 @@ from gradviz.draw.summary import (
     rank_bars,
     saved_lines,
 )
-from gradviz.gradients import gradient_norms
 from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor, column
-from gradviz.memory import STEPS, Heat, held_by_box
 from gradviz.report import labels
 from gradviz.stages import Stage
 from gradviz.wording import plural, tensor_line

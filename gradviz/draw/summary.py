@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gradviz.checks.finding import Marked
 from gradviz.draw.details import root_lines
+from gradviz.draw.heat import GradientNorms
+from gradviz.draw.marks import Marked
 from gradviz.fold.fold import Deeper, deeper
-from gradviz.gradients import GradientNorms
 from gradviz.graph import Graph, Leaf, RankShare, Root, column
 from gradviz.graph.amounts import depth
 from gradviz.rank import named

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.checks.finding import marked
+from gradviz.draw.heat import held_by_box
+from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.summary import bar_lines, footer_lines, held_line, mark_lines, rank_bars
 from gradviz.draw.tree_rows import BRANCH, Row, Style, TreeRows
@@ -21,7 +22,6 @@ from gradviz.fold.calls import titled
 from gradviz.fold.outline import OutlineRow
 from gradviz.graph import Graph, Mark
 from gradviz.graph.origins import telling_lines, with_forward_names
-from gradviz.memory import held_by_box
 from gradviz.report import labels
 from gradviz.stages import Stage
 from gradviz.wording import bytes_text, clip, count_text, one_line, tensor_line

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from gradviz.checks.finding import marked
 from gradviz.draw import details
+from gradviz.draw.heat import held_by_box
+from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.summary import is_all_freed
 from gradviz.graph import Graph, Node, SavedTensor
-from gradviz.memory import held_by_box
 from gradviz.report import labels
 from gradviz.wording import clip, tensor_line
 

@@ -23,10 +23,10 @@ from gradviz.gradients.live import (
     stopped_note,
 )
 from gradviz.gradients.replay import behind, replay
+from gradviz.gradients.values import why_unreadable
 from gradviz.graph import BackwardStep, Edge, Graph, Leaf
 from gradviz.report.results import displayed
 from gradviz.stages import Stage
-from gradviz.walker.values import why_unreadable
 from gradviz.wording import few, plural
 
 

@@ -13,13 +13,13 @@ import torch
 
 from gradviz.errors import GradientError
 from gradviz.gradients.program import Gradient, programs
+from gradviz.gradients.values import outgrown, tensor_in, why_unreadable
 from gradviz.graph import Graph, Leaf, Node as Record, Root, column
 from gradviz.variables.scanner import Namespace
 from gradviz.walker import private
 from gradviz.walker.description import Attribution
 from gradviz.walker.names import as_tensor, flatten
 from gradviz.walker.private import Node, without_subclasses
-from gradviz.walker.values import outgrown, tensor_in, why_unreadable
 from gradviz.walker.walk import Walked, capture
 from gradviz.wording import few, plural
 

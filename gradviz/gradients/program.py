@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.compiled.live import region_behind
 from gradviz.compiled.region import Region
-from gradviz.compiled.splice import Part
 from gradviz.errors import GradientError
+from gradviz.gradients.values import outgrown
 from gradviz.graph import Graph, TensorInfo
 from gradviz.walker import private
-from gradviz.walker.compiled import region_behind
 from gradviz.walker.private import Node
-from gradviz.walker.values import outgrown
+from gradviz.walker.regions import RegionPart
 
 Gradient = torch.Tensor | None
 _VIEW, _RESHAPE = torch.ops.aten.view.default, torch.ops.aten.reshape.default
@@ -31,7 +31,7 @@ _ON_LAYOUT = "aten.as_strided"  # their result depends on how its input lies in 
 class Step:
     """One node of a compiled function: called with the gradients of its outputs, it gives those along its edges, by position."""
 
-    def __init__(self, program: _Program, part: Part, graph: Graph, node: int) -> None:
+    def __init__(self, program: _Program, part: RegionPart, graph: Graph, node: int) -> None:
         self._program, self._part = program, part
         self._op = graph.nodes[node].op
         self._seen = {i: _known(output) for i, output in enumerate(graph.nodes[node].outputs)}
@@ -71,7 +71,7 @@ def _known(tensor: TensorInfo | None) -> _Like | None:
 
 
 def programs(
-    graph: Graph, nodes: Sequence[Node], parts: Mapping[int, Part]
+    graph: Graph, nodes: Sequence[Node], parts: Mapping[int, RegionPart]
 ) -> tuple[Mapping[int, Step], Mapping[int, str]]:
     """What runs the parts of compiled functions, by node id; and why the others do not run, by the id of their function.
 
@@ -79,7 +79,7 @@ def programs(
     """
     runnable: dict[int, _Program] = {}
     closed = {node.id: _UNKNOWN for node in graph.nodes if {"custom", "compiled"} <= {*node.flags}}
-    of_region: dict[int, dict[int, Part]] = {}
+    of_region: dict[int, dict[int, RegionPart]] = {}
     for node, part in parts.items():
         of_region.setdefault(part.region, {})[node] = part
     for region, own in of_region.items():
@@ -126,7 +126,7 @@ class _Program:
             if call.op == "call_function" and call.target is operator.getitem and call.args[0] in self._carrying:
                 self._carrying.add(call)
 
-    def obstacles(self, parts: Iterable[Part]) -> Iterator[str]:
+    def obstacles(self, parts: Iterable[RegionPart]) -> Iterator[str]:
         """What speaks against calling the operations of these parts one by one."""
         if any(part.operation is None and None in part.gives for part in parts):
             yield "which of its outputs each gradient belongs to is not known"

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import torch
 
 from gradviz.errors import GradientError, reason_of
-from gradviz.gradients import ReadyQueue
 from gradviz.gradients.live import LiveGraph, refuse
 from gradviz.gradients.program import Gradient
 from gradviz.graph import Graph
+from gradviz.graph.ready_queue import ReadyQueue
 from gradviz.walker.private import LAST, BackwardCFunction, Node
 
 

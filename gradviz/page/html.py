@@ -17,7 +17,7 @@ from typing import Any
 from gradviz.checks.finding import Finding, Findings
 from gradviz.checks.output import code_lines
 from gradviz.comparison.diff import Change, GraphDiff
-from gradviz.draw.difference import Joined, joined
+from gradviz.comparison.picture import Joined, joined
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.draw.summary import counts_line, is_all_freed

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradviz.draw.summary import rank_bars
-from gradviz.gradients import ReadyQueue
 from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
 from gradviz.graph.amounts import ONLY_GRAPH, held_bytes, known_elements, tensor_bytes
 from gradviz.graph.columns import UNNUMBERED
 from gradviz.graph.origins import forward_name
+from gradviz.graph.ready_queue import ReadyQueue
 from gradviz.page.pack import NOTHING, Pack, Table
 from gradviz.report import labels
 from gradviz.wording import clip, one_line, tensor_line

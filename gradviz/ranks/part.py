@@ -14,18 +14,17 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradviz.cli.role import Read, Role
 from gradviz.errors import GradvizError, reason_of
-from gradviz.rank import rank
 from gradviz.ranks.calls import last_call, recorded_calls
-from gradviz.ranks.meeting import GRAPH, INCOMPLETE, LAUNCH, POLL, Meeting, Quiet, alive, read, used, write
+from gradviz.ranks.meeting import GRAPH, INCOMPLETE, LAUNCH, POLL, Meeting, Quiet, alive, meeting, read, used, write
 from gradviz.run.engine import microbatch_of
-from gradviz.run.program import Target
 
 if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
@@ -33,68 +32,8 @@ if TYPE_CHECKING:
     from gradviz.run.ending import Captured
     from gradviz.run.outputs import LiveOutputs
 
-Read = Callable[["LiveOutputs"], "Graph"]
-
 MERGED = {"render": "graph", "tree": "graph", "check": "findings"}
 """Commands that show one graph, or one list of findings, for all ranks; by what the ranks must have left."""
-
-
-def role() -> Alone:
-    """What this process does in the command that runs."""
-    context = click.get_current_context(silent=True)
-    given: Alone | None = context.obj if context is not None else None
-    return given if given is not None else Alone()
-
-
-class Alone:
-    """It shows what it read, be it the only one or one of several. The others do some of this in another way."""
-
-    def file(self, path: str, asked: bool) -> str:
-        """The name that a file gets: of several processes each has one of its own. `asked` where the user chose it."""
-        place = rank()
-        if place is None:
-            return path
-        own = place.file(path)
-        if asked:
-            click.echo(f"This is {place}, so it writes {own} and not {path}.", err=True)
-        return own
-
-    def runs_on(self, keep_going: bool, calls: int | None) -> bool:
-        """Whether the script runs on after so many backward calls, at which it is read. 0: it is read when it has ended, anyway.
-
-        None: nobody else waits for it. `keep_going` is what the user wants.
-        """
-        return keep_going
-
-    def process(self, graph: Graph, live: LiveOutputs) -> Graph:
-        """A graph that was read, with the process that read it where it is one of several."""
-        place = rank()
-        if place is None:
-            return graph
-        from gradviz.ranks.reading import with_process
-
-        return with_process(graph, live, place)
-
-    def reads(self, read: Read, whole_step: bool) -> Read:
-        """How graphs are read where `read` would do for one process. `whole_step`: all microbatches of a step."""
-        return read if rank() is None else lambda live: self.process(read(live), live)
-
-    def seen(self, graph: Graph) -> None:
-        """Called with each graph of a check before the script goes on."""
-
-    def left_graph(self, target: Target) -> Captured[Graph] | None:
-        """The graph to show in place of one that is read here."""
-        return None
-
-    def left_findings(self, target: Target, only: Sequence[str], ignore: Sequence[str]) -> Captured[Findings] | None:
-        """The findings to show, of these checks, in place of what is found here."""
-        return None
-
-    def leave_graph(self, captured: Captured[Graph]) -> None:
-        """Called with the graph that was read here, before it is shown."""
-
-    def leave_findings(self, captured: Captured[Findings]) -> None:
-        """The same with what was found."""
 
 
 class HandedIn(BaseException):
@@ -102,7 +41,7 @@ class HandedIn(BaseException):
 
 
 @dataclass
-class Part(Alone):
+class RankRole(Role):
     """It is one of several that are reported together. `files` are what it has left, by what they are."""
 
     meeting: Meeting
@@ -236,13 +175,22 @@ _NOBODY = 10.0  # seconds after which another rank begins to report, if nobody d
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from gradviz.ranks.reporter import main; main()"
 
 
-def take_part(meeting: Meeting, context: click.Context, run: Callable[[click.Context], Any], wait: float) -> int:
+def one_of_several(context: click.Context, run: Callable[[click.Context], Any], merged: bool, wait: float) -> Any:
+    """Run the command in one of several processes: for a `merged` report of all, where they meet, else for this one."""
+    place = meeting() if merged else None
+    if place is not None:
+        return context.exit(_take_part(place, context, run, wait))
+    with recorded_calls():
+        return run(context)
+
+
+def _take_part(meeting: Meeting, context: click.Context, run: Callable[[click.Context], Any], wait: float) -> int:
     """Run the command for this rank and leave what it says. Returns the exit code of the report, when that is written."""
     from gradviz.cli.streams import captured_result
 
     meeting.open()
     reporter = _start(meeting, wait) if meeting.rank.number == meeting.ranks[0] else None
-    part = context.obj = Part(meeting, context.info_name or "")
+    part = context.obj = RankRole(meeting, context.info_name or "")
     text = io.BytesIO()
     end: dict[str, Any] = {"code": 0, "problem": ""}
     try:

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gradviz.checks.context import CheckContext
 from gradviz.checks.finding import SEVERITIES, Finding, Findings
 from gradviz.checks.registry import chosen, run as run_checks
+from gradviz.cli.role import Role
 from gradviz.graph import Call, Graph
 from gradviz.rank import Rank, grouped, named
 from gradviz.ranks.calls import calls_of
 from gradviz.ranks.meeting import INCOMPLETE, POLL, Meeting, Outcome, Quiet, RankEnd, alive, end_of, outcome_of, write
-from gradviz.ranks.part import MERGED, Alone
+from gradviz.ranks.part import MERGED
 from gradviz.run.ending import Captured
 from gradviz.run.program import Target
 
@@ -151,7 +152,7 @@ def _merged(outcomes: Sequence[Outcome], graphs: Mapping[int, str], arguments: S
     from gradviz.ranks.files import merge_files
 
     try:
-        given = Given(merge_files(graphs) if graphs else None, tuple(outcomes))
+        given = ReporterRole(merge_files(graphs) if graphs else None, tuple(outcomes))
         cli(list(arguments), prog_name="gradviz", obj=given)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
@@ -208,7 +209,7 @@ def problems(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Given(Alone):
+class ReporterRole(Role):
     """It runs the command for all ranks: it shows what they left, and runs no script."""
 
     diff: RankDiff | None

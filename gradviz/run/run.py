@@ -358,7 +358,6 @@ class Run(Generic[T]):
 
 
 def _remember_regions() -> None:
-    """Backward makes torch drop what it knows of compiled functions."""
-    from gradviz.walker.compiled import remember_regions
+    from gradviz.walker.regions import remember_regions
 
     remember_regions()

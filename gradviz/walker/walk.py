@@ -13,23 +13,20 @@ import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from gradviz.compiled.splice import Part, splice
 from gradviz.errors import NoGraphError
 from gradviz.graph import Graph
 from gradviz.graph.columns import Columns, EdgeColumns, paused
 from gradviz.stages import Stage
 from gradviz.variables.scanner import Namespace, name_of
 from gradviz.walker import private
-from gradviz.walker.compiled import compiled_calls, named_modules
 from gradviz.walker.description import Attribution, Description, Traversal, find_root, no_graph, root_name, starts
 from gradviz.walker.names import Names, Output, flatten
 from gradviz.walker.private import LAST, Node
-from gradviz.wording import plural, verb
+from gradviz.walker.regions import Opened, RegionPart, opened
 
 RECORDS_UP_TO = 50_000
 """Above, a graph keeps its nodes, edges and storages in columns: a tenth of the memory, and slower to read one by one."""
@@ -51,7 +48,7 @@ class Walked(NamedTuple):
     variables: Mapping[int, torch.Tensor]
     names: Names
     storage_id: Callable[[torch.Tensor], int | None]
-    parts: Mapping[int, Part]
+    parts: Mapping[int, RegionPart]
 
 
 def capture(
@@ -99,13 +96,7 @@ def capture(
             attribution=attribution.kind if attribution is not None else "",
             notes=(*private.missing(), *described.places.notes),
         )
-        calls = compiled_calls(traversed.nodes) if open_compiled else {}
-        regions = {i: call for i, call in calls.items() if call is not None}
-        parts: Mapping[int, Part] = {}
-        if regions:
-            graph, parts = splice(graph, regions, named_modules(model, variables))
-        if len(regions) < len(calls):
-            graph = replace(graph, notes=(*graph.notes, _closed(len(calls) - len(regions))))
+        graph, parts = opened(graph, traversed.nodes, model, variables) if open_compiled else Opened(graph, {})
         if inspect is not None:
             nodes: list[Node] = [*traversed.nodes, *[None] * (len(graph.nodes) - len(traversed.nodes))]
             for i, part in parts.items():  # what is none of these has no live node: a leaf that is an output
@@ -119,12 +110,6 @@ def capture(
 def _kept(columns: Columns[_Record]) -> Sequence[_Record]:
     """What the graph keeps: the records themselves, quicker to read, or the columns of a graph too large for that."""
     return tuple(columns) if len(columns) <= RECORDS_UP_TO else columns
-
-
-def _closed(count: int) -> str:
-    which = plural(count, "compiled function")
-    stays = verb(count, "it stays", "they stay")
-    return f"what the backward of {which} does cannot be read with this torch, {torch.__version__}: {stays} closed"
 
 
 def live_nodes(outputs: Sequence[Output]) -> list[Node]:

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import gradviz
 from gradviz.cli.main import cli
 from gradviz.compiled.compare import CompiledDiff, compiled_diff
-from gradviz.draw.difference import _FATES, places
+from gradviz.compiled.picture import _FATES, places
 from gradviz.graph import Edge, Graph, Leaf, Node, NodeFlag, SourceLine, TensorInfo
 from gradviz.memory.saved import saved
 from tests.compiled.models import Block

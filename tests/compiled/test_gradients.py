@@ -12,8 +12,8 @@ from torch import nn
 
 import gradviz
 from gradviz.errors import GradientError
+from gradviz.gradients.values import tensor_in
 from gradviz.walker import private
-from gradviz.walker.values import tensor_in
 from tests.compiled.models import Block, region_node
 
 

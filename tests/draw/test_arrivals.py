@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import gradviz
+from gradviz.draw.heat import gradient_norms
 from gradviz.draw.options import Options
 from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
-from gradviz.gradients import gradient_norms
 from gradviz.graph import (
     BackwardStep,
     Graph,

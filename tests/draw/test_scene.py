@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from gradviz.draw.details import details
+from gradviz.draw.heat import held_by_box
 from gradviz.draw.options import Options
 from gradviz.draw.scene import (
     Box,
@@ -27,7 +28,6 @@ from gradviz.graph import (
     Scope,
     Storage,
 )
-from gradviz.memory import held_by_box
 from gradviz.report.labels import FLAG_WORDS
 from tests.builders import (
     GRAPHS,

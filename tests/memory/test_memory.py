@@ -10,6 +10,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gradviz
+from gradviz.draw.heat import held_by_box
 from gradviz.errors import FormatError
 from gradviz.graph import (
     Graph,
@@ -20,7 +21,6 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.graph.amounts import overview
-from gradviz.memory import held_by_box
 from gradviz.memory.saved import By, Saved, memory_notes, saved
 from gradviz.ranks.view import saved_bytes
 from tests.fold.saving import chain_of, random_saving, slot

@@ -36,6 +36,8 @@ from gradviz.checks.context import (
 )
 from gradviz.checks.flow import all_at_a_pole, all_saturated, at_a_pole
 from gradviz.checks.words import Names, all_names
+from gradviz.compiled.live import graph_breaks
+from gradviz.gradients.values import values_of
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import UserCode
 from gradviz.recording.record import ModuleRun, Recording
@@ -53,12 +55,10 @@ from gradviz.source.search import (
 )
 from gradviz.variables.objects import every_path, joined, parameters
 from gradviz.variables.scanner import scan
-from gradviz.walker.compiled import graph_breaks
 from gradviz.walker.description import Attribution
 from gradviz.walker.names import flatten, outermost_modules, registered
 from gradviz.walker.private import fsdp_parameters, peek_sequence, without_subclasses
 from gradviz.walker.tensors import grad_fn_of, tensor_info
-from gradviz.walker.values import values_of
 from gradviz.walker.walk import Walked, capture
 
 KEPT = 100

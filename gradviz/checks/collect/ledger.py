@@ -25,13 +25,13 @@ from gradviz.checks.collect.parameters import Pair, Switches, mistyped, only_eva
 from gradviz.checks.context import Handled, Ledger, Mixed, Mode, Parameter, Stepping, Trained
 from gradviz.checks.flow import behind
 from gradviz.checks.words import Names
+from gradviz.gradients.values import is_zero
 from gradviz.graph import Graph, SourceLine
 from gradviz.packages import code_line, with_text
 from gradviz.source.search import registers_buffer
 from gradviz.variables.objects import joined, submodules
 from gradviz.walker.private import has_compiled, without_subclasses
 from gradviz.walker.tensors import tensor_info, version_of
-from gradviz.walker.values import is_zero
 from gradviz.walker.walk import Walked
 
 _ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves

@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gradviz.checks.collect.lines import users_frame
 from gradviz.checks.context import Event, EventKind, Handled, LeafGradient
+from gradviz.gradients.values import is_zero, why_unreadable
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, with_text
 from gradviz.source.statements import around
@@ -30,7 +31,6 @@ from gradviz.variables.scanner import Namespace
 from gradviz.walker.names import flatten
 from gradviz.walker.private import without_subclasses
 from gradviz.walker.tensors import is_plain, version_of
-from gradviz.walker.values import is_zero, why_unreadable
 
 TensorRef = weakref.ref[torch.Tensor]
 

@@ -24,11 +24,11 @@ from gradviz.checks.words import (
     title_and_code,
     where as place,
 )
+from gradviz.gradients.values import Value
 from gradviz.graph import Graph, Leaf, SourceLine
 from gradviz.graph.amounts import forward_order
 from gradviz.graph.origins import own_line
 from gradviz.source.search import lines_behind, passes
-from gradviz.walker.values import Value
 from gradviz.wording import one_line, plural
 
 

@@ -11,7 +11,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import gradviz
 from gradviz.errors import GradientError
-from gradviz.walker.values import outgrown, why_unreadable
+from gradviz.gradients.values import outgrown, why_unreadable
 from tests.walker.graphs import needs_raw
 
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradviz.compiled.live import region_behind, saved_input
 from gradviz.graph import SavedTensor
 from gradviz.walker import private
-from gradviz.walker.compiled import region_behind, saved_input
 from gradviz.walker.names import flatten
 from gradviz.walker.private import without_subclasses
 from gradviz.walker.slots import tensors_on

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,26 +17,42 @@ import torch
 
 from gradviz.compiled.region import GraphBreak, Input, ModuleCall, Operation, Place, Region, Use, input_kind, region_of
 from gradviz.compiled.scoping import Known
-from gradviz.compiled.splice import RegionCall
-from gradviz.graph import SourceLine, TensorInfo
+from gradviz.compiled.splice import RegionCall, splice
+from gradviz.graph import Graph, SourceLine, TensorInfo
 from gradviz.packages import package_of, with_text
 from gradviz.variables.objects import is_compiled, parameters
 from gradviz.variables.scanner import Namespace
 from gradviz.walker import private
 from gradviz.walker.names import below, outermost_modules
 from gradviz.walker.private import Node
+from gradviz.walker.regions import Opened
 from gradviz.walker.slots import nodes_of
 from gradviz.walker.tensors import elements, tensor_info
+from gradviz.wording import plural, verb
 
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)')
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")  # what runs on after a break, as part of the function
 _regions: WeakKeyDictionary[type, Region] = WeakKeyDictionary()
 
 
-def compiled_calls(nodes: Sequence[Node]) -> dict[int, RegionCall | None]:
-    """What each compiled function runs, by the number of its node; None where it cannot be opened."""
+def opened(
+    graph: Graph, nodes: Sequence[Node], model: torch.nn.Module | None, variables: Sequence[Namespace]
+) -> Opened:
+    """The graph with the operations of its compiled functions; it notes how many could not be opened."""
     compiled = nodes_of(nodes, lambda kind: kind.__name__ == private.COMPILED)
-    return {i: _call(node) if private.is_compiled(type(node)) else None for i, node in compiled.items()}
+    calls = {i: _call(node) if private.is_compiled(type(node)) else None for i, node in compiled.items()}
+    regions = {i: call for i, call in calls.items() if call is not None}
+    made = splice(graph, regions, _named_modules(model, variables)) if regions else Opened(graph, {})
+    if len(regions) < len(calls):
+        note = _closed(len(calls) - len(regions))
+        made = made._replace(graph=replace(made.graph, notes=(*made.graph.notes, note)))
+    return made
+
+
+def _closed(count: int) -> str:
+    which = plural(count, "compiled function")
+    stays = verb(count, "it stays", "they stay")
+    return f"what the backward of {which} does cannot be read with this torch, {torch.__version__}: {stays} closed"
 
 
 def remember_regions() -> None:
@@ -85,7 +102,7 @@ def _frame_line(frame: Any) -> SourceLine:
     )
 
 
-def named_modules(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, Known]:
+def _named_modules(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, Known]:
     """The modules that the caller has a name for, by identity. torch's wrapper around a compiled module is none."""
     modules: dict[int, Known] = {}
     for path, module in below(outermost_modules(model, variables)):

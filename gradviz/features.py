@@ -1,0 +1,33 @@
+"""Where features hang on the core: a row names what a feature does there, and it is left out where the feature's folder is.
+
+The core imports no feature. What it knows of one is a name in a row, such as that of the renderer of a format.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+
+@cache
+def is_there(target: str) -> bool:
+    """Whether there is the package or module right below gradviz that a target is in.
+
+    >>> is_there("gradviz.draw.svg:render"), is_there("gradviz.poetry")
+    (True, False)
+    """
+    return find_spec(".".join(target.partition(":")[0].split(".")[:2])) is not None
+
+
+def load(target: str) -> Any:
+    """What `module:attribute` names."""
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+@cache
+def hook(target: str) -> Any:
+    """The same; None where its feature is not there."""
+    return load(target) if is_there(target) else None

@@ -1,0 +1,91 @@
+"""The core knows no feature: with the folder of one deleted, or of all, the core's tests pass and its commands work."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gradviz.cli.main import MODULE_OF, NEEDS
+from tests.blocks import ROOT
+from tests.forks import Forks
+from tests.test_structure import CORE, FEATURES, MODULES, imports, part
+
+SMALL = ["graph/test_columns", "walker/test_walker", "walker/test_saved", "fold/test_rows", "draw/test_svg"]
+LARGE = [
+    *("graph/test_hostile_files", "walker/test_naming", "walker/test_node_kinds", "walker/test_checkpointed"),
+    *(
+        "recording/test_recorder",
+        "recording/test_node_made",
+        "run/test_run_target",
+        "fold/test_fold",
+        "report/test_labels",
+    ),
+    *("layout/test_layered_networks", "draw/test_source_links", "draw/test_dot"),
+]
+"""Quick tests of the core: some for each feature, and more for all features together."""
+
+TESTS = """
+import os, sys
+import gradviz, pytest
+assert gradviz.__file__.startswith(os.getcwd())
+sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-m", "not slow and not million", *sys.argv[1:]]))
+"""
+COMMANDS = """
+import sys
+from gradviz.__main__ import main
+open("train.py", "w").write("import torch\\nw = torch.ones(3, requires_grad=True)\\n(w * w).sum().backward()\\n")
+for words in ("render train.py -o g.json", "render g.json", "tree g.json", "--help"):
+    sys.stdout, sys.argv = open("told", "w"), ["gradviz", *words.split()]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, words
+"""
+
+
+def test_the_core_imports_no_feature() -> None:
+    found = [
+        (name, one.module)
+        for name, path in MODULES.items()
+        if part(name) in CORE
+        for one in imports(path)
+        if part(one.module) in FEATURES
+    ]
+    assert not found
+
+
+def test_every_folder_is_core_feature_or_outside() -> None:
+    outside = {"", "__main__", "cli", "api", "notebook", "torchviz"}
+    assert {part(name) for name in MODULES} == {*CORE, *FEATURES, *outside}
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks("torch", "torch.testing", "pytest", "hypothesis", "numpy", "rich.console", "networkx") as found:
+        yield found
+
+
+def _without(folder: Path, *features: str) -> Path:
+    """A copy of the package without the folders of these features, beside what is run with it."""
+    shutil.copytree(ROOT / "gradviz", folder / "gradviz")  # with what is compiled
+    for feature in features:
+        shutil.rmtree(folder / "gradviz" / feature)
+    (folder / "tests.py").write_text(TESTS)
+    (folder / "commands.py").write_text(COMMANDS)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("features", [*((feature,) for feature in FEATURES), FEATURES], ids="-".join)
+def test_without_a_feature_the_core_works(features: tuple[str, ...], forks: Forks, tmp_path: Path) -> None:
+    folder = _without(tmp_path, *features)
+    files = [str(ROOT / "tests" / f"{name}.py") for name in (*SMALL, *(LARGE if features == FEATURES else ()))]
+    codes = forks.start(folder, [(["tests.py", *files], {}), (["commands.py"], {})]).codes(300)
+    assert codes == [0, 0], (folder / "out").read_text()[-3000:] + (folder / "err").read_text()[-3000:]
+    assert "<svg" in (folder / "g.svg").read_text()
+    lines = (folder / "told").read_text().partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    listed = {line.split()[0] for line in lines if line[2:3].strip()}
+    assert listed == {name for name in MODULE_OF if not {*NEEDS.get(name, ())} & {*features}}
