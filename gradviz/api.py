@@ -80,7 +80,7 @@ def flow(
         outputs: a tensor, or any nesting of tensors.
         gradient: where to start, in the shape of each output. Without it ones: the gradient of the sum of all elements.
         model, params: name the leaves, as for `gradviz.walk`.
-        recording: a finished `gradviz.record()`, so that the table can go by module.
+        recording: a `gradviz.record()`, so that the table can go by module. Without it, the one that is open.
         run_custom: call the backward of custom Functions, too.
 
     Raises:
@@ -98,8 +98,10 @@ def flow(
     """
     from gradviz.gradients.flow import measure
     from gradviz.gradients.live import open_graph
+    from gradviz.recording.record import open_recording
 
     variables = callers_variables(sys._getframe(1))
+    recording = recording or open_recording()
     attribution = recording.attribution(model, variables) if recording is not None else None
     live = open_graph(outputs, gradient, model=model, params=params, variables=variables, attribution=attribution)
     return measure(live, run_custom=run_custom)

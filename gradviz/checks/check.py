@@ -25,7 +25,7 @@ from gradviz.gradients.flow import measure
 from gradviz.gradients.live import open_graph, stopped_note
 from gradviz.graph import Graph
 from gradviz.rank import rank
-from gradviz.recording.record import Recording
+from gradviz.recording.record import Recording, open_recording
 from gradviz.run.ending import Captured
 from gradviz.run.engine import EngineCall
 from gradviz.run.outputs import LiveOutputs
@@ -57,7 +57,8 @@ def check(
         outputs: a tensor, or any nesting of tensors; one without a graph is a finding, not an error.
         model: whose parameters should all take part. Without it, the modules among the caller's variables.
         optimizer: whose tensors should be in the graph. Without it, those among the caller's variables.
-        recording: of `gradviz.record()` around the code that made the outputs: findings then know modules and lines.
+        recording: of `gradviz.record()` around the code that made the outputs: findings then know modules and lines. Without
+            it, the one that is open.
         values: also read numbers and compute gradients, for NaN, Inf and gradients that vanish, explode or are zero.
         vanishing, exploding: a module's gradient below this part of that of modules nearer to the output, or above this
             multiple of the nearest one, is reported.
@@ -77,7 +78,9 @@ def check(
     """
     frame = sys._getframe(1)
     chosen(only, ignore)
-    live = LiveOutputs(outputs, namespaces(frame), "", recording=recording, frame=frame)
+    recording = recording or open_recording()
+    variables = namespaces(frame) if recording is None else recording.with_modules(namespaces(frame))
+    live = LiveOutputs(outputs, variables, "", recording=recording, frame=frame)
     context = Collector(model, optimizer, values=values).read(live)
     if values:
         limits = Gradients(vanishing=vanishing, exploding=exploding)

@@ -26,7 +26,7 @@ from gradviz.recording.event_log import Call, EventLog
 from gradviz.recording.session import Session
 from gradviz.variables.objects import is_a
 from gradviz.variables.scanner import Namespace, callers_variables, namespaces
-from gradviz.walker.names import module_paths
+from gradviz.walker.names import distinct, module_paths
 from gradviz.walker.private import CAN_RECORD, without_subclasses
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import capture
@@ -172,6 +172,14 @@ def record() -> Recording:
     return Recording()
 
 
+_open: list[Recording] = []
+
+
+def open_recording() -> Recording | None:
+    """The one that has been open for the longest, and so knows most; None while nothing is recorded."""
+    return next(iter(_open), None)
+
+
 class Recording:
     """What `record()` yields. Used once; keeps no tensor and no module alive."""
 
@@ -188,12 +196,14 @@ class Recording:
             raise GradvizError(f"torch {torch.__version__} does not tell the sequence number of the next node")
         self._session = session = sessions.enter()
         self._starts = session.ends()
+        _open.append(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         session = self._running()
+        _open.remove(self)
         self._ends = session.ends()
         try:
             if error is not None:
@@ -251,6 +261,16 @@ class Recording:
         """What `capture` needs to place nodes. The namespaces name the outermost modules."""
         session = self._running()
         return Recorded(self._spans(session), session.calls.trees(), module_paths(model, variables))
+
+    def with_modules(self, variables: Sequence[Namespace]) -> list[Namespace]:
+        """The namespaces, and one more of the outermost modules that ran and that they do not lead to, by class."""
+        known = module_paths(None, variables)
+        modules: dict[str, object] = {}
+        for tree in self._running().calls.trees():
+            module = tree.seen.ref()
+            if module is not None and id(module) not in known:
+                modules[distinct(tree.seen.type, modules)] = module
+        return [*variables, modules] if modules else list(variables)
 
     def run_of(self, module: torch.nn.Module) -> ModuleRun:
         """What was seen of a module: how often it ran, and what its last call was like."""

@@ -292,8 +292,10 @@ class Run(Generic[T]):
     def _take(self, live: LiveOutputs) -> None:
         self._reader = threading.get_ident()
         try:
+            recording = self._recording()
+            variables = live.variables if recording is None else recording.with_modules(live.variables)
             with self.around():
-                result = self.read(replace(live, recording=self._recording()))
+                result = self.read(replace(live, recording=recording, variables=variables))
             if self._selection.standing_in:
                 self._results.clear()
                 self._error = None

@@ -33,7 +33,7 @@ from gradviz.source.statements import (
     tree_of,
     without_index,
 )
-from gradviz.variables.scanner import Namespace
+from gradviz.variables.scanner import Namespace, value_of
 
 _FOLLOWED = 20  # lines that are followed upwards from one
 
@@ -228,7 +228,7 @@ def location_at(code: CodeType, line: int | None, variables: Sequence[Namespace]
 
 def location_at_end(variables: Sequence[Namespace]) -> CodeLocation | None:
     """The end of a script whose global variables these are."""
-    file = variables[-1].get("__file__") if variables else None
+    file = value_of("__file__", variables)
     body = body_at(file) if isinstance(file, str) else None
     return CodeLocation(body, None, variables) if body is not None else None
 

@@ -173,6 +173,24 @@ def test_unused_parameters_have_a_verdict(use: Any, severity: str, words: str) -
     assert found.severity == severity and words in found.summary
 
 
+def test_a_recording_that_is_open_is_found() -> None:
+    net = Two(lambda self, x: self.a(x))
+    with gradviz.record():
+        loss = net(torch.ones(1, 4)).sum()
+        found = one(gradviz.check(loss, net), "unused-parameter")
+        assert "never ran" in found.summary and "recorded" not in found.why
+        assert {line.path for line in gradviz.flow(loss, model=net).graph.scopes} == {"", "a"}
+    assert "unknown" in one(gradviz.check(loss, net), "unused-parameter").why
+
+
+def test_the_outer_one_of_two_open_recordings_knows_more() -> None:
+    net = Two(lambda self, x: self.a(x) + self.b(x).detach())
+    with gradviz.record():
+        loss = net(torch.ones(1, 4)).sum()
+        with gradviz.record():
+            assert "never ran" not in str(gradviz.check(loss, net))
+
+
 def test_without_a_recording_nobody_claims_to_know_what_ran() -> None:
     net = Two(lambda self, x: self.a(x))
     found = one(gradviz.check(net(torch.ones(1, 4)).sum(), net), "unused-parameter")
