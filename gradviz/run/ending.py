@@ -27,7 +27,13 @@ _HANDING_OVER = "handle_torch_function"
 
 
 class Stopped(BaseException):
-    """Ends the user's script where it called backward. Not an Exception, so that `except Exception` lets it through."""
+    """Ends the user's script where it called backward. Not an Exception, so that `except Exception` lets it through.
+
+    A trainer may log it.
+    """
+
+    def __str__(self) -> str:
+        return "gradviz stopped the script here on purpose: it has read what it was asked for. This is not an error."
 
 
 @dataclass(frozen=True)

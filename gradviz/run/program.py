@@ -7,6 +7,7 @@ puts all of it back. Knows nothing of torch or graphs.
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import io
 import os
@@ -230,13 +231,16 @@ class Program:
                 sys.path[:1] = [folder]
             if self._main is not None:
                 sys.modules["__main__"] = self._main
-            known = set(sys.modules)
+            known, handlers = set(sys.modules), _handlers()
             shared = folder in sys.path[1:]  # a folder of installed packages, which stay
             try:
                 yield
             finally:
-                if not shared:
-                    _forget_neighbours(known, folder)
+                own = {} if shared else _forget_neighbours(known, folder)
+                if self._main is not None and _handlers() > handlers:
+                    own["__main__"] = self._main
+                    with suppress(OSError):  # the folder may be gone
+                        atexit.register(_back_to, own, sys.argv, list(sys.path), os.getcwd())  # the last comes first
 
 
 def _main(target: Target) -> ModuleType | None:
@@ -286,14 +290,26 @@ def _put_back() -> Iterator[None]:
             os.chdir(folder)
 
 
-def _forget_neighbours(known: set[str], folder: str) -> None:
+def _handlers() -> int:
+    """How many functions Python calls when the process ends. Only a script that adds one is kept until then."""
+    return getattr(atexit, "_ncallbacks", int)()
+
+
+def _back_to(modules: dict[str, ModuleType], argv: list[str], path: list[str], folder: str) -> None:
+    """What the handlers of the script find, as its end left it: pickle looks up classes in `__main__` by name."""
+    sys.modules.update(modules)
+    sys.argv, sys.path[:] = argv, path
+    with suppress(OSError):
+        os.chdir(folder)
+
+
+def _forget_neighbours(known: set[str], folder: str) -> dict[str, ModuleType]:
     """Drop the modules that were imported from the script's own folder, so that another script finds its own neighbours."""
     tops = {
         name for name in set(sys.modules) - known if "." not in name and _folder_of(sys.modules.get(name)) == folder
     }
-    for name in list(sys.modules):
-        if name not in known and name.partition(".")[0] in tops:
-            del sys.modules[name]
+    dropped = [name for name in sys.modules if name not in known and name.partition(".")[0] in tops]
+    return {name: sys.modules.pop(name) for name in dropped}
 
 
 def _folder_of(module: ModuleType | None) -> str:

@@ -75,6 +75,56 @@ def test_the_same_facts(tmp_path: Path, path: str) -> None:
     assert {"to standard output", "to standard error"} <= set(ours.stderr.splitlines())
 
 
+LEAVING = """
+import atexit, os, pickle, sys
+import neighbour
+import torch
+
+class Point:
+    x = 3
+
+@atexit.register
+def leave():
+    import __main__
+
+    seen = [__main__.Point is Point, sys.argv[1:], os.path.basename(os.getcwd()), neighbour is sys.modules["neighbour"]]
+    again = [type(pickle.loads(pickle.dumps(one()))).__module__ for one in (Point, neighbour.Row)]
+    print("left", *seen, *again, file=sys.stderr)
+
+os.chdir("inside")
+torch.ones(2, requires_grad=True).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("command", ["tree", "check", "saved"])
+def test_functions_that_run_at_exit_see_the_script(tmp_path: Path, command: str) -> None:
+    script(tmp_path, LEAVING)
+    script(tmp_path, "class Row: ...\n", "neighbour.py")
+    (tmp_path / "inside").mkdir()
+    plain = python("script.py", "--rate", "3", cwd=tmp_path)
+    ours = gradviz(command, "script.py", "--", "--rate", "3", cwd=tmp_path)
+    assert plain.stderr == "left True ['--rate', '3'] inside True __main__ neighbour\n"
+    assert ours.stderr == plain.stderr and ours.returncode == 0
+
+
+def test_who_logs_the_stop_logs_what_it_is(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+        import sys, torch
+        try:
+            torch.ones(2, requires_grad=True).sum().backward()
+        except BaseException as error:
+            print(f"terminating due to: {error}", file=sys.stderr)
+            raise
+        """,
+    )
+    ours = gradviz("tree", "script.py", cwd=tmp_path)
+    assert (
+        ours.stderr.startswith("terminating due to: gradviz stopped the script here on purpose") and not ours.returncode
+    )
+
+
 FAILING = {
     "raises": "import helper\ndef f():\n    helper.fail()\nf()\n",
     "chained": "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise KeyError('é') from error\n",
