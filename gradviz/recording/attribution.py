@@ -26,7 +26,7 @@ from gradviz.walker.description import BareGraph, Places
 from gradviz.walker.names import distinct
 from gradviz.walker.private import LAST
 from gradviz.walker.tensors import device_name, dtype_name, elements, shape_of
-from gradviz.wording import plural, verb
+from gradviz.wording import few, plural, verb
 
 
 class Span(NamedTuple):
@@ -38,13 +38,22 @@ class Span(NamedTuple):
 
 
 class Recorded:
-    """Attribution by recorded sequence numbers. `module_paths` are names that the caller has for modules, by identity."""
+    """Attribution by recorded sequence numbers. `module_paths` are names that the caller has for modules, by identity.
+
+    `threads` names those beside which lines were not noted.
+    """
 
     kind: Literal["recorded"] = "recorded"
 
-    def __init__(self, spans: Sequence[Span], trees: Sequence[Tree], module_paths: Mapping[int, str]) -> None:
+    def __init__(
+        self,
+        spans: Sequence[Span],
+        trees: Sequence[Tree],
+        module_paths: Mapping[int, str],
+        threads: Sequence[str] = (),
+    ) -> None:
         self._spans = [span for span in spans if span.end > span.start]
-        self._trees = trees
+        self._trees, self._threads = trees, threads
         self._paths = module_paths
         self._prefixes: dict[Tree, str] = {}  # of each outermost module that ran
 
@@ -89,7 +98,7 @@ class Recorded:
             scope_of,
             sources,
             script_lines,
-            _notes(unseen, unsure, forgotten, lost, len(self._spans)),
+            _notes(unseen, unsure, forgotten, lost, self._threads),
             {node: name for node, name in names.items() if name},
         )
 
@@ -233,16 +242,30 @@ def _doubtful(bare: BareGraph, several_threads: bool) -> set[int]:
     return doubtful
 
 
-def _notes(unseen: int, unsure: int, forgotten: int, lost: int, threads: int) -> tuple[str, ...]:
-    many = f"{threads} threads made nodes while recording" if threads > 1 else "more than one thread made nodes"
-    notes = {
-        f"{many} and each numbers its own from 0, so {{}} could not be told apart and {{}} neither module nor source line": unsure,
-        "{} ran outside the recording, or in another thread while one ran backward, and {} neither module nor source line": unseen,
-        "the recording was so long that it forgot its beginning: {} {} no source line": forgotten,
-        "{} {} no source line: no Python code outside torch was running, or another thread ran backward": lost,
-    }
+def _notes(unseen: int, unsure: int, forgotten: int, lost: int, threads: Sequence[str]) -> tuple[str, ...]:
+    why = (
+        f"another thread ({few(threads, 3)}) ran part of the time, and lines are recorded only while no other thread can "
+        "build a graph, because the two could wait for each other forever"
+    )
+    notes = (
+        (
+            unsure,
+            "more than one thread made nodes and each numbers its own from 0, so {} could not be told apart and {} neither "
+            "module nor source line",
+            "",
+        ),
+        (
+            unseen,
+            f"{{}} ran outside the recording{' or in another thread' if threads else ''}, and {{}} neither module nor source line",
+            "",
+        ),
+        (forgotten, "the recording was so long that it forgot its beginning: {} {} no source line", ""),
+        (lost, "{} {} no source line: ", why if threads else "no Python code outside torch was running"),
+    )
     return tuple(
-        note.format(plural(count, "operation"), verb(count, "has", "have")) for note, count in notes.items() if count
+        text.format(plural(count, "operation"), verb(count, "has", "have")) + reason
+        for count, text, reason in notes
+        if count
     )
 
 

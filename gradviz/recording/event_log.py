@@ -240,12 +240,14 @@ class EventLog:
     """What one thread noted: lines and calls by sequence number, and the calls that run now.
 
     `backward` is the place of the innermost backward call that runs now. `evaluations` are taken out by whoever asks for them.
+    `ended`: the thread has, so that all of its numbers are known.
     """
 
-    __slots__ = ("backward", "calls", "evaluations", "failed", "last", "lines", "stack", "start")
+    __slots__ = ("backward", "calls", "ended", "evaluations", "failed", "last", "lines", "stack", "start")
 
     def __init__(self, start: int) -> None:
         self.start = start
+        self.ended = False
         self.lines = LineLog(start)
         self.backward: Place | None = None
         self.calls: IntervalMap[Call] = IntervalMap(start, limit=_CALL_NOTES)

@@ -260,7 +260,8 @@ class Recording:
     def attribution(self, model: torch.nn.Module | None = None, variables: Sequence[Namespace] = ()) -> Recorded:
         """What `capture` needs to place nodes. The namespaces name the outermost modules."""
         session = self._running()
-        return Recorded(self._spans(session), session.calls.trees(), module_paths(model, variables))
+        paths = module_paths(model, variables)
+        return Recorded(self._spans(session), session.calls.trees(), paths, tuple(session.others.names))
 
     def with_modules(self, variables: Sequence[Namespace]) -> list[Namespace]:
         """The namespaces, and one more of the outermost modules that ran and that they do not lead to, by class."""

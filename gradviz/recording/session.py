@@ -6,24 +6,21 @@ What was noted lives as long as a recording refers to it. Does not know graphs.
 
 from __future__ import annotations
 
-import _thread
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from types import FrameType
 from typing import Any
 
 import torch
-import torch._functorch.utils as _functions
 import torch.fx.traceback
 
-from gradviz.graph import columns
 from gradviz.packages import UserCode
 from gradviz.recording.event_log import EventLog, LocalEventLog
 from gradviz.recording.module_calls import ModuleCalls
-from gradviz.variables.objects import is_a
-from gradviz.walker.private import OWN_THREADS, peek_sequence
+from gradviz.recording.other_threads import OtherThreads
+from gradviz.walker.private import LAST, OWN_THREADS, peek_sequence
 
 NO_STACK: list[str] = []
 """The answer that costs nothing: one object for all nodes."""
@@ -35,8 +32,17 @@ Around = Callable[["FrameType | None"], Callable[[], None]]
 """Called with the frame that starts a backward. What it returns is called when the engine has ended."""
 
 _ENGINE = "_engine_run_backward"
-_BEFORE_APPLY = "unwrap_dead_wrappers"  # what the `apply` of a custom Function calls last, with its arguments
 _set, _is_on, _checks_nan = torch.set_anomaly_enabled, torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled
+
+
+def _by_number(made: Callable[[dict[int, list[str]], int], list[str]]) -> Made:
+    """`made` for each number that the next node would get, once; nothing of Python runs where it is the latest one.
+
+    So none runs for an AccumulateGrad, which takes no number: a signal handler that Python called at such a moment, and that uses
+    the same leaf, would wait for the lock that its own thread holds.
+    """
+    latest = type("Latest", (dict,), {"__missing__": made})()
+    return map(latest.__getitem__, iter(peek_sequence, None)).__next__
 
 
 class NodeWatch:
@@ -47,12 +53,18 @@ class NodeWatch:
     so this switches the mode on, answers that call, and hides both: user code that asks for the mode sees, and sets, its
     own. While backward runs the mode is the user's, since the engine would then print more when it fails, and hold more.
 
+    While another thread may make nodes it is the user's, too. Torch makes the AccumulateGrad of a leaf under a lock of that leaf,
+    and a thread that is asked for its stack meanwhile waits for the interpreter. Another one holds that and waits for the lock,
+    in any operation on the same leaf: for ever.
+
     Source: https://docs.pytorch.org/docs/stable/autograd.html#anomaly-detection
     """
 
-    def __init__(self, made: Made, around: Around) -> None:
+    def __init__(self, made: Made, around: Around, thread_ends: Callable[[], None]) -> None:
         self._made, self._around = made, around
-        self._lock = threading.Lock()
+        self._open = False
+        self._lock = threading.RLock()  # a signal handler, and what is collected, come back to it
+        self.others = OtherThreads(self._changed, thread_ends)
         self._running = 0  # backward calls
         self._users_on, self._users_check = False, True  # the mode as the user has it: on, and looking for nan
         self._undo = ExitStack()
@@ -60,21 +72,23 @@ class NodeWatch:
     def start(self) -> None:
         self._users_on, self._users_check = _is_on(), _checks_nan()
         self._stack_of_the_users = torch.fx.traceback.format_stack
-        self._replace(torch.fx.traceback, "format_stack", self._made)
+        self._replace(torch.fx.traceback, "format_stack", self._with_stack if self._users_on else self._made)
         self._replace(torch, "set_anomaly_enabled", self._users_set)
         self._replace(torch, "is_anomaly_enabled", lambda: self._users_on)
         self._replace(torch, "is_anomaly_check_nan_enabled", lambda: self._users_check)
         engine = self._engine(getattr(torch.autograd, _ENGINE))
         for home in (torch.autograd, torch.autograd.graph):
             self._replace(home, _ENGINE, engine)
-        if hasattr(_functions, _BEFORE_APPLY):
-            self._replace(_functions, _BEFORE_APPLY, _with_accumulators(getattr(_functions, _BEFORE_APPLY)))
-        self._apply()
+        self.others.start()
+        self._open = True
+        self._changed()
 
     def stop(self) -> None:
         """Leave everything as it was, and the mode as the user set it last."""
+        self.others.stop()
         self._undo.close()
-        _set(self._users_on, self._users_check)
+        self._open = False
+        self._changed()
 
     def _replace(self, home: Any, name: str, mine: Any) -> None:
         self._undo.callback(setattr, home, name, getattr(home, name))
@@ -89,14 +103,24 @@ class NodeWatch:
     def _users_set(self, enabled: bool, check_nan: bool = True) -> None:
         with self._lock:
             self._users_on, self._users_check = bool(enabled), bool(check_nan)
+            torch.fx.traceback.format_stack = self._with_stack if self._users_on else self._made
             self._apply()
 
     def _apply(self) -> None:
-        torch.fx.traceback.format_stack = self._with_stack if self._users_on else self._made
-        if self._users_on or self._running:
-            _set(self._users_on, self._users_check)
-        else:
-            _set(True, False)
+        done = None
+        while done != (mode := self._mode()):  # a signal handler may change it in between
+            _set(*mode)
+            done = mode
+
+    def _mode(self) -> tuple[bool, bool]:
+        """On or off, and whether looking for nan."""
+        if self._open and not (self._users_on or self._running or self.others):
+            return True, False
+        return self._users_on, self._users_check
+
+    def _changed(self) -> None:
+        with self._lock:
+            self._apply()
 
     def _engine(self, original: Any) -> Any:
         def run_backward(*arguments: Any, **options: Any) -> Any:
@@ -116,46 +140,17 @@ class NodeWatch:
             self._apply()
 
 
-class _Accumulators(tuple[torch.Tensor, ...]):
-    """Views of leaves, which hold what accumulates their gradients. As a frame's trace function it does nothing."""
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        """Called under a debugger only."""
-
-
-def _with_accumulators(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Let the leaves that a custom Function is given have their AccumulateGrad before torch asks for it, until it returns.
-
-    torch makes the AccumulateGrad of a leaf under a lock of that leaf. In a thread that is told to call Python meanwhile, it
-    waits for the interpreter, which a custom Function would hold while it waits for the lock: for ever. A view is made without
-    the interpreter, and while the frame of `apply` holds the view, nobody makes anything under that lock.
-    """
-
-    def before_apply(arguments: Any) -> Any:
-        if _thread._count():  # threads beside the main one
-            frame = sys._getframe(1)
-            with suppress(Exception), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-                leaves = [
-                    value for value in arguments if is_a(value, torch.Tensor) and value.requires_grad and value.is_leaf
-                ]
-                if leaves and frame.f_trace is None:
-                    frame.f_trace = _Accumulators([leaf.view_as(leaf) for leaf in leaves])
-        return original(arguments)
-
-    return before_apply
-
-
 class Session:
     """Notes of all threads while at least one recording is open."""
 
     def __init__(self) -> None:
         self.event_logs: list[EventLog] = []
         self._local = LocalEventLog()
-        with columns.paused():  # up to Python 3.11 a collection in there may wait for a lock that its own thread holds
-            self._older_threads = frozenset(sys._current_frames())
+        self._unseen = EventLog(0)  # of threads that run and never called anything that is seen
         self.user = UserCode()
         self.calls = ModuleCalls(self.event_log, self.user)
-        self._nodes = NodeWatch(self._noticing(), self._around_backward)
+        self._nodes = NodeWatch(self._noticing(), self._around_backward, self._thread_ends)
+        self.others = self._nodes.others
         self._open = 0
 
     def event_log(self) -> EventLog:
@@ -168,24 +163,40 @@ class Session:
         return event_log
 
     def ends(self) -> dict[EventLog, int]:
-        """The number up to which the nodes of each thread have been made, as far as the calling thread knows."""
+        """The number up to which the nodes of each thread have been made, as far as the calling thread knows.
+
+        Another one that has made nodes and still runs may have made any number of them.
+        """
         ends = {event_log: event_log.end for event_log in self.event_logs}
+        for event_log, end in ends.items() if self.others.names else ():
+            if not event_log.ended and end > event_log.start:
+                ends[event_log] = LAST
+        ends[self._unseen] = self.others.numbers
         ends[self.event_log()] = peek_sequence()
         return ends
 
+    def _thread_ends(self) -> None:
+        """Called in a thread as it ends."""
+        if peek_sequence():
+            event_log = self.event_log()
+            event_log.lines.until(peek_sequence(), None)
+            event_log.ended = True
+
     def _first_number(self) -> int:
         """From which number on the nodes of the calling thread are this session's: those of a thread begun meanwhile all are."""
-        return peek_sequence() if threading.get_ident() in self._older_threads else 0
+        return peek_sequence() if threading.get_ident() in self.others.older else 0
 
     def _noticing(self) -> Made:
         """What torch calls for every node. Written flat: a loop of small operations meets it every few microseconds."""
-        local, peek, place, frame = self._local, peek_sequence, self.user.place, sys._getframe
+        local, place, frame = self._local, self.user.place, sys._getframe
         own, follow = self.calls.own.codes, self.calls.own.follow
 
-        def made() -> list[str]:
+        def made(latest: dict[int, list[str]], following: int) -> list[str]:
+            latest.clear()
+            latest[following] = NO_STACK
             try:
                 event_log = local.event_log or self.event_log()
-                log, following = event_log.lines, peek()
+                log = event_log.lines
                 if following > log.seen:  # else it is an AccumulateGrad, which takes no number
                     stack, maker = event_log.stack, frame().f_back
                     log.made(following - 1, place(maker, stack[-1] if stack else None))
@@ -195,7 +206,7 @@ class Session:
                 pass
             return NO_STACK
 
-        return made
+        return _by_number(made)
 
     def _around_backward(self, frame: FrameType | None) -> Callable[[], None]:
         """The calling thread runs a backward: the nodes that it makes come from the line that called it."""
@@ -215,11 +226,11 @@ class Session:
     def open(self) -> None:
         """One more recording, in the calling thread."""
         self._open += 1
-        self.event_log()
         try:
             if self._open == 1:
                 self.calls.start()
                 self._nodes.start()
+            self.event_log()
         except BaseException:
             self.close()
             raise

@@ -259,19 +259,6 @@ def run_in_thread(work: Callable[[], None]) -> None:
     thread.join()
 
 
-def test_work_in_one_other_thread() -> None:
-    net, made = nn.Linear(2, 2), []
-
-    def work() -> None:
-        made.append(net(torch.ones(1, 2)))  # in the thread
-
-    with gradviz.record() as recording:
-        run_in_thread(work)
-    graph = recording.graph(made[0], model=net)
-    assert texts(graph, "Addmm") == ["made.append(net(torch.ones(1, 2)))  # in the thread"]
-    assert places(graph, "Addmm") == [("", 1)]
-
-
 def test_two_threads_with_the_same_numbers_are_left_alone() -> None:
     made: list[torch.Tensor] = []
     x = torch.ones(2, requires_grad=True)
@@ -284,15 +271,15 @@ def test_two_threads_with_the_same_numbers_are_left_alone() -> None:
         run_in_thread(work)
     graph = recording.graph(made[0] + made[1].cos())
     assert all(node.source is None for node in graph.nodes if node.op in ("ExpBackward0", "SinBackward0"))
-    assert any("2 threads made nodes while recording" in note for note in graph.notes)
+    assert any("more than one thread made nodes" in note for note in graph.notes)
 
 
 @pytest.mark.parametrize("first_out", ["main", "other"])
 def test_recordings_in_two_threads_at_once(first_out: str) -> None:
-    x = torch.ones(2, requires_grad=True)
+    """Each has its own module calls, and no lines."""
+    net, other_net = nn.Linear(2, 2), nn.Linear(2, 2)
     begun, go_on = threading.Event(), threading.Event()
     graphs: list[Graph] = []
-    left: list[object] = []
 
     def work() -> None:  # runs already when the main thread begins to record
         go_on.wait(10)
@@ -301,27 +288,28 @@ def test_recordings_in_two_threads_at_once(first_out: str) -> None:
             begun.set()
             if first_out == "main":
                 go_on.wait(10)
-            y = x.sin()  # in the thread
-        left.append(sys.gettrace())
-        graphs.append(recording.graph(y))
+            y = other_net(torch.ones(1, 2))
+            graphs.append(recording.graph(y, model=other_net))
 
-    trace = sys.gettrace()
     thread = threading.Thread(target=work)
     thread.start()
     for _ in range(20):
-        x.exp()  # so that the two threads give out different numbers
+        torch.ones(1, requires_grad=True).exp()  # so that the two threads give out different numbers
     with gradviz.record() as recording:
         go_on.set()
         begun.wait(10)
         if first_out == "other":
             thread.join()
-        z = x.cos()  # in the main thread
-    assert sys.gettrace() is trace
+        z = net(torch.ones(1, 2))
+        graphs.append(recording.graph(z, model=net))
     go_on.set()
     thread.join()
-    assert left == [None]
-    assert texts(graphs[0], "Sin") == ["y = x.sin()  # in the thread"]
-    assert texts(recording.graph(z), "Cos") == ["z = x.cos()  # in the main thread"]
+    unsure = (
+        None if first_out == "other" else ("", 1)
+    )  # nobody saw how many nodes the other thread made before it ended
+    assert [places(graph, "Addmm") for graph in graphs] == [[("", 1)], [unsure]]
+    assert [texts(graph, "Addmm") for graph in graphs] == [[""]] * 2
+    assert not torch._C.is_anomaly_enabled()
 
 
 # -- use ---------------------------------------------------------------------------------------------------------------
