@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import os
 import signal
@@ -42,6 +43,11 @@ def _installed() -> dict[str, object]:
         "sys.gettrace()": sys.gettrace(),
         "sys.getprofile()": sys.getprofile(),
         "threading's trace function": getattr(threading, "_trace_hook", None),
+        "what begins a thread": (
+            _thread.start_new_thread,
+            threading.Thread.start,
+            getattr(threading, "_start_new_thread", None),
+        ),
         "sys.argv": list(sys.argv),
         "sys.path": list(sys.path),
         "sys.excepthook": sys.excepthook,

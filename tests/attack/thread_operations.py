@@ -1,4 +1,4 @@
-"""Several threads use one leaf while a recording is open. As a script, with names of what each thread does over and over; eight by default.
+"""Several threads use one leaf while a recording is open. As a script: names of what each thread repeats; else eight threads.
 
     GRADVIZ_SOAK=1200 python tests/attack/thread_operations.py      # for 20 minutes; it ends with a traceback where it stands still
 
