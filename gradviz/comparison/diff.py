@@ -1,15 +1,14 @@
 """What changed between two graphs: nodes and edges added, removed and changed; as data, and in words. Knows nothing of torch.
 
-Nodes are matched in the order of the forward pass, by their neighbourhood, then by module, name and code, then by op alone;
-leaves by their names. Nothing is said to be the same that has another op. Equal graphs have no difference.
+A difference is read from the merging of the two. Equal graphs have no difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.comparison.alignment import align
+from gradviz.comparison.merging import Merging, Place, View
 from gradviz.graph import Edge, Graph, Node
 from gradviz.graph.amounts import forward_order
 from gradviz.report import labels
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _NUMBERS = {"name", "forward_call"}  # of an operation in what is compiled: one more before it changes them
-_ROUNDS = 3  # how far a neighbourhood reaches
 
 
 class Change(NamedTuple):
@@ -39,11 +37,22 @@ class NodeChange(NamedTuple):
     changes: tuple[Change, ...]
 
 
+class Joined(NamedTuple):
+    """One graph of all nodes of two: the second graph, and behind it what only the first one has.
+
+    `number` is the id in it of every node of the first graph; `gone` the edges of that alone.
+    """
+
+    graph: Graph
+    number: Mapping[int, int] | Sequence[int]
+    gone: Sequence[Edge]
+
+
 @displayed("gradviz.comparison.diff.table")
 class GraphDiff(NamedTuple):
     """The difference of two graphs. Ids of `removed` and `removed_edges` are those of `before`, of `added` and `added_edges`
     those of `after`. `matched` maps ids of `before` to ids of `after`. All are in the order of the forward pass.
-    `outputs` says what differs in the names of outputs and where they come from."""
+    `outputs` says what differs in the names of outputs and where they come from; `joined` is both as one graph."""
 
     before: Graph
     after: Graph
@@ -54,11 +63,12 @@ class GraphDiff(NamedTuple):
     added_edges: tuple[Edge, ...]
     removed_edges: tuple[Edge, ...]
     outputs: tuple[Change, ...]
+    joined: Joined
 
     @property
     def empty(self) -> bool:
         """Whether nothing differs."""
-        return not any(self[3:])  # nothing behind what is compared and matched
+        return not any(self[3:-1])  # nothing behind what is compared and matched
 
     def __repr__(self) -> str:
         if self.empty:
@@ -79,10 +89,16 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
     >>> diff(before, before).empty
     True
     """
-    matched = {**_match_ops(before, after), **_match_leaves(before, after)}
+    merging = Merging()
+    views = _views(after, before)
+    merging.merge(next(views))
+    number = merging.merge(next(views))
+    matched = {node: number[node] for node in forward_order(before) if number[node] < len(after.nodes)}
     met = set(matched.values())
-    images = [(matched.get(e.consumer), matched.get(e.producer), e.output, e.position) for e in before.edges]
-    kept, there = set(images), {edge[:4] for edge in after.edges}
+    images = [edge._replace(consumer=number[edge.consumer], producer=number[edge.producer]) for edge in before.edges]
+    kept, there = {edge[:4] for edge in images}, {edge[:4] for edge in after.edges}
+    gone = [edge for edge in images if edge[:4] not in there]
+    title = f"{before.title or 'graph'} to {after.title or 'graph'}"
     return GraphDiff(
         before,
         after,
@@ -91,77 +107,37 @@ def diff(before: Graph, after: Graph) -> GraphDiff:
         tuple(node for node in forward_order(before) if node not in matched),
         tuple(_changed(before, after, matched)),
         tuple(edge for edge in after.edges if edge[:4] not in kept),
-        tuple(edge for edge, image in zip(before.edges, images) if image not in there),
+        tuple(edge for edge, image in zip(before.edges, images) if image[:4] not in there),
         tuple(_outputs(before, after, matched)),
+        Joined(merging.graph((*after.edges, *gone), title=title), number, gone),
     )
 
 
-# -- matching ----------------------------------------------------------------------------------------------------------
+def _views(*graphs: Graph) -> Iterator[View]:
+    """What merging needs. Modules and lines count where all graphs know some."""
+    scopes, lines = all(graph.scopes for graph in graphs), all(map(_has_lines, graphs))
+    for graph in graphs:
+        leaf_of = graph.leaf_of
+        ops = [node for node in forward_order(graph) if node not in leaf_of]
+        yield View(
+            lambda graph=graph: graph,  # type: ignore[misc]
+            graph.nodes.__getitem__,
+            leaf_of.get,
+            graph.scopes,
+            ops,
+            {node: _place(graph, graph.nodes[node], scopes, lines) for node in ops},
+            {leaf.node: (leaf.kind, leaf.tensor) for leaf in graph.leaves},
+            {leaf.node: leaf.names for leaf in graph.leaves},
+        )
 
 
-def _match_ops(before: Graph, after: Graph) -> dict[int, int]:
-    old, new = ([i for i in forward_order(graph) if i not in graph.leaf_of] for graph in (before, after))
-    number_of: dict[Hashable, int] = {}  # of neighbourhoods, so that equal ones of both graphs are one number
-    lines = all(any(node.source is not None for node in graph.nodes) for graph in (before, after))
-    pairs = align(_keys(before, old, number_of, lines), _keys(after, new, number_of, lines))
-    return {old[i]: new[j] for i, j in pairs}
+def _has_lines(graph: Graph) -> bool:
+    return any(node.source is not None for node in graph.nodes)
 
 
-def _keys(graph: Graph, order: Sequence[int], number_of: dict[Hashable, int], lines: bool) -> list[list[Hashable]]:
-    """Keys of the nodes in this order, from the most telling to the least.
-
-    Where source lines are known, a node is matched by its op alone only on the same line: code that was edited there.
-    """
-    sources = [node.source if lines else None for node in graph.nodes]
-    local = [(_place(graph, node), source and source.text) for node, source in zip(graph.nodes, sources)]
-    near = _neighbourhoods(graph, local, number_of)
-    ops = [(node.op, node.group is not None, source and source[:2]) for node, source in zip(graph.nodes, sources)]
-    levels: tuple[Sequence[Hashable], ...] = (near, local, ops)
-    return [[keys[node] for node in order] for keys in levels]
-
-
-def _place(graph: Graph, node: Node) -> Hashable:
-    leaf = graph.leaf_of.get(node.id)
-    call = None if node.scope is None else graph.scopes[node.scope][:3]  # path, type and number
-    return node.op, call, node.names, leaf and leaf.kind
-
-
-def _neighbourhoods(graph: Graph, local: Sequence[Hashable], number_of: dict[Hashable, int]) -> list[int]:
-    """A number for what lies around each node, in `_ROUNDS` steps; equal for equal surroundings."""
-    known = [number_of.setdefault(key, len(number_of)) for key in local]
-    for _ in range(_ROUNDS):
-        below: list[list[Hashable]] = [[] for _ in graph.nodes]
-        above: list[list[tuple[int, int, int]]] = [[] for _ in graph.nodes]
-        for edge in graph.edges:
-            below[edge.consumer].append((edge.position, edge.output, known[edge.producer]))
-            above[edge.producer].append((edge.output, edge.position, known[edge.consumer]))
-        keys = [(known[i], tuple(below[i]), tuple(sorted(above[i]))) for i in range(len(graph.nodes))]
-        known = [number_of.setdefault(key, len(number_of)) for key in keys]
-    return known
-
-
-def _match_leaves(before: Graph, after: Graph) -> dict[int, int]:
-    """Leaves by name; those without any by kind and order of use."""
-    by_name = {name: leaf.node for leaf in reversed(after.leaves) for name in leaf.names}
-    matched: dict[int, int] = {}
-    for leaf in before.leaves:
-        node = next((by_name[name] for name in leaf.names if name in by_name), None)
-        if node is not None:
-            matched.setdefault(node, leaf.node)  # the first leaf with one of its names
-    old, new = _unnamed(before), _unnamed(after)
-    pairs = align(_leaf_keys(before, old), _leaf_keys(after, new))
-    return {**{leaf: node for node, leaf in matched.items()}, **{old[i]: new[j] for i, j in pairs}}
-
-
-def _unnamed(graph: Graph) -> list[int]:
-    used = dict.fromkeys(edge.producer for node in forward_order(graph) for edge in graph.inputs(node))
-    nodes = dict.fromkeys((*used, *(leaf.node for leaf in graph.leaves)))
-    return [node for node in nodes if node in graph.leaf_of and not graph.leaf_of[node].names]
-
-
-def _leaf_keys(graph: Graph, nodes: Sequence[int]) -> list[list[Hashable]]:
-    leaves = [graph.leaf_of[node] for node in nodes]
-    return [[(leaf.kind, leaf.tensor) for leaf in leaves], [leaf.kind for leaf in leaves]]
+def _place(graph: Graph, node: Node, scopes: bool, lines: bool) -> Place:
+    call = graph.scopes[node.scope][:3] if scopes and node.scope is not None else None  # path, type and number
+    return node.op, call, (node.names, node.source.text if lines and node.source is not None else "")
 
 
 # -- changes -----------------------------------------------------------------------------------------------------------

@@ -16,8 +16,7 @@ from typing import Any
 
 from gradviz.checks.finding import Finding, Findings
 from gradviz.checks.output import code_lines
-from gradviz.comparison.diff import Change, GraphDiff
-from gradviz.comparison.picture import Joined, joined
+from gradviz.comparison.diff import Change, GraphDiff, Joined
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.draw.summary import counts_line, is_all_freed
@@ -170,7 +169,7 @@ ADDED, REMOVED, CHANGED = 1, 2, 3
 
 def render_difference(difference: GraphDiff, options: Options) -> Iterator[str]:
     """The page of the second graph, with what only the first had drawn among it."""
-    both = joined(difference)
+    both = difference.joined
     kinds = [0] * len(both.graph.nodes)
     for node in difference.added:
         kinds[node] = ADDED

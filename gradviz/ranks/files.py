@@ -23,7 +23,7 @@ from gradviz.graph.columns import paused
 from gradviz.graph.files import load
 from gradviz.ranks.pipeline import Staged
 from gradviz.ranks.rank_diff import RankDiff
-from gradviz.ranks.view import Alike, View, of_data, of_graph, process_of
+from gradviz.ranks.view import Alike, RankView, of_data, of_graph, process_of
 from gradviz.stages import Stage
 
 _RANK = re.compile(r"rank(\d+)")
@@ -140,7 +140,7 @@ class _File:
         except _NOT_A_GRAPH:
             return load(self._path).process  # which says what is wrong, and where
 
-    def view(self, alike: Alike, *, first: bool) -> View:
+    def view(self, alike: Alike, *, first: bool) -> RankView:
         """What merging needs. The first file is read as a whole, since the merged graph begins as its graph."""
         if not first:
             with suppress(*_NOT_A_GRAPH):  # then the full reading says what is wrong, and where

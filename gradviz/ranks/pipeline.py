@@ -15,7 +15,7 @@ from gradviz.errors import GraphFileError
 from gradviz.graph import Base, Edge, Graph, Leaf, Mark, Node, Process, Root, Scope, Storage
 from gradviz.graph.amounts import tensor_bytes
 from gradviz.rank import Ranks, grouped, named, spans
-from gradviz.ranks.merging import Merging
+from gradviz.ranks.merging import RankMerging
 from gradviz.ranks.rank_diff import RankDiff, Varying, shares, summary
 from gradviz.ranks.view import Alike, of_graph, saved_bytes
 from gradviz.wording import bytes_text, plural
@@ -49,9 +49,9 @@ class Staged:
     """One merging for each stage; a single one where nobody is a stage."""
 
     def __init__(self) -> None:
-        self._mergings = defaultdict[int | None, Merging](Merging)
+        self._mergings = defaultdict[int | None, RankMerging](RankMerging)
 
-    def of(self, process: Process | None) -> Merging:
+    def of(self, process: Process | None) -> RankMerging:
         """The merging that a rank belongs to."""
         return self._mergings[process.stage if process is not None else None]
 
@@ -63,7 +63,7 @@ class Staged:
     def result(self) -> RankDiff:
         """All ranks as one. Raises GraphFileError when none was added, or only some of them are stages."""
         if len(self._mergings) < 2:
-            return next(iter(self._mergings.values()), Merging()).result()
+            return next(iter(self._mergings.values()), RankMerging()).result()
         if None in self._mergings:
             raise GraphFileError("only some of these graphs are of stages of a pipeline: give those of one launch.")
         return stitched({stage: merging.result() for stage, merging in self._mergings.items() if stage is not None})

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+from gradviz.comparison.merging import Place, View
 from gradviz.errors import GraphFileError
-from gradviz.graph import Edge, Graph, Leaf, Node, Process, RankShare, Scope, TensorInfo, column, files as schema
+from gradviz.graph import Edge, Graph, Node, Process, RankShare, Scope, TensorInfo, column, files as schema
 from gradviz.graph.amounts import COUNTED, forward_order
 from gradviz.graph.codecs import Context
 from gradviz.graph.origins import own_line
@@ -20,10 +21,6 @@ from gradviz.wording import bytes_text, clip, tensor_line
 
 Ends = tuple[int, int, int, int]
 """Consumer, producer, output of the producer, position."""
-
-
-Place = tuple[Any, ...]
-"""Where an op belongs: its name, the call of a module, and the line."""
 
 
 Alike = dict[Hashable, Any]
@@ -44,29 +41,17 @@ class Computed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class View:
-    """One rank's graph. `place` says where an op belongs, whatever it computed there; `content` what it computed, and of a leaf
-    its kind and tensor.
+class RankView(View):
+    """One rank's graph. `place` says where an op belongs, whatever it computed there."""
 
-    `node` and `leaf` make the record of one node, which is wanted of what no rank before has. `graph` makes all of it.
-    """
-
-    process: Process | None
-    saved: int  # bytes held for backward
-    graph: Callable[[], Graph]
-    node: Callable[[int], Node]
-    leaf: Callable[[int], Leaf | None]
-    scopes: Sequence[Scope]
-    ops: Sequence[int]  # ids of nodes in the order of the forward pass, leaves left out
-    place: Mapping[int, Place]
-    content: Mapping[int, Hashable]
-    leaves: Mapping[int, tuple[str, ...]]  # names by id
-    edges: Sequence[Ends]
+    process: Process | None = None
+    saved: int = 0  # bytes held for backward
+    edges: Sequence[Ends] = ()
     ways: Callable[[int], Ways] | None = None  # where it is of several ranks: who has a node, with which content
     having: Callable[[Ends], int] | None = None  # likewise, who has an edge
 
 
-def of_graph(graph: Graph, alike: Alike) -> View:
+def of_graph(graph: Graph, alike: Alike) -> RankView:
     """The view of a graph in memory. In `alike` equal places and contents of several views become one object."""
     _refuse_merged(graph.by_rank)
     plain, leaf_of = _Plain(), graph.leaf_of
@@ -82,9 +67,7 @@ def of_graph(graph: Graph, alike: Alike) -> View:
             outputs = tuple([plain[output] for output in node.outputs])
             made = Computed(outputs, saved, node.flags, _attributes_text(node.attributes))
             content[node.id] = alike.setdefault(made, made)
-    return View(
-        graph.process,
-        saved_bytes(graph),
+    return RankView(
         lambda: graph,
         graph.nodes.__getitem__,
         leaf_of.get,
@@ -93,11 +76,13 @@ def of_graph(graph: Graph, alike: Alike) -> View:
         place,
         content,
         {leaf.node: leaf.names for leaf in graph.leaves},
+        graph.process,
+        saved_bytes(graph),
         list(zip(*(column(graph.edges, name) for name in Edge._fields[:4]))),
     )
 
 
-def of_data(data: dict[str, Any], alike: Alike) -> View:
+def of_data(data: dict[str, Any], alike: Alike) -> RankView:
     """The same for a graph as JSON has it, where a record is made only of what no rank before has.
 
     Raises KeyError, TypeError, IndexError or Bad for data that is not as it should be: a full reading says why.
@@ -144,9 +129,7 @@ def of_data(data: dict[str, Any], alike: Alike) -> View:
             content[i] = content_of(item)
     slots = [slot for item in nodes for slot in item.get("saved", ()) if slot.get("storage") is not None]
     kept = {storage for slot in slots for storage in (slot["storage"], *slot.get("parts", ()))}
-    return View(
-        process_of(data, context),
-        sum(storages[storage].get("nbytes") or 0 for storage in kept if storages[storage]["kind"] in COUNTED),
+    return RankView(
         Graph,
         node,
         lambda i: schema.LEAF.read(leaf_items[i], context) if i in leaf_items else None,
@@ -155,6 +138,8 @@ def of_data(data: dict[str, Any], alike: Alike) -> View:
         place,
         content,
         {i: tuple(item.get("names", ())) for i, item in leaf_items.items()},
+        process_of(data, context),
+        sum(storages[storage].get("nbytes") or 0 for storage in kept if storages[storage]["kind"] in COUNTED),
         [tuple(row[:4]) for row in data["edges"]],
     )
 

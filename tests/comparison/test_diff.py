@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
+from gradviz.cli.target import Source
 from gradviz.comparison.alignment import align
 from gradviz.comparison.diff import diff
 from gradviz.graph import Edge, Graph, Node, SavedTensor
+from gradviz.run.program import parse_target
 from tests.builders import (
     GRAPHS,
     chain,
@@ -122,3 +126,62 @@ def test_alignment_is_in_order_and_of_equal_keys(seed: int) -> None:
     assert all(one[i] == other[j] for i, j in pairs)
     assert all(a < c and b < d for (a, b), (c, d) in pairwise(pairs))
     assert align([one], [one]) == [(i, i) for i in range(len(one))]
+
+
+# -- what an edit of the code leaves alone -----------------------------------------------------------------------------
+
+SCRIPT = """
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+loss = net(torch.ones(2, 4)).square().mean()
+loss.backward()
+"""
+EDITS = {
+    "the calling line": [("net(torch.ones(2, 4))", "net( torch.ones((2, 4)) )")],
+    "lines above": [("import torch", "import torch\n# a comment\nseed = torch.manual_seed(0)")],
+    "the model's variable": [("net", "classifier")],
+    "the loss's variable and line": [("loss = net", "objective = 1 and net"), ("loss.b", "objective.b")],
+}
+
+
+def _graph_of(folder: Path, script: str) -> Graph:
+    path = folder / "train.py"
+    path.write_text(script)
+    return Source(parse_target(str(path)), (), None, False).graph().result
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_that_leaves_the_model_alone_makes_no_difference(edit: str, tmp_path: Path) -> None:
+    edited = functools.reduce(lambda script, change: script.replace(*change), EDITS[edit], SCRIPT)
+    assert edited != SCRIPT
+    found = diff(_graph_of(tmp_path, SCRIPT), _graph_of(tmp_path, edited))
+    assert (found.added, found.removed, found.changed, found.added_edges) == ((), (), (), ())
+
+
+def test_an_op_put_into_an_edited_line_is_all_that_differs(tmp_path: Path) -> None:
+    before, after = (_graph_of(tmp_path, text) for text in (SCRIPT, SCRIPT.replace(".square()", ".tanh().square()")))
+    found = diff(before, after)
+    assert [after.nodes[i].op for i in found.added] == ["TanhBackward0"]
+    assert after.nodes[found.added[0]].scope is None, "not the one in the model"
+    assert (found.removed, found.changed) == ((), ())
+
+
+def test_a_module_that_was_replaced_is_in_a_scope_of_its_own(tmp_path: Path) -> None:
+    before, after = (_graph_of(tmp_path, text) for text in (SCRIPT, SCRIPT.replace("Tanh", "Sigmoid")))
+    found = diff(before, after)
+    joined = found.joined.graph
+    (gone,), (new,) = found.removed, found.added
+    record = joined.nodes[found.joined.number[gone]]
+    assert record.op == "TanhBackward0" and record.scope is not None
+    assert joined.scopes[record.scope].path == "net.1" == after.scopes[after.nodes[new].scope or 0].path
+    assert len(joined.nodes) == len(after.nodes) + 1
+    assert {edge.consumer for edge in found.joined.gone} <= {*range(len(joined.nodes))}
+
+
+def test_unnamed_leaves_of_another_size_are_the_same_leaves() -> None:
+    before = diamond()
+    leaf = before.leaves[0]._replace(names=())
+    other = replace(before, leaves=(leaf._replace(tensor=tensor(9, 9)),))
+    assert not diff(replace(before, leaves=(leaf,)), other).added
+    assert diff(replace(before, leaves=(leaf,)), replace(other, leaves=(leaf._replace(kind="buffer"),))).added == (3,)
