@@ -31,7 +31,7 @@ _LEVELS = {
     "run": 6,
     "draw": 7,
     # Above the core: the features, each a folder that can be deleted, and what stands outside
-    **dict.fromkeys(("source", "inference", "memory", "compiled", "comparison"), 8),
+    **dict.fromkeys(("source", "inference", "memory", "compiled", "comparison", "formulas"), 8),
     "gradients": 9,
     "checks": 10,
     **dict.fromkeys(("api", "torchviz", "notebook", "page"), 11),
@@ -40,7 +40,18 @@ _LEVELS = {
     "__main__": 14,
 }
 CORE = tuple(name for name, level in _LEVELS.items() if level <= _LEVELS["draw"])
-FEATURES = ("checks", "source", "ranks", "gradients", "page", "inference", "memory", "compiled", "comparison")
+FEATURES = (
+    "checks",
+    "source",
+    "ranks",
+    "gradients",
+    "page",
+    "inference",
+    "memory",
+    "compiled",
+    "comparison",
+    "formulas",
+)
 _READS_LIVE_OBJECTS = tuple(
     f"gradviz.{name}"
     for name in (

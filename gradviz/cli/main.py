@@ -95,6 +95,7 @@ NEEDS = {
     "diff": ("comparison",),
     "merge": ("ranks", "comparison", "checks"),
     "check": ("checks", "source", "gradients", "compiled", "memory"),
+    "formula": ("formulas",),
 }
 """The features that a command needs, where it needs any."""
 
@@ -105,6 +106,7 @@ MODULE_OF = {
     **dict.fromkeys(("flow", "paths"), "gradients"),
     **dict.fromkeys(("diff", "merge"), "compare"),
     "check": "check",
+    "formula": "formula",
     "info": "info",
 }
 """In the order that help shows them. What click is told there is a command of that name."""
