@@ -67,15 +67,11 @@ def diff_command(
     if len(at) > 2:
         raise click.UsageError("--at is given once or twice: for both, or one for each.")
     given = tuple(ctx.meta.get(ARGUMENTS, ()))
-    if after is None and len(at) < 2 and "--" not in given:
+    one_run = after is None and "--" not in given
+    if one_run and len(at) < 2:
         raise click.UsageError("one TARGET needs --at twice, or two sets of arguments: -- A -- B.")
-    if output is not None and not output.lower().endswith(_DRAWN):
-        raise FormatError(
-            f"a difference is drawn as SVG or as a page, so {output!r} must end in {' or '.join(_DRAWN)}."
-        )
-    output = destination(output) if output is not None else None
+    output = _drawable(output) if output is not None else None
     with result_stream() as stream:
-        one_run = after is None and len(at) == 2 and "--" not in given
         captured = _of_one_run(before, at, given) if one_run else _both((before, after or before), at, given)
         with progress("comparing the graphs"):
             difference = diff(captured[0].result, captured[1].result)
@@ -91,6 +87,13 @@ def diff_command(
         run.raise_failure()
     if not difference.empty:
         ctx.exit(DIFFERENT)
+
+
+def _drawable(path: str) -> str:
+    """Where to draw. Raises FormatError for what is no picture of a difference."""
+    if not path.lower().endswith(_DRAWN):
+        raise FormatError(f"a difference is drawn as SVG or as a page, so {path!r} must end in {' or '.join(_DRAWN)}.")
+    return destination(path)
 
 
 def _both(targets: tuple[str, str], at: Sequence[int], given: tuple[str, ...]) -> list[Captured[Graph]]:

@@ -89,7 +89,6 @@ def compiled_diff(before: Graph, after: Graph) -> CompiledDiff | None:
             tuple([node.op for node in second]),
             _call(before if first else after, first or second),
         )
-    roots = {root.node for root in before.roots}
     return CompiledDiff(
         before,
         after,
@@ -98,8 +97,13 @@ def compiled_diff(before: Graph, after: Graph) -> CompiledDiff | None:
         sum(held_before),
         sum(held_after),
         _edges(before, after, old, new),
-        next((i for i, nodes in enumerate(old.values()) if any(node.id in roots for node in nodes)), None),
+        _output_row(before, old),
     )
+
+
+def _output_row(graph: Graph, places: Mapping[_Place, Sequence[Node]]) -> int | None:
+    roots = {root.node for root in graph.roots}
+    return next((i for i, nodes in enumerate(places.values()) if any(node.id in roots for node in nodes)), None)
 
 
 def _compiled(node: Node) -> bool:

@@ -157,34 +157,33 @@ def _overload(name: str) -> Any:
 
 def _of_graph(graph: Any, sizes: int) -> Region:
     described = any(node.meta for node in graph.nodes)
-    inputs: list[Input] = []
-    operations: list[Operation] = []
-    known: dict[Any, Use] = {}
     given = [node for node in graph.nodes if node.op == "placeholder"]
-    for i, node in enumerate(given):
-        known[node] = Use(i)
-        inputs.append(_input(node, i, sizes))
+    inputs = [_input(node, i, sizes) for i, node in enumerate(given)]
+    known: dict[Any, Use] = {node: Use(i) for i, node in enumerate(given)}
+    operations: list[Operation] = []
     gradients: tuple[Use | None, ...] = ()
     for node in graph.nodes:
         if node.op == "output":
             (returned,) = node.args
-            gradients = tuple([known.get(value) if value is not None else None for value in returned])
+            gradients = tuple(map(known.get, returned))
         elif node.op in ("call_function", "call_module", "call_method") and not _is_size(node):
             if node.target is operator.getitem and node.args[0] in known and type(node.args[1]) is int:
                 known[node] = Use(known[node.args[0]].value, node.args[1])
                 continue
             known[node] = Use(len(given) + len(operations))
             operations.append(_operation(node, [use for use in _uses(node, known) if _is_tensor(inputs, use)]))
-    # torch counts calls through the whole process
-    numbers = {*(made.forward_call for made in inputs), *(made.forward_call for made in operations)}
-    place: dict[int | None, int] = {
-        number: i for i, number in enumerate(sorted(number for number in numbers if number is not None), 1)
-    }
-    return Region(
-        tuple([argument._replace(forward_call=place.get(argument.forward_call)) for argument in inputs]),
-        tuple([operation._replace(forward_call=place.get(operation.forward_call)) for operation in operations]),
-        gradients,
-        described,
+    return Region(*_renumbered(inputs, operations), gradients, described)
+
+
+def _renumbered(
+    inputs: Sequence[Input], operations: Sequence[Operation]
+) -> tuple[tuple[Input, ...], tuple[Operation, ...]]:
+    """With calls numbered from 1: torch counts them through the whole process."""
+    numbers = [*(made.forward_call for made in inputs), *(made.forward_call for made in operations)]
+    place = {number: i for i, number in enumerate(sorted({number for number in numbers if number is not None}), 1)}
+    return (
+        tuple([made._replace(forward_call=place.get(made.forward_call or 0)) for made in inputs]),
+        tuple([made._replace(forward_call=place.get(made.forward_call or 0)) for made in operations]),
     )
 
 

@@ -111,6 +111,10 @@ class Region:
         """Whether this input or operation is, or depends on, a gradient that arrives."""
         return value in self._carrying
 
+    def carrying(self, number: int) -> list[Use]:
+        """The gradients that operation `number` reads."""
+        return [use for use in self.operations[number].uses if self.carries(use.value)]
+
     def kind(self, number: int) -> OperationKind:
         """What operation `number` is there for."""
         operation = self.operations[number]
@@ -191,13 +195,15 @@ def region_of(text: str, sizes: int) -> Region | None:
                             known[name] = Use(known[whole].value, index)
                     case ast.Call(func=called) if "'sym_" not in ast.dump(called):
                         known[name] = Use(len(inputs) + len(operations))
-                        arguments = [*value.args, *(keyword.value for keyword in value.keywords)]
-                        read = [
-                            node.id for given in arguments for node in ast.walk(given) if isinstance(node, ast.Name)
-                        ]
-                        uses = [known[of] for of in read if of in known and known[of].value >= sizes]
+                        uses = [known[of] for of in _names_in(value) if of in known and known[of].value >= sizes]
                         operations.append(Operation(name, ast.unparse(called).removeprefix("torch.ops."), tuple(uses)))
     return None
+
+
+def _names_in(call: ast.Call) -> list[str]:
+    """The names that its arguments have, in their order."""
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return [node.id for given in arguments for node in ast.walk(given) if isinstance(node, ast.Name)]
 
 
 def input_kind(name: str, number: int, sizes: int) -> InputKind:

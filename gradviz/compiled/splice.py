@@ -12,7 +12,7 @@ from bisect import bisect
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gradviz.compiled.region import Place, Region, Use, sized
 from gradviz.compiled.scoping import Known, Scoping
@@ -38,6 +38,8 @@ class _Edge(NamedTuple):
     result: int | None
 
 
+_FLAGS: dict[NodeFlag, NodeFlag] = {"compiled": "in_compiled"}  # of a function that has been opened
+_STATES: tuple[Literal["freed", "modified", "packed"], ...] = ("freed", "modified", "packed")
 _SLOT = re.compile(r"(saved_tensors|ctx\._tensors_no_vc_check)\[(\d+)\]")
 
 
@@ -134,7 +136,7 @@ class _Spliced:
         outer = self._scoping.around(record.scope, [*region.inputs, *region.operations])
         made = [_made(argument.place, self._scoping.path(argument.place, outer)) for argument in region.inputs]
         slots, rest = _slots(record, call, made)
-        flags: tuple[NodeFlag, ...] = tuple(["in_compiled" if flag == "compiled" else flag for flag in record.flags])
+        flags = tuple([_FLAGS.get(flag, flag) for flag in record.flags])
         scopes = [self._scoping.scope(operation.place, outer) for operation in region.operations]
         self._place_sums(region, scopes, outer)
         for i, scope in enumerate(scopes):
@@ -148,26 +150,31 @@ class _Spliced:
             consumer, result = entries[use.value] if use.value < inputs else computed
             self._edges[consumer].append(_Edge(producer, output, result))
 
-        for i, operation in enumerate(region.operations):
-            self._edges[first + i] = [
-                _Edge(first + use.value - inputs, use.result, None)
-                for use in operation.uses
-                if use.value >= inputs and not region.carries(use.value)
-            ]
-        for i, operation in enumerate(region.operations):
-            for output, use in enumerate(use for use in operation.uses if region.carries(use.value)):
+        self._add_recomputed(first, region)
+        for i in range(len(region.operations)):
+            for output, use in enumerate(region.carrying(i)):
                 give(first + i, output, use)
         self._give_back(node, call, give)
         for entry in {node, *(source.node for source in entries.values())}:
             self._edges.setdefault(entry, [])
             self._part_of[entry] = node, None
         if not rest:
-            flags = tuple([flag for flag in flags if flag not in ("freed", "packed", "modified")])
+            flags = tuple([flag for flag in flags if flag not in _STATES])
         known = {"backward_compiled": call.compiled} if call.compiled is not None else {}
         attributes = {**record.attributes, **known, "operations": len(region.operations)}
         self._nodes[node] = record._replace(flags=flags, saved=rest, none_inputs=0, scope=outer, attributes=attributes)
         if not region.described:
             self._notes.append(_lost(record, region))
+
+    def _add_recomputed(self, first: int, region: Region) -> None:
+        """The edges to operations of this region that no gradient goes to."""
+        inputs = len(region.inputs)
+        for i, operation in enumerate(region.operations, first):
+            self._edges[i] += [
+                _Edge(first + use.value - inputs, use.result, None)
+                for use in operation.uses
+                if use.value >= inputs and not region.carries(use.value)
+            ]
 
     def _place_sums(self, region: Region, scopes: list[int | None], outer: int | None) -> None:
         """Put sums of gradients that meet, of which no module is noted, into the innermost call that is around both neighbours."""
@@ -229,20 +236,17 @@ def _node(
     scope: int | None,
 ) -> Node:
     operation, kind = region.operations[number], region.kind(number)
-    flags: list[NodeFlag] = ["in_compiled"]
+    flags: list[NodeFlag] = ["in_compiled", "recomputed"] if kind == "recomputed" else ["in_compiled"]
     attributes: dict[str, object] = {"name": operation.name}
     if kind == "gradient" and operation.forward_call is not None and not operation.meeting:
         attributes["forward_call"] = operation.forward_call
         if operation.called:
             attributes["gradient of"] = operation.called
-    if kind == "recomputed":
-        flags.append("recomputed")
-        results = [sized(operation.results[i], sizes) for i in region.kept_alive_by.get(number, ())]
-        nbytes = [tensor_bytes(tensor) for tensor in results if tensor is not None]
-        if nbytes and None not in nbytes:
-            attributes["saves"] = bytes_text(sum(size for size in nbytes if size is not None))
+    nbytes = _bytes_spared(region, number, sizes)
+    if nbytes:
+        attributes["saves"] = bytes_text(nbytes)
     saved = tuple([slots[use.value] for use in dict.fromkeys(operation.uses) if use.value in slots])
-    flags += [flag for flag in ("freed", "modified", "packed") if any(slot.state == flag for slot in saved)]
+    flags += [flag for flag in _STATES if any(slot.state == flag for slot in saved)]
     place = operation.place if operation.place.source is not None else record  # else the line that called the region
     return Node(
         id,
@@ -258,11 +262,18 @@ def _node(
     )
 
 
+def _bytes_spared(region: Region, number: int, sizes: Mapping[str, int]) -> int:
+    """Bytes of the results that an operation computes again; 0 where that is not known."""
+    results = [sized(region.operations[number].results[i], sizes) for i in region.kept_alive_by.get(number, ())]
+    nbytes = [tensor_bytes(tensor) for tensor in results if tensor is not None]
+    return sum(filter(None, nbytes)) if None not in nbytes else 0
+
+
 def _outputs(region: Region, number: int) -> list[TensorInfo | None]:
     """The tensors that arrive as gradients, as for every backward function; of any other operation, what it makes."""
     operation = region.operations[number]
     if region.kind(number) == "gradient":
-        return [region.result(use) for use in operation.uses if region.carries(use.value)]
+        return [*map(region.result, region.carrying(number))]
     return list(operation.results)
 
 

@@ -6,7 +6,7 @@ here. Rows of a tree are streamed, so a graph of a million nodes needs no memory
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -241,10 +241,17 @@ class Table(NamedTuple):
     opened: tuple[bool, ...]
 
 
+def _module_notes(graph: Graph, rows: Iterable[OutlineRow]) -> Iterator[str]:
+    """What must be known of a table of modules."""
+    if any(row.alike > 1 for row in rows):
+        yield "alike: modules of one structure, of which the first is shown open (depth=all shows each)"
+    if graph.attribution == "inferred":
+        yield "modules inferred from their parameters; record the forward pass to know them"
+
+
 def table(graph: Graph, options: Options, limit: int = 0) -> Table:
     """The outline that the options ask for, at most `limit` rows (0: all)."""
     by_line = outline_by(graph, options) == "line"
-    note = ""
     if by_line:
         lines = telling_lines(graph.nodes)
         outline_rows, note = outline.lines(graph, lines.of), lines.note
@@ -262,13 +269,8 @@ def table(graph: Graph, options: Options, limit: int = 0) -> Table:
         (("  " * row.depth) + title(graph, row) + _badge(row, badges), *(column.text(row) for column in columns))
         for row in kept
     ]
-    notes = [f"{labels.more(left)} rows (max_rows=0 shows all)"] if left else []
-    if note:
-        notes.append(note)
-    if any(row.alike > 1 for row in kept):
-        notes.append("alike: modules of one structure, of which the first is shown open (depth=all shows each)")
-    if graph.attribution == "inferred" and not by_line:
-        notes.append("modules inferred from their parameters; record the forward pass to know them")
+    cut = f"{labels.more(left)} rows (max_rows=0 shows all)" if left else ""
+    notes = filter(None, (cut, note) if by_line else (cut, *_module_notes(graph, kept)))
     return Table(
         ("line" if by_line else "module", *headings),
         rows,

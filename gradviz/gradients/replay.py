@@ -11,7 +11,7 @@ Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -127,17 +127,19 @@ def replay(live: LiveGraph, only: Collection[int] | None = None, stops: Collecti
     first call when there is a function among them that must not be called, else what `call` raises.
     """
     graph, starts = live.graph, live.starts
-    inside = _reached(graph, [start.node for start in starts], only)
+    begin = [start.node for start in starts]
+    inside = _reached(graph, begin, only)
     unknown = behind(graph, stops)
     silent = unknown.union(stops)
+    calls_nothing = silent.union(graph.leaf_of)
     refuse(graph, ((node, live.nodes[node]) for node in sorted(inside - silent)))
-    waiting = Counter(
-        edge.producer for node in inside for edge in graph.inputs(node)
-    )  # edges that a gradient may come in by
+    waiting = _waiting(graph, inside)
+    expected = inside - unknown
     arrived: dict[int, list[Gradient]] = {}
     ready = ReadyQueue()
-    for node in dict.fromkeys(start.node for start in starts):
-        if node in inside and not waiting[node]:
+    first = inside - waiting.keys()
+    for node in dict.fromkeys(begin):
+        if node in first:
             ready.push(node, _sequence(graph, node))
     for start in starts:
         if start.node not in unknown:
@@ -145,17 +147,15 @@ def replay(live: LiveGraph, only: Collection[int] | None = None, stops: Collecti
     while ready:
         node = ready.pop()
         incoming = tuple(arrived.pop(node, ()))
-        ends = node in graph.leaf_of or node in silent or all(gradient is None for gradient in incoming)
+        ends = node in calls_nothing or _nothing_in(incoming)
         outgoing = () if ends else call(live, node, incoming)
         yield Step(node, incoming, outgoing)
         for edge in graph.inputs(node):
-            if edge.producer in inside:
-                known = outgoing and edge.producer not in unknown
-                if known and (gradient := outgoing[edge.position]) is not None:
-                    _add(live, arrived, edge.producer, edge.output, gradient)
-                waiting[edge.producer] -= 1
-                if not waiting[edge.producer]:
-                    ready.push(edge.producer, _sequence(graph, edge.producer))
+            if outgoing and edge.producer in expected:
+                _add(live, arrived, edge.producer, edge.output, outgoing[edge.position])
+            waiting[edge.producer] -= 1
+            if edge.producer in inside and not waiting[edge.producer]:
+                ready.push(edge.producer, _sequence(graph, edge.producer))
 
 
 def _sequence(graph: Graph, node: int) -> int:
@@ -174,13 +174,24 @@ def _reached(graph: Graph, starts: Sequence[int], only: Collection[int] | None) 
     return reached
 
 
+def _waiting(graph: Graph, inside: Collection[int]) -> Counter[int]:
+    """By node the edges that a gradient may come in by."""
+    return Counter(edge.producer for node in inside for edge in graph.inputs(node))
+
+
+def _nothing_in(gradients: Iterable[Gradient]) -> bool:
+    return all(gradient is None for gradient in gradients)
+
+
 def behind(graph: Graph, stops: Collection[int]) -> set[int]:
     """The nodes that gradients reach through these, at least in part."""
     ahead = {edge.producer for node in stops for edge in graph.inputs(node)}
     return _reached(graph, sorted(ahead), None)
 
 
-def _add(live: LiveGraph, arrived: dict[int, list[Gradient]], node: int, output: int, gradient: torch.Tensor) -> None:
+def _add(live: LiveGraph, arrived: dict[int, list[Gradient]], node: int, output: int, gradient: Gradient) -> None:
+    if gradient is None:
+        return
     slots = arrived.setdefault(node, [None] * max(live.outputs(node), output + 1))
     known = slots[output]
     if known is None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from gradviz.graph import Graph, Scope
@@ -90,6 +91,18 @@ def _turned_weights(graph: Graph, uses: Sequence[tuple[int, ...]], inputs: Input
 
 def _uses(graph: Graph, ownership: Ownership, inputs: Inputs) -> tuple[list[tuple[int, ...]], list[bool]]:
     """The leaves that each operation works with, and whether what it makes is a parameter again."""
+    uses, origin = _origins(graph, ownership, inputs)
+    reaches = bytearray(len(graph.nodes))  # whether something else is computed with it
+    for i in graph.order:
+        reaches[i] |= bool(uses[i]) and not origin[i]
+        if reaches[i]:
+            for producer in inputs[i]:
+                reaches[producer] |= bool(origin[producer])
+    return [used if reaches[i] else () for i, used in enumerate(uses)], [*map(bool, origin)]
+
+
+def _origins(graph: Graph, ownership: Ownership, inputs: Inputs) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """The leaves that each operation works with, and those that it computes a parameter from again."""
     origin: list[tuple[int, ...]] = [()] * len(graph.nodes)  # of what is computed from parameters alone
     uses: list[tuple[int, ...]] = [()] * len(graph.nodes)
     parametrized = {
@@ -100,25 +113,18 @@ def _uses(graph: Graph, ownership: Ownership, inputs: Inputs) -> tuple[list[tupl
     for i in reversed(graph.order):
         if i in ownership.owners:
             origin[i] = (i,)
-        used = tuple(dict.fromkeys([leaf for producer in inputs[i] for leaf in origin[producer]]))
+        given = [origin[producer] for producer in inputs[i]]
+        used = tuple(dict.fromkeys(chain.from_iterable(given)))
         if not used:
             continue
-        alone = all(origin[producer] for producer in inputs[i])
+        alone = all(given)
         in_list = alone and parametrized.issuperset(used) and not _is_layer(graph, i, inputs[i])
         if _is_number(graph, i) and not in_list:
             continue  # a penalty on weights is no layer
         uses[i] = used
         if in_list or (alone and _reshapes(graph, i)):
             origin[i] = used
-    reaches = bytearray(len(graph.nodes))  # whether something else is computed with it
-    for i in graph.order:
-        if uses[i] and not origin[i]:
-            reaches[i] = 1
-        if reaches[i]:
-            for producer in inputs[i]:
-                if origin[producer]:
-                    reaches[producer] = 1
-    return [used if reaches[i] else () for i, used in enumerate(uses)], [bool(made) for made in origin]
+    return uses, origin
 
 
 def _is_layer(graph: Graph, node: int, inputs: Sequence[int]) -> bool:

@@ -6,6 +6,7 @@ parameters computes follows from its class.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import takewhile
@@ -100,16 +101,14 @@ class Extents:
         free = [i for i in range(call.start, call.end + 1) if not self._taken[i]]
         inner = call.inner
         self._give_composed(call, free)
+        modules, ends = [inside.module for inside in inner], [inside.end for inside in inner]
         between = []
-        at = 0
         for position in free:
             self._taken[position] = 1
-            while at < len(inner) and inner[at].end < position:
-                at += 1
+            at = bisect_left(ends, position)
             if position not in self.made_by:
-                before = inner[at - 1].module if at else call.module
-                between.append((position, before, inner[at].module if at < len(inner) else len(self._modules)))
-        siblings = {inside.module for inside in inner}
+                between.append((position, [call.module, *modules][at], [*modules, len(self._modules)][at]))
+        siblings = {*modules}
         for position, before, after in between:  # first where a module stands right between the two
             if not any(before < inside < after for inside in siblings):
                 self._give(call, position, before, after, strictly=True)
@@ -300,23 +299,31 @@ class Extents:
         """Begin or end where the fewest values pass; of several such places the one that the kind of module suggests."""
         if not most:
             return
+        count = self._count(group, gaps[0][:most], later=later)
+        for call, gap in zip(group, gaps):
+            self._take(call, gap[:count])
+
+    def _is_numbered(self, call: Call) -> bool:
+        return self._modules[call.module].path.rpartition(".")[2].isdigit()
+
+    def _count(self, group: list[Call], gap: range, *, later: bool) -> int:
+        """How much of the gap is the call's."""
+        most = len(gap)
         total = self._total(group, most, later=later)
         ties = [i for i, cost in enumerate(total) if cost == min(total)]
-        numbered = all(self._modules[call.module].path.rpartition(".")[2].isdigit() for call in group)
+        numbered = all(map(self._is_numbered, group))
         own_end = all(self._is_own(call, call.end if later else call.start) for call in group)
-        own_end |= all(self._wraps(call) for call in group)
+        own_end |= all(map(self._wraps, group))
         count = ties[0]
         if later:
-            count = max(count, self._with_known(group[0], gaps[0][:most], total, len(group) > 1))
-            if own_end:
-                count = max(count, self._with_loss(gaps[0], most))
+            loss = self._with_loss(gap, most) if own_end else 0
+            count = max(count, loss, self._with_known(group[0], gap, total, len(group) > 1))
         if len(group) > 1 and (numbered or own_end):
             count = max(count, ties[-1])
         elif later and (count or own_end):
-            while count < most and total[count + 1] <= total[count] and self._stems[gaps[0][count]] in VIEWS:
+            while count < most and total[count + 1] <= total[count] and self._stems[gap[count]] in VIEWS:
                 count += 1
-        for call, gap in zip(group, gaps):
-            self._take(call, gap[:count])
+        return count
 
     def _total(self, group: list[Call], most: int, *, later: bool) -> list[int]:
         """How many values pass into and out of all these calls when each is 0, 1, ... `most` operations longer."""

@@ -7,8 +7,9 @@ that work with parameters: which of them belong to one call, and which call to w
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from gradviz.graph import Graph, column
@@ -29,7 +30,7 @@ def inputs_of(graph: Graph) -> list[Sequence[int]]:
 class Order:
     """Positions 0, 1, ... of all nodes but leaves. `parameters` are the leaves that a module owns."""
 
-    def __init__(self, graph: Graph, parameters: Container[int], inputs: Sequence[Sequence[int]]) -> None:
+    def __init__(self, graph: Graph, parameters: Iterable[int], inputs: Sequence[Sequence[int]]) -> None:
         sequences = column(graph.nodes, "sequence")
         self.nodes = [node for node in forward_order(graph) if sequences[node] is not None]
         """Node id by position."""
@@ -37,27 +38,22 @@ class Order:
         names = column(graph.nodes, "op")
         self.stems = [stem_of(names[node]) for node in self.nodes]
         """Names of the operations without "Backward0"."""
-        self.kinds = [
-            MASKED if stem == "Mul" and _is_masked(graph, node) else stem for stem, node in zip(self.stems, self.nodes)
-        ]
+        self.kinds = [_kind(graph, stem, node) for stem, node in zip(self.stems, self.nodes)]
         """The same, where multiplication by a tensor without gradient has a name of its own."""
         outputs = column(graph.nodes, "outputs")
         self.shapes = [outputs[node][0].shape if outputs[node] and outputs[node][0] else None for node in self.nodes]
         """Shape of the first output, where known."""
-        self._is_first = [
-            not any(source in self.position or source in parameters for source in inputs[node]) for node in self.nodes
-        ]
+        known = self.position.keys() | set(parameters)
+        self._is_first = [known.isdisjoint(inputs[node]) for node in self.nodes]
         self.producers = [
             [self.position[source] for source in inputs[node] if source in self.position] for node in self.nodes
         ]
+        held = [self.position[root.node] for root in graph.roots if root.node in self.position]
         self.last_use = list(range(len(self.nodes)))
         """By position the last one that uses it; beyond the end for what the caller holds."""
-        for i, producers in enumerate(self.producers):
+        for i, producers in enumerate([*self.producers, held]):
             for producer in producers:
                 self.last_use[producer] = i
-        for root in graph.roots:
-            if root.node in self.position:
-                self.last_use[self.position[root.node]] = len(self.nodes)
 
     @cached_property
     def _uses(self) -> list[list[int]]:
@@ -136,6 +132,10 @@ class Order:
         return False
 
 
+def _kind(graph: Graph, stem: str, node: int) -> str:
+    return MASKED if stem == "Mul" and _is_masked(graph, node) else stem
+
+
 def _is_masked(graph: Graph, node: int) -> bool:
     record = graph.nodes[node]
     if len(graph.inputs(node)) != 1 or not record.none_inputs:
@@ -208,19 +208,22 @@ def _runs(items: Sequence[_Item], positions: Sequence[int]) -> list[list[_Item]]
 
 def _turns(module: Registered, run: list[_Item], order: Order) -> list[list[_Item]]:
     """A run cut into calls: where it begins anew, and every turn consists of the same things."""
-    starts = [i for i, item in enumerate(run) if item.key == run[0].key]
+    keys = [item.key for item in run]
+    starts = [i for i, key in enumerate(keys) if key == keys[0]]
     if len(starts) == 1 or module.base in _RECURRENT:
         return [run]
-    starts = [i for i in starts if i == 0 or run[i - 1].key != run[0].key or len(starts) == len(run)]
-    turns = [run[start:end] for start, end in zip(starts, [*starts[1:], len(run)])]
-    first = {item.key for item in turns[0]}
-    if any({item.key for item in turn} != first for turn in turns):
-        return [run]
-    if len(first) == 1 and len(turns) > 1 and not module.base:
-        call, following = turns[0][0].call, turns[1][0].call
-        if call is not None and following is not None and order.leads_to(call, following):
-            return [run]  # a loop inside one call
-    return turns
+    if len(starts) < len(run):
+        starts = [i for i in starts if i == 0 or keys[i - 1] != keys[0]]
+    bounds = [*pairwise([*starts, len(run)])]
+    turns = [run[start:end] for start, end in bounds]
+    kinds = {frozenset(keys[start:end]) for start, end in bounds}
+    loop = len(turns) > 1 and len({*keys}) == 1 and not module.base and _is_loop(turns[0][0], turns[1][0], order)
+    return [run] if loop or len(kinds) > 1 else turns
+
+
+def _is_loop(item: _Item, following: _Item, order: Order) -> bool:
+    """Whether two turns are of a loop inside one call."""
+    return item.call is not None and following.call is not None and order.leads_to(item.call, following.call)
 
 
 # -- where the call of an adapter ends -------------------------------------------------------------------------------------

@@ -71,10 +71,10 @@ def draw(program: str, format: str, arguments: list[str]) -> bytes:
         graphviz.agattr(graph, KINDS["G"], name, value)
     if graphviz.gvLayout(context, graph, program.encode()):
         raise ValueError(f"{program} placed nothing")
-    rendered = graphviz.gvRenderData(context, graph, format.encode())
-    if not isinstance(rendered, (tuple, list)) or rendered[0]:
-        raise ValueError(f"it could not write {format}")
-    return bytes(rendered[1])
+    match graphviz.gvRenderData(context, graph, format.encode()):
+        case [0, rendered, *_]:
+            return bytes(rendered)
+    raise ValueError(f"it could not write {format}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Literal, NamedTuple, get_args
 
 from gradviz.errors import FormatError, did_you_mean
-from gradviz.graph import Graph, Node, SavedState, SavedTensor, SourceLine, Storage, StorageKind
+from gradviz.graph import Graph, Leaf, Node, SavedState, SavedTensor, SourceLine, Storage, StorageKind
 from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
 from gradviz.graph.origins import Lines, op_line, telling_lines
 from gradviz.report.results import displayed
@@ -284,16 +284,14 @@ def totals_of(graph: Graph, saved: Collection[int]) -> Totals:
     slots = [slot for node in graph.nodes for slot in node.saved]
     full = [slot for slot in slots if slot.tensor is not None]
     states = Counter(slot.state for slot in slots)
-    kept = by_kind(graph.storages[storage] for storage in saved)
+    kept = by_kind(map(graph.storages.__getitem__, saved))
     known = by_kind(graph.storages)
-    for leaf in graph.leaves:
-        if leaf.storage is None:  # was not read, as in a graph walked with `saved=False`: its shape tells
-            known[leaf.kind] += tensor_bytes(leaf.tensor) or 0
+    known.update(_by_shape(leaf for leaf in graph.leaves if leaf.storage is None))  # not read, with `saved=False`
     return Totals(
         parameters=known["parameter"],
         buffers=known["buffer"],
         inputs=known["input"],
-        gradients=sum(tensor_bytes(leaf.tensor) or 0 for leaf in graph.leaves if not leaf.has_grad),
+        gradients=_by_shape(leaf for leaf in graph.leaves if not leaf.has_grad).total(),
         activations=kept["activation"],
         outputs=kept["output"],
         numbers=kept["number"],
@@ -309,7 +307,7 @@ def totals_of(graph: Graph, saved: Collection[int]) -> Totals:
         packed_unknown=sum(
             slot.state == "packed" and slot.tensor is None and slot.packing != "recompute" for slot in slots
         ),
-        recomputed_slots=sum(slot.packing == "recompute" for slot in slots),
+        recomputed_slots=[slot.packing for slot in slots].count("recompute"),
         without_storage=sum(_nbytes(graph, slot) is None for slot in full),
         empty_storage=sum(_nbytes(graph, slot) == 0 and bool(slot.nbytes) for slot in full),
     )
@@ -329,6 +327,14 @@ def by_kind(storages: Iterable[Storage]) -> Counter[StorageKind]:
     kinds: Counter[StorageKind] = Counter()
     for storage in storages:
         kinds[storage.kind] += storage.nbytes or 0
+    return kinds
+
+
+def _by_shape(leaves: Iterable[Leaf]) -> Counter[StorageKind]:
+    """The same of leaves whose storages are not known."""
+    kinds: Counter[StorageKind] = Counter()
+    for leaf in leaves:
+        kinds[leaf.kind] += tensor_bytes(leaf.tensor) or 0
     return kinds
 
 

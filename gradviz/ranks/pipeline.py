@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gradviz.errors import GraphFileError
-from gradviz.graph import Base, Edge, Graph, Leaf, Mark, Node, Process, Root, Scope, Storage
+from gradviz.graph import Base, Edge, Graph, Leaf, Mark, Node, Process, Root, SavedTensor, Scope, Storage
 from gradviz.graph.amounts import tensor_bytes
 from gradviz.rank import Ranks, grouped, named, spans
 from gradviz.ranks.merging import RankMerging
@@ -126,50 +126,27 @@ class _Union:
         `shared` parameters of the same name are one leaf in all graphs. `prefix` is put before the names of leaves, and `later`
         added to sequence numbers.
         """
-        scope = len(self.scopes)
-        self.scopes.append(around)
-        self.scopes += [
-            inner._replace(
-                path=f"{around.path}.{inner.path}" if inner.path else around.path,
-                parent=scope if inner.parent is None else inner.parent + scope + 1,
-            )
-            for inner in graph.scopes
-        ]
+        scope = self._add_scopes(graph, around)
         known = {leaf.names: leaf for leaf in self.leaves if shared and leaf.names and leaf.kind == "parameter"}
         same = {leaf.node: known[leaf.names] for leaf in graph.leaves if leaf.names in known}
-        storage_of = {
-            leaf.storage: same[leaf.node].storage
-            for leaf in graph.leaves
-            if leaf.node in same and same[leaf.node].storage is not None
-        }
-        storage_of[None] = None
-        for storage in graph.storages:
-            if storage.id not in storage_of:
-                storage_of[storage.id] = len(self.storages)
-                self.storages.append(storage._replace(id=len(self.storages)))
+        storage_of = self._add_storages(graph, same)
         new = itertools.count(len(self.nodes))
         self.node_of = node_of = [same[i].node if i in same else next(new) for i in range(len(graph.nodes))]
-        for node in graph.nodes:
-            if node.id not in same:
-                made = node._replace(
-                    id=node_of[node.id],
-                    scope=scope if node.scope is None else node.scope + scope + 1,
-                    sequence=None if node.sequence is None else node.sequence + later,
-                    saved=tuple(
-                        slot._replace(
-                            storage=storage_of[slot.storage],
-                            parts=tuple(storage_of[part] or 0 for part in slot.parts),
-                            leaf=None if slot.leaf is None else node_of[slot.leaf],
-                        )
-                        for slot in node.saved
-                    ),
-                )
-                self.nodes.append(made)
+        self.nodes += [
+            node._replace(
+                id=node_of[node.id],
+                scope=scope + 1 + (-1 if node.scope is None else node.scope),
+                sequence=None if node.sequence is None else node.sequence + later,
+                saved=tuple([self._moved_slot(slot, storage_of) for slot in node.saved]),
+            )
+            for node in graph.nodes
+            if node.id not in same
+        ]
         self.edges += map(self.moved, graph.edges)
         self.leaves += [
             leaf._replace(
                 node=node_of[leaf.node],
-                names=tuple(f"{prefix}{name}" for name in leaf.names),
+                names=tuple([f"{prefix}{name}" for name in leaf.names]),
                 storage=storage_of[leaf.storage],
                 base=self._base(leaf.base),
             )
@@ -179,6 +156,38 @@ class _Union:
         return tuple(
             root._replace(node=None if root.node is None else node_of[root.node], base=self._base(root.base))
             for root in graph.roots
+        )
+
+    def _add_scopes(self, graph: Graph, around: Scope) -> int:
+        """Add `around`, whose number is returned, and those of the graph inside it."""
+        scope = len(self.scopes)
+        self.scopes.append(around)
+        self.scopes += [
+            inner._replace(
+                path=f"{around.path}.{inner.path}" if inner.path else around.path,
+                parent=scope if inner.parent is None else inner.parent + scope + 1,
+            )
+            for inner in graph.scopes
+        ]
+        return scope
+
+    def _add_storages(self, graph: Graph, same: Mapping[int, Leaf]) -> dict[int | None, int | None]:
+        """Add those that are not of leaves that are there already; returns where each is now."""
+        storage_of: dict[int | None, int | None] = {None: None}
+        for leaf in graph.leaves:
+            if leaf.node in same and same[leaf.node].storage is not None:
+                storage_of[leaf.storage] = same[leaf.node].storage
+        for storage in graph.storages:
+            if storage.id not in storage_of:
+                storage_of[storage.id] = len(self.storages)
+                self.storages.append(storage._replace(id=len(self.storages)))
+        return storage_of
+
+    def _moved_slot(self, slot: SavedTensor, storage_of: Mapping[int | None, int | None]) -> SavedTensor:
+        return slot._replace(
+            storage=storage_of[slot.storage],
+            parts=tuple([storage_of[part] or 0 for part in slot.parts]),
+            leaf=None if slot.leaf is None else self.node_of[slot.leaf],
         )
 
     def moved(self, edge: Edge) -> Edge:
@@ -258,12 +267,11 @@ class _Joining(_Union):
 
     def result(self, stages: Mapping[int, RankDiff]) -> RankDiff:
         """All of them, joined."""
-        parts = [stages[number] for number in sorted(stages)]
+        parts = [part for _, part in sorted(stages.items())]
         missing = set(range(max(stages))) - stages.keys()
-        ranks = tuple(sorted(rank for part in parts for rank in part.ranks))
         saved = {rank: part.bytes_by_rank[rank] for part in parts for rank in part.ranks}
         processes = {rank: process for part in parts for rank, process in part.processes.items()}
-        first = parts[0].graph
+        ranks, first = tuple(sorted(saved)), parts[0].graph
         where = re.sub(r", ranks? [\d, -]+( of \d+)?.*", "", first.title)
         note = f"{plural(len(parts), 'pipeline stage')} joined at {plural(self._received, 'tensor')} that one sends to the next"
         few = "of a rank that holds several, the one whose backward comes first is drawn"

@@ -106,9 +106,21 @@ def _memory(shares: Sequence[RankShare]) -> Table:
     """Bytes per rank: what was read of each, and a bar for all of it. Ranks with equal numbers are one row."""
     from rich.text import Text
 
+    columns, words = _columns(shares)
+    made = borderless()
+    for i, title in enumerate(columns):
+        made.add_column(title, justify="right" if title and i >= words else "left", no_wrap=True)
+    for cells in zip(*columns.values()):
+        made.add_row(*map(Text, cells))
+    return made
+
+
+def _columns(shares: Sequence[RankShare]) -> tuple[dict[str, list[str]], int]:
+    """The cells of each column by its title, and how many of the first ones are words."""
     columns = {"rank": [spans(share.ranks) for share in shares]}
-    if any(share.host for share in shares):
-        columns["machine"] = [one_line(share.host) for share in shares]
+    hosts = [one_line(share.host) for share in shares]
+    if any(hosts):
+        columns["machine"] = hosts
     words = len(columns)
     for name in RankMemory._fields:
         amounts = [getattr(share.memory, name) for share in shares]
@@ -118,12 +130,7 @@ def _memory(shares: Sequence[RankShare]) -> Table:
         columns["in all"] = [bytes_text(share.total) for share in shares]
     most = max((share.total for share in shares), default=0)
     columns[""] = [bar(share.total / most if most else None) for share in shares]
-    made = borderless()
-    for i, title in enumerate(columns):
-        made.add_column(title, justify="right" if title and i >= words else "left", no_wrap=True)
-    for cells in zip(*columns.values()):
-        made.add_row(*map(Text, cells))
-    return made
+    return columns, words
 
 
 # -- what a merged graph says of its ranks -----------------------------------------------------------------------------

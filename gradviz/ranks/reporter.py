@@ -27,7 +27,19 @@ from gradviz.cli.role import Role
 from gradviz.graph import Call, Graph
 from gradviz.rank import Rank, grouped, named
 from gradviz.ranks.calls import calls_of
-from gradviz.ranks.meeting import INCOMPLETE, POLL, Meeting, Outcome, Quiet, RankEnd, alive, end_of, outcome_of, write
+from gradviz.ranks.meeting import (
+    INCOMPLETE,
+    POLL,
+    Meeting,
+    Outcome,
+    Quiet,
+    RankEnd,
+    State,
+    alive,
+    end_of,
+    outcome_of,
+    write,
+)
 from gradviz.ranks.part import MERGED
 from gradviz.run.ending import Captured
 from gradviz.run.program import Target
@@ -59,42 +71,53 @@ def main() -> None:
     sys.exit(code or others)
 
 
+_STUCK: dict[State, State] = {"running": "stuck"}
+
+
+def _with_end(outcome: Outcome, gone: dict[int, tuple[float, int]]) -> Outcome:
+    """With when a rank was first seen to be gone, and by which signal."""
+    if outcome.state == "died" or outcome.failed:  # who is told to end by a launcher ends because of another
+        later = _POLL_OF_LAUNCHERS if outcome.signal == signal.SIGTERM else 0.0
+        gone.setdefault(outcome.rank, (time.monotonic() + later, outcome.signal))
+    at, by = gone.get(outcome.rank, (math.inf, outcome.signal))
+    return outcome._replace(gone=at, signal=by)
+
+
 def settled(meeting: Meeting, wait: float) -> list[Outcome]:
     """How every rank ended, once that is known: it left its result, it is gone, or it waits for one that will not come."""
     began = time.monotonic()
-    first_end: float | None = None
+    first_end = math.inf
     quiet = Quiet()
     gone: dict[int, tuple[float, int]] = {}
     told = False
     while True:
-        outcomes = []
-        for outcome in [outcome_of(meeting, rank) for rank in meeting.ranks]:
-            if outcome.state == "died" or outcome.failed:  # who is told to end by a launcher ends because of another
-                later = _POLL_OF_LAUNCHERS if outcome.signal == signal.SIGTERM else 0.0
-                gone.setdefault(outcome.rank, (time.monotonic() + later, outcome.signal))
-            at, by = gone.get(outcome.rank, (math.inf, outcome.signal))
-            outcomes.append(outcome._replace(gone=at, signal=by))
+        outcomes = [_with_end(outcome_of(meeting, rank), gone) for rank in meeting.ranks]
         now = time.monotonic()
         waiting = [outcome for outcome in outcomes if outcome.state in ("running", "absent")]
-        if not waiting:
+        absent = now - began > _START and "absent" in {outcome.state for outcome in waiting}
+        if absent or not waiting:
             return outcomes
         if len(waiting) < len(outcomes):
-            first_end = now if first_end is None else first_end
-        if now - began > _START and any(outcome.state == "absent" for outcome in waiting):
-            return outcomes
-        stuck = [one for one in waiting if one.call is not None and quiet.seconds(one.rank, one.calls) > wait]
-        if len(stuck) == len(waiting) or (first_end is not None and now - first_end > _LONGEST):
-            return [outcome._replace(state="stuck") if outcome.state == "running" else outcome for outcome in outcomes]
+            first_end = min(first_end, now)
+        stuck = [outcome for outcome in waiting if _is_stuck(outcome, quiet, wait)]
+        if len(stuck) == len(waiting) or now - first_end > _LONGEST:
+            return [outcome._replace(state=_STUCK.get(outcome.state, outcome.state)) for outcome in outcomes]
         if stuck and not told:
             told = True
-            sys.stderr.write(_who_waits(stuck, [outcome for outcome in waiting if outcome not in stuck]))
+            sys.stderr.write(_who_waits(stuck, waiting))
         time.sleep(POLL)
 
 
-def _who_waits(stuck: Sequence[Outcome], others: Sequence[Outcome]) -> str:
+def _is_stuck(outcome: Outcome, quiet: Quiet, wait: float) -> bool:
+    return outcome.call is not None and quiet.seconds(outcome.rank, outcome.calls) > wait
+
+
+def _who_waits(stuck: Sequence[Outcome], waiting: Sequence[Outcome]) -> str:
     """What to say while some ranks wait for others that run: nobody can know whether these will come."""
     there = "; ".join(f"rank {outcome.rank} waits in {outcome.inside}" for outcome in stuck)
-    running = "; ".join(f"rank {outcome.rank}{outcome.outside} (process {outcome.pid})" for outcome in others)
+    running = "; ".join(
+        f"rank {outcome.rank}{outcome.outside} (process {outcome.pid})" for outcome in waiting if outcome not in stuck
+    )
     return (
         f"Still waiting: {there}. Still running: {running}. Ctrl-C ends the launch; "
         "`py-spy dump --pid PROCESS` shows where a process is.\n"

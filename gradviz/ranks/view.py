@@ -91,7 +91,7 @@ def of_data(data: dict[str, Any], alike: Alike) -> RankView:
     _refuse_merged([schema.RANK_SHARE.read(share, context) for share in data.get("by_rank", ())])
     scopes: list[Scope] = [schema.SCOPE.read(item, context) for item in data["scopes"]]
     plain, tensors, sources = _Plain(), context.read["tensors"], context.read["sources"]
-    nodes, storages = data["nodes"], data["storages"]
+    nodes = data["nodes"]
     leaf_items = {item["node"]: item for item in data["leaves"]}
     contents: dict[Hashable, Computed] = {}  # of equal data, so that these are made once
 
@@ -127,8 +127,6 @@ def of_data(data: dict[str, Any], alike: Alike) -> RankView:
         else:
             place[i] = place_of(item["op"], item.get("scope"), item.get("script_line", item.get("source")))
             content[i] = content_of(item)
-    slots = [slot for item in nodes for slot in item.get("saved", ()) if slot.get("storage") is not None]
-    kept = {storage for slot in slots for storage in (slot["storage"], *slot.get("parts", ()))}
     return RankView(
         Graph,
         node,
@@ -139,7 +137,7 @@ def of_data(data: dict[str, Any], alike: Alike) -> RankView:
         content,
         {i: tuple(item.get("names", ())) for i, item in leaf_items.items()},
         process_of(data, context),
-        sum(storages[storage].get("nbytes") or 0 for storage in kept if storages[storage]["kind"] in COUNTED),
+        _saved_bytes_of(data),
         [tuple(row[:4]) for row in data["edges"]],
     )
 
@@ -191,6 +189,14 @@ def saved_bytes(graph: Graph) -> int:
     kept = {storage for saved in column(graph.nodes, "saved") for slot in saved for storage in slot.storages}
     sizes, kinds = column(graph.storages, "nbytes"), column(graph.storages, "kind")
     return sum(sizes[storage] or 0 for storage in kept if kinds[storage] in COUNTED)
+
+
+def _saved_bytes_of(data: dict[str, Any]) -> int:
+    """The same of a graph as JSON has it."""
+    storages = data["storages"]
+    slots = [slot for item in data["nodes"] for slot in item.get("saved", ()) if slot.get("storage") is not None]
+    kept = {storage for slot in slots for storage in (slot["storage"], *slot.get("parts", ()))}
+    return sum(storages[storage].get("nbytes") or 0 for storage in kept if storages[storage]["kind"] in COUNTED)
 
 
 def in_words(ways: Sequence[Hashable]) -> list[tuple[str, ...]]:

@@ -229,6 +229,15 @@ _MOVES = "RedistributeBackward"
 _TELLS = ("_ToTorchTensorBackward", _MOVES)
 
 
+def _leaf_placement(variable: Any, shard: Any) -> dict[str, Any]:
+    """That of a leaf, of which this process may hold a shard. Raises AttributeError where it has none."""
+    if shard is None:
+        return {PLACEMENTS: _words(variable._spec)}
+    gathered = getattr(variable, "_local_tensor", variable)  # other dimensions of the mesh may cut it still
+    words = {PLACEMENTS: _words(shard._spec)}
+    return {**words, COLLECTIVE: "all_gather", BYTES: gathered.numel() * gathered.itemsize}
+
+
 def placements(
     nodes: Sequence[Node],
     types: Sequence[NodeType],
@@ -244,19 +253,9 @@ def placements(
         return {}
     attributes: dict[int, dict[str, Any]] = {}
     for i, variable in variables.items():
-        shard = shards.get(id(variable))
-        spec = getattr(variable if shard is None else shard, "_spec", None)
-        if spec is not None:
-            with suppress(AttributeError, TypeError):
-                attributes[i] = {PLACEMENTS: _words(spec)}
-                if shard is not None:
-                    gathered = getattr(
-                        variable, "_local_tensor", variable
-                    )  # other dimensions of the mesh may cut it still
-                    attributes[i] |= {COLLECTIVE: "all_gather", BYTES: gathered.numel() * gathered.itemsize}
+        with suppress(AttributeError, TypeError):
+            attributes[i] = _leaf_placement(variable, shards.get(id(variable)))
     moves = {i for i, type in enumerate(types) if type.op == _MOVES}
-    if not moves:
-        return attributes
     target = {producer: consumer for consumer, producer in ends if producer in moves and types[consumer].op in _TELLS}
     for i in moves:
         with suppress(AttributeError, TypeError):

@@ -79,10 +79,7 @@ def capture(
         if need_graph and all(root.node is None for root in roots):
             raise NoGraphError(no_graph(roots))
         traversed = traverse(starts(roots))
-        if private.wrappers_are_preserved():
-            for node in names.results:  # asked for its name only, but it has a wrapper now too
-                if node not in traversed.position_of:
-                    _keep(node, [child for child, _ in node.next_functions if child is not None])
+        _keep_named(names, traversed)
         described = Description(traversed, roots, names, saved, attribution)
         graph = Graph(
             nodes=_kept(described.nodes),
@@ -242,6 +239,14 @@ def _interrupt_soon() -> None:
     """Interrupt the main thread once it has left `__del__`, which would swallow that too."""
     time.sleep(0.01)
     _thread.interrupt_main()
+
+
+def _keep_named(names: Names, traversed: Traversal) -> None:
+    """Keep the children of nodes that were asked for their name only, but have a wrapper now, too."""
+    if private.wrappers_are_preserved():
+        for node in names.results:
+            if node not in traversed.position_of:
+                _keep(node, [child for child, _ in node.next_functions if child is not None])
 
 
 def _keep(node: Node, children: Sequence[Node]) -> None:
