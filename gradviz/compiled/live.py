@@ -15,7 +15,17 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from gradviz.compiled.region import GraphBreak, Input, ModuleCall, Operation, Place, Region, Use, input_kind, region_of
+from gradviz.compiled.region import (
+    GraphBreak,
+    Input,
+    Operation,
+    Place,
+    Region,
+    TracedModule,
+    Use,
+    input_kind,
+    region_of,
+)
 from gradviz.compiled.scoping import Known
 from gradviz.compiled.splice import RegionCall, splice
 from gradviz.graph import Graph, SourceLine, TensorInfo
@@ -290,11 +300,11 @@ def _place(meta: Mapping[str, Any]) -> Place:
     return Place(modules, source, with_text(own) if source.package and own is not None else None)
 
 
-def _module_call(key: str, expression: str, type: Any) -> ModuleCall:
+def _module_call(key: str, expression: str, type: Any) -> TracedModule:
     identity, _, count = key.partition("@")
     name = type if isinstance(type, str) else type.__name__
     number = int(identity) if identity.isdecimal() else 0
-    return ModuleCall(number, expression, name.rpartition(".")[2], int(count) + 1 if count.isdecimal() else 1)
+    return TracedModule(number, expression, name.rpartition(".")[2], int(count) + 1 if count.isdecimal() else 1)
 
 
 def _lines(trace: str) -> Iterator[SourceLine]:

@@ -29,7 +29,7 @@ class GraphBreak(NamedTuple):
     hint: str = ""
 
 
-class ModuleCall(NamedTuple):
+class TracedModule(NamedTuple):
     """One `nn.Module` around an operation: its identity, the expression that torch names it by, its class, and which call."""
 
     identity: int
@@ -41,7 +41,7 @@ class ModuleCall(NamedTuple):
 class Place(NamedTuple):
     """Where in the forward pass something comes from, as far as the compiler noted it."""
 
-    modules: tuple[ModuleCall, ...] = ()  # outermost first
+    modules: tuple[TracedModule, ...] = ()  # outermost first
     source: SourceLine | None = None
     script_line: SourceLine | None = None  # where `source` is a library's
 

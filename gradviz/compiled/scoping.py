@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gradviz.compiled.region import Input, ModuleCall, Operation, Place
+from gradviz.compiled.region import Input, Operation, Place, TracedModule
 from gradviz.graph import Graph, Scope
 from gradviz.graph.origins import common
 
@@ -83,7 +83,7 @@ class Scoping:
             self._scopes.append(Scope(path, type, call, parent, parameters))
         return self._made[key]
 
-    def _path(self, call: ModuleCall, outer: int | None) -> str:
+    def _path(self, call: TracedModule, outer: int | None) -> str:
         known = self._modules.get(call.identity)
         if known is not None:
             return known.path

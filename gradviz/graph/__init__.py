@@ -4,7 +4,7 @@ from gradviz.graph.model import (
     NO_ATTRIBUTES as NO_ATTRIBUTES,
     BackwardStep as BackwardStep,
     Base as Base,
-    Call as Call,
+    CollectiveCall as CollectiveCall,
     Edge as Edge,
     Function as Function,
     Graph as Graph,

@@ -103,7 +103,7 @@ TENSOR_ROW, SOURCE_ROW = _record(model.TensorInfo, Row), _record(model.SourceLin
 EDGE, BACKWARD = _record(model.Edge, Row), _record(model.BackwardStep, Row)
 STORAGE, SCOPE = _record(model.Storage), _record(model.Scope)
 _record(model.Uses, Row)  # each before those that hold it
-for _make in (model.Function, model.Call, model.RankMemory):
+for _make in (model.Function, model.CollectiveCall, model.RankMemory):
     _record(_make)
 GROUP, BASE, SAVED = _record(model.Group), _record(model.Base), _record(model.SavedTensor, _SavedRecord)
 NODE, LEAF, ROOT = _record(model.Node), _record(model.Leaf), _record(model.Root)

@@ -211,7 +211,7 @@ class BackwardStep(NamedTuple):
     measured: bool = True
 
 
-class Call(NamedTuple):
+class CollectiveCall(NamedTuple):
     """One call of `torch.distributed` that a process made. Not `ended`: the process was still in it when it was last heard of.
 
     `peer` is the rank that it names: the source of a broadcast, who a message goes to or comes from. `tag` is that of a message.
@@ -255,7 +255,7 @@ class Process(NamedTuple):
     world: int
     host: str = ""
     memory: RankMemory = RankMemory()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CollectiveCall, ...] = ()
     parameters: tuple[str, ...] = ()  # names of those that its models hold, in the graph or not
     wrapped: str = ""  # what shares the work: "DistributedDataParallel", "FSDP2", ...
     stage: int | None = None  # of a pipeline

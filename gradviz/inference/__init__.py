@@ -22,7 +22,7 @@ from gradviz.graph import Graph, Scope
 from gradviz.graph.origins import Ownership, Registered, around, common
 from gradviz.inference.extents import Extents
 from gradviz.inference.layers import ELEMENTWISE, PARAMETRIZED, VIEWS, stem_of
-from gradviz.inference.order import Call, Order, find_calls, inputs_of
+from gradviz.inference.order import ForwardOrder, InferredCall, find_calls, inputs_of
 
 _RESHAPING = ELEMENTWISE | frozenset(
     ("Sqrt", "Log", "Softplus", "Softmax", "LinalgVectorNorm", "Norm", "WeightNormInterface", "Cat", "Repeat")
@@ -189,7 +189,7 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     if graph.attribution == "recorded" or not ownership.owners:
         return graph
     inputs = inputs_of(graph)
-    order = Order(graph, ownership.owners, inputs)
+    order = ForwardOrder(graph, ownership.owners, inputs)
     anchors = find_anchors(graph, ownership, inputs)
     modules = ownership.modules
     anchored = {i: at for i, node in enumerate(order.nodes) if (at := anchors.module[node]) is not None}
@@ -212,24 +212,26 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     return replace(graph, nodes=nodes, scopes=scopes, attribution="inferred")
 
 
-def _silent_calls(modules: tuple[Registered, ...], extents: Extents) -> list[Call]:
+def _silent_calls(modules: tuple[Registered, ...], extents: Extents) -> list[InferredCall]:
     """Calls of modules without parameters: positions side by side that the same module made in the same call."""
-    calls: list[Call] = []
+    calls: list[InferredCall] = []
     for position in sorted(extents.made_by):
         outer, module = extents.made_by[position]
         if calls and calls[-1].parent is outer and (calls[-1].module, calls[-1].end) == (module, position - 1):
             calls[-1].end = position
         else:
-            call = Call(module, position, position, [])
+            call = InferredCall(module, position, position, [])
             call.parent = outer
             calls.append(call)
     return calls
 
 
-def _scopes(modules: tuple[Registered, ...], calls: list[Call]) -> tuple[tuple[Scope, ...], dict[Call, int]]:
+def _scopes(
+    modules: tuple[Registered, ...], calls: list[InferredCall]
+) -> tuple[tuple[Scope, ...], dict[InferredCall, int]]:
     """Calls as scopes, in the order they began, outer ones first."""
     made: list[Scope] = []
-    number: dict[Call, int] = {}
+    number: dict[InferredCall, int] = {}
     times: dict[int, int] = {}
     for call in sorted(calls, key=lambda call: (call.start, call.module)):
         module = modules[call.module]

@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from gradviz.graph.origins import Registered
 from gradviz.inference.layers import ELEMENTWISE, VIEWS, composes, makes, silent_inside
-from gradviz.inference.order import Call, Order, adapter_ends
+from gradviz.inference.order import ForwardOrder, InferredCall, adapter_ends
 
 _CELL = frozenset(("Add", "Mul", "Sub", "Rsub", "Sigmoid", "Tanh", "Relu", "Stack", "Cat")) | VIEWS
 _ENDS_WITH: dict[str, frozenset[str]] = {
@@ -30,7 +30,7 @@ class Extents:
     """Widens calls in place, and says for each position which call it lies in, and which module without parameters made it."""
 
     def __init__(
-        self, modules: Sequence[Registered], order: Order, calls: Sequence[Call], anchored: Iterable[int]
+        self, modules: Sequence[Registered], order: ForwardOrder, calls: Sequence[InferredCall], anchored: Iterable[int]
     ) -> None:
         self._modules, self._order, self._calls = modules, order, calls
         self._stems = order.stems
@@ -38,9 +38,11 @@ class Extents:
         self._taken = bytearray(len(order))
         for position in anchored:
             self._taken[position] = 1
-        self._used: Counter[tuple[Call, int]] = Counter()  # how often a call used each module without parameters
-        self._adapters: set[Call] = set()
-        self.made_by: dict[int, tuple[Call, int]] = {}
+        self._used: Counter[tuple[InferredCall, int]] = (
+            Counter()
+        )  # how often a call used each module without parameters
+        self._adapters: set[InferredCall] = set()
+        self.made_by: dict[int, tuple[InferredCall, int]] = {}
         """Call and module by position, for what modules without parameters made."""
 
     def widen(self) -> None:
@@ -53,7 +55,7 @@ class Extents:
             for group in level:
                 self._widen(group, later=False)
 
-    def _widen(self, group: list[Call], *, later: bool) -> None:
+    def _widen(self, group: list[InferredCall], *, later: bool) -> None:
         base = self._modules[group[0].module].base
         if base == "Linear":
             for call in group if later else ():
@@ -66,9 +68,9 @@ class Extents:
         else:
             self._with_ends(group, later=later)
 
-    def _levels(self) -> list[list[list[Call]]]:
+    def _levels(self) -> list[list[list[InferredCall]]]:
         """Calls that begin and end alike: of one class, with the same modules without parameters inside. Inner ones come first."""
-        groups: dict[Hashable, list[Call]] = {}
+        groups: dict[Hashable, list[InferredCall]] = {}
         for call in self._calls:
             module = self._modules[call.module]
             key: Hashable = call
@@ -89,14 +91,14 @@ class Extents:
                 level.update((call, most) for call in group)
             if level == before:
                 break
-        levels: dict[int, list[list[Call]]] = {}
+        levels: dict[int, list[list[InferredCall]]] = {}
         for group in groups.values():
             levels.setdefault(level[group[0]], []).append(group)
         return [levels[number] for number in sorted(levels)]
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _fill(self, call: Call) -> None:
+    def _fill(self, call: InferredCall) -> None:
         """What lies between the parts of a call is its own, or of a module without parameters inside it."""
         free = [i for i in range(call.start, call.end + 1) if not self._taken[i]]
         inner = call.inner
@@ -118,7 +120,7 @@ class Extents:
         if self._modules[call.module].base == "Sequential":
             self._give_to_neighbours(inner, [position for position in free if position not in self.made_by])
 
-    def _give_to_neighbours(self, inner: Sequence[Call], free: Sequence[int]) -> None:
+    def _give_to_neighbours(self, inner: Sequence[InferredCall], free: Sequence[int]) -> None:
         """A sequence computes nothing of its own: what is left belongs to the module after it, or to the one before."""
         starts = {call.start: call for call in inner if not self._modules[call.module].base}
         ends = {call.end: call for call in inner if not self._modules[call.module].base}
@@ -131,7 +133,7 @@ class Extents:
                 call = ends[position] = ends[position - 1]
                 call.end = position
 
-    def _give(self, call: Call, position: int, before: int, after: int, *, strictly: bool = False) -> None:
+    def _give(self, call: InferredCall, position: int, before: int, after: int, *, strictly: bool = False) -> None:
         """Say that a module without parameters made this operation, when one of its kind is there, rather one not used yet."""
         fitting = self._makers(self._silent[call.module], position)
         if strictly:
@@ -148,7 +150,7 @@ class Extents:
         """Those of these modules that can have made an operation."""
         return [module for module in modules if makes(self._modules[module], self._order.kinds[position])]
 
-    def _give_composed(self, call: Call, free: list[int]) -> None:
+    def _give_composed(self, call: InferredCall, free: list[int]) -> None:
         """An activation that is written out takes the longest run of elementwise operations."""
         stems = self._order.kinds
         written_out = [silent for silent in self._silent[call.module] if composes(self._modules[silent])]
@@ -165,7 +167,7 @@ class Extents:
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
-    def _gap(self, call: Call, *, later: bool) -> range:
+    def _gap(self, call: InferredCall, *, later: bool) -> range:
         """The positions right after a call, or right before it, nearest first, that nobody has taken."""
         first, step = (call.end + 1, 1) if later else (call.start - 1, -1)
         end = first
@@ -173,10 +175,10 @@ class Extents:
             end += step
         return range(first, end, step)
 
-    def _gaps(self, group: Iterable[Call], *, later: bool) -> list[range]:
+    def _gaps(self, group: Iterable[InferredCall], *, later: bool) -> list[range]:
         return [self._gap(call, later=later) for call in group]
 
-    def _take(self, call: Call, positions: Sequence[int]) -> None:
+    def _take(self, call: InferredCall, positions: Sequence[int]) -> None:
         """Widen a call by these positions, and all around it."""
         for position in positions:
             self._taken[position] = 1
@@ -184,7 +186,7 @@ class Extents:
             border = self._border(call, later=later)
             before, after = (border, len(self._modules)) if later else (call.module, border)
             self._give(call, position, before, after)
-        around: Call | None = call
+        around: InferredCall | None = call
         while around is not None and positions:
             around.start, around.end = (
                 min(around.start, *positions, around.end),
@@ -192,13 +194,13 @@ class Extents:
             )
             around = around.parent
 
-    def _border(self, call: Call, *, later: bool) -> int:
+    def _border(self, call: InferredCall, *, later: bool) -> int:
         """The module of the last call inside one, or of the first; where there is none, that before all others or after them."""
         if call.inner:
             return call.inner[-1 if later else 0].module
         return call.module if later else len(self._modules)
 
-    def _with_flattening(self, call: Call) -> None:
+    def _with_flattening(self, call: InferredCall) -> None:
         """A linear layer makes a matrix of its input, and its output as its input was."""
         shapes, stems = self._order.shapes, self._stems
         after, before = self._gap(call, later=True), self._gap(call, later=False)
@@ -212,7 +214,7 @@ class Extents:
         if before and stems[before[0]] in VIEWS and len(shapes[before[0]] or ()) == 2:
             self._take(call, before[:1])
 
-    def _with_silent_ends(self, call: Call, *, later: bool) -> None:
+    def _with_silent_ends(self, call: InferredCall, *, later: bool) -> None:
         """A sequence of modules computes nothing else than they do."""
         positions, border = self._gap(call, later=later), self._border(call, later=later)
         rest = [silent for silent in self._silent[call.module] if (silent > border) == later]
@@ -226,7 +228,7 @@ class Extents:
             count += 1
         self._take(call, positions[:count])
 
-    def _with_common_ends(self, group: list[Call], allowed: frozenset[str], *, later: bool) -> None:
+    def _with_common_ends(self, group: list[InferredCall], allowed: frozenset[str], *, later: bool) -> None:
         gaps = self._gaps(group, later=later)
         count = self._common(gaps) if allowed else 0
         most = _leading(self._stems[position] in allowed for position in gaps[0][:count])
@@ -237,7 +239,7 @@ class Extents:
         """How many operations all these places begin with alike."""
         return _leading(len({self._stems[position] for position in places}) == 1 for places in zip(*gaps))
 
-    def _with_ends(self, group: list[Call], *, later: bool) -> None:
+    def _with_ends(self, group: list[InferredCall], *, later: bool) -> None:
         outermost = [call for call in group if call.parent is None]
         rest = [call for call in group if call.parent is not None]
         if rest and later:
@@ -248,7 +250,7 @@ class Extents:
         if outermost and later:
             self._to_the_loss(outermost)
 
-    def _with_frozen(self, group: list[Call]) -> bool:
+    def _with_frozen(self, group: list[InferredCall]) -> bool:
         """Widen adapters, which hold frozen weights of their own; says whether these calls are some."""
         if not all(self._modules[call.module].frozen for call in group):
             return False
@@ -259,7 +261,7 @@ class Extents:
             self._adapters.add(call)
         return bool(ends)
 
-    def _widen_later(self, group: list[Call]) -> None:
+    def _widen_later(self, group: list[InferredCall]) -> None:
         gaps = self._gaps(group, later=True)
         parts = self._parts(group, gaps)
         if len(parts) > 1:
@@ -269,7 +271,7 @@ class Extents:
         most = self._before_siblings(group, gaps[0][: self._common(gaps)])
         self._by_cost(group, gaps, most, later=True)
 
-    def _parts(self, group: list[Call], gaps: list[range]) -> list[list[int]]:
+    def _parts(self, group: list[InferredCall], gaps: list[range]) -> list[list[int]]:
         """Calls of one class that went on differently, as with a mask and without one: where they part in the midst of something,
         each kind is judged on its own."""
         most = self._common(gaps)
@@ -284,18 +286,18 @@ class Extents:
             return kinds
         return [list(range(len(gaps)))]
 
-    def _gets_cheaper(self, group: list[Call], gaps: list[range], most: int) -> bool:
+    def _gets_cheaper(self, group: list[InferredCall], gaps: list[range], most: int) -> bool:
         """Whether fewer values pass somewhere beyond `most` operations than anywhere before."""
         further = self._common(gaps)
         total = self._total(group, further, later=True)
         return min(total[most + 1 :], default=total[0]) < min(total[: most + 1])
 
-    def _widen_earlier(self, group: list[Call]) -> None:
+    def _widen_earlier(self, group: list[InferredCall]) -> None:
         self._with_known_before(group)
         gaps = self._gaps(group, later=False)
         self._by_cost(group, gaps, self._common(gaps), later=False)
 
-    def _by_cost(self, group: list[Call], gaps: list[range], most: int, *, later: bool) -> None:
+    def _by_cost(self, group: list[InferredCall], gaps: list[range], most: int, *, later: bool) -> None:
         """Begin or end where the fewest values pass; of several such places the one that the kind of module suggests."""
         if not most:
             return
@@ -303,10 +305,10 @@ class Extents:
         for call, gap in zip(group, gaps):
             self._take(call, gap[:count])
 
-    def _is_numbered(self, call: Call) -> bool:
+    def _is_numbered(self, call: InferredCall) -> bool:
         return self._modules[call.module].path.rpartition(".")[2].isdigit()
 
-    def _count(self, group: list[Call], gap: range, *, later: bool) -> int:
+    def _count(self, group: list[InferredCall], gap: range, *, later: bool) -> int:
         """How much of the gap is the call's."""
         most = len(gap)
         total = self._total(group, most, later=later)
@@ -325,7 +327,7 @@ class Extents:
                 count += 1
         return count
 
-    def _total(self, group: list[Call], most: int, *, later: bool) -> list[int]:
+    def _total(self, group: list[InferredCall], most: int, *, later: bool) -> list[int]:
         """How many values pass into and out of all these calls when each is 0, 1, ... `most` operations longer."""
         if later:
             costs = [self._order.costs_after(call, most, self._end_around(call)) for call in group]
@@ -333,10 +335,10 @@ class Extents:
             costs = [self._order.costs_before(call, most) for call in group]
         return [sum(of_all) for of_all in zip(*costs)]
 
-    def _end_around(self, call: Call) -> int:
+    def _end_around(self, call: InferredCall) -> int:
         return call.parent.end if call.parent is not None and call.parent.end > call.end else len(self._order)
 
-    def _with_known_before(self, group: list[Call]) -> None:
+    def _with_known_before(self, group: list[InferredCall]) -> None:
         """Take what modules made just before whose parameters are without gradient, as beside an adapter."""
         for call in group:
             silent, positions = self._silent[call.module], self._gap(call, later=False)
@@ -344,7 +346,7 @@ class Extents:
                 count = _leading(bool(self._makers(silent, position)) for position in positions)
                 self._take(call, positions[:count])
 
-    def _with_known(self, call: Call, gap: range, total: list[int], several: bool) -> int:
+    def _with_known(self, call: InferredCall, gap: range, total: list[int], several: bool) -> int:
         """How long a call must be to hold the last operation that a module without parameters inside it made."""
         length = 0
         for i, position in enumerate(gap):
@@ -361,11 +363,11 @@ class Extents:
             return 0  # the loss of the whole model
         return max((i + 1 for i, position in enumerate(gap[:most]) if self._order.shapes[position] == ()), default=0)
 
-    def _wraps(self, call: Call) -> bool:
+    def _wraps(self, call: InferredCall) -> bool:
         """Whether a module is there to put something around a single other one."""
         return len(call.inner) == 1 and (call.inner[0].start, call.inner[0].end) == (call.start, call.end)
 
-    def _before_siblings(self, group: list[Call], gap: range) -> int:
+    def _before_siblings(self, group: list[InferredCall], gap: range) -> int:
         """How many of these operations come before one that the next module of a sequence made."""
         before = len(gap)
         for call in group:
@@ -379,10 +381,10 @@ class Extents:
             before = _leading(not self._makers(rest, position) for position in gap[:before])
         return before
 
-    def _is_own(self, call: Call, position: int) -> bool:
+    def _is_own(self, call: InferredCall, position: int) -> bool:
         return not any(inner.start <= position <= inner.end for inner in call.inner)
 
-    def _to_the_loss(self, group: list[Call]) -> None:
+    def _to_the_loss(self, group: list[InferredCall]) -> None:
         """The end of a whole model: up to what computes a loss, as long as no more values pass."""
         gaps = self._gaps(group, later=True)
         most = self._common(gaps) if len(gaps) > 1 else len(gaps[0])

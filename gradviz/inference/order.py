@@ -27,7 +27,7 @@ def inputs_of(graph: Graph) -> list[Sequence[int]]:
     return [producers[place.start : place.stop] for place in places]
 
 
-class Order:
+class ForwardOrder:
     """Positions 0, 1, ... of all nodes but leaves. `parameters` are the leaves that a module owns."""
 
     def __init__(self, graph: Graph, parameters: Iterable[int], inputs: Sequence[Sequence[int]]) -> None:
@@ -67,7 +67,7 @@ class Order:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def costs_after(self, call: Call, further: int, around: int) -> list[int]:
+    def costs_after(self, call: InferredCall, further: int, around: int) -> list[int]:
         """How many values go into and out of a call, and when it is 1, 2, ... `further` positions longer.
 
         What is used beyond `around`, the end of the call around it, goes out in any case. It counts on its own, so that a second
@@ -97,7 +97,7 @@ class Order:
         before = bisect_right(self._uses[i], position)
         return self._uses[i][before - 1] if before else i
 
-    def costs_before(self, call: Call, further: int) -> list[int]:
+    def costs_before(self, call: InferredCall, further: int) -> list[int]:
         """The same when the interval begins 1, 2, ... `further` positions earlier."""
         start, end, outside = call.start, call.end, set[int]()
         alive = sum(self.last_use[i] > end for i in range(start, end + 1))
@@ -121,7 +121,7 @@ class Order:
         else:
             outside.update(producer for producer in self.producers[i] if producer < start)
 
-    def leads_to(self, call: Call, following: Call) -> bool:
+    def leads_to(self, call: InferredCall, following: InferredCall) -> bool:
         """Whether something in a later call was computed from what came out of one."""
         reached = set(range(call.start, call.end + 1))
         for i in range(call.start + 1, following.end + 1):
@@ -149,14 +149,14 @@ _RECURRENT = ("LSTM", "GRU", "RNN")
 """Modules that use each parameter many times in one call."""
 
 
-class Call:
+class InferredCall:
     """One call of a module, from position `start` to `end`, both inside."""
 
     __slots__ = ("end", "inner", "module", "parent", "start")
 
-    def __init__(self, module: int, start: int, end: int, inner: list[Call]) -> None:
+    def __init__(self, module: int, start: int, end: int, inner: list[InferredCall]) -> None:
         self.module, self.start, self.end, self.inner = module, start, end, inner
-        self.parent: Call | None = None
+        self.parent: InferredCall | None = None
         for call in inner:
             call.parent = self
 
@@ -167,12 +167,12 @@ class _Item(NamedTuple):
     start: int
     end: int
     key: Hashable
-    call: Call | None
+    call: InferredCall | None
 
 
 def find_calls(
-    modules: Sequence[Registered], order: Order, anchored: Mapping[int, int], uses: Sequence[Hashable]
-) -> list[Call]:
+    modules: Sequence[Registered], order: ForwardOrder, anchored: Mapping[int, int], uses: Sequence[Hashable]
+) -> list[InferredCall]:
     """All calls, inner ones before those around them. `anchored` is the module by position, sorted by position.
 
     By node, `uses` tells operations of a module apart.
@@ -182,13 +182,13 @@ def find_calls(
         key = order.stems[position], uses[order.nodes[position]]
         items.setdefault(module, []).append(_Item(position, position, key, None))
     positions = list(anchored)
-    calls_of_all: list[Call] = []
+    calls_of_all: list[InferredCall] = []
     for module in range(len(modules) - 1, -1, -1):
         calls = []
         for run in _runs(sorted(items.pop(module, []), key=lambda item: item.start), positions):
             for part in _turns(modules[module], run, order):
                 inner = [item.call for item in part if item.call is not None]
-                calls.append(Call(module, part[0].start, part[-1].end, inner))
+                calls.append(InferredCall(module, part[0].start, part[-1].end, inner))
         calls_of_all.extend(calls)
         parent = modules[module].parent
         if parent is not None:
@@ -206,7 +206,7 @@ def _runs(items: Sequence[_Item], positions: Sequence[int]) -> list[list[_Item]]
     return runs
 
 
-def _turns(module: Registered, run: list[_Item], order: Order) -> list[list[_Item]]:
+def _turns(module: Registered, run: list[_Item], order: ForwardOrder) -> list[list[_Item]]:
     """A run cut into calls: where it begins anew, and every turn consists of the same things."""
     keys = [item.key for item in run]
     starts = [i for i, key in enumerate(keys) if key == keys[0]]
@@ -221,7 +221,7 @@ def _turns(module: Registered, run: list[_Item], order: Order) -> list[list[_Ite
     return [run] if loop or len(kinds) > 1 else turns
 
 
-def _is_loop(item: _Item, following: _Item, order: Order) -> bool:
+def _is_loop(item: _Item, following: _Item, order: ForwardOrder) -> bool:
     """Whether two turns are of a loop inside one call."""
     return item.call is not None and following.call is not None and order.leads_to(item.call, following.call)
 
@@ -237,7 +237,7 @@ _JOINS = frozenset(("Add", "Sub"))
 
 
 def adapter_ends(
-    order: Order, calls: Sequence[Call], before: Sequence[range], after: Sequence[range]
+    order: ForwardOrder, calls: Sequence[InferredCall], before: Sequence[range], after: Sequence[range]
 ) -> list[tuple[range, range]]:
     """How far the calls of one class reach into what lies free before and after each; [] if none ends with such a sum.
 
@@ -251,7 +251,7 @@ def adapter_ends(
     return [(earlier[:k], later[:n]) for earlier, later, k, n in zip(before, after, starts, sums)]
 
 
-def _steps_to_sum(order: Order, end: int, gap: range) -> int:
+def _steps_to_sum(order: ForwardOrder, end: int, gap: range) -> int:
     """How many operations, each on the result of the one before, lead from the end of a call to a sum; 0 if none does."""
     last = end
     for i, position in enumerate(gap):
@@ -263,7 +263,7 @@ def _steps_to_sum(order: Order, end: int, gap: range) -> int:
     return 0
 
 
-def _steps_to_product(order: Order, gap: range, later: range) -> int:
+def _steps_to_product(order: ForwardOrder, gap: range, later: range) -> int:
     """How many operations before a call reach back to the frozen product that its sum takes; 0 if it takes none."""
     if not later or not gap:
         return 0

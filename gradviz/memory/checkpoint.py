@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gradviz.errors import FormatError
 from gradviz.graph import Graph
-from gradviz.memory.wrapping import Gain, ModuleCalls, Wrapping
+from gradviz.memory.wrapping import CallCosts, Gain, Wrapping
 from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, plural
 
@@ -87,7 +87,7 @@ def checkpoint_advice(graph: Graph, budget: int) -> Advice:
             "this graph has no modules that could be wrapped: only gradviz.record() and the command line see modules, "
             "and only where an op ran inside a torch.nn.Module"
         )
-    calls = ModuleCalls(graph)
+    calls = CallCosts(graph)
     plans = [_plan(calls, budget, budget // share) for share in SHARES]
     fitting = [plan for plan in plans if plan.fits]
     if fitting:
@@ -96,7 +96,7 @@ def checkpoint_advice(graph: Graph, budget: int) -> Advice:
     return min(plans, key=lambda plan: (not plan.fits, plan.peak))
 
 
-def _greedy(calls: ModuleCalls, budget: int, most_again: int) -> list[str]:
+def _greedy(calls: CallCosts, budget: int, most_again: int) -> list[str]:
     """Paths to wrap when no call of a module may bring back more than `most_again` bytes."""
     state = Wrapping(calls)
     chosen: list[str] = []
@@ -116,13 +116,13 @@ def _greedy(calls: ModuleCalls, budget: int, most_again: int) -> list[str]:
     return [path for path in chosen if state.has(path)]  # an outer module may have taken the place of inner ones
 
 
-def _alike_together(calls: ModuleCalls, paths: list[str]) -> list[str]:
+def _alike_together(calls: CallCosts, paths: list[str]) -> list[str]:
     """Modules whose paths differ only in numbers one after the other, in forward order. What a plan comes to stays the same."""
     kinds = list(dict.fromkeys(_NUMBER.sub("#", path) for path in paths))
     return sorted(paths, key=lambda path: (kinds.index(_NUMBER.sub("#", path)), calls.first_op(path)))
 
 
-def _plan(calls: ModuleCalls, budget: int, most_again: int) -> Advice:
+def _plan(calls: CallCosts, budget: int, most_again: int) -> Advice:
     """What comes of wrapping modules one after the other, of which no call may bring back more than `most_again` bytes."""
     state = Wrapping(calls)
     steps: list[Wrap] = []

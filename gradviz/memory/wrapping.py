@@ -102,7 +102,7 @@ Unit = int | Tensor
 """A piece of memory: a saved storage by its id, or a tensor that nobody saved so far and that a checkpoint would keep."""
 
 
-class Call(NamedTuple):
+class CallCost(NamedTuple):
     """One call of a module: what it saves, and what comes in from outside."""
 
     scope: int
@@ -126,7 +126,7 @@ class Gain(NamedTuple):
     place: int  # of its first op in forward order
 
 
-class ModuleCalls:
+class CallCosts:
     """Which memory each module call saves and takes in. Made once for a graph, never changed."""
 
     def __init__(self, graph: Graph) -> None:
@@ -137,7 +137,7 @@ class ModuleCalls:
         self.nbytes: dict[Unit, int] = {unit: graph.storages[unit].nbytes or 0 for unit in self.savers}
         self.total = sum(self.nbytes.values())
         self._tensors = TensorStorage(graph)
-        self.by_path: dict[str, list[Call]] = {}
+        self.by_path: dict[str, list[CallCost]] = {}
         for scope in self.tree.top_down:
             if self.tree.members[scope]:
                 self.by_path.setdefault(graph.scopes[scope].path, []).append(self._call(scope))
@@ -173,14 +173,14 @@ class ModuleCalls:
                         savers.setdefault(storage, []).append(node)
         return savers
 
-    def _call(self, scope: int) -> Call:
+    def _call(self, scope: int) -> CallCost:
         nodes = self.tree.members[scope]
         inside = set(nodes)
         slots = (slot for node in nodes for slot in self.graph.nodes[node].saved)
         storages = dict.fromkeys(storage for slot in slots for storage in slot.storages if storage in self.savers)
         edges = (edge for node in nodes for edge in self.graph.inputs(node))
         coming = dict.fromkeys(self._coming_in((edge.producer, edge.output), inside) for edge in edges)
-        return Call(scope, tuple(nodes), tuple(storages), tuple(unit for unit in coming if unit is not None))
+        return CallCost(scope, tuple(nodes), tuple(storages), tuple(unit for unit in coming if unit is not None))
 
     def _coming_in(self, tensor: Tensor, inside: Collection[int]) -> Unit | None:
         """The memory of a tensor that comes from outside; None for one made inside and for leaves, which stay anyway."""
@@ -197,10 +197,10 @@ class ModuleCalls:
 class Wrapping:
     """A set of wrapped calls, none inside another, and the bytes held because of it."""
 
-    def __init__(self, calls: ModuleCalls) -> None:
+    def __init__(self, calls: CallCosts) -> None:
         self._calls = calls
         self.held = calls.total
-        self._wrapped: dict[int, Call] = {}  # by scope
+        self._wrapped: dict[int, CallCost] = {}  # by scope
         self._region: dict[int, int] = {}  # node -> the wrapped scope that it is in
         self._uses: Counter[Unit] = Counter()  # as input of wrapped calls
 
@@ -254,7 +254,7 @@ class Wrapping:
             peak = max(peak, below + back)
         return peak
 
-    def _change(self, path: str) -> tuple[list[Call], list[Call]]:
+    def _change(self, path: str) -> tuple[list[CallCost], list[CallCost]]:
         """The calls that would be wrapped now, and those wrapped already that they would take the place of."""
         around = self._calls.tree.around
         calls = self._calls.by_path[path]

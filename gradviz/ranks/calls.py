@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from gradviz.graph import Call, SourceLine, TensorInfo
+from gradviz.graph import CollectiveCall, SourceLine, TensorInfo
 from gradviz.packages import code_line, with_text
 from gradviz.run.engine import calling, when_imported
 
@@ -44,7 +44,7 @@ Gate = Callable[[bool], None]
 _notes: list[_Notes] = []  # those that are being made
 
 
-def noted() -> tuple[Call, ...]:
+def noted() -> tuple[CollectiveCall, ...]:
     """The calls that were noted so far, where they are being recorded."""
     return tuple(_notes[-1].calls.values()) if _notes else ()
 
@@ -108,7 +108,7 @@ class _Notes:
         self._inside = threading.local()
         self._lock = threading.Lock()
         self._count = 0
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, CollectiveCall] = {}
 
     def begin(self, name: str, frame: FrameType, arguments: Any, options: Any) -> bool:
         """Note that a call begins. False when it is part of another, or of a process that was forked off."""
@@ -222,9 +222,9 @@ def _users_line(frame: FrameType) -> list[Any] | None:
 _END = 8192  # bytes to look at for the last call
 
 
-def calls_of(path: str) -> tuple[Call, ...]:
+def calls_of(path: str) -> tuple[CollectiveCall, ...]:
     """The calls in a file of notes of which the line is known."""
-    begun: dict[int, Call] = {}
+    begun: dict[int, CollectiveCall] = {}
     with (
         suppress(OSError, ValueError),
         open(path, encoding="utf-8") as file,
@@ -237,10 +237,10 @@ def calls_of(path: str) -> tuple[Call, ...]:
     return tuple(begun.values())
 
 
-def _call_of(record: Mapping[str, Any]) -> Call:
+def _call_of(record: Mapping[str, Any]) -> CollectiveCall:
     """One noted call, which has not ended yet."""
     tensor = record.get("tensor")
-    return Call(
+    return CollectiveCall(
         record["op"],
         SourceLine(*record["source"]) if "source" in record else None,
         TensorInfo(tuple(tensor[0]), tensor[1], tensor[2]) if tensor else None,

@@ -24,7 +24,7 @@ from gradviz.checks.context import CheckContext
 from gradviz.checks.finding import SEVERITIES, Finding, Findings
 from gradviz.checks.registry import chosen, run as run_checks
 from gradviz.cli.role import Role
-from gradviz.graph import Call, Graph
+from gradviz.graph import CollectiveCall, Graph
 from gradviz.rank import Rank, grouped, named
 from gradviz.ranks.calls import calls_of
 from gradviz.ranks.meeting import (
@@ -271,10 +271,10 @@ class Together(NamedTuple):
     """Several ranks of one launch, for checks. `diff` is None when none of them left a graph."""
 
     diff: RankDiff | None
-    calls: Mapping[int, tuple[Call, ...]]
+    calls: Mapping[int, tuple[CollectiveCall, ...]]
     ends: Mapping[int, RankEnd]
 
-    def last_call(self, rank: int) -> Call | None:
+    def last_call(self, rank: int) -> CollectiveCall | None:
         """The call that a rank is in, or else the last that it made."""
         calls = self.calls.get(rank, ())
         return next((call for call in reversed(calls) if not call.ended), calls[-1] if calls else None)

@@ -20,7 +20,7 @@ import torch
 from gradviz.graph import Scope, SourceLine, TensorInfo
 from gradviz.graph.origins import Ownership, Registered, around
 from gradviz.packages import with_text
-from gradviz.recording.event_log import Call, EventLog, SeenModule, Tree
+from gradviz.recording.event_log import EventLog, ModuleCall, SeenModule, Tree
 from gradviz.variables.objects import children, is_compiled, joined, members, parameters, unwrapped
 from gradviz.walker.description import BareGraph, Places
 from gradviz.walker.names import distinct
@@ -58,7 +58,7 @@ class Recorded:
         self._prefixes: dict[Tree, str] = {}  # of each outermost module that ran
 
     def places(self, bare: BareGraph) -> Places:
-        calls: list[Call | None] = []
+        calls: list[ModuleCall | None] = []
         sources: list[SourceLine | None] = []
         script_lines: list[SourceLine | None] = []
         told = cache(with_text)
@@ -104,7 +104,7 @@ class Recorded:
 
     # -- scopes --------------------------------------------------------------------------------------------------------
 
-    def _scopes(self, kept: Mapping[Call, int]) -> list[Scope]:
+    def _scopes(self, kept: Mapping[ModuleCall, int]) -> list[Scope]:
         calls_of: Counter[SeenModule] = Counter()
         scopes = []
         for call in kept:
@@ -153,7 +153,7 @@ class Recorded:
         names = ((prefix, tree.name_of(variable)) for tree, prefix in self._prefixes.items())
         return next((joined(prefix, name) for prefix, name in names if name is not None), "")
 
-    def _path(self, call: Call) -> str:
+    def _path(self, call: ModuleCall) -> str:
         known = self._known(call.module)
         return known if known is not None else joined(self._prefixes[call.tree], call.tree.paths.get(call.module, ""))
 
@@ -162,7 +162,7 @@ class Recorded:
         module = seen.ref()
         return self._paths.get(id(module)) if module is not None else None
 
-    def _name_trees(self, kept: Mapping[Call, int]) -> None:
+    def _name_trees(self, kept: Mapping[ModuleCall, int]) -> None:
         """A distinct path for each outermost module: the caller's name, "" for a single one without, else the class name."""
         trees = list(dict.fromkeys(call.tree for call in kept))
         known = {tree: self._known(tree.seen) for tree in trees}
@@ -184,7 +184,7 @@ class Recorded:
         return None
 
 
-def _first_calls(kept: Mapping[Call, int]) -> dict[Tree, dict[str, int]]:
+def _first_calls(kept: Mapping[ModuleCall, int]) -> dict[Tree, dict[str, int]]:
     """The first call of each module, by the path that it has in its tree."""
     first: dict[Tree, dict[str, int]] = {}
     for call, scope in kept.items():
@@ -201,9 +201,9 @@ def _nearest(path: str, first: Mapping[str, int]) -> int | None:
     return first[path]
 
 
-def _kept(calls: Sequence[Call | None]) -> dict[Call, int]:
+def _kept(calls: Sequence[ModuleCall | None]) -> dict[ModuleCall, int]:
     """The calls that made nodes and the calls around them, in the order they began, with their scope ids."""
-    reached: set[Call] = set()
+    reached: set[ModuleCall] = set()
     for call in calls:
         while call is not None and call not in reached:
             reached.add(call)
@@ -211,7 +211,7 @@ def _kept(calls: Sequence[Call | None]) -> dict[Call, int]:
     return {call: i for i, call in enumerate(sorted(reached, key=lambda call: call.number))}
 
 
-def _output(call: Call) -> TensorInfo | None:
+def _output(call: ModuleCall) -> TensorInfo | None:
     if call.output is None:
         return None
     shape, dtype, device, layout = call.output

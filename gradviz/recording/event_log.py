@@ -151,7 +151,7 @@ class Tree:
         self.paths: dict[SeenModule, str] = {seen: ""}
         self.parameters: dict[SeenModule, int | None] = {}
         self.owners: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
-        self.pending: list[Call] = []
+        self.pending: list[ModuleCall] = []
 
     def settle(self) -> None:
         """Find paths and parameters of the modules called since the last time."""
@@ -176,7 +176,7 @@ class Tree:
         reference, name = self.owners.get(id(parameter), (None, None))
         return name if reference is not None and reference() is parameter else None
 
-    def _path(self, call: Call, path: str | None) -> str:
+    def _path(self, call: ModuleCall, path: str | None) -> str:
         """A module that is not registered below the outermost one is named as its caller holds it, or else by its class."""
         if path is not None:
             return path
@@ -204,7 +204,7 @@ def _held_as(module: torch.nn.Module | None, caller: torch.nn.Module | None) -> 
     return ""
 
 
-class Call:
+class ModuleCall:
     """One call of one module. `output` is shape, dtype, device and layout of its first output tensor.
 
     `own`: of a `__call__` of the module's own, known only from the frames of the nodes made inside, which carry it.
@@ -216,7 +216,7 @@ class Call:
     began: int  # the sequence number that the next node would have got
     module: SeenModule
     tree: Tree
-    parent: Call | None
+    parent: ModuleCall | None
     own: bool
     frame: int  # identity of torch's frame that runs the call, or of its own
     code: CodeType
@@ -250,14 +250,14 @@ class EventLog:
         self.ended = False
         self.lines = LineLog(start)
         self.backward: Place | None = None
-        self.calls: IntervalMap[Call] = IntervalMap(start, limit=_CALL_NOTES)
-        self.stack: list[Call] = []
-        self.last: deque[tuple[Call, list[weakref.ref[torch.Tensor]]]] = deque(maxlen=_LAST)
+        self.calls: IntervalMap[ModuleCall] = IntervalMap(start, limit=_CALL_NOTES)
+        self.stack: list[ModuleCall] = []
+        self.last: deque[tuple[ModuleCall, list[weakref.ref[torch.Tensor]]]] = deque(maxlen=_LAST)
         self.failed: FailedCall | None = None
         self.evaluations: deque[Evaluation] = deque(maxlen=_EVALUATIONS)
 
     @property
-    def innermost(self) -> Call | None:
+    def innermost(self) -> ModuleCall | None:
         """The call that runs now."""
         return self.stack[-1] if self.stack else None
 
@@ -282,6 +282,6 @@ class FailedCall:
 
     __slots__ = ("arguments", "call", "error", "reached")
 
-    def __init__(self, call: Call, error: int, arguments: list[weakref.ref[torch.Tensor]]) -> None:
+    def __init__(self, call: ModuleCall, error: int, arguments: list[weakref.ref[torch.Tensor]]) -> None:
         self.call, self.error, self.arguments = call, error, arguments
         self.reached = call  # the outermost call that the same exception has left so far

@@ -21,7 +21,7 @@ import torch
 from torch.utils.checkpoint import CheckpointFunction
 
 from gradviz.packages import UserCode, frames_from, is_foundation
-from gradviz.recording.event_log import Call, Evaluation, EventLog, FailedCall, SeenModule, Tree
+from gradviz.recording.event_log import Evaluation, EventLog, FailedCall, ModuleCall, SeenModule, Tree
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import first_argument, local_variables
 from gradviz.walker.private import hide_global_hooks, peek_sequence
@@ -104,13 +104,13 @@ class ModuleCalls:
                 return
         self._begin(event_log, module, frame, made)
 
-    def _begin(self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, made: int) -> Call:
+    def _begin(self, event_log: EventLog, module: torch.nn.Module, frame: FrameType, made: int) -> ModuleCall:
         """A call that runs in this frame begins, before node number `made`."""
         outer, seen = event_log.innermost, self.seen(module)
         place = self._user.place(frame.f_back, outer)
         if seen is None:
             seen = self._seen[id(module)] = SeenModule(module)
-        call = _new(Call)
+        call = _new(ModuleCall)
         call.module, call.frame, call.code, call.output = seen, id(frame), frame.f_code, None
         call.own, call.place, call.began, call.parent = False, place, made, outer
         call.tree = outer.tree if outer is not None else self._trees.setdefault(seen, Tree(seen))
@@ -125,7 +125,7 @@ class ModuleCalls:
         event_log.note_call(made)
         return call
 
-    def _checkpoint(self, frame: FrameType, call: Call) -> Any:
+    def _checkpoint(self, frame: FrameType, call: ModuleCall) -> Any:
         """The line of the checkpoint that is why this call does not record."""
         outer = call.parent
         if outer is not None and not outer.module.recording:
@@ -155,7 +155,7 @@ class ModuleCalls:
             call.tree.settle()
 
 
-def _closed(stack: list[Call], module: torch.nn.Module) -> Call | None:
+def _closed(stack: list[ModuleCall], module: torch.nn.Module) -> ModuleCall | None:
     """Take the innermost call of `module` from the stack, and whatever was left open inside it."""
     for i in range(len(stack) - 1, -1, -1):
         if stack[i].module.ref() is module:
@@ -172,7 +172,7 @@ def _error_that_left(frame: FrameType) -> BaseException | None:
     return error if trace is not None and trace.tb_frame is frame else None
 
 
-def _note_outputs(event_log: EventLog, call: Call, output: Any) -> None:
+def _note_outputs(event_log: EventLog, call: ModuleCall, output: Any) -> None:
     """Note the tensors of a result; the first one stands for its shape."""
     tensors = tensors_in(output)
     if tensors:
@@ -186,7 +186,7 @@ def _note_outputs(event_log: EventLog, call: Call, output: Any) -> None:
     event_log.last.append((call, [weakref.ref(tensor) for tensor in tensors]))
 
 
-def _note_failure(event_log: EventLog, call: Call, error: BaseException, arguments: Any) -> None:
+def _note_failure(event_log: EventLog, call: ModuleCall, error: BaseException, arguments: Any) -> None:
     known = event_log.failed
     around = known.reached.parent if known is not None else None
     while around is not None and around.own and around is not call:
@@ -200,7 +200,7 @@ def _note_failure(event_log: EventLog, call: Call, error: BaseException, argumen
 # -- classes with a `__call__` of their own ----------------------------------------------------------------------------
 
 
-Begin = Callable[[EventLog, torch.nn.Module, FrameType, int], Call]
+Begin = Callable[[EventLog, torch.nn.Module, FrameType, int], ModuleCall]
 """Makes a new call at the end of an event log's stack."""
 
 
@@ -223,7 +223,7 @@ class OwnCalls:
             code = frame.f_code
             if id(code) in codes:
                 mark = frame.f_trace
-                call = mark if type(mark) is Call else running.get(id(frame)) if mark is not None else None
+                call = mark if type(mark) is ModuleCall else running.get(id(frame)) if mark is not None else None
             else:
                 call = running.get(id(frame))
             if call is not None and call in stack and (call.code is code or call is frame.f_trace):
@@ -244,12 +244,14 @@ class OwnCalls:
     def forget(self, frame: FrameType | None) -> None:
         """Take the calls from the frames that run."""
         for around in frames_from(frame) if self.codes else ():
-            if type(around.f_trace) is Call:
+            if type(around.f_trace) is ModuleCall:
                 around.f_trace = None
 
     def _open(self, event_log: EventLog, frame: FrameType, number: int) -> None:
         call = frame.f_trace
-        if type(call) is not Call or self._trees.get(call.tree.seen) is not call.tree:  # else a generator that goes on
+        if (
+            type(call) is not ModuleCall or self._trees.get(call.tree.seen) is not call.tree
+        ):  # else a generator that goes on
             module = first_argument(frame)
             if not _called_its_own_way(module):
                 return
@@ -259,12 +261,12 @@ class OwnCalls:
             else:
                 call = self._begin(event_log, module, frame, number)
                 call.own = True
-            if frame.f_trace is None or type(frame.f_trace) is Call:
+            if frame.f_trace is None or type(frame.f_trace) is ModuleCall:
                 frame.f_trace = call
         if event_log.innermost is not call:
             event_log.stack.append(call)
 
-    def _leads_to(self, call: Call, frame: FrameType) -> bool:
+    def _leads_to(self, call: ModuleCall, frame: FrameType) -> bool:
         """Whether this frame of the same module belongs to the call: its `forward`, or what `super().__call__` runs."""
         if frame.f_code.co_name != "__call__":
             return True

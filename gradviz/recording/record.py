@@ -22,7 +22,7 @@ from gradviz.graph import Graph, SourceLine
 from gradviz.packages import code_line, is_foundation, with_text
 from gradviz.recording import session as sessions
 from gradviz.recording.attribution import Recorded, Span
-from gradviz.recording.event_log import Call, EventLog
+from gradviz.recording.event_log import EventLog, ModuleCall
 from gradviz.recording.session import Session
 from gradviz.variables.objects import is_a
 from gradviz.variables.scanner import Namespace, callers_variables, namespaces
@@ -50,8 +50,8 @@ class _Unfinished:
 
     error: str
     source: SourceLine | None
-    call: Call | None
-    candidates: list[tuple[str, weakref.ref[torch.Tensor], Call | None]] = field(default_factory=list)
+    call: ModuleCall | None
+    candidates: list[tuple[str, weakref.ref[torch.Tensor], ModuleCall | None]] = field(default_factory=list)
 
     def last_outputs(self, session: Session, module_paths: Mapping[int, str]) -> LastOutputs:
         """The candidates that are alive and have a graph, each tensor once. The caller's module paths are by identity."""
@@ -100,7 +100,9 @@ def _failing_code(error: BaseException) -> tuple[SourceLine | None, list[tuple[s
     return with_text(code_line(frame.f_code, line)), tensors
 
 
-def _completed(event_log: EventLog, failed: Call | None) -> list[tuple[str, weakref.ref[torch.Tensor], Call | None]]:
+def _completed(
+    event_log: EventLog, failed: ModuleCall | None
+) -> list[tuple[str, weakref.ref[torch.Tensor], ModuleCall | None]]:
     """Outputs of the last completed calls, the latest first. After a failed call only those of calls beside or above it."""
     outer = {None, *_around(failed)}
     return [
@@ -111,22 +113,22 @@ def _completed(event_log: EventLog, failed: Call | None) -> list[tuple[str, weak
     ]
 
 
-def _around(call: Call | None) -> list[Call]:
+def _around(call: ModuleCall | None) -> list[ModuleCall]:
     """The calls around a call, the nearest first."""
-    calls: list[Call] = []
+    calls: list[ModuleCall] = []
     while call is not None and call.parent is not None:
         call = call.parent
         calls.append(call)
     return calls
 
 
-def _own_call(error: BaseException) -> Call | None:
+def _own_call(error: BaseException) -> ModuleCall | None:
     """The innermost call that the exception left of those that run no hook; their frames carry them."""
     marks = [frame.f_trace for frame, _ in walk_tb(error.__traceback__)]
-    return next((mark for mark in reversed(marks) if type(mark) is Call), None)
+    return next((mark for mark in reversed(marks) if type(mark) is ModuleCall), None)
 
 
-def _path(call: Call, module_paths: Mapping[int, str]) -> str:
+def _path(call: ModuleCall, module_paths: Mapping[int, str]) -> str:
     """The caller's name for the module, else its path below the outermost one, else its class."""
     module = call.module.ref()
     known = module_paths.get(id(module)) if module is not None else None

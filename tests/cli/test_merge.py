@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gradviz.graph import (
-    Call,
+    CollectiveCall,
     Graph,
     Process,
     RankMemory,
@@ -26,7 +26,7 @@ def saved(folder: Path, *graphs: Graph) -> list[str]:
 
 def of_rank(ops: str, rank: int, *, host: str = "", op: str = "all_reduce", world: int = 8) -> Graph:
     """A graph that a rank wrote, with its memory and one call of torch.distributed."""
-    call = Call(op, SourceLine("/code/train.py", 30 + rank), TensorInfo((3,), "float32", "cpu"))
+    call = CollectiveCall(op, SourceLine("/code/train.py", 30 + rank), TensorInfo((3,), "float32", "cpu"))
     memory = RankMemory(24 * len(ops), 1000 * (rank + 1), 10, 20)
     return replace(chain(ops, rank=rank), process=Process(rank, world, host, memory, (call,)))
 

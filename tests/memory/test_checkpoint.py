@@ -27,7 +27,7 @@ from gradviz.graph import (
 from gradviz.memory.checkpoint import checkpoint_advice
 from gradviz.memory.saved import saved
 from gradviz.memory.table import advice_table
-from gradviz.memory.wrapping import Gain, ModuleCalls, TensorStorage, Wrapping
+from gradviz.memory.wrapping import CallCosts, Gain, TensorStorage, Wrapping
 from gradviz.report.results import plain
 
 Saving = tuple[str, int]
@@ -53,7 +53,7 @@ def stack(*saving: tuple[int | None, tuple[Saving, ...]], kinds: dict[int, Stora
 
 def wrapped(graph: Graph, *paths: str) -> Wrapping:
     """The bookkeeping after wrapping these modules."""
-    state = Wrapping(ModuleCalls(graph))
+    state = Wrapping(CallCosts(graph))
     for path in paths:
         before, gain = state.held, state.gain(path)
         state.wrap(path)

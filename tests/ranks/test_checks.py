@@ -11,7 +11,7 @@ import pytest
 from gradviz.checks.context import CheckContext, Raised
 from gradviz.checks.output import page
 from gradviz.checks.registry import checks, run
-from gradviz.graph import Call, Graph, Process, SourceLine, TensorInfo
+from gradviz.graph import CollectiveCall, Graph, Process, SourceLine, TensorInfo
 from gradviz.ranks.meeting import RankEnd
 from gradviz.ranks.pipeline import merge
 from gradviz.ranks.reporter import Together
@@ -41,15 +41,17 @@ def test_the_example_triggers_the_check(one: object, tmp_path: Path) -> None:
 # -- collective-order --------------------------------------------------------------------------------------------------
 
 
-def call(op: str, line: int, *, shape: tuple[int, ...] = (3,), group: tuple[int, ...] = (), ended: bool = True) -> Call:
-    return Call(op, SourceLine("train.py", line), TensorInfo(shape, "float32", "cpu"), group, ended=ended)
+def call(
+    op: str, line: int, *, shape: tuple[int, ...] = (3,), group: tuple[int, ...] = (), ended: bool = True
+) -> CollectiveCall:
+    return CollectiveCall(op, SourceLine("train.py", line), TensorInfo(shape, "float32", "cpu"), group, ended=ended)
 
 
-def message(op: str, line: int, peer: int | None, *, size: int = 3, tag: int = 0, ended: bool = True) -> Call:
+def message(op: str, line: int, peer: int | None, *, size: int = 3, tag: int = 0, ended: bool = True) -> CollectiveCall:
     return call(op, line, shape=(size,), ended=ended)._replace(peer=peer, tag=tag)
 
 
-def order(*calls: list[Call], ends: dict[int, RankEnd] | None = None) -> list[str]:
+def order(*calls: list[CollectiveCall], ends: dict[int, RankEnd] | None = None) -> list[str]:
     every = dict(enumerate(tuple(one) for one in calls))
     together = Together(None, every, {rank: (ends or {}).get(rank, ENDED) for rank in every})
     found = run([CheckContext(Graph(), ranks=together)], only=["collective-order"])
@@ -99,7 +101,7 @@ WHOLE, STUCK = RankEnd(whole=True), RankEnd("stuck")
     ],
     ids=["there and back", "other order of tags", "from anyone", "unknown"],
 )  # fmt: skip
-def test_messages_that_fit(first: list[Call], second: list[Call]) -> None:
+def test_messages_that_fit(first: list[CollectiveCall], second: list[CollectiveCall]) -> None:
     assert order(first, second, ends=dict.fromkeys((0, 1), WHOLE)) == []
 
 

@@ -13,7 +13,7 @@ import gradviz
 from gradviz.draw.summary import rank_bars
 from gradviz.errors import GraphFileError
 from gradviz.graph import (
-    Call,
+    CollectiveCall,
     Edge,
     Graph,
     Leaf,
@@ -195,8 +195,8 @@ def test_a_file_of_merged_ranks_keeps_who_has_what(tmp_path: Path) -> None:
 
 def test_what_a_process_says_of_itself_is_in_its_file(tmp_path: Path) -> None:
     line = SourceLine("/code/train.py", 7, "main", "dist.broadcast(x, 0)")
-    call = Call("broadcast", line, CPU._replace(dtype="int64"), (0, 2), 0, ended=False)
-    process = Process(2, 4, "machine", RankMemory(1, None, 3, 0), (call, Call("barrier")), ("w",), "FSDP2", 1)
+    call = CollectiveCall("broadcast", line, CPU._replace(dtype="int64"), (0, 2), 0, ended=False)
+    process = Process(2, 4, "machine", RankMemory(1, None, 3, 0), (call, CollectiveCall("barrier")), ("w",), "FSDP2", 1)
     graph = replace(chain("AB"), process=process)
     assert gradviz.load(graph.save(str(tmp_path / "net.json"))) == graph
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code, line, verb
-from gradviz.graph import Call
+from gradviz.graph import CollectiveCall
 from gradviz.graph.amounts import known_elements
 from gradviz.rank import Ranks, named
 from gradviz.wording import plural, tensor_line
@@ -62,7 +62,7 @@ def collective_order(context: CheckContext) -> Diagnoses:
     together = context.ranks
     if together is None:
         return
-    groups: dict[Ranks, dict[int, list[Call]]] = {}
+    groups: dict[Ranks, dict[int, list[CollectiveCall]]] = {}
     for rank, calls in together.calls.items():
         for call in calls:
             if call.op not in _NOT_COLLECTIVE:
@@ -77,7 +77,7 @@ def collective_order(context: CheckContext) -> Diagnoses:
     yield from _wrong_messages(together, also_lost=not differing)
 
 
-def _first_difference(together: Together, calls: dict[int, list[Call]]) -> Diagnosis | None:
+def _first_difference(together: Together, calls: dict[int, list[CollectiveCall]]) -> Diagnosis | None:
     for number in range(max(map(len, calls.values()), default=0)):
         ways: dict[tuple[object, ...] | None, list[int]] = {}
         for rank, own in calls.items():
@@ -90,7 +90,7 @@ def _first_difference(together: Together, calls: dict[int, list[Call]]) -> Diagn
     return None
 
 
-def _kind(call: Call) -> tuple[object, ...]:
+def _kind(call: CollectiveCall) -> tuple[object, ...]:
     """What must be the same on all ranks."""
     tensor = call.tensor
     return (
@@ -101,7 +101,9 @@ def _kind(call: Call) -> tuple[object, ...]:
     )
 
 
-def _differing(number: int, calls: dict[int, list[Call]], ways: list[list[int]], silent: list[int]) -> Diagnosis:
+def _differing(
+    number: int, calls: dict[int, list[CollectiveCall]], ways: list[list[int]], silent: list[int]
+) -> Diagnosis:
     made = {named(ranks): calls[ranks[0]][number - 1] for ranks in ways}
     said = [f"{named(ranks)} {verb(ranks, 'calls', 'call')} {_call(made[named(ranks)])}" for ranks in ways]
     if silent:
@@ -123,8 +125,8 @@ class _Pair(NamedTuple):
 
     sender: int
     receiver: int
-    sent: list[Call]
-    received: list[Call]
+    sent: list[CollectiveCall]
+    received: list[CollectiveCall]
 
     @property
     def fitting(self) -> int:
@@ -164,7 +166,7 @@ def _pairs(together: Together) -> list[_Pair]:
     ]
 
 
-def _fits(sent: Call, received: Call) -> bool:
+def _fits(sent: CollectiveCall, received: CollectiveCall) -> bool:
     """Whether a message is what the other rank receives, as far as is known."""
     if ("object" in sent.op) != ("object" in received.op):
         return False
@@ -233,7 +235,7 @@ def _lost_message(together: Together, pair: _Pair) -> Diagnosis:
     )
 
 
-def _call(call: Call) -> str:
+def _call(call: CollectiveCall) -> str:
     tensor = f" of {tensor_line(call.tensor)}" if call.tensor is not None else ""
     word = ", to rank" if call.op in _SENDS else ", from rank" if call.op in _RECEIVES else ", rank"
     peer = f"{word} {call.peer}" if call.peer is not None else ""
