@@ -26,7 +26,7 @@ from gradviz.gradients.live import open_graph, stopped_note
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.recording.record import Recording, open_recording
-from gradviz.run.ending import Captured
+from gradviz.run.ending import RunResult
 from gradviz.run.engine import EngineCall
 from gradviz.run.outputs import LiveOutputs
 from gradviz.run.program import Target
@@ -105,7 +105,7 @@ def check_target(
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
     process: Callable[[Graph, LiveOutputs], Graph] | None = None,
     seen: Callable[[Graph], None] | None = None,
-) -> Captured[Findings]:
+) -> RunResult[Findings]:
     """The same for a TARGET of the command line. Raises what `Run.captured` raises.
 
     Reads `steps` backward calls in a row; without that number `STEPS` of them, and then lets the script run on, with a time
@@ -198,10 +198,10 @@ def check_target(
         notes = (*notes, _watched(captured.calls - len(every), captured, watch.seen_enough))
     failed = one_line(reason_of(failure.error)) if failure is not None else ""
     findings = replace(findings, skipped=skipped, notes=notes, failed=failed)
-    return Captured(findings, captured.target, captured.failure)
+    return RunResult(findings, captured.target, captured.failure)
 
 
-def _watched(calls: int, captured: Captured[CheckContext], seen_enough: bool) -> str:
+def _watched(calls: int, captured: RunResult[CheckContext], seen_enough: bool) -> str:
     """What the run was like after the calls that were read."""
     end = "to the end of the script"
     if captured.failure is not None:

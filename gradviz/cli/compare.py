@@ -19,7 +19,7 @@ from gradviz.features import hook
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.report.results import write_json, write_table
-from gradviz.run.ending import Captured
+from gradviz.run.ending import RunResult
 from gradviz.run.program import parse_target
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _drawable(path: str) -> str:
     return destination(path)
 
 
-def _both(targets: tuple[str, str], at: Sequence[int], given: tuple[str, ...]) -> list[Captured[Graph]]:
+def _both(targets: tuple[str, str], at: Sequence[int], given: tuple[str, ...]) -> list[RunResult[Graph]]:
     """Both graphs. With one set of arguments, or one `--at`, it is for every target that is a script."""
     if rank() is not None and all(parse_target(text).kind != "graph" for text in targets):
         raise TargetError(
@@ -116,7 +116,7 @@ def _both(targets: tuple[str, str], at: Sequence[int], given: tuple[str, ...]) -
     return both
 
 
-def _of_one_run(text: str, at: Sequence[int], given: tuple[str, ...]) -> list[Captured[Graph]]:
+def _of_one_run(text: str, at: Sequence[int], given: tuple[str, ...]) -> list[RunResult[Graph]]:
     """Both graphs of one run: a script may not bear a second one, such as one that opens a process group or reads its input."""
     captured = Source(parse_target(text), given, tuple(at), False).graph()
     graph_of = dict(zip(sorted(set(at)), (captured.result, *captured.later)))

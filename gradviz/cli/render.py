@@ -20,7 +20,7 @@ from gradviz.wording import visible
 
 if TYPE_CHECKING:
     from gradviz.graph import Graph
-    from gradviz.run.ending import Captured
+    from gradviz.run.ending import RunResult
 
 
 _DEFAULT = "svg"
@@ -62,14 +62,14 @@ def render_command(
         _to_file(source, path, format, options, check)
 
 
-def _read(source: Source, options: dict[str, Any], check: bool) -> Captured[Graph]:
+def _read(source: Source, options: dict[str, Any], check: bool) -> RunResult[Graph]:
     """The graph to draw. With `check` it is that of the worst finding, which may be of a later backward call."""
     if not check:
         return source.graph(backward=_needs_backward(options))
-    from gradviz.run.ending import Captured
+    from gradviz.run.ending import RunResult
 
     checked = source.findings()
-    return Captured(checked.result.graph, checked.target, checked.failure)
+    return RunResult(checked.result.graph, checked.target, checked.failure)
 
 
 def _to_file(source: Source, path: str, format: str | None, options: dict[str, Any], check: bool) -> None:

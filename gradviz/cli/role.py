@@ -13,7 +13,7 @@ from gradviz.rank import rank
 if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
     from gradviz.graph import Graph
-    from gradviz.run.ending import Captured
+    from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
     from gradviz.run.program import Target
 
@@ -60,16 +60,16 @@ class Role:
     def seen(self, graph: Graph) -> None:
         """Called with each graph of a check before the script goes on."""
 
-    def left_graph(self, target: Target) -> Captured[Graph] | None:
+    def left_graph(self, target: Target) -> RunResult[Graph] | None:
         """The graph to show in place of one that is read here."""
         return None
 
-    def left_findings(self, target: Target, only: Sequence[str], ignore: Sequence[str]) -> Captured[Findings] | None:
+    def left_findings(self, target: Target, only: Sequence[str], ignore: Sequence[str]) -> RunResult[Findings] | None:
         """The findings to show, of these checks, in place of what is found here."""
         return None
 
-    def leave_graph(self, captured: Captured[Graph]) -> None:
+    def leave_graph(self, captured: RunResult[Graph]) -> None:
         """Called with the graph that was read here, before it is shown."""
 
-    def leave_findings(self, captured: Captured[Findings]) -> None:
+    def leave_findings(self, captured: RunResult[Findings]) -> None:
         """The same with what was found."""

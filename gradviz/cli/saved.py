@@ -11,7 +11,7 @@ from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.memory.checkpoint import Advice, checkpoint_advice
-from gradviz.memory.saved import Row, Saved, saved
+from gradviz.memory.saved import Saved, SavedRow, saved
 from gradviz.report.results import SAVED_ROWS, write_json, write_table
 
 BY = ("line", "op-line", "module", "op", "node", "dtype", "tensor")
@@ -91,7 +91,7 @@ def as_data(tensors: Saved, title: str, top: int | None = None) -> dict[str, Any
     }
 
 
-def _row_data(row: Row) -> dict[str, Any]:
+def _row_data(row: SavedRow) -> dict[str, Any]:
     data: dict[str, Any] = {
         "name": row.name,
         "bytes": row.nbytes,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.live import LiveGraph
     from gradviz.graph import Graph
-    from gradviz.run.ending import Captured
+    from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
 
 
@@ -122,7 +122,7 @@ class Source:
     record: bool = True
     run_custom: bool = False  # for gradients only
 
-    def graph(self, *, backward: bool = False) -> Captured[Graph]:
+    def graph(self, *, backward: bool = False) -> RunResult[Graph]:
         """Read the saved graph, or run the script. Call `raise_failure()` of the result when its graph is written.
 
         With `backward` the graph knows its gradients and the order of backward, unless it was saved without them.
@@ -130,13 +130,13 @@ class Source:
         if self.target.kind != "graph":
             return role().left_graph(self.target) or self._graph_of_run(backward)
         from gradviz.graph.files import load
-        from gradviz.run.ending import Captured
+        from gradviz.run.ending import RunResult
 
         self._refuse_script_options()
         with reading():
-            return Captured(load(self.target.place), self.target)
+            return RunResult(load(self.target.place), self.target)
 
-    def _graph_of_run(self, backward: bool) -> Captured[Graph]:
+    def _graph_of_run(self, backward: bool) -> RunResult[Graph]:
         from gradviz.run.run import read_graph
 
         read = partial(with_backward, run_custom=self.run_custom) if backward else read_graph
@@ -151,7 +151,7 @@ class Source:
 
     def read(
         self, read: Callable[[LiveOutputs], T], *, need_graph: bool = True, whole_step: bool = False
-    ) -> Captured[T]:
+    ) -> RunResult[T]:
         """Run the script and `read` what it leads to, while it is alive. Raises TargetError for a saved graph.
 
         `need_graph` and `whole_step` are those of `Run`.
@@ -178,12 +178,12 @@ class Source:
         """The number of the last backward call that is looked at."""
         return max(self.at) if isinstance(self.at, Sequence) else self.at or 1
 
-    def findings(self, **options: Any) -> Captured[Findings]:
+    def findings(self, **options: Any) -> RunResult[Findings]:
         """Run the script and check its graphs. Options: `gradviz.checks.check.check_target`."""
         left = role().left_findings(self.target, options.get("only", ()), options.get("ignore", ()))
         return left or self._findings_of_run(options)
 
-    def _findings_of_run(self, options: Mapping[str, Any]) -> Captured[Findings]:
+    def _findings_of_run(self, options: Mapping[str, Any]) -> RunResult[Findings]:
         from gradviz.checks.check import STEPS, check_target
 
         if self.target.kind == "graph":

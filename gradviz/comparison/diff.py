@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _NUMBERS = {"name", "forward_call"}  # of an operation in what is compiled: one more before it changes them
 
 
-class Change(NamedTuple):
+class FieldChange(NamedTuple):
     """One thing that differs between a node and the node it was matched with, in words: "shape", old and new."""
 
     what: str
@@ -34,7 +34,7 @@ class NodeChange(NamedTuple):
 
     before: int
     after: int
-    changes: tuple[Change, ...]
+    changes: tuple[FieldChange, ...]
 
 
 class Joined(NamedTuple):
@@ -62,7 +62,7 @@ class GraphDiff(NamedTuple):
     changed: tuple[NodeChange, ...]
     added_edges: tuple[Edge, ...]
     removed_edges: tuple[Edge, ...]
-    outputs: tuple[Change, ...]
+    outputs: tuple[FieldChange, ...]
     joined: Joined
 
     @property
@@ -149,7 +149,7 @@ def _changed(before: Graph, after: Graph, matched: Mapping[int, int]) -> Iterato
             yield NodeChange(node, matched[node], tuple(changes))
 
 
-def _changes(old: Node, new: Node) -> list[Change]:
+def _changes(old: Node, new: Node) -> list[FieldChange]:
     pairs: list[tuple[str, object, object]] = []
     for i, (before, after) in enumerate(zip(old.outputs, new.outputs)):
         where = f" of output {i}" if len(old.outputs) > 1 else ""
@@ -164,10 +164,10 @@ def _changes(old: Node, new: Node) -> list[Change]:
     ]
     names = sorted({*old.attributes, *new.attributes} - _NUMBERS)
     pairs += [(name, old.attributes.get(name), new.attributes.get(name)) for name in names]
-    return [Change(what, str(was), str(now)) for what, was, now in pairs if str(was) != str(now)]
+    return [FieldChange(what, str(was), str(now)) for what, was, now in pairs if str(was) != str(now)]
 
 
-def _outputs(before: Graph, after: Graph, matched: Mapping[int, int]) -> list[Change]:
+def _outputs(before: Graph, after: Graph, matched: Mapping[int, int]) -> list[FieldChange]:
     """Outputs by name: gone, new, or made by another function."""
     old, new = ({root.name: root for root in graph.roots} for graph in (before, after))
     if len(before.roots) == len(after.roots) == 1:  # one output, whatever it is called
@@ -176,11 +176,11 @@ def _outputs(before: Graph, after: Graph, matched: Mapping[int, int]) -> list[Ch
     for name in dict.fromkeys((*old, *new)):
         was, now = old.get(name), new.get(name)
         if was is None or now is None:
-            changed.append(Change(name, "-" if was is None else "output", "-" if now is None else "output"))
+            changed.append(FieldChange(name, "-" if was is None else "output", "-" if now is None else "output"))
             continue
         to = None if was.node is None else matched.get(was.node)
         if (to, was.output) != (now.node, now.output):
-            changed.append(Change(name, f"made by {_op(before, was.node)}", f"made by {_op(after, now.node)}"))
+            changed.append(FieldChange(name, f"made by {_op(before, was.node)}", f"made by {_op(after, now.node)}"))
     return changed
 
 
@@ -257,5 +257,5 @@ def _edge(graph: Graph, edge: Edge) -> str:
     return one_line(f"{name} -> {labels.op_name(graph.nodes[edge.consumer])}, input {edge.position}")
 
 
-def _words(changes: Iterable[Change]) -> str:
+def _words(changes: Iterable[FieldChange]) -> str:
     return one_line("; ".join(f"{what} {clip(before, 40)} -> {clip(after, 40)}" for what, before, after in changes))

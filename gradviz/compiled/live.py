@@ -16,17 +16,17 @@ from weakref import WeakKeyDictionary
 import torch
 
 from gradviz.compiled.region import (
+    ForwardPlace,
     GraphBreak,
     Input,
     Operation,
-    Place,
     Region,
     TracedModule,
     Use,
     input_kind,
     region_of,
 )
-from gradviz.compiled.scoping import Known
+from gradviz.compiled.scoping import KnownModule
 from gradviz.compiled.splice import RegionCall, splice
 from gradviz.graph import Graph, SourceLine, TensorInfo
 from gradviz.packages import package_of, with_text
@@ -112,12 +112,12 @@ def _frame_line(frame: Any) -> SourceLine:
     )
 
 
-def _named_modules(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, Known]:
+def _named_modules(model: torch.nn.Module | None, variables: Sequence[Namespace]) -> dict[int, KnownModule]:
     """The modules that the caller has a name for, by identity. torch's wrapper around a compiled module is none."""
-    modules: dict[int, Known] = {}
+    modules: dict[int, KnownModule] = {}
     for path, module in below(outermost_modules(model, variables)):
         if not is_compiled(module):
-            modules.setdefault(id(module), Known(path, type(module).__name__, elements(parameters(module))))
+            modules.setdefault(id(module), KnownModule(path, type(module).__name__, elements(parameters(module))))
     return modules
 
 
@@ -289,15 +289,15 @@ def _is_view(target: Any) -> bool:
 # -- where it comes from ---------------------------------------------------------------------------------------------------
 
 
-def _place(meta: Mapping[str, Any]) -> Place:
+def _place(meta: Mapping[str, Any]) -> ForwardPlace:
     stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
     modules = tuple([_module_call(str(key), *value) for key, value in stack.items()])
     lines = list(_lines(meta.get("stack_trace") or ""))
     if not lines:
-        return Place(modules)
+        return ForwardPlace(modules)
     source = with_text(lines[-1])
     own = next((line for line in reversed(lines) if not line.package), None)
-    return Place(modules, source, with_text(own) if source.package and own is not None else None)
+    return ForwardPlace(modules, source, with_text(own) if source.package and own is not None else None)
 
 
 def _module_call(key: str, expression: str, type: Any) -> TracedModule:

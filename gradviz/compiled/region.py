@@ -38,7 +38,7 @@ class TracedModule(NamedTuple):
     call: int = 1
 
 
-class Place(NamedTuple):
+class ForwardPlace(NamedTuple):
     """Where in the forward pass something comes from, as far as the compiler noted it."""
 
     modules: tuple[TracedModule, ...] = ()  # outermost first
@@ -60,7 +60,7 @@ class Input(NamedTuple):
     kind: InputKind
     tensor: TensorInfo | None = None
     symbol: str = ""  # of a size: "s93"
-    place: Place = Place()
+    place: ForwardPlace = ForwardPlace()
     forward_call: int | None = None  # number of the call in the forward pass that made it
 
 
@@ -71,7 +71,7 @@ class Operation(NamedTuple):
     op: str  # "aten.mm"
     uses: tuple[Use, ...]
     results: tuple[TensorInfo | None, ...] = (None,)
-    place: Place = Place()
+    place: ForwardPlace = ForwardPlace()
     forward: bool = False  # marked by the partitioner as an operation of the forward pass
     view: bool = False
     meeting: bool = (

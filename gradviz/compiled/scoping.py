@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gradviz.compiled.region import Input, Operation, Place, TracedModule
+from gradviz.compiled.region import ForwardPlace, Input, Operation, TracedModule
 from gradviz.graph import Graph, Scope
 from gradviz.graph.origins import common
 
@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"([LG])\['(\w+)'\]")
 _WRAPPER = "OptimizedModule"
 
 
-class Known(NamedTuple):
+class KnownModule(NamedTuple):
     """What the caller knows of a module: its path, its class, and how many numbers its parameters hold."""
 
     path: str
@@ -29,7 +29,7 @@ class Known(NamedTuple):
 class Scoping:
     """Adds scopes to those of a graph."""
 
-    def __init__(self, graph: Graph, modules: Mapping[int, Known]) -> None:
+    def __init__(self, graph: Graph, modules: Mapping[int, KnownModule]) -> None:
         self._scopes = list(graph.scopes)
         self._modules = modules
         self._at = {module.path: module for module in reversed([*modules.values()])}
@@ -62,7 +62,7 @@ class Scoping:
         known = [scope for scope in scopes if scope is not None]
         return common(self._scopes, known) if len(known) == len(scopes) else None
 
-    def scope(self, place: Place, outer: int | None) -> int | None:
+    def scope(self, place: ForwardPlace, outer: int | None) -> int | None:
         """The innermost scope of an operation; `outer` is that of the whole region."""
         at = outer
         for call in place.modules:
@@ -72,7 +72,7 @@ class Scoping:
             at = self._scope(at, path, call.type, call.call, known and known.parameters)
         return at
 
-    def path(self, place: Place, outer: int | None) -> str:
+    def path(self, place: ForwardPlace, outer: int | None) -> str:
         """The path of the innermost module; "" where none is noted."""
         return self._path(place.modules[-1], outer) if place.modules else ""
 
@@ -95,7 +95,7 @@ class Scoping:
         first = match[2] if match[1] == "G" or not rest else around
         return ".".join(filter(None, (first, rest)))
 
-    def _root(self, place: Place) -> Known | None:
+    def _root(self, place: ForwardPlace) -> KnownModule | None:
         """The compiled module, when a module inside it has a name that ends as the compiler's expression does."""
         for call in place.modules[:1]:
             known, match = self._modules.get(call.identity), _VARIABLE.match(call.expression)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from gradviz.compiled.region import Place, Region, Use, sized
-from gradviz.compiled.scoping import Known, Scoping
+from gradviz.compiled.region import ForwardPlace, Region, Use, sized
+from gradviz.compiled.scoping import KnownModule, Scoping
 from gradviz.graph import Edge, Graph, Node, NodeFlag, Root, SavedTensor, TensorInfo
 from gradviz.graph.amounts import tensor_bytes
 from gradviz.report.labels import source_text
@@ -57,7 +57,7 @@ class RegionCall(NamedTuple):
     compiled: bool | None = None  # whether the backward has been compiled by now; None where torch does not tell
 
 
-def splice(graph: Graph, calls: Mapping[int, RegionCall], modules: Mapping[int, Known]) -> Opened:
+def splice(graph: Graph, calls: Mapping[int, RegionCall], modules: Mapping[int, KnownModule]) -> Opened:
     """The graph with the operations of these regions, by the id of the node that runs them, and what each node of it is there.
 
     The ids of operations follow all others, which stay what they are. `modules` are the modules that the caller has names
@@ -70,7 +70,7 @@ def splice(graph: Graph, calls: Mapping[int, RegionCall], modules: Mapping[int, 
 
 
 class _Spliced:
-    def __init__(self, graph: Graph, modules: Mapping[int, Known]) -> None:
+    def __init__(self, graph: Graph, modules: Mapping[int, KnownModule]) -> None:
         self._before = graph
         self._nodes = list(graph.nodes)
         self._edges = defaultdict[int, list[_Edge]](list)  # of each opened or new node, by position
@@ -313,7 +313,7 @@ def _slots(
     return slots, tuple(rest)
 
 
-def _made(place: Place, path: str) -> str:
+def _made(place: ForwardPlace, path: str) -> str:
     """ "made in model.fc (Linear), train.py:12"; "" where nothing is noted."""
     told = [f"{path} ({place.modules[-1].type})".strip()] if place.modules else []
     if place.source is not None:

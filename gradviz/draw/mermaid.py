@@ -73,19 +73,19 @@ def _is_plain(c: str, inside: bool) -> bool:
     return c.isalnum() or c in _PLAIN or ord(c) > 127 or (inside and c in _PLAIN_INSIDE)
 
 
-class Part(NamedTuple):
+class DrawnPart(NamedTuple):
     """What of a scene is drawn."""
 
     boxes: tuple[Box, ...]
     links: tuple[Link, ...]
 
 
-def cut(drawn: Scene) -> Part:
+def cut(drawn: Scene) -> DrawnPart:
     """As much of a scene as Mermaid draws: the boxes nearest to the outputs, and the links between them."""
     if len(drawn.links) <= MAX_LINKS:
         borders = sum(_frame_characters(drawn, i) for i in range(len(drawn.frames)))
         if _characters(drawn.boxes, drawn.links) + borders <= MAX_CHARACTERS:
-            return Part(drawn.boxes, drawn.links)
+            return DrawnPart(drawn.boxes, drawn.links)
     touching: dict[int, list[Link]] = {}
     for link in drawn.links:
         touching.setdefault(link.source, []).append(link)
@@ -107,7 +107,7 @@ def cut(drawn: Scene) -> Part:
             del boxes[box.id]
             break
         links += its_links
-    return Part(tuple(boxes.values()), tuple(links))
+    return DrawnPart(tuple(boxes.values()), tuple(links))
 
 
 def _nearest_first(drawn: Scene, touching: dict[int, list[Link]]) -> Iterator[Box]:
@@ -135,7 +135,7 @@ def _characters(boxes: Iterable[Box], links: Iterable[Link]) -> int:
     return sum(len(_box(box)) for box in boxes) + sum(len(_link(link)) for link in links)
 
 
-def _boxes(drawn: Scene, part: Part) -> Iterator[str]:
+def _boxes(drawn: Scene, part: DrawnPart) -> Iterator[str]:
     """The boxes of a part, those of a module inside its subgraph."""
     for item, _ in nested(part.boxes, drawn.frames):
         yield END if item is None else _begin(drawn, item) if isinstance(item, int) else _box(item)
@@ -149,7 +149,7 @@ def _frame_characters(drawn: Scene, frame: int) -> int:
     return len(_begin(drawn, frame)) + len(END)
 
 
-def _cut_lines(drawn: Scene, part: Part) -> Iterator[str]:
+def _cut_lines(drawn: Scene, part: DrawnPart) -> Iterator[str]:
     if len(part.boxes) < len(drawn.boxes):
         boxes = f"{count_text(len(part.boxes))} of {plural(len(drawn.boxes), 'box', 'boxes')}"
         links = f"{count_text(len(part.links))} of {plural(len(drawn.links), 'link')}"

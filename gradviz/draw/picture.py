@@ -34,7 +34,7 @@ from gradviz.draw.typesetting import (
 from gradviz.draw.wires import Curves
 from gradviz.errors import LayoutError
 from gradviz.graph import Graph
-from gradviz.layout import Drawing, Frame, Placement, Rect
+from gradviz.layout import Drawing, LayoutFrame, Placement, Rect
 from gradviz.layout.engines import place
 from gradviz.layout.page_columns import PageColumns, side_by_side
 from gradviz.wording import one_line
@@ -54,7 +54,7 @@ class Picture:
     words: tuple[Words, ...]  # title, legend and footer
     swatches: tuple[Block, ...]  # the legend's colours
     frames: tuple[FrameBlock, ...]  # outer ones first
-    blocks: Blocks
+    blocks: PlacedBoxes
     curves: Curves
     wires: tuple[Link, ...]
     wire_words: tuple[Words, ...] = ()
@@ -131,7 +131,7 @@ def compose(graph: Graph, drawn: Scene, options: Options) -> Picture:
     for i in cut:  # only its second piece, which comes last, ends at the box
         pointed[i] = False
     curves = wires.with_heads(placement, pointed)
-    blocks = Blocks(graph, drawn.boxes, page.boxes, placement, options.link_source)
+    blocks = PlacedBoxes(graph, drawn.boxes, page.boxes, placement, options.link_source)
     frames = _frames(drawn, page.titles, placement, options.direction, page.laid.frame.tolist())
     return Picture(
         width=page.width,
@@ -161,7 +161,7 @@ def tooltip_note(count: int) -> str:
     return f"tooltips only where text is shortened, since there are more than {MAX_TOOLTIPS:,} boxes"
 
 
-class Blocks:
+class PlacedBoxes:
     """Block i is box i of the scene with its middle where the placement says."""
 
     def __init__(
@@ -212,7 +212,7 @@ def _drawing(drawn: Scene, boxes: list[Sized], titles: list[FrameTitle], directi
         heights=sides[1],
         edges=np.array([(link.source, link.target) for link in drawn.links], dtype=np.int64).reshape(-1, 2),
         frame_of=np.array([-1 if box.frame is None else box.frame for box in drawn.boxes], dtype=np.int64),
-        frames=tuple(Frame(frame.parent, *size) for frame, size in zip(drawn.frames, sizes)),
+        frames=tuple(LayoutFrame(frame.parent, *size) for frame, size in zip(drawn.frames, sizes)),
         gap=GAP,
         rank_gap=(SIDE_RANK_GAP if flat else RANK_GAP) + max(labels, default=0.0),
     )

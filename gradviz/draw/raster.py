@@ -49,7 +49,7 @@ LINE_STYLE: dict[LinkStyle, str] = {
 
 def fixed_dot(made: Picture, colors: Palette, scale: float) -> Iterator[str]:
     """DOT for `neato -n2`, statement by statement. With `scale` 1, Graphviz paints one pixel, or point, for each of ours."""
-    writer = _Writer(made.height, colors)
+    writer = _Statements(made.height, colors)
     yield (
         f'digraph {{\ngraph [pad=0,margin=0,outputorder=nodesfirst,bgcolor="{colors.background}",dpi={DPI * scale:.6g}];\n'
         f'node [label="",shape=box,fixedsize=shape,margin=0,penwidth={SCALE:g}];\n'
@@ -90,7 +90,7 @@ def _box_color(tone: Tone, kind: BoxKind, colors: Palette) -> str:
     return colors.text if tone in ("strong", "name") else dim(colors, kind)
 
 
-class _Writer:
+class _Statements:
     """Statements in Graphviz's units: points, y upwards."""
 
     def __init__(self, height: float, colors: Palette) -> None:

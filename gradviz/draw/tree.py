@@ -14,7 +14,7 @@ from gradviz.draw.heat import held_by_box
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.summary import bar_lines, footer_lines, held_line, mark_lines, rank_bars
-from gradviz.draw.tree_rows import BRANCH, Row, Style, TreeRows
+from gradviz.draw.tree_rows import BRANCH, Style, TreeRow, TreeRows
 from gradviz.draw.typesetting import cells, shorten
 from gradviz.errors import FormatError
 from gradviz.fold import outline
@@ -110,7 +110,7 @@ def _lines(graph: Graph, options: Options, limit: int, width: int = 0) -> Iterat
     yield from (_Line(((line, "dim"),)) for line in below)
 
 
-def limited_rows(graph: Graph, options: Options, limit: int) -> Iterator[Row]:
+def limited_rows(graph: Graph, options: Options, limit: int) -> Iterator[TreeRow]:
     """At most `limit` rows (0: all), then how many nodes are missing. A reference to a row that was cut says so."""
     rows = iter(TreeRows(graph, options))
     if not limit and not options.max_depth:
@@ -124,7 +124,7 @@ def limited_rows(graph: Graph, options: Options, limit: int) -> Iterator[Row]:
         hidden = len(graph.leaf_of) if options.leaves == "hidden" else 0
         left = len(graph.nodes) - hidden - len(shown) - sum(row.cut for row in kept)
         what = f"{labels.more(left)} nodes" if left else "more references to the nodes above"
-        yield Row("", (("note", f"{what} (max_rows=0 shows all)"),))
+        yield TreeRow("", (("note", f"{what} (max_rows=0 shows all)"),))
 
 
 def refuse_backward(options: Options) -> None:
@@ -138,7 +138,7 @@ def refuse_backward(options: Options) -> None:
         )
 
 
-def _not_shown(row: Row) -> Row:
+def _not_shown(row: TreeRow) -> TreeRow:
     style, text = row.parts[-1]
     return row._replace(parts=(*row.parts[:-1], (style, f"{text} (not shown)")))
 
@@ -192,7 +192,7 @@ def _fitted(line: Text, options: ConsoleOptions) -> Text:
     return line
 
 
-def _held(row: Row, options: Options) -> str:
+def _held(row: TreeRow, options: Options) -> str:
     """The column of bytes in front of a row, when the options ask for it."""
     if options.color != "memory":
         return ""
@@ -228,7 +228,7 @@ OPS_UP_TO = 100
 """Nodes of a graph whose outline lists the backward functions of each module too."""
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """An outline as text cells: the heading, the rows, which columns hold numbers, and notes for under it.
 
     `opened` says of each row whether it stands for what is below it, a module or a line, and not for a single op.
@@ -249,7 +249,7 @@ def _module_notes(graph: Graph, rows: Iterable[OutlineRow]) -> Iterator[str]:
         yield "modules inferred from their parameters; record the forward pass to know them"
 
 
-def table(graph: Graph, options: Options, limit: int = 0) -> Table:
+def table(graph: Graph, options: Options, limit: int = 0) -> TextTable:
     """The outline that the options ask for, at most `limit` rows (0: all)."""
     by_line = outline_by(graph, options) == "line"
     if by_line:
@@ -271,7 +271,7 @@ def table(graph: Graph, options: Options, limit: int = 0) -> Table:
     ]
     cut = f"{labels.more(left)} rows (max_rows=0 shows all)" if left else ""
     notes = filter(None, (cut, note) if by_line else (cut, *_module_notes(graph, kept)))
-    return Table(
+    return TextTable(
         ("line" if by_line else "module", *headings),
         rows,
         (False, *(column.number for column in columns)),
@@ -308,7 +308,7 @@ def title(graph: Graph, row: OutlineRow) -> str:
     return f"{name}, {labels.alike(row.alike)}" if row.alike > 1 else name
 
 
-def text_lines(made: Table, width: int = 0) -> Iterator[str]:
+def text_lines(made: TextTable, width: int = 0) -> Iterator[str]:
     """The table as aligned plain text. In `width` cells (0: any) the first column gives way: its names are shortened."""
     if width and sum(_widths(made)) - GAP > width:
         made = _with_one_dtype(made)
@@ -325,7 +325,7 @@ def text_lines(made: Table, width: int = 0) -> Iterator[str]:
         yield from made.notes
 
 
-def _widths(made: Table) -> list[int]:
+def _widths(made: TextTable) -> list[int]:
     """Cells that each column takes, with the gap behind it."""
     return [max(map(cells, column)) + GAP for column in zip(made.heading, *made.rows)]
 
@@ -336,7 +336,7 @@ def _shortened(name: str, room: int) -> str:
     return " " * indent + shorten(inside, max(room - indent, 8))
 
 
-def _with_one_dtype(made: Table) -> Table:
+def _with_one_dtype(made: TextTable) -> TextTable:
     """The same table with a dtype that all outputs share said once below it."""
     if "output" not in made.heading:
         return made

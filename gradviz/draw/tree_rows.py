@@ -25,7 +25,7 @@ from gradviz.wording import clip, tensor_line
 SMALL = 3  # an input with at most this many rows below it is a branch, even when it is the only big one
 
 
-class Input(NamedTuple):
+class JoinedEdges(NamedTuple):
     """What one consumer takes from one producer, all its edges together."""
 
     node: int
@@ -48,20 +48,20 @@ class TreeShape:
         self.tops = tuple(self._tops())
         self.referenced = self._referenced()
 
-    def inputs(self, node: int) -> list[Input]:
+    def inputs(self, node: int) -> list[JoinedEdges]:
         """What a node takes in, by position; several edges from one producer come as one."""
         edges = self.graph.inputs(node)
         if len(edges) == 1:
             edge = edges[0]
-            return [] if edge.producer in self._skip else [Input(edge.producer, edge.count, (edge.output,))]
-        by_producer: dict[int, Input] = {}
+            return [] if edge.producer in self._skip else [JoinedEdges(edge.producer, edge.count, (edge.output,))]
+        by_producer: dict[int, JoinedEdges] = {}
         for edge in edges:
             if edge.producer not in self._skip:
                 _, count, outputs = by_producer.get(edge.producer, (0, 0, ()))
-                by_producer[edge.producer] = Input(edge.producer, count + edge.count, (*outputs, edge.output))
+                by_producer[edge.producer] = JoinedEdges(edge.producer, count + edge.count, (*outputs, edge.output))
         return list(by_producer.values())
 
-    def straight_on(self, node: int, inputs: list[Input]) -> int:
+    def straight_on(self, node: int, inputs: list[JoinedEdges]) -> int:
         """Which of `inputs` goes on in the same column: the only one, else the biggest if it is not small; -1: none.
 
         At most one input of a node is more than half of its part, so columns grow with the logarithm of the graph.
@@ -103,7 +103,7 @@ Part = tuple[Style, str]
 BRANCH, LAST, BAR, BLANK = "├─ ", "└─ ", "│  ", "   "
 
 
-class Row(NamedTuple):
+class TreeRow(NamedTuple):
     """One row: its guides, then parts to be set apart by two spaces."""
 
     guides: str
@@ -115,7 +115,7 @@ class Row(NamedTuple):
     held: int = 0  # bytes that the node holds for backward, when the options ask for them
 
 
-class _Step(NamedTuple):
+class _Pending(NamedTuple):
     """A row of a node still to come. `lead` is its guides, `rest` those of the rows below it."""
 
     node: int
@@ -138,60 +138,62 @@ class TreeRows:
         self.marked = marked(graph)
         self.held = held_by_box(graph) if options.color == "memory" else ()
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[TreeRow]:
         shown: set[int] = set()
         for i, root in enumerate(self.graph.roots):
             title, tensor, *why = details.root_lines(root)
-            yield Row("", (("output", title), ("tensor", tensor), *(("note", line) for line in why)), first=i > 0)
+            yield TreeRow("", (("output", title), ("tensor", tensor), *(("note", line) for line in why)), first=i > 0)
             if root.node is not None:
                 first = root.node not in shown and self.shape.owner[root.node] < 0
                 shown.add(root.node)
-                yield from self._rows(_Step(root.node, -1 if first else -2, outputs=(root.output,)))
+                yield from self._rows(_Pending(root.node, -1 if first else -2, outputs=(root.output,)))
         for top in self.shape.tops:
-            yield from self._rows(_Step(top))
+            yield from self._rows(_Pending(top))
 
-    def _rows(self, top: _Step) -> Iterator[Row]:
+    def _rows(self, top: _Pending) -> Iterator[TreeRow]:
         """The row of a node and all below it."""
-        stack: list[Row | _Step] = [top]
+        stack: list[TreeRow | _Pending] = [top]
         while stack:
             step = stack.pop()
-            if isinstance(step, Row):
+            if isinstance(step, TreeRow):
                 yield step
             elif self.shape.owner[step.node] != step.owner:
-                yield Row(step.lead, self._reference(step), see=step.node)
+                yield TreeRow(step.lead, self._reference(step), see=step.node)
             else:
                 alone = step.owner == -1 and step.node not in self.graph.roots_of
                 held = self.held[step.node] if self.held else 0
-                yield Row(step.lead, self._node_parts(step), step.node, first=alone, held=held)
+                yield TreeRow(step.lead, self._node_parts(step), step.node, first=alone, held=held)
                 stack.extend(self._below(step))
 
     # -- what comes below a node -----------------------------------------------------------------------------------
 
-    def _below(self, step: _Step) -> list[Row | _Step]:
+    def _below(self, step: _Pending) -> list[TreeRow | _Pending]:
         """What comes below a node, last first: its branches, then what goes straight on."""
         inputs = self.shape.inputs(step.node)
         on = self.shape.straight_on(step.node, inputs)
         slots = self.graph.nodes[step.node].saved if self.options.saved else ()
-        branches: list[Row | _Step] = [Row("", (("saved", "saved"), ("saved", self._saved(slot)))) for slot in slots]
-        branches += [_Step(item.node, step.node, *item[1:]) for i, item in enumerate(inputs) if i != on]
+        branches: list[TreeRow | _Pending] = [
+            TreeRow("", (("saved", "saved"), ("saved", self._saved(slot)))) for slot in slots
+        ]
+        branches += [_Pending(item.node, step.node, *item[1:]) for i, item in enumerate(inputs) if i != on]
         if branches and self.options.max_depth and step.level >= self.options.max_depth:
             branches = [self._cut(branches)]
-        below: list[Row | _Step] = []
+        below: list[TreeRow | _Pending] = []
         for i, branch in enumerate(branches):
             last = on < 0 and i == len(branches) - 1
             lead, rest = step.rest + (LAST if last else BRANCH), step.rest + (BLANK if last else BAR)
-            if isinstance(branch, Row):
+            if isinstance(branch, TreeRow):
                 below.append(branch._replace(guides=lead))
             else:
                 below.append(branch._replace(lead=lead, rest=rest, level=step.level + 1))
         if on >= 0:
-            below.append(_Step(inputs[on].node, step.node, *inputs[on][1:], step.rest, step.rest, step.level))
+            below.append(_Pending(inputs[on].node, step.node, *inputs[on][1:], step.rest, step.rest, step.level))
         return below[::-1]
 
-    def _cut(self, branches: list[Row | _Step]) -> Row:
-        owned = [b.node for b in branches if isinstance(b, _Step) and self.shape.owner[b.node] == b.owner]
+    def _cut(self, branches: list[TreeRow | _Pending]) -> TreeRow:
+        owned = [b.node for b in branches if isinstance(b, _Pending) and self.shape.owner[b.node] == b.owner]
         nodes = sum(self.shape.size[node] for node in owned)
-        return Row("", (("note", labels.more(nodes + len(branches) - len(owned))),), cut=nodes)
+        return TreeRow("", (("note", labels.more(nodes + len(branches) - len(owned))),), cut=nodes)
 
     # -- wording ---------------------------------------------------------------------------------------------------
 
@@ -205,7 +207,7 @@ class TreeRows:
         record = self.graph.nodes[node]
         return "group" if record.group else "op", labels.op_name(record)
 
-    def _use(self, step: _Step) -> Iterator[Part]:
+    def _use(self, step: _Pending) -> Iterator[Part]:
         """How the row above uses this one, where that is not plain."""
         if step.edges > 1:
             yield "note", labels.again(step.edges)
@@ -213,10 +215,10 @@ class TreeRows:
             numbers = ", ".join(str(output) for output in sorted(set(step.outputs)))
             yield "note", f"output {numbers}"
 
-    def _reference(self, step: _Step) -> tuple[Part, ...]:
+    def _reference(self, step: _Pending) -> tuple[Part, ...]:
         return (self._title(step.node), *self._use(step), ("id", f"see #{step.node}"))
 
-    def _node_parts(self, step: _Step) -> tuple[Part, ...]:
+    def _node_parts(self, step: _Pending) -> tuple[Part, ...]:
         node, leaf = self.graph.nodes[step.node], self.graph.leaf_of.get(step.node)
         parts = [self._title(step.node)]
         if leaf is not None:

@@ -30,7 +30,7 @@ from gradviz.stages import Stage
 from gradviz.wording import few, plural
 
 
-class Size(NamedTuple):
+class GradientSize(NamedTuple):
     """The size of one gradient. `max` is the largest absolute value, `zeros` the share of zeros (0 to 1), `nonfinite` the
     number of NaN and infinite entries. `norm` and `max` are NaN or infinite when entries are."""
 
@@ -44,7 +44,7 @@ _REAL, _COMPLEX = (torch.float32, torch.float64), (torch.complex64, torch.comple
 _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
-def size(gradient: torch.Tensor) -> Size:
+def size(gradient: torch.Tensor) -> GradientSize:
     """The size of a gradient, computed in float64. Entries that a sparse gradient leaves out count as zeros.
 
     Raises GradientError for a tensor without numbers, and for one of a class that lacks an operation.
@@ -62,12 +62,12 @@ def size(gradient: torch.Tensor) -> Size:
         raise GradientError(f"a gradient cannot be measured: it is a {kind}, and {reason_of(error)}") from error
 
 
-def _size(gradient: torch.Tensor) -> Size:
+def _size(gradient: torch.Tensor) -> GradientSize:
     with torch.no_grad():
         entries = _entries(gradient.detach())
         count = (entries if gradient.is_nested else gradient).numel()
         if not entries.numel():
-            return Size(0.0, 0.0, 1.0 if count else 0.0, 0)
+            return GradientSize(0.0, 0.0, 1.0 if count else 0.0, 0)
         single, double = _COMPLEX if entries.dtype.is_complex else _REAL
         if entries.dtype not in (single, double):  # exact, and has the operations that small types lack
             entries = entries.to(single)
@@ -75,7 +75,7 @@ def _size(gradient: torch.Tensor) -> Size:
         largest = float(torch.linalg.vector_norm(entries, math.inf, dtype=double))
         zeros = 1 - int(torch.count_nonzero(entries)) / count
         nonfinite = 0 if math.isfinite(norm) else entries.numel() - int(torch.isfinite(entries).sum())
-    return Size(norm, largest, max(zeros, 0.0), nonfinite)
+    return GradientSize(norm, largest, max(zeros, 0.0), nonfinite)
 
 
 def _entries(gradient: torch.Tensor) -> torch.Tensor:
@@ -94,11 +94,11 @@ class EdgeFlow(NamedTuple):
     """The gradient along one edge, from consumer to producer. `size` is None where the consumer gave none."""
 
     edge: Edge
-    size: Size | None
+    size: GradientSize | None
 
 
 class LeafFlow(NamedTuple):
-    """The gradient that a leaf would get. `node` is its AccumulateGrad; the numbers are those of `Size`."""
+    """The gradient that a leaf would get. `node` is its AccumulateGrad; the numbers are those of `GradientSize`."""
 
     names: tuple[str, ...]
     node: int
@@ -124,7 +124,7 @@ class GradientFlow(NamedTuple):
     edges: tuple[EdgeFlow, ...]
     leaves: tuple[LeafFlow, ...]
     order: tuple[int, ...]
-    incoming: Mapping[int, Size]
+    incoming: Mapping[int, GradientSize]
     notes: tuple[str, ...]
     stopped: tuple[int, ...] = ()
     unmeasured: frozenset[int] = frozenset()
@@ -143,12 +143,12 @@ def measure(live: LiveGraph, *, run_custom: bool = False) -> GradientFlow:
     graph, closed, custom = live.graph, live.closed, custom_functions(live.graph)
     stops = (*closed, *(() if run_custom else custom))
     order: list[int] = []
-    incoming: dict[int, Size] = {}
-    along: dict[Edge, Size] = {}
+    incoming: dict[int, GradientSize] = {}
+    along: dict[Edge, GradientSize] = {}
     # those that are handed on unchanged are measured once
-    sizes: MutableMapping[torch.Tensor, Size] = WeakIdKeyDictionary()
+    sizes: MutableMapping[torch.Tensor, GradientSize] = WeakIdKeyDictionary()
 
-    def size_of(gradient: torch.Tensor) -> Size:
+    def size_of(gradient: torch.Tensor) -> GradientSize:
         known = sizes.get(gradient)
         if known is None:
             known = sizes[gradient] = size(gradient)
@@ -188,7 +188,7 @@ def measure(live: LiveGraph, *, run_custom: bool = False) -> GradientFlow:
 
 
 def _backward(
-    order: Sequence[int], incoming: Mapping[int, Size], unmeasured: Collection[int]
+    order: Sequence[int], incoming: Mapping[int, GradientSize], unmeasured: Collection[int]
 ) -> Iterator[BackwardStep]:
     for node in order:
         size = incoming.get(node)

@@ -28,7 +28,7 @@ _OWN = ("aten", "prims")
 _ON_LAYOUT = "aten.as_strided"  # their result depends on how its input lies in memory, which compiled code may choose
 
 
-class Step:
+class RegionStep:
     """One node of a compiled function: called with the gradients of its outputs, it gives those along its edges, by position."""
 
     def __init__(self, program: _Program, part: RegionPart, graph: Graph, node: int) -> None:
@@ -72,7 +72,7 @@ def _known(tensor: TensorInfo | None) -> _Like | None:
 
 def programs(
     graph: Graph, nodes: Sequence[Node], parts: Mapping[int, RegionPart]
-) -> tuple[Mapping[int, Step], Mapping[int, str]]:
+) -> tuple[Mapping[int, RegionStep], Mapping[int, str]]:
     """What runs the parts of compiled functions, by node id; and why the others do not run, by the id of their function.
 
     `nodes` are the live nodes of the graph by id. Nothing runs yet.
@@ -90,7 +90,9 @@ def programs(
         else:
             runnable[region] = made
     steps = {
-        node: Step(runnable[part.region], part, graph, node) for node, part in parts.items() if part.region in runnable
+        node: RegionStep(runnable[part.region], part, graph, node)
+        for node, part in parts.items()
+        if part.region in runnable
     }
     return steps, closed
 

@@ -20,7 +20,7 @@ from gradviz.report.results import FLOW_ROWS, PATHS_ROWS, borderless, note_lines
 from gradviz.wording import bar, clip, count_text, few, number, one_line, plural, share
 
 if TYPE_CHECKING:
-    from gradviz.gradients.flow import GradientFlow, Size
+    from gradviz.gradients.flow import GradientFlow, GradientSize
     from gradviz.gradients.paths import GradientPath, Paths, PathStep
     from gradviz.graph import Graph
 
@@ -58,7 +58,9 @@ def rows(flow: GradientFlow, by: By) -> list[FlowRow]:
     return {"module": _modules, "leaf": _leaves, "node": _nodes, "edge": _edges}[by](flow)
 
 
-def _row(number: int | None, name: str, type: str, size: Size | None, parameters: float | None = None) -> FlowRow:
+def _row(
+    number: int | None, name: str, type: str, size: GradientSize | None, parameters: float | None = None
+) -> FlowRow:
     norm, largest, zeros, nonfinite = size or (None, None, None, None)
     return FlowRow(number, name, type, norm, largest, zeros, nonfinite, parameters)
 
@@ -124,7 +126,7 @@ def _modules(flow: GradientFlow) -> list[FlowRow]:
     return calls
 
 
-def _at_output(flow: GradientFlow, inside: set[int]) -> Size | None:
+def _at_output(flow: GradientFlow, inside: set[int]) -> GradientSize | None:
     """The largest gradient that comes into these nodes from elsewhere."""
     graph = flow.graph
     outer = [
@@ -136,7 +138,7 @@ def _at_output(flow: GradientFlow, inside: set[int]) -> Size | None:
     return max(sizes, key=lambda size: (size.nonfinite, size.norm), default=None)
 
 
-def _together(sizes: Iterable[Size | None]) -> float | None:
+def _together(sizes: Iterable[GradientSize | None]) -> float | None:
     """The norm of several gradients taken as one."""
     norms = [size.norm for size in sizes if size is not None]
     return math.sqrt(sum(norm * norm for norm in norms)) if norms else None

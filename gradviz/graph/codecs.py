@@ -28,7 +28,7 @@ class Bad(Exception):
         return Bad(self.problem, step + self.where)
 
 
-class Table(dict[Any, int]):
+class DistinctValues(dict[Any, int]):
     """Distinct values in the order met, for records to refer to by index."""
 
     def __missing__(self, value: Any) -> int:
@@ -40,7 +40,7 @@ class Context:
     """What references refer to: tables that fill up while writing, values and list lengths while reading."""
 
     def __init__(self) -> None:
-        self.written: dict[str, Table] = {"tensors": Table(), "sources": Table()}
+        self.written: dict[str, DistinctValues] = {"tensors": DistinctValues(), "sources": DistinctValues()}
         self.read: dict[str, list[Any]] = {"tensors": [], "sources": []}
         self.lengths: dict[str, int] = {}
 
@@ -115,7 +115,7 @@ class Number:
         raise Bad(f"is {shown(value)}, not a number")
 
 
-class Size(Whole):
+class SizeCodec(Whole):
     """One size of a shape: a whole number, or the text of a symbol."""
 
     def write(self, value: int | str, context: Context) -> Any:
@@ -149,7 +149,7 @@ class Reference(Codec):
         return value
 
 
-class Shared:
+class SharedCodec:
     """A value kept in a table of distinct values, and referred to by index."""
 
     def __init__(self, table: Literal["tensors", "sources"]) -> None:
@@ -165,7 +165,7 @@ class Shared:
         return known[value]
 
 
-class Value:
+class ValueCodec:
     """What a node keeps as an attribute. JSON's own types stand for themselves, an array for a tuple; the rest is tagged."""
 
     def write(self, value: Any, context: Context) -> Any:
@@ -216,7 +216,7 @@ class Value:
         raise KeyError(tag)
 
 
-class Attributes:
+class AttributesCodec:
     """A mapping of names to values."""
 
     def write(self, value: Mapping[str, Any], context: Context) -> Any:
@@ -316,7 +316,7 @@ class Record:
         return self.make(*given, **fields)
 
 
-class Row(Record):
+class RowCodec(Record):
     """An array with one entry per field; fields at their default are left out at its end."""
 
     def write(self, value: Any, context: Context) -> Any:
@@ -338,4 +338,4 @@ class Row(Record):
         return self.make(*fields)
 
 
-VALUE = Value()
+VALUE = ValueCodec()

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from gradviz import graph as model
 from gradviz.errors import GraphFileError
 from gradviz.graph.codecs import (
-    Attributes,
+    AttributesCodec,
     Bad,
     Codec,
     Context,
@@ -26,9 +26,9 @@ from gradviz.graph.codecs import (
     Plain,
     Record,
     Reference,
-    Row,
-    Shared,
-    Size,
+    RowCodec,
+    SharedCodec,
+    SizeCodec,
     Whole,
     Word,
     shown,
@@ -40,15 +40,15 @@ from gradviz.wording import without_hidden
 
 # -- how each record is written: one table for writing and for reading -------------------------------------------------
 
-TEXT, WHOLE, ATTRIBUTES = Plain(str, "text"), Whole(), Attributes()
+TEXT, WHOLE, ATTRIBUTES = Plain(str, "text"), Whole(), AttributesCodec()
 _BY_TYPE: dict[Any, Codec] = {
     str: TEXT,
     bool: Plain(bool, "true or false"),
     float: Number(),
-    int | str: Size(),
+    int | str: SizeCodec(),
     Mapping[str, Any]: ATTRIBUTES,
-    model.TensorInfo: Shared("tensors"),
-    model.SourceLine: Shared("sources"),
+    model.TensorInfo: SharedCodec("tensors"),
+    model.SourceLine: SharedCodec("sources"),
 }
 _INDICES: dict[str, Codec] = {
     **dict.fromkeys(("node", "consumer", "producer", "leaf"), Reference("nodes")),
@@ -99,10 +99,10 @@ class _SavedRecord(Record):
         return saved
 
 
-TENSOR_ROW, SOURCE_ROW = _record(model.TensorInfo, Row), _record(model.SourceLine, Row)
-EDGE, BACKWARD = _record(model.Edge, Row), _record(model.BackwardStep, Row)
+TENSOR_ROW, SOURCE_ROW = _record(model.TensorInfo, RowCodec), _record(model.SourceLine, RowCodec)
+EDGE, BACKWARD = _record(model.Edge, RowCodec), _record(model.BackwardStep, RowCodec)
 STORAGE, SCOPE = _record(model.Storage), _record(model.Scope)
-_record(model.Uses, Row)  # each before those that hold it
+_record(model.Uses, RowCodec)  # each before those that hold it
 for _make in (model.Function, model.CollectiveCall, model.RankMemory):
     _record(_make)
 GROUP, BASE, SAVED = _record(model.Group), _record(model.Base), _record(model.SavedTensor, _SavedRecord)

@@ -18,11 +18,11 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-class Cycle(Exception):
+class CycleError(Exception):
     """Edges form a cycle, so the boxes cannot be placed in rows."""
 
 
-class Frame(NamedTuple):
+class LayoutFrame(NamedTuple):
     """A group to be drawn with a border and a title: a module. `parent` is the index of the frame around it."""
 
     parent: int | None
@@ -38,7 +38,7 @@ class Drawing:
     heights: Floats  # (n,)
     edges: Ints  # (m, 2)
     frame_of: Ints  # (n,) index into frames, -1 for none
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[LayoutFrame, ...] = ()
     gap: float = 14.0  # least free room between boxes side by side
     rank_gap: float = 26.0  # least free room between rows
 

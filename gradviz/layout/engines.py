@@ -16,10 +16,10 @@ import numpy as np
 
 from gradviz.errors import FormatError, GraphvizNotFound, LayoutError, LayoutTimeout, did_you_mean
 from gradviz.layout import (
-    Cycle,
+    CycleError,
     Drawing,
     Floats,
-    Frame,
+    LayoutFrame,
     Placement,
     Rect,
     graphviz,
@@ -63,7 +63,7 @@ def place(drawing: Drawing, *, engine: Engine = "auto", timeout: float = 20.0) -
         raise FormatError(f"layout cannot be {engine!r}. {did_you_mean(engine, get_args(Engine), what='engines')}")
     try:
         return _place(drawing, engine, timeout)
-    except Cycle:
+    except CycleError:
         back = leading_back(drawing)
         return turned_back(_place(turned(drawing, back), engine, timeout), back)
 
@@ -73,7 +73,7 @@ def _place(drawing: Drawing, engine: Engine, timeout: float) -> Placement:
     if engine == "layered" or (engine == "auto" and (drawing.frames or size_for_dot(drawing) > LARGEST_FOR_DOT)):
         return _layered(drawing)
     if len(leading_back(drawing)):
-        raise Cycle
+        raise CycleError
     limit = min(timeout, AUTO_LIMIT) if engine == "auto" else timeout
     try:
         placed = place_by_dot(drawing, timeout=limit)
@@ -262,7 +262,7 @@ def _box(drawing: Drawing, box: int) -> str:
     return f"n{box} [width={_inches(width)}, height={_inches(height)}];"
 
 
-def _title(frame: Frame) -> str:
+def _title(frame: LayoutFrame) -> str:
     width, height = int(np.ceil(frame.title_width)), int(np.ceil(frame.title_height))
     if width <= 0 or height <= 0:
         return '""'

@@ -26,7 +26,7 @@ By = Literal["node", "op", "module", "line", "op-line", "dtype", "tensor"]
 _WORD_AND_NUMBER = re.compile(r"(\D*)(\d*)")
 
 
-class Row(NamedTuple):
+class SavedRow(NamedTuple):
     """What one node, op, module, line or dtype saved. Sums over all rows are the totals: no storage is in two rows.
 
     `share` and `cumulated` are parts of all bytes held, from 0 to 1; `cumulated` is that of this row and all before it.
@@ -92,7 +92,7 @@ class Totals(NamedTuple):
 class Total(int):
     """What all rows hold together, in bytes: a number that prints with its unit. `row` has its parts."""
 
-    row: Row
+    row: SavedRow
 
     def __repr__(self) -> str:
         return bytes_text(int(self))
@@ -114,7 +114,7 @@ class Saved:
     """What a graph saved for backward, in rows from the largest down."""
 
     by: By
-    rows: tuple[Row, ...]
+    rows: tuple[SavedRow, ...]
     totals: Totals
     notes: tuple[str, ...] = ()  # what could not be counted, and where the numbers are not those of a real run
 
@@ -130,7 +130,7 @@ class Saved:
         total.row = row
         return total
 
-    def top(self, count: int | None) -> tuple[tuple[Row, ...], Row | None]:
+    def top(self, count: int | None) -> tuple[tuple[SavedRow, ...], SavedRow | None]:
         """The first `count` rows, and the others as one row; None where there are none. With None or 0 all rows.
 
         A single row more than `count` is shown, since "+1 more" would take its place.
@@ -215,26 +215,26 @@ def _checked(graph: Graph, by: By | None) -> By:
     return by
 
 
-def _key(graph: Graph, by: By, node: Node, slot: SavedTensor, lines: Lines) -> Row:
+def _key(graph: Graph, by: By, node: Node, slot: SavedTensor, lines: Lines) -> SavedRow:
     """An empty row with the name that this slot counts under."""
     if by == "op":
-        return Row(node.op)
+        return SavedRow(node.op)
     if by == "node":
-        return Row(node.op, node=node.id)
+        return SavedRow(node.op, node=node.id)
     if by == "tensor":
         made = f": {slot.note}" if slot.note.startswith("made in") else f" of {node.op}"
-        return Row(f"{slot.slot} {tensor_line(slot.tensor)}{made}", node=node.id)
+        return SavedRow(f"{slot.slot} {tensor_line(slot.tensor)}{made}", node=node.id)
     if by == "dtype":
-        return Row(slot.tensor.dtype if slot.tensor is not None else "")
+        return SavedRow(slot.tensor.dtype if slot.tensor is not None else "")
     if by == "module":
         scope = graph.scopes[node.scope] if node.scope is not None else None
-        return Row(scope.path or scope.type, type=scope.type) if scope is not None else Row()
+        return SavedRow(scope.path or scope.type, type=scope.type) if scope is not None else SavedRow()
     source = lines.of(node)
-    return Row(f"{source.file}:{source.line}", source=source) if source is not None else Row()
+    return SavedRow(f"{source.file}:{source.line}", source=source) if source is not None else SavedRow()
 
 
-def _rows(graph: Graph, by: By, first: Mapping[int, Holder], lines: Lines) -> tuple[Row, ...]:
-    groups: dict[tuple[str, int | None], tuple[Row, list[int]]] = {}
+def _rows(graph: Graph, by: By, first: Mapping[int, Holder], lines: Lines) -> tuple[SavedRow, ...]:
+    groups: dict[tuple[str, int | None], tuple[SavedRow, list[int]]] = {}
     for storage, (node, slot) in first.items():
         row = _key(graph, by, graph.nodes[node], slot, lines)
         groups.setdefault((row.name, row.node), (row, []))[1].append(storage)
@@ -262,11 +262,11 @@ def _natural(name: str) -> list[tuple[str, int]]:
     return [(word, int(number or 0)) for word, number in _WORD_AND_NUMBER.findall(name)]
 
 
-def _joined(rows: tuple[Row, ...]) -> Row:
+def _joined(rows: tuple[SavedRow, ...]) -> SavedRow:
     kinds: Counter[StorageKind] = Counter()
     for row in rows:
         kinds.update(row.kinds)
-    return Row(
+    return SavedRow(
         "",
         _sorted(kinds),
         sum(row.storages for row in rows),

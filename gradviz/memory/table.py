@@ -16,7 +16,7 @@ from rich.text import Text
 
 from gradviz.graph import StorageKind
 from gradviz.memory.checkpoint import Advice, Wrap
-from gradviz.memory.saved import By, Row, Saved
+from gradviz.memory.saved import By, Saved, SavedRow
 from gradviz.report import labels
 from gradviz.report.results import SAVED_ROWS, borderless, note_lines
 from gradviz.wording import bytes_text, clip, count_text, one_line, plural
@@ -53,7 +53,7 @@ def _rows(result: Saved, top: int | None) -> Table:
     return table
 
 
-def _cells(row: Row, weights: bool) -> list[Text]:
+def _cells(row: SavedRow, weights: bool) -> list[Text]:
     cells = [bytes_text(row.held), _percent(row.share), _percent(row.cumulated), bytes_text(row.only_graph)]
     if weights:
         cells.append(bytes_text(row.nbytes - row.held) if row.nbytes > row.held else "")
@@ -64,7 +64,7 @@ def _percent(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
-def row_name(row: Row, by: By) -> Text:
+def row_name(row: SavedRow, by: By) -> Text:
     """What a row stands for: op, module and class, line and its code."""
     if row.source is not None:
         code = clip(row.source.text.strip(), 80)

@@ -16,7 +16,7 @@ from typing import Any
 
 from gradviz.checks.finding import Finding, Findings
 from gradviz.checks.output import code_lines
-from gradviz.comparison.diff import Change, GraphDiff, Joined
+from gradviz.comparison.diff import FieldChange, GraphDiff, Joined
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.draw.summary import counts_line, is_all_freed
@@ -186,7 +186,7 @@ def render_difference(difference: GraphDiff, options: Options) -> Iterator[str]:
     return render(folded(both.graph, options), options, add)
 
 
-def _change(change: Change) -> str:
+def _change(change: FieldChange) -> str:
     what, before, after = map(one_line, change)
     return f"{what}: {before} → {after}"
 

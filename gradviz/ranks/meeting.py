@@ -34,7 +34,7 @@ INCOMPLETE = 3
 """The exit code where a rank gave no result."""
 
 
-class Meeting(NamedTuple):
+class Rendezvous(NamedTuple):
     """Where a process meets the others of its machine. Of the process that reports, `rank` is the one that started it."""
 
     folder: str
@@ -62,7 +62,7 @@ class Meeting(NamedTuple):
         return read(self.path(what, rank))
 
 
-def meeting(environment: Mapping[str, str] = os.environ) -> Meeting | None:
+def meeting(environment: Mapping[str, str] = os.environ) -> Rendezvous | None:
     """Where to meet, None when this machine has no other rank of this launch, or the launcher does not say.
 
     >>> meeting({"RANK": "1", "WORLD_SIZE": "2"}) is None
@@ -76,7 +76,7 @@ def meeting(environment: Mapping[str, str] = os.environ) -> Meeting | None:
     if first < 0:
         return None
     name = f"gradviz-{os.getuid() if hasattr(os, 'getuid') else 'ranks'}-{_launch(environment)}"
-    return Meeting(os.path.join(tempfile.gettempdir(), name), own, tuple(range(first, first + int(count))))
+    return Rendezvous(os.path.join(tempfile.gettempdir(), name), own, tuple(range(first, first + int(count))))
 
 
 def _launch(environment: Mapping[str, str]) -> str:
@@ -178,7 +178,7 @@ class RankEnd(NamedTuple):
     whole: bool = False  # whether its script ran to its end, so that it makes no further call
 
 
-class Outcome(NamedTuple):
+class RankOutcome(NamedTuple):
     """One rank. `end` is what it left: exit code, text, files, and what went wrong."""
 
     rank: int
@@ -244,16 +244,16 @@ class Outcome(NamedTuple):
         return f"the process was ended by {name}{where}.{more}"
 
 
-def outcome_of(meeting: Meeting, rank: int) -> Outcome:
+def outcome_of(meeting: Rendezvous, rank: int) -> RankOutcome:
     """What is known of one rank right now."""
     start = meeting.read("start", rank)
     if start is None:
-        return Outcome(rank, "absent")
+        return RankOutcome(rank, "absent")
     notes, graph = meeting.path("calls", rank), meeting.path(GRAPH, rank)
     count, call = last_call(notes)
     ended_by, runs = _ended_by(start["pid"]), alive(start["pid"])
     end = meeting.read("end", rank)  # read after the look at the process, which may have ended just before
-    return Outcome(
+    return RankOutcome(
         rank,
         "ended" if end is not None else "running" if runs else "died",
         start["pid"],
@@ -267,7 +267,7 @@ def outcome_of(meeting: Meeting, rank: int) -> Outcome:
     )
 
 
-def end_of(outcome: Outcome, outcomes: Sequence[Outcome]) -> RankEnd:
+def end_of(outcome: RankOutcome, outcomes: Sequence[RankOutcome]) -> RankEnd:
     """How a rank ended, among all of them."""
     order = sorted(other.gone for other in outcomes).index(outcome.gone)
     source = outcome.end.get("source")

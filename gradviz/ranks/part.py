@@ -23,13 +23,13 @@ import click
 from gradviz.cli.role import Read, Role
 from gradviz.errors import GradvizError, reason_of
 from gradviz.ranks.calls import last_call, recorded_calls
-from gradviz.ranks.meeting import GRAPH, INCOMPLETE, LAUNCH, POLL, Meeting, Quiet, alive, meeting, read, used, write
+from gradviz.ranks.meeting import GRAPH, INCOMPLETE, LAUNCH, POLL, Quiet, Rendezvous, alive, meeting, read, used, write
 from gradviz.run.engine import microbatch_of
 
 if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
     from gradviz.graph import Graph
-    from gradviz.run.ending import Captured
+    from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
 
 MERGED = {"render": "graph", "tree": "graph", "check": "findings"}
@@ -44,7 +44,7 @@ class HandedIn(BaseException):
 class RankRole(Role):
     """It is one of several that are reported together. `files` are what it has left, by what they are."""
 
-    meeting: Meeting
+    meeting: Rendezvous
     command: str
     files: dict[str, str] = field(default_factory=dict)
     left: int = 0  # backward calls to come that this rank reads; 0 when it does not stop at one
@@ -102,20 +102,20 @@ class RankRole(Role):
         if "graph" not in self.files:
             self.files["graph"] = save(graph, self.meeting.path(GRAPH))
 
-    def leave_graph(self, captured: Captured[Graph]) -> None:
+    def leave_graph(self, captured: RunResult[Graph]) -> None:
         """Leave the graph. Raises HandedIn when there is nothing more to do in this rank."""
         self.files.pop("graph", None)
         self.seen(captured.result)
         self._hand_in(captured)
 
-    def leave_findings(self, captured: Captured[Findings]) -> None:
+    def leave_findings(self, captured: RunResult[Findings]) -> None:
         """Leave what was found. Raises HandedIn, likewise."""
         self.files["findings"] = self.meeting.path("findings")
         with open(self.files["findings"], "wb") as file:
             pickle.dump(replace(captured.result, graphs=()), file)
         self._hand_in(captured)
 
-    def _hand_in(self, captured: Captured[Any]) -> None:
+    def _hand_in(self, captured: RunResult[Any]) -> None:
         if self.command in MERGED:
             captured.raise_failure()
             raise HandedIn
@@ -127,7 +127,7 @@ _BLOCKED = 0.5  # seconds in one call after which a rank is taken to wait
 _LONGEST = 600.0
 
 
-def may_stop(meeting: Meeting) -> bool:
+def may_stop(meeting: Rendezvous) -> bool:
     """Wait until every other rank has read its graph, too, or has ended: then True. False when all that have not wait in a call.
 
     Then this rank must go on, since one of them may wait for it, unless another one is nearer to them: the one that was ready
@@ -149,7 +149,7 @@ def may_stop(meeting: Meeting) -> bool:
     return True
 
 
-def _waits(meeting: Meeting, rank: int, quiet: Quiet) -> bool:
+def _waits(meeting: Rendezvous, rank: int, quiet: Quiet) -> bool:
     """Whether a rank has been in one call for a while and done nothing."""
     size, call = last_call(meeting.path("calls", rank))
     start = meeting.read("start", rank)
@@ -158,13 +158,13 @@ def _waits(meeting: Meeting, rank: int, quiet: Quiet) -> bool:
     return call is not None and seconds > _BLOCKED
 
 
-def _ready(meeting: Meeting, rank: int) -> float | None:
+def _ready(meeting: Rendezvous, rank: int) -> float | None:
     """When a rank had read its graph, None while it has not."""
     told = meeting.read("ready", rank)
     return float(told["at"]) if told is not None else None
 
 
-def _has_ended(meeting: Meeting, rank: int) -> bool:
+def _has_ended(meeting: Rendezvous, rank: int) -> bool:
     start = meeting.read("start", rank)
     return os.path.exists(meeting.path("end", rank)) or (start is not None and not alive(start["pid"]))
 
@@ -184,7 +184,7 @@ def one_of_several(context: click.Context, run: Callable[[click.Context], Any], 
         return run(context)
 
 
-def _take_part(meeting: Meeting, context: click.Context, run: Callable[[click.Context], Any], wait: float) -> int:
+def _take_part(meeting: Rendezvous, context: click.Context, run: Callable[[click.Context], Any], wait: float) -> int:
     """Run the command for this rank and leave what it says. Returns the exit code of the report, when that is written."""
     from gradviz.cli.streams import captured_result
 
@@ -225,7 +225,7 @@ def _failure(error: GradvizError) -> dict[str, Any]:
     return {"problem": str(error) or reason_of(cause), "failed": reason_of(cause), "source": told.source}
 
 
-def _start(meeting: Meeting, wait: float) -> subprocess.Popen[bytes] | None:
+def _start(meeting: Rendezvous, wait: float) -> subprocess.Popen[bytes] | None:
     """Start the process that reports, unless another rank has. It outlives this one, whatever becomes of it."""
     lock = _lock(meeting)
     try:
@@ -242,12 +242,12 @@ def _start(meeting: Meeting, wait: float) -> subprocess.Popen[bytes] | None:
     return started
 
 
-def _lock(meeting: Meeting) -> str:
+def _lock(meeting: Rendezvous) -> str:
     """The file that says that somebody reports, and which process."""
     return os.path.join(meeting.folder, "reporter")
 
 
-def _wait(meeting: Meeting, reporter: subprocess.Popen[bytes] | None, wait: float) -> int:
+def _wait(meeting: Rendezvous, reporter: subprocess.Popen[bytes] | None, wait: float) -> int:
     """Wait until the report is written, and return the exit code that this rank should have."""
     began = time.monotonic()
     while True:

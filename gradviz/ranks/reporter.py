@@ -30,10 +30,10 @@ from gradviz.ranks.calls import calls_of
 from gradviz.ranks.meeting import (
     INCOMPLETE,
     POLL,
-    Meeting,
-    Outcome,
     Quiet,
     RankEnd,
+    RankOutcome,
+    Rendezvous,
     State,
     alive,
     end_of,
@@ -41,7 +41,7 @@ from gradviz.ranks.meeting import (
     write,
 )
 from gradviz.ranks.part import MERGED
-from gradviz.run.ending import Captured
+from gradviz.run.ending import RunResult
 from gradviz.run.program import Target
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ _NOBODY_READS = 141  # as a shell reports a process whose reader went away
 def main() -> None:
     """Wait, report, and end with the command's exit code. What to do is in the last argument, as JSON."""
     (folder, starter, ranks), wait, arguments = json.loads(sys.argv.pop())
-    meeting = Meeting(folder, Rank(*starter), tuple(ranks))
+    meeting = Rendezvous(folder, Rank(*starter), tuple(ranks))
     code = others = INCOMPLETE
-    outcomes: list[Outcome] = []
+    outcomes: list[RankOutcome] = []
     try:
         outcomes = settled(meeting, wait)
         if all(outcome.state == "ended" and not outcome.failed for outcome in outcomes):
@@ -74,7 +74,7 @@ def main() -> None:
 _STUCK: dict[State, State] = {"running": "stuck"}
 
 
-def _with_end(outcome: Outcome, gone: dict[int, tuple[float, int]]) -> Outcome:
+def _with_end(outcome: RankOutcome, gone: dict[int, tuple[float, int]]) -> RankOutcome:
     """With when a rank was first seen to be gone, and by which signal."""
     if outcome.state == "died" or outcome.failed:  # who is told to end by a launcher ends because of another
         later = _POLL_OF_LAUNCHERS if outcome.signal == signal.SIGTERM else 0.0
@@ -83,7 +83,7 @@ def _with_end(outcome: Outcome, gone: dict[int, tuple[float, int]]) -> Outcome:
     return outcome._replace(gone=at, signal=by)
 
 
-def settled(meeting: Meeting, wait: float) -> list[Outcome]:
+def settled(meeting: Rendezvous, wait: float) -> list[RankOutcome]:
     """How every rank ended, once that is known: it left its result, it is gone, or it waits for one that will not come."""
     began = time.monotonic()
     first_end = math.inf
@@ -108,11 +108,11 @@ def settled(meeting: Meeting, wait: float) -> list[Outcome]:
         time.sleep(POLL)
 
 
-def _is_stuck(outcome: Outcome, quiet: Quiet, wait: float) -> bool:
+def _is_stuck(outcome: RankOutcome, quiet: Quiet, wait: float) -> bool:
     return outcome.call is not None and quiet.seconds(outcome.rank, outcome.calls) > wait
 
 
-def _who_waits(stuck: Sequence[Outcome], waiting: Sequence[Outcome]) -> str:
+def _who_waits(stuck: Sequence[RankOutcome], waiting: Sequence[RankOutcome]) -> str:
     """What to say while some ranks wait for others that run: nobody can know whether these will come."""
     there = "; ".join(f"rank {outcome.rank} waits in {outcome.inside}" for outcome in stuck)
     running = "; ".join(
@@ -124,7 +124,7 @@ def _who_waits(stuck: Sequence[Outcome], waiting: Sequence[Outcome]) -> str:
     )
 
 
-def _leave(folder: str, outcomes: Sequence[Outcome]) -> None:
+def _leave(folder: str, outcomes: Sequence[RankOutcome]) -> None:
     """Let the ranks go, end those that are stuck, and take the folder away.
 
     Those that failed go first: a launcher blames the first one that is gone.
@@ -148,7 +148,7 @@ def _wait_for(processes: Iterable[int]) -> None:
 # -- the report --------------------------------------------------------------------------------------------------------
 
 
-def report(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
+def report(outcomes: Sequence[RankOutcome], arguments: Sequence[str]) -> int:
     """Write the report to standard output, and what is missing to standard error. Returns the command's exit code."""
     try:
         return _report(outcomes, arguments)
@@ -157,7 +157,7 @@ def report(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
         return _NOBODY_READS
 
 
-def _report(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
+def _report(outcomes: Sequence[RankOutcome], arguments: Sequence[str]) -> int:
     wanted = MERGED.get(next((word for word in arguments if not word.startswith("-")), ""))
     wrong = [bool(outcome.end.get("problem")) and not outcome.failed for outcome in outcomes]
     graphs = {outcome.rank: outcome.graph for outcome in outcomes if outcome.graph}
@@ -170,7 +170,7 @@ def _report(outcomes: Sequence[Outcome], arguments: Sequence[str]) -> int:
     return max(code, 2 if any(wrong) else 0)
 
 
-def _merged(outcomes: Sequence[Outcome], graphs: Mapping[int, str], arguments: Sequence[str]) -> int:
+def _merged(outcomes: Sequence[RankOutcome], graphs: Mapping[int, str], arguments: Sequence[str]) -> int:
     from gradviz.cli.main import cli
     from gradviz.ranks.files import merge_files
 
@@ -185,7 +185,7 @@ def _merged(outcomes: Sequence[Outcome], graphs: Mapping[int, str], arguments: S
 _PLACE = "\0rank\0"
 
 
-def _texts(outcomes: Sequence[Outcome], *, as_json: bool) -> int:
+def _texts(outcomes: Sequence[RankOutcome], *, as_json: bool) -> int:
     """Write each text once."""
     said: dict[str, list[int]] = {}
     for outcome in outcomes:
@@ -214,7 +214,7 @@ def _data(text: str) -> Any:
         return text
 
 
-def problems(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def problems(outcomes: Sequence[RankOutcome]) -> Iterator[str]:
     """A line for each way in which ranks failed to give a result, equal ones together."""
     said: dict[str, list[int]] = {}
     first = min(outcomes, key=lambda outcome: outcome.gone)
@@ -236,7 +236,7 @@ class ReporterRole(Role):
     """It runs the command for all ranks: it shows what they left, and runs no script."""
 
     diff: RankDiff | None
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RankOutcome, ...]
 
     def file(self, path: str, asked: bool) -> str:
         """That of one machine among several has its ranks in its name: machines may share a disk."""
@@ -246,11 +246,11 @@ class ReporterRole(Role):
             return f"{stem}.ranks{min(ranks)}-{max(ranks)}{suffix}"
         return path
 
-    def left_graph(self, target: Target) -> Captured[Graph]:
+    def left_graph(self, target: Target) -> RunResult[Graph]:
         """The merged graph."""
-        return Captured(_graph_of(self.diff), target)
+        return RunResult(_graph_of(self.diff), target)
 
-    def left_findings(self, target: Target, only: Sequence[str], ignore: Sequence[str]) -> Captured[Findings]:
+    def left_findings(self, target: Target, only: Sequence[str], ignore: Sequence[str]) -> RunResult[Findings]:
         """What was found on each of the ranks, and on all of them together."""
         told = {outcome.rank: _read(outcome.end["findings"]) for outcome in self.outcomes if "findings" in outcome.end}
         calls = {outcome.rank: calls_of(outcome.notes) for outcome in self.outcomes}
@@ -262,7 +262,7 @@ class ReporterRole(Role):
         skipped = dict.fromkeys(reason for own in told.values() for reason in own.skipped)
         failed = next((own.failed for own in told.values() if own.failed), "")
         graphs = (_graph_of(self.diff),)
-        return Captured(
+        return RunResult(
             Findings(tuple(findings), tuple(checked), graphs, (None,), tuple(skipped), failed=failed), target
         )
 

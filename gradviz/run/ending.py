@@ -83,7 +83,7 @@ def _hint(error: BaseException, target: Target) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Captured(Generic[T]):
+class RunResult(Generic[T]):
     """What `read` returned, and how the script failed afterwards, if it did."""
 
     result: T

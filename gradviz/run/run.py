@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from gradviz.errors import GradvizError, NoGraphError, TargetError
 from gradviz.graph import Graph
 from gradviz.rank import rank
-from gradviz.run.ending import Captured, Failure, Stopped, stoppable_main, users_code
+from gradviz.run.ending import Failure, RunResult, Stopped, stoppable_main, users_code
 from gradviz.run.engine import Afterwards, EngineCall, call_place, call_words, watching_backward, when_imported
 from gradviz.run.outputs import LiveOutputs, check_tensors, final_tensors, lookup, outputs_of
 from gradviz.run.program import Program, Target
@@ -137,7 +137,7 @@ class Run(Generic[T]):
             selection = FirstBackward(self._out_of_patience) if self.need_graph else FirstIf(self._no_global_tensors)
         return WholeStep(selection) if self.whole_step else selection
 
-    def captured(self) -> Captured[T]:
+    def captured(self) -> RunResult[T]:
         """Run it and read.
 
         Raises:
@@ -168,7 +168,7 @@ class Run(Generic[T]):
                 self._selection.close()
         self._failure = self._failure or outcome.failure
 
-    def _ended(self) -> Captured[T]:
+    def _ended(self) -> RunResult[T]:
         """What was read at calls, else what can be read now that the code has ended."""
         if not self._results and self._error is None:
             with self._guarded():
@@ -180,13 +180,13 @@ class Run(Generic[T]):
         if self._error is not None and not (results and unread):
             raise self._error
         if self.nothing is not None and not results and failure is not None and failure.exit_code is None:
-            return Captured(self.nothing, self.target, failure)
+            return RunResult(self.nothing, self.target, failure)
         if len(results) < (len(set(self._at)) or 1):
             if failure is None:
                 raise NoGraphError(self._too_few_calls())
             failure.raise_error(self.target, f" before {self._awaited()}")
         timed_out = self._selection.timed_out
-        return Captured(results[0], self.target, failure, tuple(results[1:]), unread, self._calls, timed_out)
+        return RunResult(results[0], self.target, failure, tuple(results[1:]), unread, self._calls, timed_out)
 
     @property
     def _done(self) -> bool:

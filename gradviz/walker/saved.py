@@ -58,7 +58,7 @@ class SavedReader:
     def read(self, nodes: Sequence[Node]) -> None:
         """Everything that the nodes saved. Never raises for a freed, hooked or modified slot: that is its state."""
         into, attributes = self._into, slots.Attributes()
-        plans: dict[type, slots.Plan] = {}
+        plans: dict[type, slots.SlotLayout] = {}
         forms, begin, add_attributes = into.saved.form, into.saved.first.append, into.attributes.append
         read_attributes, nothing_in, add_ordinary = attributes.read, attributes.nothing_in, self._ordinary()
         for i, node in enumerate(nodes):

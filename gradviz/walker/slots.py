@@ -66,7 +66,7 @@ RAW, SAVED = "_raw_saved_", "_saved_"
 FetchAll = Callable[[Node], tuple[Any, ...]]
 
 
-class Plan(NamedTuple):
+class SlotLayout(NamedTuple):
     """How to read the nodes of one type."""
 
     slots: tuple[tuple[str, Callable[[Node], Any]], ...]  # each tensor slot, and what fetches it
@@ -75,7 +75,7 @@ class Plan(NamedTuple):
     custom: bool
 
 
-def plan(node: Node) -> Plan:
+def plan(node: Node) -> SlotLayout:
     """How to read a node's type. `dir` is slow, and the same for all nodes of the type."""
     members = dir(node)
     custom = isinstance(node, private.BackwardCFunction)
@@ -83,7 +83,7 @@ def plan(node: Node) -> Plan:
     saved = [name.removeprefix(SAVED) for name in members if name.startswith(SAVED)]
     plain = tuple([name for name in saved if name not in tensors])
     slots = tuple([(name, attrgetter(RAW + name)) for name in tensors]) if private.HAS_RAW_DATA else ()
-    return Plan(slots, plain, _fetch_all(plain), custom)
+    return SlotLayout(slots, plain, _fetch_all(plain), custom)
 
 
 def _fetch_all(plain: tuple[str, ...]) -> FetchAll | None:

@@ -14,7 +14,7 @@ from gradviz.draw.wires import Curves
 from gradviz.graph import Graph
 from gradviz.graph.files import load
 from gradviz.layout import Placement
-from gradviz.run.ending import Captured
+from gradviz.run.ending import RunResult
 from tests.cli.conftest import Gradviz
 from tests.cli.scripts import TRAINING, script
 
@@ -87,7 +87,7 @@ def test_a_failing_script_leaves_the_old_file(gradviz: Gradviz, tmp_path: Path) 
     assert (tmp_path / "net.json").read_text() == "old"
 
 
-WAY = (Graph, Captured, Scene, Placement, Curves, Picture)
+WAY = (Graph, RunResult, Scene, Placement, Curves, Picture)
 """What is handed on between the script's loss and the file of the picture."""
 
 

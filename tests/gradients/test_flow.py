@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import gradviz
 from gradviz.errors import FormatError, GradientError, NoGraphError
-from gradviz.gradients.flow import Size, size
+from gradviz.gradients.flow import GradientSize, size
 from gradviz.gradients.table import rows, scale
 from tests.gradients.cases import CASES
 
@@ -22,20 +22,20 @@ from tests.gradients.cases import CASES
 @pytest.mark.parametrize(
     ("gradient", "expected"),
     [
-        (torch.tensor([3.0, 4.0, 0.0, 0.0]), Size(5.0, 4.0, 0.5, 0)),
-        (torch.tensor(-2.0), Size(2.0, 2.0, 0.0, 0)),
-        (torch.zeros(3), Size(0.0, 0.0, 1.0, 0)),
-        (torch.zeros(0), Size(0.0, 0.0, 0.0, 0)),
-        (torch.tensor([3 + 4j, 0]), Size(5.0, 5.0, 0.5, 0)),
-        (torch.tensor([3.0, 4.0], dtype=torch.float16), Size(5.0, 4.0, 0.0, 0)),
-        (torch.tensor([3.0, 4.0], dtype=torch.float8_e5m2), Size(5.0, 4.0, 0.0, 0)),
-        (torch.tensor([[0.0, 3.0], [0.0, 4.0]]).to_sparse(), Size(5.0, 4.0, 0.5, 0)),
-        (torch.tensor([[0.0, 3.0], [0.0, 4.0]]).to_sparse_csr(), Size(5.0, 4.0, 0.5, 0)),
-        (torch.full((4,), 60000.0, dtype=torch.float16), Size(120000.0, 60000.0, 0.0, 0)),
-        (torch.full((4,), 1e30), Size(2 * float(torch.tensor(1e30)), float(torch.tensor(1e30)), 0.0, 0)),
+        (torch.tensor([3.0, 4.0, 0.0, 0.0]), GradientSize(5.0, 4.0, 0.5, 0)),
+        (torch.tensor(-2.0), GradientSize(2.0, 2.0, 0.0, 0)),
+        (torch.zeros(3), GradientSize(0.0, 0.0, 1.0, 0)),
+        (torch.zeros(0), GradientSize(0.0, 0.0, 0.0, 0)),
+        (torch.tensor([3 + 4j, 0]), GradientSize(5.0, 5.0, 0.5, 0)),
+        (torch.tensor([3.0, 4.0], dtype=torch.float16), GradientSize(5.0, 4.0, 0.0, 0)),
+        (torch.tensor([3.0, 4.0], dtype=torch.float8_e5m2), GradientSize(5.0, 4.0, 0.0, 0)),
+        (torch.tensor([[0.0, 3.0], [0.0, 4.0]]).to_sparse(), GradientSize(5.0, 4.0, 0.5, 0)),
+        (torch.tensor([[0.0, 3.0], [0.0, 4.0]]).to_sparse_csr(), GradientSize(5.0, 4.0, 0.5, 0)),
+        (torch.full((4,), 60000.0, dtype=torch.float16), GradientSize(120000.0, 60000.0, 0.0, 0)),
+        (torch.full((4,), 1e30), GradientSize(2 * float(torch.tensor(1e30)), float(torch.tensor(1e30)), 0.0, 0)),
     ],
 )
-def test_sizes(gradient: Tensor, expected: Size) -> None:
+def test_sizes(gradient: Tensor, expected: GradientSize) -> None:
     assert size(gradient) == pytest.approx(expected)
 
 
@@ -72,8 +72,8 @@ def test_every_edge_is_measured() -> None:
     w = torch.tensor([3.0, 0.0], requires_grad=True)
     found = gradviz.flow((x * w).sum())
     named = {found.graph.nodes[edge.producer].names: flow for edge, flow in found.edges}
-    assert named[("x",)] == Size(3.0, 3.0, 0.5, 0)
-    assert named[("w",)] == pytest.approx(Size(math.sqrt(5), 2.0, 0.0, 0))
+    assert named[("x",)] == GradientSize(3.0, 3.0, 0.5, 0)
+    assert named[("w",)] == pytest.approx(GradientSize(math.sqrt(5), 2.0, 0.0, 0))
     assert tuple(edge for edge, _ in found.edges) == found.graph.edges
 
 

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from gradviz.layout import Drawing, Frame, Placement
+from gradviz.layout import Drawing, LayoutFrame, Placement
 
 
 def drawing(size, edges, *, frame_of=None, frames=(), width=60.0, height=24.0) -> Drawing:
@@ -31,7 +31,7 @@ def random_dag(seed: int, size: int = 40) -> Drawing:
     edges = [(int(random.integers(0, b)), int(b)) for b in below]
     frame_of = np.full(size, -1)
     frame_of[4:16], frame_of[8:12], frame_of[20:30] = 0, 1, 2
-    frames = (Frame(None, 90, 14), Frame(0, 300, 20), Frame(None, 40, 30))
+    frames = (LayoutFrame(None, 90, 14), LayoutFrame(0, 300, 20), LayoutFrame(None, 40, 30))
     sizes = {"width": random.uniform(20, 160, size), "height": random.uniform(14, 60, size)}
     return drawing(size, edges, frame_of=frame_of, frames=frames, **sizes)
 

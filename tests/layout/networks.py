@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradviz.layout import Drawing, Frame
+from gradviz.layout import Drawing, LayoutFrame
 
 CHARACTER, PADDING, HEIGHT = 7.0, 16.0, 22.0
 TITLE_HEIGHT = 18.0
@@ -17,7 +17,7 @@ class Network:
         self.texts: list[str] = []
         self.edges: list[tuple[int, int]] = []
         self.frame_of: list[int] = []
-        self.frames: list[Frame] = []
+        self.frames: list[LayoutFrame] = []
         self.open = -1
 
     def box(self, text: str, *inputs: int) -> int:
@@ -29,7 +29,7 @@ class Network:
 
     def begin(self, title: str) -> None:
         """Open a frame inside the one that is open."""
-        self.frames.append(Frame(None if self.open < 0 else self.open, CHARACTER * len(title), TITLE_HEIGHT))
+        self.frames.append(LayoutFrame(None if self.open < 0 else self.open, CHARACTER * len(title), TITLE_HEIGHT))
         self.open = len(self.frames) - 1
 
     def end(self) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gradviz.errors import LayoutError, LayoutTimeout
-from gradviz.layout import Frame, Rect, graphviz
+from gradviz.layout import LayoutFrame, Rect, graphviz
 from gradviz.layout.engines import from_json, place_by_dot, to_dot
 from tests.layout.drawings import (
     chain,
@@ -65,18 +65,18 @@ def test_an_edge_that_points_back_still_runs_from_first_to_second(engine):
 
 def test_nothing_to_place_starts_nothing(monkeypatch):
     monkeypatch.setenv(graphviz.VARIABLE, "none")
-    placed = place_by_dot(drawing(0, [], frames=[Frame(None, 10, 10)]))
+    placed = place_by_dot(drawing(0, [], frames=[LayoutFrame(None, 10, 10)]))
     assert (placed.width, placed.height, len(placed.x), placed.frames) == (0, 0, 0, (Rect(0, 0, 0, 0),))
 
 
 def test_a_frame_without_boxes_has_no_size(engine):
-    placed = place_by_dot(drawing(1, [], frames=[Frame(None, 30, 10), Frame(0, 30, 10)]))
+    placed = place_by_dot(drawing(1, [], frames=[LayoutFrame(None, 30, 10), LayoutFrame(0, 30, 10)]))
     assert placed.frames == (Rect(0, 0, 0, 0),) * 2
     assert (placed.width, placed.height) == (60, 24)
 
 
 def test_a_wide_title_widens_its_frame_and_a_missing_one_does_not(engine):
-    drawn = drawing(2, [(0, 1)], frame_of=[0, 1], frames=[Frame(None, 400, 18), Frame(None, 0, 0)])
+    drawn = drawing(2, [(0, 1)], frame_of=[0, 1], frames=[LayoutFrame(None, 400, 18), LayoutFrame(None, 0, 0)])
     placed = place_by_dot(drawn)
     check_frames(drawn, placed)
     assert 400 <= placed.frames[0].width < 440
@@ -85,7 +85,7 @@ def test_a_wide_title_widens_its_frame_and_a_missing_one_does_not(engine):
 
 def test_deeply_nested_frames(engine):
     depth = 60
-    frames = [Frame(index - 1 if index else None, 20, 10) for index in range(depth)]
+    frames = [LayoutFrame(index - 1 if index else None, 20, 10) for index in range(depth)]
     drawn = drawing(1, [], frame_of=[depth - 1], frames=frames)
     placed = place_by_dot(drawn)
     check_frames(drawn, placed)
@@ -98,7 +98,7 @@ def test_a_drawing_taller_than_five_digits_keeps_its_precision(engine):
 
 
 def test_the_text_holds_no_words_of_the_users():
-    text = to_dot(drawing(2, [(0, 1), (1, 1)], frame_of=[0, -1], frames=[Frame(None, 12.2, 8)]))
+    text = to_dot(drawing(2, [(0, 1), (1, 1)], frame_of=[0, -1], frames=[LayoutFrame(None, 12.2, 8)]))
     assert 'WIDTH="13" HEIGHT="8"' in text
     assert "n0 -> n1 [id=0];" in text and "n1 -> n1" not in text
 

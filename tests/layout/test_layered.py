@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gradviz.layout import Cycle, Drawing, Frame, Placement
+from gradviz.layout import CycleError, Drawing, LayoutFrame, Placement
 from gradviz.layout.layered import place
 from gradviz.stages import Stage, watched
 from tests.layout.drawings import drawing
@@ -113,7 +113,7 @@ def test_parallel_edges_share_a_route_and_loops_have_none() -> None:
 
 @pytest.mark.parametrize("edges", [[(0, 1), (1, 0)], [(0, 1), (1, 2), (2, 3), (3, 1)]])
 def test_a_cycle_is_refused(edges: list[tuple[int, int]]) -> None:
-    with pytest.raises(Cycle, match="cycle"):
+    with pytest.raises(CycleError, match="cycle"):
         place(plain(4, edges))
 
 
@@ -137,7 +137,9 @@ def test_a_grid_keeps_ten_thousand_leaves_on_a_page() -> None:
     "drawn",
     [
         drawing(3, [(0, 1), (1, 2)]),
-        drawing(3, [(0, 1), (1, 2)], frame_of=[-1, 0, 1], frames=(Frame(None, 40.0, 12.0), Frame(0, 40.0, 12.0))),
+        drawing(
+            3, [(0, 1), (1, 2)], frame_of=[-1, 0, 1], frames=(LayoutFrame(None, 40.0, 12.0), LayoutFrame(0, 40.0, 12.0))
+        ),
     ],
     ids=["flat", "frames inside frames"],
 )

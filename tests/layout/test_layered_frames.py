@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from gradviz.layout import (
-    Cycle,
+    CycleError,
     Drawing,
     Floats,
-    Frame,
+    LayoutFrame,
     Placement,
 )
 from gradviz.layout.layered import place
@@ -47,7 +47,7 @@ def framed_drawings(draw: st.DrawFn) -> Drawing:
         heights=np.array(draw(st.lists(sizes, min_size=n, max_size=n))),
         edges=np.sort(np.array(pairs, np.int64).reshape(-1, 2)),
         frame_of=np.array(draw(st.lists(st.integers(-1, f - 1), min_size=n, max_size=n))),
-        frames=tuple(Frame(parent, draw(st.sampled_from([0.0, 30.0, 150.0])), 14.0) for parent in parents),
+        frames=tuple(LayoutFrame(parent, draw(st.sampled_from([0.0, 30.0, 150.0])), 14.0) for parent in parents),
     )
 
 
@@ -149,7 +149,7 @@ def test_the_main_stream_runs_straight_through_frames() -> None:
 def test_two_frames_that_feed_each_other() -> None:
     drawing = plain(4, [(0, 1), (1, 2), (2, 3)])
     crossed = Drawing(
-        drawing.widths, drawing.heights, drawing.edges, np.array([0, 1, 0, 1]), (Frame(None, 40.0, 14.0),) * 2
+        drawing.widths, drawing.heights, drawing.edges, np.array([0, 1, 0, 1]), (LayoutFrame(None, 40.0, 14.0),) * 2
     )
     placement = place(crossed)
     assert_framed(crossed, placement)
@@ -159,7 +159,7 @@ def test_two_frames_that_feed_each_other() -> None:
 @pytest.mark.parametrize("title", [0.0, 500.0])
 def test_a_frame_is_as_wide_as_its_title_even_when_empty(title: float) -> None:
     drawing = plain(2, [(0, 1)])
-    frames = (Frame(None, title, 14.0), Frame(None, title, 14.0))
+    frames = (LayoutFrame(None, title, 14.0), LayoutFrame(None, title, 14.0))
     framed = Drawing(drawing.widths, drawing.heights, drawing.edges, np.array([0, -1]), frames)
     placement = place(framed)
     assert all(rect.width >= title and rect.height >= 14.0 for rect in placement.frames)
@@ -168,12 +168,14 @@ def test_a_frame_is_as_wide_as_its_title_even_when_empty(title: float) -> None:
 
 def test_frames_inside_each_other_in_a_circle_are_refused() -> None:
     drawing = plain(1, [])
-    frames = (Frame(1, 10.0, 10.0), Frame(0, 10.0, 10.0))
+    frames = (LayoutFrame(1, 10.0, 10.0), LayoutFrame(0, 10.0, 10.0))
     with pytest.raises(ValueError, match="circle"):
         place(Drawing(drawing.widths, drawing.heights, drawing.edges, np.array([0]), frames))
 
 
 def test_a_cycle_is_refused_with_frames_too() -> None:
     drawing = plain(2, [(0, 1), (1, 0)])
-    with pytest.raises(Cycle, match="cycle"):
-        place(Drawing(drawing.widths, drawing.heights, drawing.edges, np.array([0, -1]), (Frame(None, 1.0, 1.0),)))
+    with pytest.raises(CycleError, match="cycle"):
+        place(
+            Drawing(drawing.widths, drawing.heights, drawing.edges, np.array([0, -1]), (LayoutFrame(None, 1.0, 1.0),))
+        )

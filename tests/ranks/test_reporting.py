@@ -13,14 +13,14 @@ import pytest
 
 from gradviz.rank import Rank
 from gradviz.ranks.calls import calls_of, last_call
-from gradviz.ranks.meeting import Meeting, Outcome, meeting
+from gradviz.ranks.meeting import RankOutcome, Rendezvous, meeting
 from gradviz.ranks.part import may_stop
 from gradviz.ranks.reporter import problems, report, settled
 
 
-def said(*texts: str) -> list[Outcome]:
+def said(*texts: str) -> list[RankOutcome]:
     ends = ({"code": 0, "text": text.replace("ME", f"rank {rank} of {len(texts)}")} for rank, text in enumerate(texts))
-    return [Outcome(rank, "ended", world=len(texts), end=end) for rank, end in enumerate(ends)]
+    return [RankOutcome(rank, "ended", world=len(texts), end=end) for rank, end in enumerate(ends)]
 
 
 def test_a_text_that_all_say_stands_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,12 +47,12 @@ def test_what_became_of_ranks_that_left_nothing() -> None:
     inside = {"begin": 3, "op": "all_reduce", "source": ["/code/train.py", 14, "main", "", ""]}
     failed = {"failed": "ValueError: x", "source": ["/code/train.py", 9, "main", "", ""]}
     outcomes = [
-        Outcome(0, "stuck", call=inside, gone=9.0),
-        Outcome(1, "ended", end=failed, gone=1.0),
-        Outcome(2, "died", call=inside, gone=2.0),
-        Outcome(3, "absent", gone=9.0),
-        Outcome(4, "died", call=inside, gone=2.0, signal=9),
-        Outcome(5, "died", gone=2.0, signal=15),
+        RankOutcome(0, "stuck", call=inside, gone=9.0),
+        RankOutcome(1, "ended", end=failed, gone=1.0),
+        RankOutcome(2, "died", call=inside, gone=2.0),
+        RankOutcome(3, "absent", gone=9.0),
+        RankOutcome(4, "died", call=inside, gone=2.0, signal=9),
+        RankOutcome(5, "died", gone=2.0, signal=15),
     ]
     assert list(problems(outcomes)) == [
         "Rank 0: it waits in all_reduce at train.py:14 for a rank that does not come.",
@@ -69,18 +69,18 @@ def test_what_became_of_ranks_that_left_nothing() -> None:
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> list[Meeting]:
-    found = [Meeting(str(tmp_path / "meeting"), Rank(rank, 2), (0, 1)) for rank in (0, 1)]
+def two(tmp_path: Path) -> list[Rendezvous]:
+    found = [Rendezvous(str(tmp_path / "meeting"), Rank(rank, 2), (0, 1)) for rank in (0, 1)]
     for one in found:
         one.open()
     return found
 
 
-def note(meeting: Meeting, *records: dict[str, object]) -> None:
+def note(meeting: Rendezvous, *records: dict[str, object]) -> None:
     Path(meeting.path("calls")).write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-def test_ranks_that_wait_for_one_that_has_ended_are_stuck(two: list[Meeting]) -> None:
+def test_ranks_that_wait_for_one_that_has_ended_are_stuck(two: list[Rendezvous]) -> None:
     note(
         two[0], {"begin": 1, "op": "barrier", "source": ["t.py", 3, "", "", ""]}, {"end": 1}, {"begin": 2, "op": "wait"}
     )
@@ -91,7 +91,7 @@ def test_ranks_that_wait_for_one_that_has_ended_are_stuck(two: list[Meeting]) ->
     assert [(call.op, call.ended) for call in calls_of(outcomes[0].notes)] == [("barrier", True)]
 
 
-def test_who_waits_for_a_rank_that_runs_is_said_once(two: list[Meeting], capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_waits_for_a_rank_that_runs_is_said_once(two: list[Rendezvous], capsys: pytest.CaptureFixture[str]) -> None:
     note(two[0], {"begin": 1, "op": "barrier", "source": ["t.py", 3, "", "", ""]})
     note(two[1], {"begin": 1, "op": "broadcast", "source": ["t.py", 1, "", "", ""]}, {"end": 1})
     with ThreadPoolExecutor(1) as pool:
@@ -105,7 +105,7 @@ def test_who_waits_for_a_rank_that_runs_is_said_once(two: list[Meeting], capsys:
     assert f"rank 1 after broadcast at t.py:1, outside torch.distributed (process {os.getpid()})" in said
 
 
-def test_a_rank_goes_on_while_another_waits_and_stops_when_that_is_ready(two: list[Meeting]) -> None:
+def test_a_rank_goes_on_while_another_waits_and_stops_when_that_is_ready(two: list[Rendezvous]) -> None:
     note(two[0], {"begin": 1, "op": "recv"})
     with subprocess.Popen(["sleep", "60"]) as sleeping:
         two[0].write("start", {"pid": sleeping.pid})
@@ -116,7 +116,7 @@ def test_a_rank_goes_on_while_another_waits_and_stops_when_that_is_ready(two: li
 
 
 def test_the_rank_that_was_ready_last_goes_on_for_one_that_waits(tmp_path: Path) -> None:
-    every = [Meeting(str(tmp_path / "meeting"), Rank(rank, 3), (0, 1, 2)) for rank in range(3)]
+    every = [Rendezvous(str(tmp_path / "meeting"), Rank(rank, 3), (0, 1, 2)) for rank in range(3)]
     for one in every:
         one.open()
     note(every[0], {"begin": 1, "op": "recv"})
@@ -135,7 +135,7 @@ def test_the_rank_that_was_ready_last_goes_on_for_one_that_waits(tmp_path: Path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_a_rank_that_computes_is_not_taken_to_wait(two: list[Meeting]) -> None:
+def test_a_rank_that_computes_is_not_taken_to_wait(two: list[Rendezvous]) -> None:
     """On a busy machine it takes its time, while it has noted nothing since a call began."""
     note(two[0], {"begin": 1, "op": "recv"})
     file = two[0].path("ready")
@@ -145,7 +145,7 @@ def test_a_rank_that_computes_is_not_taken_to_wait(two: list[Meeting]) -> None:
         assert may_stop(two[1])
 
 
-def test_a_note_that_was_cut_off_is_passed_over(two: list[Meeting]) -> None:
+def test_a_note_that_was_cut_off_is_passed_over(two: list[Rendezvous]) -> None:
     Path(two[0].path("calls")).write_text('{"begin": 1, "op": "barrier"}\n{"begin": 2, "o')
     assert last_call(two[0].path("calls"))[1] == {"begin": 1, "op": "barrier"}
 

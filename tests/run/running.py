@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from gradviz.graph import Graph
-from gradviz.run.ending import Captured
+from gradviz.run.ending import RunResult
 from gradviz.run.program import parse_target
 from gradviz.run.run import Run, read_graph
 
 
-def run_target(target: str | Path, **options: Any) -> Captured[Graph]:
+def run_target(target: str | Path, **options: Any) -> RunResult[Graph]:
     """The graph that a target leads to. `options` are those of `Run`."""
     return Run(parse_target(str(target)), read_graph, **options).captured()

@@ -120,7 +120,7 @@ def _differing(
     )
 
 
-class _Pair(NamedTuple):
+class _RankPair(NamedTuple):
     """What one rank sends to another, and that receives from it, with one group and one tag, in order."""
 
     sender: int
@@ -146,8 +146,8 @@ class _Pair(NamedTuple):
         return (self.sender, self.receiver) if sends else (self.receiver, self.sender)
 
 
-def _pairs(together: Together) -> list[_Pair]:
-    pairs: dict[tuple[object, ...], _Pair] = {}
+def _pairs(together: Together) -> list[_RankPair]:
+    pairs: dict[tuple[object, ...], _RankPair] = {}
     from_anyone: set[int] = set()
     for rank, calls in together.calls.items():
         for call in calls:
@@ -156,7 +156,7 @@ def _pairs(together: Together) -> list[_Pair]:
             elif call.op in _MESSAGES and call.peer is not None:
                 sends = call.op in _SENDS
                 ends = (rank, call.peer) if sends else (call.peer, rank)
-                pair = pairs.setdefault((*ends, call.group, call.tag), _Pair(*ends, [], []))
+                pair = pairs.setdefault((*ends, call.group, call.tag), _RankPair(*ends, [], []))
                 (pair.sent if sends else pair.received).append(call)
     known = together.calls.keys()
     return [
@@ -190,7 +190,7 @@ def _wrong_messages(together: Together, *, also_lost: bool) -> Diagnoses:
     yield from (_lost_message(together, pair) for pair in in_vain[:1])
 
 
-def _unlike(pair: _Pair) -> Diagnosis:
+def _unlike(pair: _RankPair) -> Diagnosis:
     before = pair.fitting
     sent, received = pair.sent[before], pair.received[before]
     return Diagnosis(
@@ -211,7 +211,7 @@ def _never(together: Together, caller: int, other: int) -> bool:
     return together.ends[caller].state == "stuck" or together.ends[other].whole
 
 
-def _lost_message(together: Together, pair: _Pair) -> Diagnosis:
+def _lost_message(together: Together, pair: _RankPair) -> Diagnosis:
     (caller, other), before = pair.lone, pair.both
     sends = caller == pair.sender
     lost = (pair.sent if sends else pair.received)[before]

@@ -16,7 +16,7 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 """One truth value per entry."""
 
 
-class Groups(NamedTuple):
+class SortedGroups(NamedTuple):
     """Entries sorted by key. Those with key k are `order[start[k]:start[k + 1]]`, in their old order."""
 
     order: Ints
@@ -35,9 +35,9 @@ def starts_of(sizes: Ints) -> Ints:
     return start
 
 
-def group(keys: Ints, count: int) -> Groups:
+def group(keys: Ints, count: int) -> SortedGroups:
     """Group entries by `keys`, whose values lie in 0 .. count-1."""
-    return Groups(np.argsort(keys, kind="stable"), starts_of(counts(keys, count)))
+    return SortedGroups(np.argsort(keys, kind="stable"), starts_of(counts(keys, count)))
 
 
 def ranges(sizes: Ints) -> tuple[Ints, Ints]:

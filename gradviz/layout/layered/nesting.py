@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout import Drawing, Floats, Frame, Ints
+from gradviz.layout import Drawing, Floats, Ints, LayoutFrame
 from gradviz.layout.layered.grouping import (
     Mask,
     by_key,
@@ -76,7 +76,7 @@ class _Steps(NamedTuple):
     lower: Ints
 
 
-def frame_tree(frame_of: Ints, frames: tuple[Frame, ...]) -> FrameTree:
+def frame_tree(frame_of: Ints, frames: tuple[LayoutFrame, ...]) -> FrameTree:
     """The tree of frames. Raises ValueError where frames lie inside each other in a circle."""
     page = len(frames)
     around = np.array([page if f.parent is None else f.parent for f in frames] + [page], np.int64)

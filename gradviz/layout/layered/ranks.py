@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradviz.layout import Cycle, Floats, Ints
+from gradviz.layout import CycleError, Floats, Ints
 from gradviz.layout.layered.grouping import Mask, by_key, counts, group, place_in_group, places, unsorted
 
 
@@ -70,7 +70,7 @@ def rank_nodes(near: Neighbours) -> Ranking:
     """Rank by the distance to the end; raises Cycle when the edges form one."""
     height, upwards = heights(near)
     if len(upwards) < len(height):
-        raise Cycle("the edges form a cycle, so the boxes cannot be placed in rows")
+        raise CycleError("the edges form a cycle, so the boxes cannot be placed in rows")
     deepest = max(height, default=0)
     rank = [deepest - h for h in height]
     ends = near.ends()
