@@ -181,9 +181,9 @@ def check_target(
         last = replace(
             every[-1],
             ledger=reader.ledger.ledger(failure is None and not stopped),
-            events=order.told(),
-            evaluations=evaluations.told(),
-            held=histories.told([history for context in every for history in context.retained]),
+            events=order.result(),
+            evaluations=evaluations.result(),
+            held=histories.result([history for context in every for history in context.retained]),
             lost=cuts.results.dropped(),
             raised=raised(failure.error) if failure is not None else None,
         )

@@ -1,6 +1,6 @@
 """What a process does in a command that looks at one program: it shows what it read, or leaves that for the report of all ranks.
 
-A rank that takes part reads as always, leaves the result in the meeting's folder, and waits. Local rank 0 starts the process
+A rank that takes part reads as always, leaves the result in the rendezvous's folder, and waits. Local rank 0 starts the process
 that reports for all; should it be gone, another one does.
 """
 
@@ -23,7 +23,19 @@ import click
 from gradviz.cli.role import Read, Role
 from gradviz.errors import GradvizError, reason_of
 from gradviz.ranks.calls import last_call, recorded_calls
-from gradviz.ranks.meeting import GRAPH, INCOMPLETE, LAUNCH, POLL, Quiet, Rendezvous, alive, meeting, read, used, write
+from gradviz.ranks.rendezvous import (
+    GRAPH,
+    INCOMPLETE,
+    LAUNCH,
+    POLL,
+    Quiet,
+    Rendezvous,
+    alive,
+    read,
+    rendezvous,
+    used,
+    write,
+)
 from gradviz.run.engine import microbatch_of
 
 if TYPE_CHECKING:
@@ -44,7 +56,7 @@ class HandedIn(BaseException):
 class RankRole(Role):
     """It is one of several that are reported together. `files` are what it has left, by what they are."""
 
-    meeting: Rendezvous
+    rendezvous: Rendezvous
     command: str
     files: dict[str, str] = field(default_factory=dict)
     left: int = 0  # backward calls to come that this rank reads; 0 when it does not stop at one
@@ -71,9 +83,9 @@ class RankRole(Role):
         if self.left and fills:
             self.left -= 1
         if self.stops and not self.ready and not (self.left if self.unread is None else self.unread):
-            self.meeting.write("ready", {"at": time.monotonic()})
+            self.rendezvous.write("ready", {"at": time.monotonic()})
             self.ready = True
-        if self.ready and may_stop(self.meeting):
+        if self.ready and may_stop(self.rendezvous):
             from gradviz.run.ending import Stopped
 
             self.whole = False
@@ -100,7 +112,7 @@ class RankRole(Role):
         from gradviz.draw.output import save
 
         if "graph" not in self.files:
-            self.files["graph"] = save(graph, self.meeting.path(GRAPH))
+            self.files["graph"] = save(graph, self.rendezvous.path(GRAPH))
 
     def leave_graph(self, captured: RunResult[Graph]) -> None:
         """Leave the graph. Raises HandedIn when there is nothing more to do in this rank."""
@@ -110,7 +122,7 @@ class RankRole(Role):
 
     def leave_findings(self, captured: RunResult[Findings]) -> None:
         """Leave what was found. Raises HandedIn, likewise."""
-        self.files["findings"] = self.meeting.path("findings")
+        self.files["findings"] = self.rendezvous.path("findings")
         with open(self.files["findings"], "wb") as file:
             pickle.dump(replace(captured.result, graphs=()), file)
         self._hand_in(captured)
@@ -127,7 +139,7 @@ _BLOCKED = 0.5  # seconds in one call after which a rank is taken to wait
 _LONGEST = 600.0
 
 
-def may_stop(meeting: Rendezvous) -> bool:
+def may_stop(rendezvous: Rendezvous) -> bool:
     """Wait until every other rank has read its graph, too, or has ended: then True. False when all that have not wait in a call.
 
     Then this rank must go on, since one of them may wait for it, unless another one is nearer to them: the one that was ready
@@ -135,38 +147,40 @@ def may_stop(meeting: Rendezvous) -> bool:
     processor, or waits for its turn on a busy machine, does not wait in a call.
     """
     began, quiet = time.monotonic(), Quiet()
-    own = _ready(meeting, meeting.rank.number) or 0.0
+    own = _ready(rendezvous, rendezvous.rank.number) or 0.0
     while time.monotonic() - began < _LONGEST:
-        others = [rank for rank in meeting.ranks if rank != meeting.rank.number and not _has_ended(meeting, rank)]
-        ready = {rank: at for rank in others if (at := _ready(meeting, rank)) is not None}
+        others = [
+            rank for rank in rendezvous.ranks if rank != rendezvous.rank.number and not _has_ended(rendezvous, rank)
+        ]
+        ready = {rank: at for rank in others if (at := _ready(rendezvous, rank)) is not None}
         if len(ready) == len(others):
             return True
         before = [rank for rank in others if ready.get(rank, math.inf) > own]
-        waiting = [_waits(meeting, rank, quiet) for rank in before]  # looked at by turns, so each at every turn
+        waiting = [_waits(rendezvous, rank, quiet) for rank in before]  # looked at by turns, so each at every turn
         if all(waiting):
             return False
         time.sleep(POLL)
     return True
 
 
-def _waits(meeting: Rendezvous, rank: int, quiet: Quiet) -> bool:
+def _waits(rendezvous: Rendezvous, rank: int, quiet: Quiet) -> bool:
     """Whether a rank has been in one call for a while and done nothing."""
-    size, call = last_call(meeting.path("calls", rank))
-    start = meeting.read("start", rank)
+    size, call = last_call(rendezvous.path("calls", rank))
+    start = rendezvous.read("start", rank)
     spent = used(start["pid"]) if start is not None else None
     seconds = quiet.seconds(rank, (size, time.monotonic() if spent is None else spent))  # who runs is never as before
     return call is not None and seconds > _BLOCKED
 
 
-def _ready(meeting: Rendezvous, rank: int) -> float | None:
+def _ready(rendezvous: Rendezvous, rank: int) -> float | None:
     """When a rank had read its graph, None while it has not."""
-    told = meeting.read("ready", rank)
+    told = rendezvous.read("ready", rank)
     return float(told["at"]) if told is not None else None
 
 
-def _has_ended(meeting: Rendezvous, rank: int) -> bool:
-    start = meeting.read("start", rank)
-    return os.path.exists(meeting.path("end", rank)) or (start is not None and not alive(start["pid"]))
+def _has_ended(rendezvous: Rendezvous, rank: int) -> bool:
+    start = rendezvous.read("start", rank)
+    return os.path.exists(rendezvous.path("end", rank)) or (start is not None and not alive(start["pid"]))
 
 
 # -- from the beginning of a command to the report ---------------------------------------------------------------------
@@ -177,24 +191,24 @@ _START = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from grad
 
 def one_of_several(context: click.Context, run: Callable[[click.Context], Any], merged: bool, wait: float) -> Any:
     """Run the command in one of several processes: for a `merged` report of all, where they meet, else for this one."""
-    place = meeting() if merged else None
+    place = rendezvous() if merged else None
     if place is not None:
         return context.exit(_take_part(place, context, run, wait))
     with recorded_calls():
         return run(context)
 
 
-def _take_part(meeting: Rendezvous, context: click.Context, run: Callable[[click.Context], Any], wait: float) -> int:
+def _take_part(rendezvous: Rendezvous, context: click.Context, run: Callable[[click.Context], Any], wait: float) -> int:
     """Run the command for this rank and leave what it says. Returns the exit code of the report, when that is written."""
     from gradviz.cli.streams import captured_result
 
-    meeting.open()
-    reporter = _start(meeting, wait) if meeting.rank.number == meeting.ranks[0] else None
-    part = context.obj = RankRole(meeting, context.info_name or "")
+    rendezvous.open()
+    reporter = _start(rendezvous, wait) if rendezvous.rank.number == rendezvous.ranks[0] else None
+    part = context.obj = RankRole(rendezvous, context.info_name or "")
     text = io.BytesIO()
     end: dict[str, Any] = {"code": 0, "problem": ""}
     try:
-        with captured_result(text), recorded_calls(meeting.path("calls"), part.gate):
+        with captured_result(text), recorded_calls(rendezvous.path("calls"), part.gate):
             run(context)
     except HandedIn:
         pass
@@ -206,12 +220,12 @@ def _take_part(meeting: Rendezvous, context: click.Context, run: Callable[[click
         end |= {"code": error.exit_code, **_failure(error)}
     except Exception as error:
         end |= {"code": 1, "problem": reason_of(error)}
-        meeting.write("end", end)
-        _wait(meeting, reporter, wait)
+        rendezvous.write("end", end)
+        _wait(rendezvous, reporter, wait)
         raise
     end |= {"text": text.getvalue().decode("utf-8", "replace"), "whole": part.whole, **part.files}
-    meeting.write("end", end)
-    return _wait(meeting, reporter, wait)
+    rendezvous.write("end", end)
+    return _wait(rendezvous, reporter, wait)
 
 
 def _failure(error: GradvizError) -> dict[str, Any]:
@@ -225,15 +239,15 @@ def _failure(error: GradvizError) -> dict[str, Any]:
     return {"problem": str(error) or reason_of(cause), "failed": reason_of(cause), "source": told.source}
 
 
-def _start(meeting: Rendezvous, wait: float) -> subprocess.Popen[bytes] | None:
+def _start(rendezvous: Rendezvous, wait: float) -> subprocess.Popen[bytes] | None:
     """Start the process that reports, unless another rank has. It outlives this one, whatever becomes of it."""
-    lock = _lock(meeting)
+    lock = _lock(rendezvous)
     try:
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         return None
     started = subprocess.Popen(
-        [sys.executable, "-c", _START, json.dumps(sys.path), json.dumps([meeting, wait, sys.argv[1:]])],
+        [sys.executable, "-c", _START, json.dumps(sys.path), json.dumps([rendezvous, wait, sys.argv[1:]])],
         stdin=subprocess.DEVNULL,
         env={name: value for name, value in os.environ.items() if name not in LAUNCH},
         start_new_session=True,
@@ -242,26 +256,26 @@ def _start(meeting: Rendezvous, wait: float) -> subprocess.Popen[bytes] | None:
     return started
 
 
-def _lock(meeting: Rendezvous) -> str:
+def _lock(rendezvous: Rendezvous) -> str:
     """The file that says that somebody reports, and which process."""
-    return os.path.join(meeting.folder, "reporter")
+    return os.path.join(rendezvous.folder, "reporter")
 
 
-def _wait(meeting: Rendezvous, reporter: subprocess.Popen[bytes] | None, wait: float) -> int:
+def _wait(rendezvous: Rendezvous, reporter: subprocess.Popen[bytes] | None, wait: float) -> int:
     """Wait until the report is written, and return the exit code that this rank should have."""
     began = time.monotonic()
     while True:
         if reporter is not None and reporter.poll() is not None:
             return reporter.returncode
-        told = read(os.path.join(meeting.folder, "done"))
-        if reporter is None and (told is not None or not os.path.isdir(meeting.folder)):
+        told = read(os.path.join(rendezvous.folder, "done"))
+        if reporter is None and (told is not None or not os.path.isdir(rendezvous.folder)):
             return int(told["others"]) if told is not None else 0
         if reporter is None and time.monotonic() - began > _NOBODY:
             began = time.monotonic()
-            told = read(_lock(meeting))
+            told = read(_lock(rendezvous))
             if told is not None and not alive(told["pid"]):  # nobody reports
                 return INCOMPLETE
-            first = meeting.read("start", meeting.ranks[0])
+            first = rendezvous.read("start", rendezvous.ranks[0])
             if first is None or not alive(first["pid"]):
-                reporter = _start(meeting, wait)
+                reporter = _start(rendezvous, wait)
         time.sleep(POLL)

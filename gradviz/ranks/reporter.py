@@ -27,7 +27,8 @@ from gradviz.cli.role import Role
 from gradviz.graph import CollectiveCall, Graph
 from gradviz.rank import Rank, grouped, named
 from gradviz.ranks.calls import calls_of
-from gradviz.ranks.meeting import (
+from gradviz.ranks.part import MERGED
+from gradviz.ranks.rendezvous import (
     INCOMPLETE,
     POLL,
     Quiet,
@@ -40,7 +41,6 @@ from gradviz.ranks.meeting import (
     outcome_of,
     write,
 )
-from gradviz.ranks.part import MERGED
 from gradviz.run.ending import RunResult
 from gradviz.run.program import Target
 
@@ -57,11 +57,11 @@ _NOBODY_READS = 141  # as a shell reports a process whose reader went away
 def main() -> None:
     """Wait, report, and end with the command's exit code. What to do is in the last argument, as JSON."""
     (folder, starter, ranks), wait, arguments = json.loads(sys.argv.pop())
-    meeting = Rendezvous(folder, Rank(*starter), tuple(ranks))
+    rendezvous = Rendezvous(folder, Rank(*starter), tuple(ranks))
     code = others = INCOMPLETE
     outcomes: list[RankOutcome] = []
     try:
-        outcomes = settled(meeting, wait)
+        outcomes = settled(rendezvous, wait)
         if all(outcome.state == "ended" and not outcome.failed for outcome in outcomes):
             others = 0
         code = report(outcomes, arguments)
@@ -83,7 +83,7 @@ def _with_end(outcome: RankOutcome, gone: dict[int, tuple[float, int]]) -> RankO
     return outcome._replace(gone=at, signal=by)
 
 
-def settled(meeting: Rendezvous, wait: float) -> list[RankOutcome]:
+def settled(rendezvous: Rendezvous, wait: float) -> list[RankOutcome]:
     """How every rank ended, once that is known: it left its result, it is gone, or it waits for one that will not come."""
     began = time.monotonic()
     first_end = math.inf
@@ -91,7 +91,7 @@ def settled(meeting: Rendezvous, wait: float) -> list[RankOutcome]:
     gone: dict[int, tuple[float, int]] = {}
     told = False
     while True:
-        outcomes = [_with_end(outcome_of(meeting, rank), gone) for rank in meeting.ranks]
+        outcomes = [_with_end(outcome_of(rendezvous, rank), gone) for rank in rendezvous.ranks]
         now = time.monotonic()
         waiting = [outcome for outcome in outcomes if outcome.state in ("running", "absent")]
         absent = now - began > _START and "absent" in {outcome.state for outcome in waiting}

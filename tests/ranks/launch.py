@@ -164,7 +164,7 @@ def _started(commands: list[list[str]], own: list[dict[str, str]], folder: Path,
 
 
 def _done(codes: list[int], out: Path, err: Path, left: tuple[int, ...], folder: Path) -> Done:
-    assert not list(folder.glob("gradviz-*")), "the meeting's folder is left"
+    assert not list(folder.glob("gradviz-*")), "the rendezvous's folder is left"
     return Done(next((code for code in codes if code), 0), out.read_text(), err.read_text(), left)
 
 

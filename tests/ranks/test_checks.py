@@ -12,8 +12,8 @@ from gradviz.checks.context import CheckContext, Raised
 from gradviz.checks.output import page
 from gradviz.checks.registry import checks, run
 from gradviz.graph import CollectiveCall, Graph, Process, SourceLine, TensorInfo
-from gradviz.ranks.meeting import RankEnd
 from gradviz.ranks.pipeline import merge
+from gradviz.ranks.rendezvous import RankEnd
 from gradviz.ranks.reporter import Together
 from tests.ranks.launch import launch
 from tests.ranks.test_merging import chain

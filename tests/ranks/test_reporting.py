@@ -13,8 +13,8 @@ import pytest
 
 from gradviz.rank import Rank
 from gradviz.ranks.calls import calls_of, last_call
-from gradviz.ranks.meeting import RankOutcome, Rendezvous, meeting
 from gradviz.ranks.part import may_stop
+from gradviz.ranks.rendezvous import RankOutcome, Rendezvous, rendezvous
 from gradviz.ranks.reporter import problems, report, settled
 
 
@@ -70,14 +70,14 @@ def test_what_became_of_ranks_that_left_nothing() -> None:
 
 @pytest.fixture
 def two(tmp_path: Path) -> list[Rendezvous]:
-    found = [Rendezvous(str(tmp_path / "meeting"), Rank(rank, 2), (0, 1)) for rank in (0, 1)]
+    found = [Rendezvous(str(tmp_path / "rendezvous"), Rank(rank, 2), (0, 1)) for rank in (0, 1)]
     for one in found:
         one.open()
     return found
 
 
-def note(meeting: Rendezvous, *records: dict[str, object]) -> None:
-    Path(meeting.path("calls")).write_text("".join(json.dumps(record) + "\n" for record in records))
+def note(rendezvous: Rendezvous, *records: dict[str, object]) -> None:
+    Path(rendezvous.path("calls")).write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 def test_ranks_that_wait_for_one_that_has_ended_are_stuck(two: list[Rendezvous]) -> None:
@@ -116,7 +116,7 @@ def test_a_rank_goes_on_while_another_waits_and_stops_when_that_is_ready(two: li
 
 
 def test_the_rank_that_was_ready_last_goes_on_for_one_that_waits(tmp_path: Path) -> None:
-    every = [Rendezvous(str(tmp_path / "meeting"), Rank(rank, 3), (0, 1, 2)) for rank in range(3)]
+    every = [Rendezvous(str(tmp_path / "rendezvous"), Rank(rank, 3), (0, 1, 2)) for rank in range(3)]
     for one in every:
         one.open()
     note(every[0], {"begin": 1, "op": "recv"})
@@ -153,7 +153,7 @@ def test_a_note_that_was_cut_off_is_passed_over(two: list[Rendezvous]) -> None:
 @pytest.mark.parametrize("missing", ["RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"])
 def test_without_a_launcher_on_this_machine_nobody_meets(missing: str) -> None:
     every = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
-    found = meeting(every)
+    found = rendezvous(every)
     assert found is not None and found.ranks == (4, 5, 6, 7)
-    assert meeting({name: value for name, value in every.items() if name != missing}) is None
-    assert meeting({**every, "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}) is None
+    assert rendezvous({name: value for name, value in every.items() if name != missing}) is None
+    assert rendezvous({**every, "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}) is None

@@ -216,7 +216,7 @@ class OrderWatch:
         """Whether the step() of an optimizer runs now, and has called a closure."""
         return bool(self._stepping)
 
-    def told(self) -> tuple[Event, ...]:
+    def result(self) -> tuple[Event, ...]:
         """All events, with what stands around their lines."""
         look = functools.cache(around)
         return tuple(

@@ -223,7 +223,7 @@ class EvaluationWatch:
         with self._quiet():
             self._add(rows, variables)
 
-    def told(self) -> tuple[Unused, ...]:
+    def result(self) -> tuple[Unused, ...]:
         """All that was found, one for each line."""
         return tuple(self._found.values())
 
@@ -324,7 +324,7 @@ class RetainedWatch:
         self._ended = True
         self._look(variables)
 
-    def told(self, known: Sequence[RetainedHistory]) -> tuple[RetainedHistory, ...]:
+    def result(self, known: Sequence[RetainedHistory]) -> tuple[RetainedHistory, ...]:
         """What was found beside what is `known`, which other code may call by another name.
 
         Nothing where the outputs themselves carry old graphs along: a variable holds these because of that.

@@ -62,10 +62,10 @@ class Rendezvous(NamedTuple):
         return read(self.path(what, rank))
 
 
-def meeting(environment: Mapping[str, str] = os.environ) -> Rendezvous | None:
+def rendezvous(environment: Mapping[str, str] = os.environ) -> Rendezvous | None:
     """Where to meet, None when this machine has no other rank of this launch, or the launcher does not say.
 
-    >>> meeting({"RANK": "1", "WORLD_SIZE": "2"}) is None
+    >>> rendezvous({"RANK": "1", "WORLD_SIZE": "2"}) is None
     True
     """
     own = rank(environment)
@@ -244,15 +244,15 @@ class RankOutcome(NamedTuple):
         return f"the process was ended by {name}{where}.{more}"
 
 
-def outcome_of(meeting: Rendezvous, rank: int) -> RankOutcome:
+def outcome_of(rendezvous: Rendezvous, rank: int) -> RankOutcome:
     """What is known of one rank right now."""
-    start = meeting.read("start", rank)
+    start = rendezvous.read("start", rank)
     if start is None:
         return RankOutcome(rank, "absent")
-    notes, graph = meeting.path("calls", rank), meeting.path(GRAPH, rank)
+    notes, graph = rendezvous.path("calls", rank), rendezvous.path(GRAPH, rank)
     count, call = last_call(notes)
     ended_by, runs = _ended_by(start["pid"]), alive(start["pid"])
-    end = meeting.read("end", rank)  # read after the look at the process, which may have ended just before
+    end = rendezvous.read("end", rank)  # read after the look at the process, which may have ended just before
     return RankOutcome(
         rank,
         "ended" if end is not None else "running" if runs else "died",
