@@ -50,7 +50,7 @@ def size(gradient: torch.Tensor) -> GradientSize:
     Raises GradientError for a tensor without numbers, and for one of a class that lacks an operation.
 
     >>> size(torch.tensor([3.0, 4.0, 0.0, 0.0]))
-    Size(norm=5.0, max=4.0, zeros=0.5, nonfinite=0)
+    GradientSize(norm=5.0, max=4.0, zeros=0.5, nonfinite=0)
     """
     reason = why_unreadable(gradient)
     if reason:
