@@ -95,7 +95,7 @@ def _settings() -> dict[str, object]:
         "showwarning": warnings.showwarning.__qualname__,
         "trace and profile": (sys.gettrace(), sys.getprofile()),
         "hooks of sys": [getattr(sys, name).__qualname__ for name in ("excepthook", "unraisablehook", "displayhook")],
-        "threads": [thread.name for thread in threading.enumerate()],
+        "threads": [thread.name for thread in threading.enumerate() if not thread.daemon],
         "handlers": [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGALRM, signal.SIGTERM)],
         "recursion limit": sys.getrecursionlimit(),
         "garbage": (gc.isenabled(), gc.get_threshold(), len(gc.callbacks)),
@@ -193,10 +193,10 @@ def _bits(tensor: torch.Tensor) -> list[str]:
         return []
     if is_traceable_wrapper_subclass(tensor):
         return [one for inner in tensor.__tensor_flatten__()[0] for one in _bits(getattr(tensor, inner))]
-    if tensor.is_sparse:
-        return [*_bits(tensor._indices()), *_bits(tensor._values())]
     if tensor.is_nested:
         return [one for part in tensor.unbind() for one in _bits(part)]
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
     if tensor.is_quantized:
         tensor = tensor.int_repr()
     return [_hash(tensor.detach().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8).numpy().tobytes())]

@@ -37,7 +37,7 @@ IMPORTED = (  # before the forks: all but what gradviz loads when it has a resul
 WAYS = {
     "record": "record",
     "render": "render {script} --continue -o graph.svg",
-    "check": "check {script} --fail-on never",
+    "check": "check {script} --fail-on never --continue",
     "tree": "tree {script} --continue",
     "tensors": "tensors {script} --continue",
     "saved": "saved {script} --continue",
@@ -138,9 +138,11 @@ def runs(forks: Forks, script: Path, ways: dict[str, str]) -> dict[str, Seen]:
 def seen_in(folder: Path) -> Seen:
     printed = (folder / "printed").read_bytes()
     noted = json.loads((folder / "noted").read_text()) if (folder / "noted").exists() else {}
-    until = noted.get("printed", len(printed))
-    left = json.loads((folder / "afterwards").read_text())["left"] if (folder / "afterwards").exists() else ["it ended"]
-    return Seen(printed[:until].decode(errors="replace"), printed[until:].decode(errors="replace"), noted, left)
+    after = folder / "afterwards"
+    afterwards = json.loads(after.read_text()) if after.exists() else {"printed": len(printed), "left": ["it ended"]}
+    until = {**afterwards, **noted}["printed"]  # before what it prints at exit
+    early, late = (part.decode(errors="replace") for part in (printed[:until], printed[until:]))
+    return Seen(early, late, noted, afterwards["left"])
 
 
 def a_parameter(plain: Seen) -> str:
@@ -166,8 +168,8 @@ def difference(plain: Seen, seen: Seen, way: str) -> str:
 
 def begins(whole: str, seen: Seen) -> bool:
     """Whether what was printed is the beginning of it, but for the command's own last line."""
-    ours = seen.printed.partition("Error: ")[0]
-    return bool(whole.startswith(ours)) and "Traceback" not in seen.printed
+    ours = f"\n{seen.printed}".partition("\nError: ")[0]
+    return f"\n{whole}".startswith(ours)
 
 
 def unseen(plain: Seen, seen: Seen) -> str:

@@ -75,8 +75,14 @@ def main() -> None:
         seed(0)
     before = _installed_in_torch()
     code = run(script, words)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
     after = _installed_in_torch()
-    changed = {"code": code, "left": [name for name in before if before[name] != after[name]]}
+    changed = {
+        "code": code,
+        "printed": os.fstat(2).st_size,
+        "left": [name for name in before if before[name] != after[name]],
+    }
     Path("afterwards").write_text(json.dumps(changed))
 
 
