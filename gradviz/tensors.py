@@ -14,7 +14,6 @@ import torch
 
 from gradviz.graph import TensorInfo
 from gradviz.report import labels
-from gradviz.report.results import borderless
 from gradviz.stages import Stage
 from gradviz.variables.scanner import NamedValue, Namespace, scan
 from gradviz.walker.names import outermost, registered
@@ -24,6 +23,8 @@ from gradviz.wording import number, one_line, plural, shape_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from gradviz.report.table import Kind
 
 
 class Grad(NamedTuple):
@@ -188,18 +189,17 @@ def tensors_table(every: Sequence[TensorFacts], top: int = 0) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    from gradviz.report.table import Column, Table
+
     shown = every[:top] if top else every
-    table = borderless()
-    columns = [column for column in _COLUMNS if column[0] not in _OPTIONAL or _says_something(column[1], shown)]
-    for title, _ in columns:
-        table.add_column(title, no_wrap=title != "name", justify="right" if title in ("version", "offset") else "left")
-    for row in shown:
-        table.add_row(*(Text(one_line(cell(row))) for _, cell in columns))
-    return Group(table, Text(), *[Text(line, style="dim") for line in _remarks(every, shown)])
+    columns = [column for column in _COLUMNS if column.title not in _OPTIONAL or _says_something(column, shown)]
+    rows = [[Text(one_line(column.cell(row))) for column in columns] for row in shown]
+    table = Table([Column(column.title, column.kind, column.leaves) for column in columns], rows)
+    return Group(table, Text(), *[Text(line, "dim") for line in _remarks(every, shown)])
 
 
-def _says_something(cell: Callable[[TensorFacts], str], shown: Sequence[TensorFacts]) -> bool:
-    return any(cell(row) not in (_NONE, "no", "cpu") for row in shown)
+def _says_something(column: _Fact, shown: Sequence[TensorFacts]) -> bool:
+    return any(column.cell(row) not in (_NONE, "no", "cpu") for row in shown)
 
 
 def _yes(value: bool | None) -> str:
@@ -219,25 +219,35 @@ def _gradient(row: TensorFacts) -> str:
         return _NONE if row.is_leaf is not None else UNREAD
     if row.grad.value is not None:
         return number(row.grad.value)
-    what = shape_text(row.grad.tensor.shape)
-    return what if row.grad.norm is None else f"{what} norm {number(row.grad.norm)}"
+    what = "" if row.grad.tensor.shape == row.tensor.shape else shape_text(row.grad.tensor.shape)
+    norm = "unknown" if row.grad.norm is None else f"norm {number(row.grad.norm)}"
+    return f"{what} {norm}".strip()
 
 
-_COLUMNS: tuple[tuple[str, Callable[[TensorFacts], str]], ...] = (
-    ("name", lambda row: labels.names_text(row.names)),
-    ("shape", lambda row: shape_text(row.tensor.shape)),
-    ("dtype", _dtype),
-    ("device", lambda row: row.tensor.device),
-    ("leaf", lambda row: _yes(row.is_leaf)),
-    ("requires grad", lambda row: _yes(row.requires_grad)),
-    ("retains grad", lambda row: _yes(row.retains_grad)),
-    ("grad_fn", _grad_fn),
-    ("grad", _gradient),
-    ("version", lambda row: _NONE if row.version is None else str(row.version)),
-    ("view of", lambda row: (labels.names_text(row.base) or "unnamed") if row.view else _NONE),
-    ("storage", lambda row: row.storage or _NONE),
-    ("stride", lambda row: shape_text(row.stride) if row.stride is not None else _NONE),
-    ("offset", lambda row: _NONE if row.offset is None else str(row.offset)),
+class _Fact(NamedTuple):
+    """One column of the table, and its text for a tensor."""
+
+    title: str
+    kind: Kind
+    leaves: int
+    cell: Callable[[TensorFacts], str]
+
+
+_COLUMNS = (
+    _Fact("name", "name", 0, lambda row: labels.names_text(row.names)),
+    _Fact("shape", "word", 0, lambda row: shape_text(row.tensor.shape)),
+    _Fact("dtype", "word", 6, _dtype),
+    _Fact("device", "word", 9, lambda row: row.tensor.device),
+    _Fact("leaf", "word", 7, lambda row: _yes(row.is_leaf)),
+    _Fact("requires grad", "word", 11, lambda row: _yes(row.requires_grad)),
+    _Fact("retains grad", "word", 8, lambda row: _yes(row.retains_grad)),
+    _Fact("grad_fn", "code", 10, _grad_fn),
+    _Fact("grad", "word", 0, _gradient),
+    _Fact("version", "number", 4, lambda row: _NONE if row.version is None else str(row.version)),
+    _Fact("view of", "name", 5, lambda row: (labels.names_text(row.base) or "unnamed") if row.view else _NONE),
+    _Fact("storage", "word", 3, lambda row: row.storage or _NONE),
+    _Fact("stride", "word", 1, lambda row: shape_text(row.stride) if row.stride is not None else _NONE),
+    _Fact("offset", "number", 2, lambda row: _NONE if row.offset is None else str(row.offset)),
 )
 _OPTIONAL = {
     "device": "all are on the cpu",
@@ -258,5 +268,5 @@ def _remarks(every: Sequence[TensorFacts], shown: Sequence[TensorFacts]) -> list
         remarks.append(
             f"{UNREAD}: a view of a tensor that was modified in place; asking for its grad_fn would add to the graph"
         )
-    left = [_OPTIONAL[title] for title, cell in _COLUMNS if title in _OPTIONAL and not _says_something(cell, shown)]
+    left = [_OPTIONAL[one.title] for one in _COLUMNS if one.title in _OPTIONAL and not _says_something(one, shown)]
     return [*remarks, "; ".join(left)] if left else remarks

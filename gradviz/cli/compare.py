@@ -82,7 +82,10 @@ def diff_command(
         if as_json:
             write_json(stream, {**as_data(difference), **places_as_data(places)})
         else:
-            stream.write(f"{text(difference, top) if places is None else _places_text(places, top)}\n")
+            from rich.text import Text
+
+            lines = text(difference, top) if places is None else _places_text(places, top)
+            write_table(stream, Text(lines, overflow="fold"))
     for run in captured:
         run.raise_failure()
     if not difference.empty:

@@ -16,10 +16,12 @@ from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import GradvizError
 from gradviz.graph.amounts import overview
 from gradviz.report import labels
-from gradviz.report.results import write_json
+from gradviz.report.results import write_json, write_table
 from gradviz.wording import bytes_text, count_text, one_line, plural, tensor_line
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from gradviz.graph import Graph, Node, Root
     from gradviz.graph.amounts import Overview
 
@@ -44,7 +46,7 @@ def command(source: Source, as_json: bool) -> None:
         if as_json:
             write_json(stream, as_data(graph, counts))
         else:
-            stream.writelines(f"{line}\n" for line in as_lines(graph, counts))
+            write_table(stream, table(graph, counts))
     captured.raise_failure()
 
 
@@ -95,8 +97,15 @@ def as_data(graph: Graph, counts: Overview) -> dict[str, Any]:
     }
 
 
-def as_lines(graph: Graph, counts: Overview) -> Iterator[str]:
+def table(graph: Graph, counts: Overview) -> RenderableType:
     """The same in words; long lists are cut and say so."""
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(*map(Text, _head(graph, counts)), *_sections(graph, counts))
+
+
+def _head(graph: Graph, counts: Overview) -> Iterator[str]:
     yield one_line(graph.title or "graph")
     yield ", ".join(
         (
@@ -109,17 +118,18 @@ def as_lines(graph: Graph, counts: Overview) -> Iterator[str]:
     if counts.saved:
         yield f"{plural(counts.saved, 'saved tensor')} in {bytes_text(counts.saved_bytes)}"
     yield _compiled_text(graph)
-    yield from _section("Outputs", [_root_row(graph, root) for root in counts.roots])
+
+
+def _sections(graph: Graph, counts: Overview) -> Iterator[RenderableType]:
     leaves = ", ".join(
         f"{plural(count, kind)} of {plural(counts.elements[kind], 'element')}" for kind, count in counts.leaves.items()
     )
-    yield from _section(
-        f"Leaves: {leaves or 'none'}",
-        [(labels.leaf_title(leaf), f"{tensor_line(leaf.tensor)}  {leaf.kind}") for leaf in counts.largest_leaves],
-    )
+    largest = [(labels.leaf_title(leaf), f"{tensor_line(leaf.tensor)}  {leaf.kind}") for leaf in counts.largest_leaves]
+    yield from _section("Outputs", [_root_row(graph, root) for root in counts.roots])
+    yield from _section(f"Leaves: {leaves or 'none'}", largest)
     yield from _section("Operations", _counts(counts.operations))
     yield from _section("Special", _counts({labels.FLAG_WORDS[flag]: n for flag, n in counts.flags.items()}))
-    yield from _section("Notes", [(one_line(note), "") for note in graph.notes])
+    yield from _section("Notes", [("-", one_line(note)) for note in graph.notes])
     yield from _section("Environment", list(environment().items()))
 
 
@@ -153,16 +163,16 @@ def _compiled_data(node: Node) -> dict[str, Any]:
     }
 
 
-def _section(title: str, rows: list[Row]) -> Iterator[str]:
-    if not rows:
-        return
-    yield ""
-    yield title
-    width = max(len(name) for name, _ in rows[:_ROWS])
-    for name, text in rows[:_ROWS]:
-        yield f"  {name:<{width}}  {text}".rstrip()
-    if len(rows) > _ROWS:
-        yield f"  {labels.more(len(rows) - _ROWS)}"
+def _section(title: str, rows: list[Row]) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from gradviz.report.table import Column, Table
+
+    if rows:
+        cells = [(Text(name), Text(text)) for name, text in rows[:_ROWS]]
+        more = [Text(f"  {labels.more(len(rows) - _ROWS)}")] if len(rows) > _ROWS else []
+        section: list[RenderableType] = [Text(), Text(title)]
+        yield from (*section, Table((Column("", "name"), Column("", "text")), cells, header=False, indent=2), *more)
 
 
 def _root_row(graph: Graph, root: Root) -> Row:

@@ -6,8 +6,9 @@ here. Rows of a tree are streamed, so a graph of a million nodes needs no memory
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice, zip_longest
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.draw.heat import held_by_box
@@ -15,7 +16,7 @@ from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.summary import bar_lines, footer_lines, held_line, mark_lines, rank_bars
 from gradviz.draw.tree_rows import BRANCH, Style, TreeRow, TreeRows
-from gradviz.draw.typesetting import cells, shorten
+from gradviz.draw.typesetting import ELLIPSIS
 from gradviz.errors import FormatError
 from gradviz.fold import outline
 from gradviz.fold.calls import titled
@@ -23,12 +24,15 @@ from gradviz.fold.outline import OutlineRow
 from gradviz.graph import Graph, Mark
 from gradviz.graph.origins import telling_lines, with_forward_names
 from gradviz.report import labels
+from gradviz.report.results import WIDE
 from gradviz.stages import Stage
 from gradviz.wording import bytes_text, clip, count_text, one_line, tensor_line
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.text import Text
+
+    from gradviz.report.table import Kind
 
 
 TERMINAL_ROWS = 200
@@ -93,10 +97,8 @@ def _lines(graph: Graph, options: Options, limit: int, width: int = 0) -> Iterat
     if graph.title:
         yield _Line(((one_line(graph.title), "bold"),))
     if outline_by(graph, options) != "node":
-        outline = table(graph, options, limit)
-        styles = ["bold", *("cyan" if opened else "" for opened in outline.opened)]
-        for text, style in zip_longest(text_lines(outline, width), styles, fillvalue="dim"):
-            yield _Line(((text, style),), style != "dim")
+        for text in text_lines(table(graph, options, limit), width):
+            yield _Line(((text.plain, str(text.style)),))
         below = _below(graph)
     else:
         with Stage("write", "rows") as writing:
@@ -184,12 +186,16 @@ def _text(pieces: tuple[tuple[str, str], ...], options: ConsoleOptions) -> Text:
 
 
 def _fitted(line: Text, options: ConsoleOptions) -> Text:
-    """The line on one row of the terminal, with an ellipsis where it was cut."""
-    if options.ascii_only and line.cell_len > options.max_width:
-        line.truncate(options.max_width - 3, overflow="crop")
-        line.append("...")
-    line.no_wrap, line.overflow = True, "ellipsis"
+    """The line on one row of the terminal, with an ellipsis where it was cut. A shape is there as a whole or not at all."""
+    if line.cell_len > options.max_width:
+        dots = "..." if options.ascii_only else ELLIPSIS
+        line.truncate(options.max_width - len(dots), overflow="crop")
+        line.right_crop(len(line) - len(_BROKEN.sub("", line.plain)))
+        line.append(dots)
     return line
+
+
+_BROKEN = re.compile(r"(?:\([^()]*|[\d.,]+)$")
 
 
 def _held(row: TreeRow, options: Options) -> str:
@@ -202,41 +208,41 @@ def _held(row: TreeRow, options: Options) -> str:
 # -- the outline: modules indented by nesting, or lines of code, with columns of numbers -----------------------------
 
 
-class Column(NamedTuple):
-    """One column: its text for a row, and whether it holds numbers, which are aligned to the right."""
+class Heading(NamedTuple):
+    """One column: its text for a row, and how it fits a narrow terminal (`gradviz.report.table`)."""
 
     text: Callable[[OutlineRow], str]
-    number: bool = True
+    kind: Kind = "number"
+    leaves: int = 0
 
 
-COLUMNS: dict[str, Column] = {
-    "calls": Column(lambda row: count_text(row.calls) if row.type else ""),
-    "ops": Column(lambda row: "" if row.node else count_text(row.ops)),
-    "parameters": Column(lambda row: count_text(row.parameters) if row.parameters else ""),
-    "output": Column(lambda row: tensor_line(row.output) if row.output else "", number=False),
-    "saved": Column(lambda row: bytes_text(row.nbytes) if row.nbytes else ""),
-    "made": Column(lambda row: ", ".join(map(one_line, row.made)), number=False),
+COLUMNS: dict[str, Heading] = {
+    "calls": Heading(lambda row: count_text(row.calls) if row.type else "", leaves=2),
+    "ops": Heading(lambda row: "" if row.node else count_text(row.ops), leaves=4),
+    "parameters": Heading(lambda row: count_text(row.parameters) if row.parameters else "", leaves=3),
+    "output": Heading(lambda row: tensor_line(row.output) if row.output else "", "word", leaves=1),
+    "saved": Heading(lambda row: bytes_text(row.nbytes) if row.nbytes else ""),
+    "made": Heading(lambda row: ", ".join(map(one_line, row.made)), "code", leaves=5),
 }
 """By heading."""
+_MODULE: tuple[tuple[str, Kind, int], ...] = (("module", "name", 0),)
+_LINE: tuple[tuple[str, Kind, int], ...] = (("line", "name", 0), ("code", "code", 6))
 FOR_MODULES = ("calls", "ops", "parameters", "output", "saved")
 FOR_LINES = ("ops", "saved", "made")
 
 
-GAP = 2  # cells between two columns
-NAME_KEEPS = 26  # cells, gap included
 OPS_UP_TO = 100
 """Nodes of a graph whose outline lists the backward functions of each module too."""
 
 
-class TextTable(NamedTuple):
-    """An outline as text cells: the heading, the rows, which columns hold numbers, and notes for under it.
+class Outline(NamedTuple):
+    """An outline as text cells: the columns, the rows, and notes for under it.
 
     `opened` says of each row whether it stands for what is below it, a module or a line, and not for a single op.
     """
 
-    heading: tuple[str, ...]
+    columns: tuple[tuple[str, Kind, int], ...]  # as `gradviz.report.table.Column`
     rows: list[tuple[str, ...]]
-    numbers: tuple[bool, ...]
     notes: tuple[str, ...]
     opened: tuple[bool, ...]
 
@@ -249,7 +255,7 @@ def _module_notes(graph: Graph, rows: Iterable[OutlineRow]) -> Iterator[str]:
         yield "modules inferred from their parameters; record the forward pass to know them"
 
 
-def table(graph: Graph, options: Options, limit: int = 0) -> TextTable:
+def table(graph: Graph, options: Options, limit: int = 0) -> Outline:
     """The outline that the options ask for, at most `limit` rows (0: all)."""
     by_line = outline_by(graph, options) == "line"
     if by_line:
@@ -266,18 +272,18 @@ def table(graph: Graph, options: Options, limit: int = 0) -> TextTable:
     left = sum(1 for _ in outline_rows)
     badges = marked(graph).nodes
     rows = [
-        (("  " * row.depth) + title(graph, row) + _badge(row, badges), *(column.text(row) for column in columns))
+        (
+            "  " * row.depth + title(graph, row) + _badge(row, badges),
+            *_code(row, by_line),
+            *(one.text(row) for one in columns),
+        )
         for row in kept
     ]
     cut = f"{labels.more(left)} rows (max_rows=0 shows all)" if left else ""
     notes = filter(None, (cut, note) if by_line else (cut, *_module_notes(graph, kept)))
-    return TextTable(
-        ("line" if by_line else "module", *headings),
-        rows,
-        (False, *(column.number for column in columns)),
-        tuple(notes),
-        tuple(row.node is None for row in kept),
-    )
+    told = [(heading, one.kind, one.leaves) for heading, one in zip(headings, columns)]
+    opened = tuple(row.node is None for row in kept)
+    return _with_one_dtype(Outline((*(_LINE if by_line else _MODULE), *told), rows, tuple(notes), opened))
 
 
 def _badge(row: OutlineRow, badges: Mapping[int, tuple[Mark, ...]]) -> str:
@@ -294,61 +300,45 @@ def outline_by(graph: Graph, options: Options) -> str:
 
 
 def title(graph: Graph, row: OutlineRow) -> str:
-    """Path and class of a module, a backward function with its leaves, or file, line and text of a line of code."""
+    """Path and class of a module, a backward function with its leaves, or file and number of a line of code."""
     if row.node is not None:
         leaves = [graph.leaf_of[edge.producer] for edge in graph.inputs(row.node.id) if edge.producer in graph.leaf_of]
         names = labels.names_text(labels.relative(name, row.around) for name in row.node.names)
         words = [labels.op_name(row.node, row.around), names, *(labels.leaf_title(leaf, row.around) for leaf in leaves)]
         return "  ".join(word for word in words if word)
     if row.line is not None:
-        return f"{labels.source_text(row.line)}  {clip(row.line.text.strip(), 60)}".rstrip()
+        return labels.source_text(row.line)
     if not row.type:
         return "outside every module" if not row.made else "no line recorded"
     name = labels.relative(one_line(titled(row.path, row.type)), row.around)
     return f"{name}, {labels.alike(row.alike)}" if row.alike > 1 else name
 
 
-def text_lines(made: TextTable, width: int = 0) -> Iterator[str]:
-    """The table as aligned plain text. In `width` cells (0: any) the first column gives way: its names are shortened."""
-    if width and sum(_widths(made)) - GAP > width:
-        made = _with_one_dtype(made)
-    widths = _widths(made)
-    if width:
-        widths[0] = min(widths[0], max(width + GAP - sum(widths[1:]), NAME_KEEPS))
-    for row in (made.heading, *made.rows):
-        row = (_shortened(row[0], widths[0] - GAP), *row[1:])
-        yield "".join(
-            _cell(text, wide - GAP, number) + " " * GAP for text, wide, number in zip(row, widths, made.numbers)
-        ).rstrip()
+def _code(row: OutlineRow, by_line: bool) -> tuple[str, ...]:
+    """What stands beside the number of a line."""
+    return (clip(row.line.text.strip(), 60) if row.line is not None else "",) if by_line else ()
+
+
+def text_lines(made: Outline, width: int = 0) -> Iterator[Text]:
+    """The table as lines of text, in `width` cells (0: any), and the notes below it."""
+    from rich.text import Text
+
+    from gradviz.report.table import Column, Table
+
+    columns = [Column(*column) for column in made.columns]
+    styles = ["cyan" if opened else "" for opened in made.opened]
+    yield from Table(columns, [[*map(Text, row)] for row in made.rows], styles=styles).lines(width or WIDE)
     if made.notes:
-        yield ""
-        yield from made.notes
+        yield Text()
+        yield from (Text(note, "dim") for note in made.notes)
 
 
-def _widths(made: TextTable) -> list[int]:
-    """Cells that each column takes, with the gap behind it."""
-    return [max(map(cells, column)) + GAP for column in zip(made.heading, *made.rows)]
-
-
-def _shortened(name: str, room: int) -> str:
-    inside = name.lstrip()
-    indent = len(name) - len(inside)
-    return " " * indent + shorten(inside, max(room - indent, 8))
-
-
-def _with_one_dtype(made: TextTable) -> TextTable:
+def _with_one_dtype(made: Outline) -> Outline:
     """The same table with a dtype that all outputs share said once below it."""
-    if "output" not in made.heading:
-        return made
-    at = made.heading.index("output")
-    dtypes = {row[at].rpartition(" ")[2] for row in made.rows if row[at]}
-    if len(dtypes) != 1:
+    at = next((i for i, column in enumerate(made.columns) if column[0] == "output"), None)
+    dtypes = {row[at].rpartition(" ")[2] for row in made.rows if row[at]} if at is not None else set()
+    if at is None or len(dtypes) != 1:
         return made
     (dtype,) = dtypes
     rows = [(*row[:at], row[at].removesuffix(f" {dtype}"), *row[at + 1 :]) for row in made.rows]
     return made._replace(rows=rows, notes=(f"output: {dtype} in every row", *made.notes))
-
-
-def _cell(text: str, wide: int, number: bool) -> str:
-    room = " " * (wide - cells(text))
-    return room + text if number else text + room

@@ -6,17 +6,17 @@ Numbers come from `flow` and `paths`; this module only words and aligns them. Im
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from gradviz.errors import FormatError
 from gradviz.graph.amounts import forward_order
 from gradviz.report import labels
-from gradviz.report.results import FLOW_ROWS, PATHS_ROWS, borderless, note_lines
+from gradviz.report.results import FLOW_ROWS, PATHS_ROWS, note_lines
+from gradviz.report.table import Column, Table, table_of
 from gradviz.wording import bar, clip, count_text, few, number, one_line, plural, share
 
 if TYPE_CHECKING:
@@ -212,36 +212,25 @@ def flow_table(flow: GradientFlow, by: By | None = None, top: int | None = FLOW_
 
 
 def _table(shown: Sequence[FlowRow], by: By, on: Scale | None) -> Table:
-    table = borderless(["step"])
-    kinds = any(row.type for row in shown)
-    table.add_column(_WORDS[by][0], overflow="fold", min_width=12)
-    if kinds:
-        table.add_column({"module": "class", "node": "op"}.get(by, ""), no_wrap=True, overflow="ellipsis")
-    for what in ("norm", "max", "zeros", "not finite"):
-        table.add_column(what, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    if by == "module":
-        table.add_column("to its leaves", justify="right", no_wrap=True)
-    for row in shown:
-        cells = [Text(number(row.number) if row.number is None else str(row.number), style="dim")]
-        cells.append(Text(clip(row.name, 60)))
-        if kinds:
-            cells.append(Text(clip(row.type, 40), style="dim"))
-        cells += [*_sizes(row), Text(bar(on.part(row.norm) if on else None), style="cyan")]
-        if by == "module":
-            cells.append(Text(number(row.parameters)))
-        table.add_row(*cells)
-    return table
-
-
-def _sizes(row: FlowRow) -> list[Text]:
-    odd = "" if row.nonfinite in (0, None) else count_text(row.nonfinite or 0)
-    return [
-        Text(number(row.norm), style="bold red" if odd else ""),
-        Text(number(row.max)),
-        Text(share(row.zeros), style="yellow" if row.zeros == 1 else ""),
-        Text(odd, style="bold red"),
+    odd = any(row.nonfinite for row in shown)
+    kind = {"module": "class", "node": "op"}.get(by, "kind")
+    columns: list[tuple[Column, Callable[[FlowRow], Text]]] = [
+        (Column("step", "number", 3), lambda row: Text("-" if row.number is None else str(row.number), "dim")),
+        (Column(_WORDS[by][0], "name"), lambda row: Text(one_line(row.name))),
+        (Column(kind, leaves=8 if by == "node" else 2), lambda row: Text(clip(row.type, 40), "dim")),
+        (Column("norm", "number"), lambda row: Text(number(row.norm), "bold red" if row.nonfinite else "")),
+        (Column("max", "number", 7), lambda row: Text(number(row.max))),
+        (Column("zeros", "number", 6), lambda row: Text(share(row.zeros), "yellow" if row.zeros == 1 else "")),
+        (Column("not finite", "number", 0 if odd else 4), _not_finite),
+        (Column("bar", "bar", 1), lambda row: Text(bar(on.part(row.norm) if on else None), "cyan")),
+        (Column("to its leaves", "number", 5), lambda row: Text(number(row.parameters))),
     ]
+    absent = {kind if not any(row.type for row in shown) else "", "to its leaves" if by != "module" else ""}
+    return table_of([column for column in columns if column[0].title not in absent - {""}], shown)
+
+
+def _not_finite(row: FlowRow) -> Text:
+    return Text(count_text(row.nonfinite) if row.nonfinite else "", "bold red")
 
 
 # -- paths ---------------------------------------------------------------------------------------------------------------
@@ -253,14 +242,12 @@ def paths_table(paths: Paths, top: int | None = PATHS_ROWS) -> RenderableType:
     """The first `top` paths (0 or None for all), their sum, and the notes."""
     shown = paths.paths[:top] if top else paths.paths
     root, target = _ends(paths)
-    table = borderless(["contribution" if _single(paths) else "norm of contribution"])
-    table.add_column("path")
-    for path in shown:
-        table.add_row(Text(_amount(paths, path)), _route(paths.graph, path))
-    table.add_section()
+    amounts = [(Text(_amount(paths, path)), _route(paths.graph, path)) for path in shown]
     total = paths.total.item() if _single(paths) else _norm(paths.total)
     what = f"the gradient of {root} with respect to {target}"
-    table.add_row(Text(number(total), style="bold"), Text(what, style="bold"))
+    title = "contribution" if _single(paths) else "norm of contribution"
+    columns = (Column(title, "number"), Column("path", "text"))
+    table = Table(columns, [*amounts, (Text(number(total), "bold"), Text(what, "bold"))])
     remarks = [Text(line, style="dim") for line in _path_remarks(paths, len(shown))]
     head = f"{plural(paths.count, 'path')} from {root} to {target}"
     return Group(Text(head, style="bold"), Text(), table, Text(), *remarks, *note_lines(paths.notes))
@@ -289,7 +276,7 @@ def _norm(tensor: object) -> float:
 
 def _route(graph: Graph, path: GradientPath) -> Text:
     """`y -> a -> w` with what each step does to the gradient."""
-    parts = Text(clip(title(graph, path.nodes[0])))
+    parts = Text(one_line(title(graph, path.nodes[0])))
     skipped = len(path.steps) - 2 * _ENDS
     for i, step in enumerate(path.steps):
         if skipped > 1 and _ENDS <= i < len(path.steps) - _ENDS:
@@ -297,7 +284,7 @@ def _route(graph: Graph, path: GradientPath) -> Text:
                 parts.append(f"  … {skipped} more steps …", style="dim")
             continue
         parts.append(f" {_arrow(step)} ", style="cyan")
-        parts.append(clip(title(graph, step.edge.producer)))
+        parts.append(one_line(title(graph, step.edge.producer)))
     return parts
 
 

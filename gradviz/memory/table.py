@@ -6,19 +6,19 @@ Numbers come from `gradviz.memory.saved`; this module only words and aligns them
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from gradviz.graph import StorageKind
 from gradviz.memory.checkpoint import Advice, Wrap
 from gradviz.memory.saved import By, Saved, SavedRow
 from gradviz.report import labels
-from gradviz.report.results import SAVED_ROWS, borderless, note_lines
+from gradviz.report.results import SAVED_ROWS, note_lines
+from gradviz.report.table import Column, Table
 from gradviz.wording import bytes_text, clip, count_text, one_line, plural
 
 _NOTHING_RECORDED: dict[By, str] = {
@@ -39,42 +39,58 @@ def saved_table(result: Saved, top: int | None = SAVED_ROWS) -> RenderableType:
 # -- rows ------------------------------------------------------------------------------------------------------------
 
 
+_COLUMNS = (
+    Column("held", "number"),
+    Column("share", "number", leaves=2),
+    Column("sum", "number", leaves=1),
+    Column("only graph", "number", leaves=6),
+    Column("weights", "number", leaves=3),
+    Column("tensors", "number", leaves=4),
+)
+
+
 def _rows(result: Saved, top: int | None) -> Table:
     shown, others = result.top(top)
-    weights = any(row.nbytes > row.held for row in result.rows)
-    table = borderless(["held", "share", "sum", "only graph", *(["weights"] if weights else []), "tensors"])
-    table.add_column(result.by, overflow="ellipsis", no_wrap=True)
-    for row in shown:
-        table.add_row(*_cells(row, weights), row_name(row, result.by))
+    left_out = () if any(row.nbytes > row.held for row in result.rows) else ("weights",)
+    beside = _BESIDE.get(result.by)
+    rows = [(*_cells(row, left_out), *row_name(row, result.by)) for row in shown]
     if others is not None:
-        table.add_row(*_cells(others, weights), Text(labels.more(len(result.rows) - len(shown)), style="dim"))
-    table.add_section()
-    table.add_row(*_cells(result.total.row, weights), Text("in all"), style="bold")
-    return table
+        more = labels.more(len(result.rows) - len(shown))
+        rows.append((*_cells(others, left_out), Text(more, "dim"), Text()))
+    rows.append((*_cells(result.total.row, left_out, "bold"), Text("in all", "bold"), Text()))
+    columns = [column for column in _COLUMNS if column.title not in left_out]
+    name = Column(result.by, "code" if result.by == "tensor" else "name")  # a tensor has a sentence
+    return Table((*columns, name, *([Column(beside, "code", 5)] if beside else [])), rows)
 
 
-def _cells(row: SavedRow, weights: bool) -> list[Text]:
-    cells = [bytes_text(row.held), _percent(row.share), _percent(row.cumulated), bytes_text(row.only_graph)]
-    if weights:
-        cells.append(bytes_text(row.nbytes - row.held) if row.nbytes > row.held else "")
-    return [Text(cell) for cell in (*cells, count_text(row.storages))]
+def _cells(row: SavedRow, left_out: Sequence[str], style: str = "") -> list[Text]:
+    weights = bytes_text(row.nbytes - row.held) if row.nbytes > row.held else ""
+    cells = (
+        bytes_text(row.held),
+        _percent(row.share),
+        _percent(row.cumulated),
+        bytes_text(row.only_graph),
+        weights,
+        count_text(row.storages),
+    )
+    return [Text(cell, style) for cell, column in zip(cells, _COLUMNS) if column.title not in left_out]
 
 
 def _percent(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
-def row_name(row: SavedRow, by: By) -> Text:
-    """What a row stands for: op, module and class, line and its code."""
+_BESIDE: dict[By, str] = {"line": "code", "op-line": "code", "module": "class", "node": "id", "tensor": "id"}
+
+
+def row_name(row: SavedRow, by: By) -> tuple[Text, Text]:
+    """What a row stands for, in two cells: op and node, module and class, line and its code."""
     if row.source is not None:
-        code = clip(row.source.text.strip(), 80)
-        return Text.assemble(labels.source_text(row.source), (f"  {code}" if code else "", "dim"))
+        return Text(labels.source_text(row.source)), Text(clip(row.source.text.strip(), 80), "dim")
     if not row.name:
-        return Text(_NOTHING_RECORDED.get(by, "unknown"), style="dim")
-    name = clip(row.name, 80)
-    if row.node is not None:
-        return Text.assemble(name, (f"  node {row.node}", "dim"))
-    return Text.assemble(name, (f"  {clip(row.type)}" if row.type and row.type != row.name else "", "dim"))
+        return Text(_NOTHING_RECORDED.get(by, "unknown"), "dim"), Text()
+    beside = clip(row.type) if row.type and row.type != row.name else ""
+    return Text(one_line(row.name)), Text(beside if row.node is None else f"node {row.node}", "dim")
 
 
 # -- totals ----------------------------------------------------------------------------------------------------------
@@ -89,14 +105,15 @@ _KINDS: dict[StorageKind, tuple[str, str]] = {
 }
 
 
+_TOTALS = (Column(""), Column("", "number"), Column("", "text"))
+
+
 def _totals(result: Saved) -> Table:
-    table = borderless(header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(overflow="fold")
-    for what, nbytes, remark in _lines(result):
-        table.add_row(Text(what), Text("" if nbytes is None else bytes_text(nbytes)), Text(remark, style="dim"))
-    return table
+    rows = [
+        (Text(what), Text("" if nbytes is None else bytes_text(nbytes)), Text(remark, "dim"))
+        for what, nbytes, remark in _lines(result)
+    ]
+    return Table(_TOTALS, rows, header=False)
 
 
 def _lines(result: Saved) -> Iterator[tuple[str, int | None, str]]:
@@ -141,16 +158,24 @@ def advice_table(advice: Advice) -> RenderableType:
     return Group(*parts, *(Text(line) for line in _outcome(advice)))
 
 
+_STEPS = (
+    Column("freed", "number"),
+    Column("recomputed", "number", leaves=1),
+    Column("saved after", "number"),
+    Column("recomputation peak", "number", leaves=2),
+    Column("wrap in torch.utils.checkpoint", "text"),
+)
+
+
 def _steps(advice: Advice) -> Table:
-    table = borderless(["frees", "computes again", "held after", "brings back"])
-    table.add_column("wrap in torch.utils.checkpoint", overflow="fold")
+    rows = []
     for series in joined(advice.steps):
         last = series.steps[-1]
         freed, ops = sum(step.freed for step in series.steps), sum(step.ops for step in series.steps)
         again = max(step.again for step in series.steps)
         cells = (bytes_text(freed), plural(ops, "op"), bytes_text(last.held), bytes_text(again))
-        table.add_row(*map(Text, cells), _name(series))
-    return table
+        rows.append((*map(Text, cells), _name(series)))
+    return Table(_STEPS, rows)
 
 
 def _name(series: Series) -> Text:
@@ -188,27 +213,19 @@ def _numbers(step: Wrap) -> list[int]:
 
 
 def _outcome(advice: Advice) -> Iterator[str]:
-    budget = bytes_text(advice.budget)
+    budget, before, peak = map(bytes_text, (advice.budget, advice.before, advice.peak))
     if not advice.steps:
-        if advice.fits:
-            yield f"{bytes_text(advice.before)} held for backward fits the budget of {budget}: nothing to wrap."
-        else:
-            yield (
-                f"{bytes_text(advice.before)} held for backward does not fit the budget of {budget}, and wrapping "
-                "a module frees nothing."
-            )
+        holds = "within" if advice.fits else "over"
+        nothing = "nothing to wrap" if advice.fits else "this is the least possible, as no checkpoint lowers it"
+        yield f"{before} saved for backward, {holds} the budget of {budget}: {nothing}."
         return
     yield (
-        f"held for backward: {bytes_text(advice.before)} now, {bytes_text(advice.held)} then, "
-        f"at most {bytes_text(advice.peak)} while a wrapped module is computed again"
+        f"saved for backward: {before} now, {bytes_text(advice.held)} with this plan ({peak} peak during recomputation)"
     )
-    again = f"{count_text(advice.again)} of {plural(advice.ops, 'op')}"
-    yield f"computed again in backward: {again}"
-    if advice.fits:
-        yield f"the budget of {budget} holds."
-    else:
-        yield f"the budget of {budget} does not hold. No plan was found that needs less than this one."
+    yield f"recomputed in backward: {count_text(advice.again)} of {plural(advice.ops, 'op')}"
+    holds = "holds." if advice.fits else f"does not hold. The least possible that was found is {peak}, with this plan."
+    yield f"the budget of {budget} {holds}"
     yield (
-        "This is an estimate for non-reentrant checkpoints (use_reentrant=False). Parameters, gradients, the optimizer's "
-        "state and temporary memory come on top."
+        "This is an estimate for non-reentrant checkpoints (use_reentrant=False). Parameters, gradients, optimizer "
+        "state and temporary memory are not included."
     )

@@ -12,12 +12,13 @@ from gradviz.graph import Edge, Graph, Mark, Process, RankMemory, RankShare
 from gradviz.graph.origins import own_line
 from gradviz.rank import Rank, Ranks, grouped, named, spans
 from gradviz.report.labels import source_text
-from gradviz.report.results import borderless, displayed
+from gradviz.report.results import displayed
 from gradviz.wording import bar, bytes_text, few, one_line, plural, verb
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
+
+    from gradviz.report.table import Table
 
 
 class Varying(NamedTuple):
@@ -106,17 +107,16 @@ def _memory(shares: Sequence[RankShare]) -> Table:
     """Bytes per rank: what was read of each, and a bar for all of it. Ranks with equal numbers are one row."""
     from rich.text import Text
 
-    columns, words = _columns(shares)
-    made = borderless()
-    for i, title in enumerate(columns):
-        made.add_column(title, justify="right" if title and i >= words else "left", no_wrap=True)
-    for cells in zip(*columns.values()):
-        made.add_row(*map(Text, cells))
-    return made
+    from gradviz.report.table import Column, Kind, Table
+
+    columns = _columns(shares)
+    kinds: dict[str, Kind] = {"rank": "word", "machine": "name", "bar": "bar"}
+    heads = [Column(title, kinds.get(title, "number"), leaves=int(title == "bar")) for title in columns]
+    return Table(heads, [[*map(Text, cells)] for cells in zip(*columns.values())])
 
 
-def _columns(shares: Sequence[RankShare]) -> tuple[dict[str, list[str]], int]:
-    """The cells of each column by its title, and how many of the first ones are words."""
+def _columns(shares: Sequence[RankShare]) -> dict[str, list[str]]:
+    """The cells of each column by its title."""
     columns = {"rank": [spans(share.ranks) for share in shares]}
     hosts = [one_line(share.host) for share in shares]
     if any(hosts):
@@ -129,8 +129,8 @@ def _columns(shares: Sequence[RankShare]) -> tuple[dict[str, list[str]], int]:
     if len(columns) > words + 1:
         columns["in all"] = [bytes_text(share.total) for share in shares]
     most = max((share.total for share in shares), default=0)
-    columns[""] = [bar(share.total / most if most else None) for share in shares]
-    return columns, words
+    columns["bar"] = [bar(share.total / most if most else None) for share in shares]
+    return columns
 
 
 # -- what a merged graph says of its ranks -----------------------------------------------------------------------------

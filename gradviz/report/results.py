@@ -20,7 +20,6 @@ from gradviz.wording import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
     from rich.text import Text
 
 T = TypeVar("T", bound=type)
@@ -71,16 +70,6 @@ def console(stream: TextIO, **options: Any) -> Console:
     return Console(file=stream, highlight=False, force_jupyter=False, **options)
 
 
-def borderless(numbers: Iterable[str] = (), *, header: bool = True) -> Table:
-    """A table without borders. The columns of `numbers` stand at its left, aligned right and never wrapped."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, show_header=header, padding=(0, 2, 0, 0))
-    for title in numbers:
-        table.add_column(title, justify="right", no_wrap=True)
-    return table
-
-
 def note_lines(notes: Iterable[str]) -> list[Text]:
     """Notes below a table, one a line."""
     from rich.text import Text
@@ -107,12 +96,14 @@ def _for_both(color: re.Match[str]) -> str:
 
 def write_table(stream: TextIO, table: RenderableType, title: str = "") -> None:
     """A line that says what is looked at, and a table: in colour and as wide as the terminal, or plain and as wide as it needs."""
-    if title:
-        stream.write(f"{one_line(title)}\n\n")
+    from rich.console import Group
+    from rich.text import Text
+
+    shown = Group(*([Text(one_line(title), overflow="fold"), Text()] if title else []), table)
     if stream.isatty():
-        console(stream).print(table)
+        console(stream).print(shown)
     else:
-        stream.write(plain(table) + "\n")
+        stream.write(plain(shown) + "\n")
 
 
 def write_json(stream: TextIO, data: Any) -> None:

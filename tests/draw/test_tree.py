@@ -176,8 +176,10 @@ def test_a_terminal_shows_200_rows_unless_told() -> None:
 
 def test_a_terminal_shows_what_a_file_has_and_cuts_wide_rows_visibly() -> None:
     assert on_terminal(diamond()).split() == written(diamond()).split()
-    narrow = on_terminal(GRAPHS["everything"], width=30).splitlines()
+    narrow = on_terminal(GRAPHS["everything"], width=30, by="node").splitlines()
     assert all(len(line) <= 30 for line in narrow) and any(line.endswith("…") for line in narrow)
+    assert not [line for line in narrow if re.search(r"\(\S*…|\d…", line)]  # of a shape all or nothing
+    assert "hidden to fit 30 columns" in " ".join(on_terminal(GRAPHS["everything"], width=30).split())
 
 
 def test_markup_in_names_is_text() -> None:

@@ -1,0 +1,233 @@
+"""What commands print in a terminal of 60, 80, 100 and 120 columns: no line is wider, every number and every title is whole."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from rich.cells import cell_len
+
+from tests.cli.scripts import REPOSITORY, TRAINING, environment, gradviz, script
+
+pytestmark = pytest.mark.slow
+
+WIDTHS = (60, 80, 100, 120)
+SAMPLES = ("gpt", "lstm", "resnet", "checkpoint", "nested_outputs", "chain_rule")
+PROGRAMS = ("bilstm_crf", "dlrm_sparse", "moe_router", "vae_digits")
+READ = (
+    "saved",
+    "saved --by module",
+    "saved --by node",
+    "saved --budget 1KiB",
+    "info",
+    "tree",
+    "tree --by line",
+    "tree --by node",
+)
+RUN = ("check", "flow", "flow --by node", "tensors")
+WIDE_NAMES = """
+import torch
+
+class 学習(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.重みと偏りを持つとても長い名前の層 = torch.nn.Linear(3, 2)
+        self.second_layer_with_a_name_that_is_longer_than_any_column_could_be = torch.nn.Linear(2, 1)
+
+    def forward(self, x):
+        h = self.重みと偏りを持つとても長い名前の層(x)  # 🚀🚀🚀 コメントも長い
+        return self.second_layer_with_a_name_that_is_longer_than_any_column_could_be(h)
+
+モデル = 学習()
+損失 = モデル(torch.ones(2, 3)).pow(2).sum()
+損失.backward()
+"""
+
+
+def _with_transformers() -> list[Path]:
+    names = ("bert_classifier", "t5_summarize") if find_spec("transformers") else ()
+    return [REPOSITORY / "tests" / "real" / "hugging_face" / f"{name}.py" for name in names]
+
+
+class Shown(NamedTuple):
+    """What a command printed at one width, and what it prints where nothing is cut."""
+
+    name: str
+    width: int
+    lines: list[str]
+    plain: str
+
+
+def in_terminal(*arguments: object, cwd: Path, width: int = 80, timeout: float = 600) -> tuple[str, int]:
+    """What Python prints in a terminal of its own, without colours, and its exit code."""
+    child, descriptor = pty.fork()
+    if not child:
+        os.chdir(cwd)
+        own = {**environment(), "TERM": "xterm", "OMP_NUM_THREADS": "1"}
+        own.pop("COLUMNS", None)
+        os.execve(sys.executable, [sys.executable, *map(str, arguments)], own)
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    written, began = b"", time.monotonic()
+    while time.monotonic() - began < timeout:
+        try:
+            part = os.read(descriptor, 65536)
+        except OSError:  # how Linux says that the other end is closed
+            break
+        if not part:
+            break
+        written += part
+    os.close(descriptor)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode()).replace("\r\n", "\n"), code
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Shown]:
+    folder = tmp_path_factory.mktemp("terminal")
+    paths = [REPOSITORY / "samples" / f"{name}.py" for name in SAMPLES]
+    paths += [REPOSITORY / "tests" / "real" / "programs" / f"{name}.py" for name in PROGRAMS]
+    paths += [script(folder, WIDE_NAMES, "wide_names.py"), *_with_transformers()]
+    runs = []
+    for path in paths:
+        saved = folder / f"{path.stem}.json"
+        commands = [f"render -o {saved}", *RUN]
+        runs += [(path.stem, command, [*command.split(), str(path)]) for command in commands]
+        runs += [(path.stem, command, [*command.split(), str(saved)]) for command in READ]
+    runs.append(("chain_rule", "paths", ["paths", str(paths[SAMPLES.index("chain_rule")]), "--to", "w"]))
+    runs.append(("lstm", "diff", ["diff", str(folder / "lstm.json"), str(folder / "checkpoint.json")]))
+    asked = [
+        {
+            "name": f"{stem}/{command.replace(' ', '_')}",
+            "arguments": arguments,
+            "widths": WIDTHS,
+            "plain": str(folder / f"{i}.txt"),
+        }
+        for i, (stem, command, arguments) in enumerate(runs)
+    ]
+    (folder / "runs").write_text(json.dumps(asked), encoding="utf-8")
+    printed, code = in_terminal("-m", "tests.cli.at_widths", folder / "runs", cwd=REPOSITORY)
+    assert code == 0
+    return list(_results(printed, {str(one["name"]): Path(str(one["plain"])) for one in asked}))
+
+
+def _results(printed: str, plain: dict[str, Path]) -> Iterator[Shown]:
+    pieces = re.split(r"^.*@@ (\S+) (\d+)\n", printed, flags=re.MULTILINE)
+    for name, width, text in zip(pieces[1::3], pieces[2::3], pieces[3::3]):
+        lines = [line.rpartition("\r")[2] for line in text.splitlines()]
+        yield Shown(name, int(width), lines, plain[name].read_text(encoding="utf-8"))
+
+
+def test_every_command_was_shown_at_every_width(shown: list[Shown]) -> None:
+    commands = {one.name.partition("/")[2].replace("_", " ") for one in shown}
+    assert commands >= {*READ, *RUN, "paths", "diff"}
+    assert len({one.name.partition("/")[0] for one in shown}) >= 12
+    assert all(sum(other.name == one.name for other in shown) == len(WIDTHS) for one in shown)
+
+
+def test_no_line_is_wider_than_the_terminal(shown: list[Shown]) -> None:
+    wide = [(one.name, one.width, line) for one in shown for line in one.lines if cell_len(line) > one.width]
+    assert not wide
+
+
+_NUMBER = re.compile(r"(?<![\w.…])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
+
+
+def test_every_number_is_whole(shown: list[Shown]) -> None:
+    """It stands in the output that nothing is cut of, and no ellipsis touches it."""
+    for one in shown:
+        known = {*_NUMBER.findall(one.plain), str(one.width)}
+        for line in one.lines:
+            assert not re.search(r"\d…", line), (one.name, one.width, line)
+            assert {*_NUMBER.findall(line)} <= known, (one.name, one.width, line)
+
+
+FIRST = {"saved": "held", "flow": "norm", "tensors": "shape", "tree": "module"}
+
+
+def test_titles_are_words_of_the_whole_table(shown: list[Shown]) -> None:
+    """Each column has its title, in one line or several, or is named below as hidden."""
+    for one in shown:
+        command = one.name.partition("/")[2]
+        if command not in FIRST:
+            continue
+        title = next(line for line in one.plain.splitlines() if FIRST[command] in line.split())
+        head = [line for line in one.lines[: len(one.lines)] if line.strip()]
+        words = " ".join(head).replace("hidden to fit", "").split()
+        missing = [word for word in title.split() if word not in words and f"{word}," not in words]
+        assert not missing, (one.name, one.width, missing)
+
+
+def test_what_names_a_row_differs_where_it_can(shown: list[Shown]) -> None:
+    rows = next(one for one in shown if one.name == "gpt/flow" and one.width == 80).lines
+    names = [line.split()[0] for line in rows if re.match(r"(…|model)", line)]
+    assert len(names) > 30 and len(set(names)) == len(names)
+
+
+def test_the_numbers_of_the_table_are_those_of_the_json(tmp_path: Path) -> None:
+    path = script(tmp_path, TRAINING, "a_script_with_quite_a_long_name_for_a_narrow_terminal.py")
+    for width in WIDTHS:
+        text, code = in_terminal("-m", "gradviz", "flow", path.name, cwd=tmp_path, width=width)
+        data = json.loads(gradviz("flow", path.name, "--json", cwd=tmp_path).stdout)
+        assert code == 0
+        for row in data["modules"]:
+            assert re.search(rf"{row['name']}.* {row['norm']:.4g} ", f"{text} ".replace("\n", " \n"))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_errors_fit(tmp_path: Path, width: int) -> None:
+    path = script(tmp_path, TRAINING)
+    for arguments in (
+        ["saved", path.name, "--by", "nothing"],
+        ["render", f"{path.name}:model.nothing.at.all"],
+        ["check", "a.json"],
+    ):
+        text, code = in_terminal("-m", "gradviz", *arguments, cwd=tmp_path, width=width)
+        assert code == 2 and "Error" in text
+        assert [line for line in text.splitlines() if cell_len(line.rpartition("\r")[2]) > width] == []
+
+
+# -- nothing is silent -------------------------------------------------------------------------------------------------
+
+SLOW = """
+import time
+
+import torch
+
+model = torch.nn.Linear(3, 1)
+{early}
+time.sleep(3)
+model(torch.ones(2, 3)).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("saved",), "running slow.py until its first backward()"),
+        (("tensors",), "running slow.py until its first optimizer step"),
+        (("info", "--at", "1"), "running slow.py until its backward() call 1"),
+    ],
+)
+def test_after_two_seconds_it_says_once_what_it_waits_for(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    path = script(tmp_path, SLOW.format(early="print('loaded')"), "slow.py")
+    text, code = in_terminal("-m", "gradviz", *arguments, path.name, cwd=tmp_path)
+    assert code == 0 and text.splitlines()[:2] == ["loaded", said] and text.count("running") == 1
+
+
+def test_without_a_terminal_it_says_nothing(tmp_path: Path) -> None:
+    path = script(tmp_path, SLOW.format(early=""), "slow.py")
+    assert gradviz("saved", path.name, cwd=tmp_path).stderr == ""
