@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def command(source: Source, top: int, as_json: bool) -> None:
     """List the script's tensors and what autograd knows of each.
 
-    The script runs to its end, so gradients are there. One whose global variables hold no tensor, such as one with a main(), is
-    looked at when it first calls backward, and --at K looks at the K-th call: there, local variables are listed, too. Reading
-    changes nothing.
+    The script stops after the first optimizer step, so gradients are there; without an optimizer it runs to its end. --continue
+    lets it run to its end in any case, and lists what is there then. --at K stops at the K-th backward call. Before the end,
+    local variables are listed, too. Reading changes nothing.
     """
     with result_stream() as stream:
         captured = source.read(lambda live: _read(live, source), need_graph=False)

@@ -7,6 +7,7 @@ and how a run ends lie in `program`, `engine` and `ending`.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -21,7 +22,7 @@ from gradviz.run.ending import Failure, RunResult, Stopped, stoppable_main, user
 from gradviz.run.engine import Afterwards, EngineCall, call_place, call_words, watching_backward, when_imported
 from gradviz.run.outputs import LiveOutputs, check_tensors, final_tensors, lookup, outputs_of
 from gradviz.run.program import Program, Target
-from gradviz.run.selection import Chosen, FirstBackward, FirstIf, InARow, Look, RunOn, Selection, WholeStep
+from gradviz.run.selection import Chosen, FirstBackward, FirstStep, InARow, Look, RunOn, Selection, WholeStep
 from gradviz.variables.scanner import Namespace, name_of, variables_at
 
 if TYPE_CHECKING:
@@ -78,8 +79,9 @@ class Run(Generic[T]):
             it is read only if no backward() follows in the same step (`gradviz.run.selection`).
         keep_going: let the script run on to its end after the call.
         record: note module calls and source lines while the script runs, which takes some time.
-        need_graph: without it, a script is read when it has ended, all its variables and whatever they hold, unless `at` is
-            given, or no global variable holds a tensor at the first call: then there. A name may stand for anything.
+        need_graph: without it, a script is read after the first step of an optimizer, all its variables and whatever they hold;
+            without such a step when it has ended, or at the first call, if no global variable holds a tensor there. With
+            `keep_going` it is read when it has ended, if one does. With `at` it is read at that call. A name may be anything.
         around: makes a context that is entered while tensors are read, and left while the user's code runs.
         whole_step: where a pipeline calls backward, read its other microbatches of that step, too, as `Captured.later`.
         steps: how many backward calls in a row to read, from the first one looked at on. Those with `create_graph` are
@@ -134,7 +136,11 @@ class Run(Generic[T]):
         elif self.target.name:
             return Selection()
         else:
-            selection = FirstBackward(self._out_of_patience) if self.need_graph else FirstIf(self._no_global_tensors)
+            selection = (
+                FirstBackward(self._out_of_patience)
+                if self.need_graph
+                else FirstStep(self._no_global_tensors, self._read_after_step)
+            )
         return WholeStep(selection) if self.whole_step else selection
 
     def captured(self) -> RunResult[T]:
@@ -288,6 +294,18 @@ class Run(Generic[T]):
         notes = self._selection.remarks(self._calls, call, place)
         seen = LiveOutputs(outputs if names else outputs[0], variables, title, names, notes)
         self._take(replace(seen, frame=call.frame, call=self._calls, create_graph=call.create_graph, ran=ran))
+
+    def _read_after_step(self) -> None:
+        """An optimizer has stepped: the first time, its parameters, their gradients and all else are there to read."""
+        with self._lock:
+            if not self._done and (self._selection.standing_in or not self.keep_going):
+                frame = sys._getframe()
+                variables = variables_at(frame, self._program.namespace, _OUTERMOST)
+                title = f"{self._title}: after the first optimizer step at {call_place(frame, _OUTERMOST)}"
+                with self._guarded():
+                    self._take(LiveOutputs(None, variables, title, frame=frame, call=self._calls, ran=True))
+                self._selection.settle()
+                self._stop_when_done()
 
     def _take(self, live: LiveOutputs) -> None:
         self._reader = threading.get_ident()

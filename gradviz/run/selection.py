@@ -193,15 +193,25 @@ class RunOn(InARow):
             super()._wait(seconds)
 
 
-class FirstIf(Chosen):
-    """The first call, if `condition` holds there."""
+class FirstStep(Selection):
+    """No call, but the moment when an optimizer has stepped first. The first call stands in for it, if `condition` holds there."""
 
-    def __init__(self, condition: Callable[[], bool]) -> None:
-        super().__init__((1,))
-        self._condition = condition
+    def __init__(self, condition: Callable[[], bool], stepped: Callable[[], None]) -> None:
+        super().__init__()
+        self._condition, self._stepped = condition, stepped
+        self._unhook: Callable[[], None] = lambda: None
 
     def wants(self, number: int, call: EngineCall) -> bool:
-        return super().wants(number, call) and self._condition()
+        if number == 1:
+            self._unhook = _after_optimizer_step(self._stepped)
+        return number == 1 and self._condition()
+
+    def took(self, call: EngineCall) -> None:
+        self.standing_in = True
+
+    def close(self) -> None:
+        super().close()
+        self._unhook()
 
 
 class FirstBackward(Selection):

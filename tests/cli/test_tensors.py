@@ -46,6 +46,43 @@ def test_at_a_call_local_variables_are_there_and_gradients_are_not(gradviz: Grad
     assert "loss" in at_first and "model.weight" in at_first and "norm" not in at_first
 
 
+STEPS = """
+import torch
+
+def train(steps):
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(steps):
+        loss = model(torch.ones(2, 3)).sum()
+        loss.backward()
+        optimizer.step()
+        print("step", step)
+    return model
+
+if __name__ == "__main__":
+    model = train(3)
+"""
+
+
+def test_it_stops_after_the_first_optimizer_step(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, STEPS)
+    result = gradviz("tensors", path)
+    assert result.stdout.startswith("script.py: after the first optimizer step at script.py:10\n")
+    assert "model.weight" in result.stdout and "loss" in result.stdout and "norm 3.464" in result.stdout
+    assert "step" not in result.stderr
+    facts = {one["names"][0]: one for one in json.loads(gradviz("tensors", path, "--json").stdout)["tensors"]}
+    assert facts["model.weight"]["version"] == facts["model.bias"]["version"] > 0
+
+
+def test_continue_lists_what_is_there_at_the_end(gradviz: Gradviz, tmp_path: Path) -> None:
+    result = gradviz("tensors", script(tmp_path, f"{STEPS}\n    model = train(2)\n"), "--continue")
+    assert result.stderr.count("step") == 5 and result.stdout.startswith("script.py: after the first optimizer step")
+    made = "    model = torch.nn.Linear(3, 1)\n"
+    text = STEPS.replace(made, "").replace("def train", f"{made.strip()}\n\ndef train")
+    result = gradviz("tensors", script(tmp_path, text), "--continue")
+    assert "loss" not in result.stdout and "norm 10.39" in result.stdout
+
+
 def test_a_name_a_module_and_data_without_a_graph(gradviz: Gradviz, tmp_path: Path) -> None:
     path = script(tmp_path, TRAINING)
     assert [line.split()[0] for line in gradviz("tensors", f"{path}:model").stdout.splitlines()[1:3]] == [
