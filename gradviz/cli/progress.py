@@ -1,7 +1,7 @@
 """One line on a terminal that says how far gradviz is, while it takes longer than a second.
 
 Watches the stages (`gradviz.stages`) from a thread of its own. Nothing is shown when it is quick, when standard error is
-no terminal, and while the user's script runs; nothing is left when it is done.
+no terminal; nothing is left when it is done. While the user's script runs, a line says once what is waited for.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TextIO
 from gradviz.stages import Stage, is_watched, watched
 
 _PATIENCE = 1.0  # seconds before anything is shown
+_SILENCE = 2.0  # seconds that the user's code runs before it is said what is waited for
 _INTERVAL = 0.2  # seconds between two looks
 _LAST_WORD = 1.0  # seconds in which the thread takes the line back, unless somebody stopped the terminal with Ctrl-S
 _BAR = 10  # characters
@@ -28,7 +29,7 @@ _BLOCKS, _ASCII = "█░", "#."
 def progress(doing: str) -> Iterator[Line]:
     """Show the stages of the block; where it is in none, what is being done. Inside another one it shows nothing."""
     stream = sys.__stderr__  # and not what the user's script may have put in its place
-    if is_watched() or stream is None or stream.closed or not stream.isatty():
+    if is_watched() or not _on_terminal(stream):
         yield Line(None, doing, ())
         return
     with watched() as stages:
@@ -38,6 +39,40 @@ def progress(doing: str) -> Iterator[Line]:
             yield line
         finally:
             line.end()
+
+
+class Waiting:
+    """On a terminal, one line for each thing that is waited for while the user's code runs, when that takes longer than 2 seconds.
+
+    It is written once and stays, so that it never overwrites what the script prints.
+    """
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._said = {""}
+
+    def begin(self, text: str) -> None:
+        """Wait for something; "" waits in silence."""
+        self._over = threading.Event()
+        if text not in self._said and _on_terminal(sys.__stderr__):
+            _thread.start_new_thread(self._say, (text, self._over))
+
+    def end(self) -> None:
+        """It has come."""
+        self._over.set()
+
+    def _say(self, text: str, over: threading.Event) -> None:
+        stream = sys.__stderr__
+        if over.wait(_SILENCE) or stream is None:
+            return
+        self._said.add(text)
+        with suppress(Exception):  # a terminal that went away is no reason to stop the script
+            stream.write(f"{text[: _width(stream)]}\n")
+            stream.flush()
+
+
+def _on_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
 
 
 class Line:

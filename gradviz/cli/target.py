@@ -5,20 +5,21 @@ Imports torch only when a script is run: a saved graph is read without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gradviz.cli.progress import progress
+from gradviz.cli.progress import Waiting, progress
 from gradviz.cli.role import role
 from gradviz.errors import TargetError
 from gradviz.features import hook, is_there
 from gradviz.rank import rank
 from gradviz.run.program import Target, parse_module, parse_target
+from gradviz.wording import one_line
 
 if TYPE_CHECKING:
     from gradviz.checks.finding import Findings
@@ -63,6 +64,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 ARGUMENTS = "gradviz.arguments"
+_FIRST_CALL, _END = "until its first backward()", "to its end"  # what a script is run for
 
 
 class TargetCommand(click.Command):
@@ -161,17 +163,42 @@ class Source:
         calls = None  # where it is read when it has ended, nobody waits for it
         if need_graph or self.at is not None:
             calls = 0 if self.target.name and self.at is None else self._last_call
-        return Run(
-            self.target,
-            read,
-            self.arguments,
-            at=self.at,
-            keep_going=role().runs_on(self.keep_going, calls),
-            record=self.record,
-            need_graph=need_graph,
-            around=reading,
-            whole_step=whole_step,
-        ).captured()
+        until = _FIRST_CALL if need_graph else _END if self.keep_going else "until its first optimizer step"
+        with self._waiting(until, _END if self.keep_going else "") as around:
+            return Run(
+                self.target,
+                read,
+                self.arguments,
+                at=self.at,
+                keep_going=role().runs_on(self.keep_going, calls),
+                record=self.record,
+                need_graph=need_graph,
+                around=around,
+                whole_step=whole_step,
+            ).captured()
+
+    @contextmanager
+    def _waiting(self, until: str, then: str) -> Iterator[Callable[[], AbstractContextManager[object]]]:
+        """Say what is waited for while the script runs. Yields what goes around each reading."""
+        if self.at is not None:
+            until = f"until its backward() call {self._last_call}"
+        elif self.target.name:
+            until = _END
+        script = f"running {one_line(self.target.short)} " if rank() is None else ""
+        waiting = Waiting()
+
+        @contextmanager
+        def around() -> Iterator[object]:
+            waiting.end()
+            with progress("reading the graph") as line:
+                yield line
+            waiting.begin(script and then and script + then)
+
+        waiting.begin(script and script + until)
+        try:
+            yield around
+        finally:
+            waiting.end()
 
     @property
     def _last_call(self) -> int:
@@ -192,17 +219,18 @@ class Source:
             )
         own = role()
         calls = None if self.target.name else self._last_call + (options.get("steps") or STEPS) - 1
-        captured = check_target(
-            self.target,
-            self.arguments,
-            at=self.at,
-            keep_going=own.runs_on(self.keep_going, calls),
-            record=self.record,
-            around=reading,
-            process=own.process,
-            seen=own.seen,
-            **options,
-        )
+        with self._waiting(_FIRST_CALL, "and watching what follows") as around:
+            captured = check_target(
+                self.target,
+                self.arguments,
+                at=self.at,
+                keep_going=own.runs_on(self.keep_going, calls),
+                record=self.record,
+                around=around,
+                process=own.process,
+                seen=own.seen,
+                **options,
+            )
         own.leave_findings(captured)
         return captured
 
