@@ -10,7 +10,7 @@ import click
 from gradviz.checks.context import Gradients
 from gradviz.checks.finding import SEVERITIES
 from gradviz.cli.progress import progress
-from gradviz.cli.streams import destination, result_stream
+from gradviz.cli.streams import SHORT, complain, destination, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
 from gradviz.errors import text_of
 from gradviz.rank import rank
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 FOUND = 1
 """Exit code when findings reach --fail-on."""
+_ALSO = "This was gradviz check. See gradviz --help for render, saved, flow, ..."
 
 
 def _list(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -124,6 +125,8 @@ def command(source: Source, fail_on: str, form: str, verbose: bool, page: str | 
             from gradviz.checks.output import FindingsTable
 
             write_table(stream, FindingsTable(findings, verbose), str(rank() or ""))
+            if click.get_current_context().meta.get(SHORT):
+                stream.write(f"{_ALSO}\n")
         else:
             from gradviz.checks.output import sarif
 
@@ -131,7 +134,7 @@ def command(source: Source, fail_on: str, form: str, verbose: bool, page: str | 
     if fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:
             error = captured.failure.error
-            click.echo(f"The script then failed: {type(error).__name__}: {text_of(error)}", err=True)
+            complain(f"The script then failed: {type(error).__name__}: {text_of(error)}")
         sys.exit(FOUND)
     captured.raise_failure()
 

@@ -6,6 +6,7 @@ Commands live in modules of their own, imported only when one is used. Nothing h
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any
 
 import click
 
-from gradviz.cli.streams import NO_ROOM, abandon_stdout, keep_late_output_away, result_began, written
+from gradviz.cli.streams import NO_ROOM, SHORT, abandon_stdout, complain, keep_late_output_away, result_began, written
 from gradviz.errors import GradvizError, did_you_mean
 from gradviz.features import is_there
 from gradviz.wording import one_line, visible
@@ -34,7 +35,7 @@ def explained() -> Iterator[None]:
         yield
     except GradvizError as error:
         if str(error):
-            click.echo(f"Error: {visible(str(error), keep=_LINE_END)}", err=True)
+            complain(f"Error: {visible(str(error), keep=_LINE_END)}")
         sys.exit(error.exit_code)
     except click.ClickException as error:
         vars(error)["message"] = visible(error.message, keep=_LINE_END)  # which click types as final
@@ -42,7 +43,7 @@ def explained() -> Iterator[None]:
     except (KeyboardInterrupt, RuntimeError) as error:
         if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, KeyboardInterrupt):
             raise  # the cause: Python up to 3.11 raises another for one that comes while a class is made
-        click.echo(_interrupted(), err=True)
+        complain(_interrupted())
         exec("")  # or `python -m` ends by the signal, if it came inside code made from text, as a dataclass is
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
@@ -52,7 +53,7 @@ def explained() -> Iterator[None]:
         message = _full(error) or _no_torch(error)
         if not message:
             raise
-        click.echo(f"Error: {message}", err=True)
+        complain(f"Error: {message}")
         sys.exit(WRONG_INPUT)
 
 
@@ -88,6 +89,13 @@ def _while_importing_torch(error: Exception) -> bool:
     frames = (frame for frame, _ in walk_tb(error.__traceback__) if frame.f_code.co_name == "<module>")
     return any(str(frame.f_globals.get("__name__", "")).partition(".")[0] == "torch" for frame in frames)
 
+
+_START = """\
+gradviz check train.py   what is wrong, and how to fix it
+gradviz render train.py  draw the graph
+gradviz saved train.py   memory held for backward, by line
+
+gradviz --help lists every command."""
 
 NEEDS = {
     **dict.fromkeys(("flow", "paths"), ("gradients", "compiled")),
@@ -141,17 +149,25 @@ class Gradviz(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
+        short = bool(args) and (args[0] == "-m" or is_script(args[0]))
         with explained():
-            return super().make_context(info_name, args, parent, **extra)
+            context = super().make_context(info_name, ["check", *args] if short else args, parent, **extra)
+        context.meta[SHORT] = short
+        return context
 
     def invoke(self, ctx: click.Context) -> Any:
         with explained():
             return super().invoke(ctx)
 
 
+def is_script(word: str) -> bool:
+    """Whether the first word of a command line is a script, or a name in one."""
+    return word.endswith(".py") or ".py:" in word
+
+
 def _unknown(name: str) -> str:
-    if name.endswith((".py", ".json")) or ".py:" in name:
-        return f"{name!r} is no command. Say what to do with it, such as: gradviz render {name}"
+    if name.endswith(".json"):
+        return f"{name!r} is a saved graph, not a command. To print it: gradviz tree {name}"
     return f"there is no command {name!r}. {did_you_mean(name, COMMANDS, what='commands')}"
 
 
@@ -165,13 +181,18 @@ def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> No
 
 @click.group(
     cls=Gradviz,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="TARGET is script.py, script.py:name, -m package.module, package.module:name or a saved graph.json. Exit codes: 0 done, "
-    "1 findings, 2 wrong usage or input, 3 the script failed.",
+    "1 findings, a difference or a budget that does not hold, 2 wrong usage or input, 3 the script failed. Without a COMMAND, a "
+    "script is checked: gradviz train.py.",
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Show, explain and check what PyTorch's autograd recorded."""
+    if ctx.invoked_subcommand is None:
+        click.echo(_START)
 
 
 def main() -> None:
@@ -188,6 +209,8 @@ def _exit_code() -> int:
         with explained():
             code = cli.main(prog_name="gradviz", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        said = io.StringIO()
+        error.show(said)
+        complain(said.getvalue().rstrip("\n"))
         return error.exit_code
     return code if isinstance(code, int) else 0

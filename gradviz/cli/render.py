@@ -16,7 +16,7 @@ from gradviz.draw.options import Options
 from gradviz.draw.output import FORMATS, format_of, get_format, listed
 from gradviz.errors import OutputError
 from gradviz.report.results import console
-from gradviz.wording import visible
+from gradviz.wording import one_line
 
 if TYPE_CHECKING:
     from gradviz.graph import Graph
@@ -78,7 +78,7 @@ def _to_file(source: Source, path: str, format: str | None, options: dict[str, A
 
     with progress("drawing the graph"):
         written = save(captured.result, path, format=format, **options)
-    click.echo(visible(written) if sys.stdout is not None and sys.stdout.isatty() else written)
+    click.echo(one_line(written))
     captured.raise_failure()
 
 

@@ -14,6 +14,8 @@ from gradviz.memory.checkpoint import Advice, checkpoint_advice
 from gradviz.memory.saved import Saved, SavedRow, saved
 from gradviz.report.results import SAVED_ROWS, write_json, write_table
 
+OVER = 1
+"""Exit code when no plan keeps the budget."""
 BY = ("line", "op-line", "module", "op", "node", "dtype", "tensor")
 
 
@@ -29,7 +31,8 @@ BY = ("line", "op-line", "module", "op", "node", "dtype", "tensor")
     "--budget",
     type=Size(),
     metavar="SIZE",
-    help="Say which modules to wrap in a checkpoint so that no more than this is held, such as 40GiB.",
+    help="Say which modules to wrap in a checkpoint so that no more than this is saved, such as 40GiB. Exit code 1 when no plan "
+    "does it.",
 )
 @json_option("Print exact bytes as JSON; all rows unless --top is given.")
 @target_argument
@@ -60,6 +63,8 @@ def command(source: Source, by: Any, top: int | None, budget: int | None, as_jso
             rows = SAVED_ROWS if top is None else top
             write_table(stream, saved_table(tensors, rows) if budget is None else advice_table(advice), graph.title)
     captured.raise_failure()
+    if budget is not None and not advice.fits:
+        click.get_current_context().exit(OVER)
 
 
 def advice_data(advice: Advice, title: str) -> dict[str, Any]:

@@ -20,6 +20,10 @@ import click
 from gradviz.cli.role import role
 from gradviz.draw.output import refuse_unwritable
 from gradviz.errors import OutputError
+from gradviz.report.results import console
+
+SHORT = "gradviz.short"
+"""Of a command's context: no command was named, so the script is checked."""
 
 # Where a command writes its file: checked before a script runs for an hour, and a file of its own for each of several
 # ranks.
@@ -82,6 +86,16 @@ def result_stream() -> Iterator[TextIO]:
         raise OutputError("standard output is closed, so there is nowhere to write the result. Give a file with -o.")
     with _moved() if sys.stdout is not None and _is_descriptor(sys.stdout) else _replaced() as stream:
         yield stream if _elsewhere is None else _elsewhere
+
+
+def complain(message: str) -> None:
+    """Write a message for the user to standard error, on a terminal in lines that fit it."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        click.echo(message, err=True)
+        return
+    from rich.text import Text
+
+    console(sys.stderr).print(Text(message, overflow="fold"))
 
 
 def result_began() -> bool:

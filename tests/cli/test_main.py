@@ -37,8 +37,7 @@ def test_every_command(gradviz: Gradviz, name: str) -> None:
     ("arguments", "said"),
     [
         (("rendr", "a.py"), "there is no command 'rendr'. Did you mean render?"),
-        (("train.py",), "gradviz render train.py"),
-        (("train.py:loss",), "gradviz render train.py:loss"),
+        (("graph.json",), "gradviz tree graph.json"),
         (("info",), "Missing argument 'TARGET'"),
         (("info", "a.py", "b"), "unexpected extra argument (b)"),
         (("info", "a.py", "--at", "0"), "0 is not in the range"),
@@ -49,6 +48,26 @@ def test_wrong_usage(gradviz: Gradviz, arguments: tuple[str, ...], said: str) ->
     result = gradviz(*arguments, code=2)
     assert said in result.stderr
     assert result.stdout == ""
+
+
+def test_without_a_command_there_are_three_to_copy(gradviz: Gradviz) -> None:
+    said = gradviz().stdout
+    commands = [line.split("   ")[0].split("  ")[0] for line in said.splitlines() if "train.py" in line]
+    assert commands == ["gradviz check train.py", "gradviz render train.py", "gradviz saved train.py"]
+    assert "gradviz --help" in said and max(map(len, said.splitlines())) <= 60
+    assert all(cli.get_command(click.Context(cli), line.split()[1]) for line in commands)
+
+
+@pytest.mark.parametrize("before", [(), ("-m",)])
+def test_a_script_alone_is_checked_and_the_other_commands_are_named(
+    gradviz: Gradviz, tmp_path: Path, before: tuple[str, ...]
+) -> None:
+    path = script(tmp_path, TRAINING)
+    word = "script" if before else path
+    alone = gradviz(*before, word, "--steps", 1).stdout.splitlines()
+    assert alone[:-1] == gradviz("check", *before, word, "--steps", 1).stdout.splitlines()
+    assert "gradviz --help" in alone[-1] and "render" in alone[-1]
+    assert json.loads(gradviz(*before, word, "--steps", 1, "--json").stdout) == {"findings": []}
 
 
 def test_a_bug_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
