@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from gradviz.graph import Graph, Node, SourceLine
 from gradviz.graph.origins import forward_name, own_line
 from gradviz.source.code_line import parsed
+from gradviz.source.statements import names_in, targets_of
 from gradviz.wording import clip, few, one_line, verb as verb
 
 SHOWN = 3
@@ -155,19 +156,24 @@ class Excerpt(NamedTuple):
 def excerpt(source: SourceLine | None, part: str = "", node: Node | None = None) -> Excerpt | None:
     """The line with the columns of `part`; else of the one expression in it that is the operation of `node`; else of its value.
 
-    None when the text of the line is not known.
+    Of several statements on the line the value is that of the one that names the node; of all, where none does. None when
+    the text of the line is not known.
 
     >>> line = SourceLine("train.py", 7, "", "loss = torch.log(x).sum() + 1  # of the batch")
     >>> [excerpt(line).part, excerpt(line, "torch.log( x )").part, excerpt(line, node=Node(0, "SumBackward0")).part]
     ['torch.log(x).sum() + 1', 'torch.log(x)', 'torch.log(x).sum()']
+    >>> line = SourceLine("train.py", 7, "", "h = net(x); y = h.sqrt(); z = mix(y)")
+    >>> nodes = Node(0, "SqrtBackward0"), Node(0, "MulBackward0", names=("z",)), Node(0, "MulBackward0")
+    >>> [excerpt(line, node=node).part for node in nodes]
+    ['h.sqrt()', 'mix(y)', 'h = net(x); y = h.sqrt(); z = mix(y)']
     """
-    text, statement = _statement_at(source)
+    text, statements = _statements_at(source)
     if source is None or not text.strip():
         return None
     indent = len(text) - len(text.lstrip())
-    columns = _part(text, part, statement) if part else None
-    if columns is None and statement is not None:
-        chosen = (_operation(statement, node) if node is not None else None) or _value(statement)
+    columns = _part(text, part, statements) if part else None
+    if columns is None:
+        chosen = (_operation(statements, node) if node is not None else None) or _value(_about(statements, node))
         columns = _columns(text, chosen, indent) if chosen is not None else None
     start, end = columns if columns is not None and columns[0] < columns[1] else (indent, _without_comment(text))
     return Excerpt(source.file, source.line, text, start + 1, end + 1)
@@ -179,9 +185,9 @@ def around(source: SourceLine, part: str) -> str:
     >>> around(SourceLine("train.py", 7, "", "y = torch.argmax(f(x), 1) * 2"), "f(x)")
     'torch.argmax(f(x), 1)'
     """
-    _, statement = _statement_at(source)
+    _, statements = _statements_at(source)
     smallest = part
-    for node in ast.walk(statement) if statement is not None else ():  # the outer ones come first
+    for node in ast.walk(statements):  # the outer ones come first
         inside: list[ast.expr] = []
         if isinstance(node, ast.Call):
             owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
@@ -193,13 +199,14 @@ def around(source: SourceLine, part: str) -> str:
     return smallest
 
 
-def _statement_at(source: SourceLine | None) -> tuple[str, ast.stmt | None]:
-    """The text of a line, and the statement that begins there, its columns counted from the indentation.
+def _statements_at(source: SourceLine | None) -> tuple[str, ast.Module]:
+    """The text of a line, and the statements that begin there, their columns counted from the indentation.
 
     From the file, while that still says the same; else what was noted.
     """
+    nothing = ast.Module([], [])
     if source is None:
-        return "", None
+        return "", nothing
     lines = linecache.getlines(source.file)[source.line - 1 : source.line - 1 + _LONGEST] if source.line > 0 else []
     if not lines or (source.text and lines[0].strip() != source.text.strip()):
         lines = [source.text]
@@ -209,8 +216,8 @@ def _statement_at(source: SourceLine | None) -> tuple[str, ast.stmt | None]:
         text += line[indent:] if not line[:indent].strip() else line
         for attempt in _attempts(text):
             with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-                return first, next(iter(ast.parse(attempt).body), None)
-    return first, None
+                return first, ast.parse(attempt)
+    return first, nothing
 
 
 def _attempts(text: str) -> Iterator[str]:
@@ -223,7 +230,7 @@ def _attempts(text: str) -> Iterator[str]:
         yield f"{stripped}\ndef f(): pass"
 
 
-def _part(text: str, part: str, statement: ast.stmt | None) -> tuple[int, int] | None:
+def _part(text: str, part: str, statements: ast.Module) -> tuple[int, int] | None:
     """Where a piece of code stands in the line, however it is spaced."""
     # a whole word, not the `x` of `exp`
     match = re.search(rf"(?:(?<!\w)|(?!\w)){re.escape(part)}(?:(?!\w)|(?<!\w))", text)
@@ -234,19 +241,19 @@ def _part(text: str, part: str, statement: ast.stmt | None) -> tuple[int, int] |
     except (SyntaxError, ValueError):
         return None
     indent = len(text) - len(text.lstrip())
-    for node in ast.walk(statement) if statement is not None else ():
+    for node in ast.walk(statements):
         if isinstance(node, ast.expr) and ast.unparse(node) == wanted:
             return _columns(text, node, indent)
     return None
 
 
-def _operation(statement: ast.stmt, node: Node) -> ast.expr | None:
+def _operation(statements: ast.Module, node: Node) -> ast.expr | None:
     """The expression that calls the operation of a node, when there is exactly one."""
     name = forward_name(node)
     operators = _OPERATORS.get(name, ())
     operations = [
         expression
-        for expression in ast.walk(statement)
+        for expression in ast.walk(statements)
         if (isinstance(expression, ast.Call) and called(expression) in (name, f"{name}_"))
         or (isinstance(expression, (ast.BinOp, ast.UnaryOp)) and isinstance(expression.op, operators))
     ]
@@ -259,7 +266,16 @@ def called(node: ast.AST) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-def _value(statement: ast.stmt) -> ast.expr | ast.stmt | None:
+def _about(statements: ast.Module, node: Node | None) -> ast.stmt | None:
+    """The one statement of a line; of several the one that gives a name of the node, if exactly one does."""
+    if len(statements.body) > 1:
+        names = set(node.names if node is not None else ())
+        naming = [one for one in statements.body for target in targets_of(one) if names & {*names_in(target)}]
+        return naming[0] if len(naming) == 1 else None
+    return next(iter(statements.body), None)
+
+
+def _value(statement: ast.stmt | None) -> ast.expr | ast.stmt | None:
     """The expression that a statement is about: the right side, the condition, what is gone through."""
     for name in ("value", "iter", "test", "exc"):
         value = getattr(statement, name, None)
