@@ -189,12 +189,12 @@ def tensors_table(every: Sequence[TensorFacts], top: int = 0) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from gradviz.report.table import Column, Table
+    from gradviz.report.table import Column, FittedTable
 
     shown = every[:top] if top else every
     columns = [column for column in _COLUMNS if column.title not in _OPTIONAL or _says_something(column, shown)]
     rows = [[Text(one_line(column.cell(row))) for column in columns] for row in shown]
-    table = Table([Column(column.title, column.kind, column.leaves) for column in columns], rows)
+    table = FittedTable([Column(column.title, column.kind, column.leaves) for column in columns], rows)
     return Group(table, Text(), *[Text(line, "dim") for line in _remarks(every, shown)])
 
 

@@ -166,13 +166,17 @@ def _compiled_data(node: Node) -> dict[str, Any]:
 def _section(title: str, rows: list[Row]) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from gradviz.report.table import Column, Table
+    from gradviz.report.table import Column, FittedTable
 
     if rows:
         cells = [(Text(name), Text(text)) for name, text in rows[:_ROWS]]
         more = [Text(f"  {labels.more(len(rows) - _ROWS)}")] if len(rows) > _ROWS else []
         section: list[RenderableType] = [Text(), Text(title)]
-        yield from (*section, Table((Column("", "name"), Column("", "text")), cells, header=False, indent=2), *more)
+        yield from (
+            *section,
+            FittedTable((Column("", "name"), Column("", "text")), cells, header=False, indent=2),
+            *more,
+        )
 
 
 def _root_row(graph: Graph, root: Root) -> Row:

@@ -323,11 +323,11 @@ def text_lines(made: Outline, width: int = 0) -> Iterator[Text]:
     """The table as lines of text, in `width` cells (0: any), and the notes below it."""
     from rich.text import Text
 
-    from gradviz.report.table import Column, Table
+    from gradviz.report.table import Column, FittedTable
 
     columns = [Column(*column) for column in made.columns]
     styles = ["cyan" if opened else "" for opened in made.opened]
-    yield from Table(columns, [[*map(Text, row)] for row in made.rows], styles=styles).lines(width or WIDE)
+    yield from FittedTable(columns, [[*map(Text, row)] for row in made.rows], styles=styles).lines(width or WIDE)
     if made.notes:
         yield Text()
         yield from (Text(note, "dim") for note in made.notes)

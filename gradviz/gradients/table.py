@@ -16,7 +16,7 @@ from gradviz.errors import FormatError
 from gradviz.graph.amounts import forward_order
 from gradviz.report import labels
 from gradviz.report.results import FLOW_ROWS, PATHS_ROWS, note_lines
-from gradviz.report.table import Column, Table, table_of
+from gradviz.report.table import Column, FittedTable, table_of
 from gradviz.wording import bar, clip, count_text, few, number, one_line, plural, share
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def flow_table(flow: GradientFlow, by: By | None = None, top: int | None = FLOW_
     return Group(*parts, *note_lines(flow.notes))
 
 
-def _table(shown: Sequence[FlowRow], by: By, on: Scale | None) -> Table:
+def _table(shown: Sequence[FlowRow], by: By, on: Scale | None) -> FittedTable:
     odd = any(row.nonfinite for row in shown)
     kind = {"module": "class", "node": "op"}.get(by, "kind")
     columns: list[tuple[Column, Callable[[FlowRow], Text]]] = [
@@ -247,7 +247,7 @@ def paths_table(paths: Paths, top: int | None = PATHS_ROWS) -> RenderableType:
     what = f"the gradient of {root} with respect to {target}"
     title = "contribution" if _single(paths) else "norm of contribution"
     columns = (Column(title, "number"), Column("path", "text"))
-    table = Table(columns, [*amounts, (Text(number(total), "bold"), Text(what, "bold"))])
+    table = FittedTable(columns, [*amounts, (Text(number(total), "bold"), Text(what, "bold"))])
     remarks = [Text(line, style="dim") for line in _path_remarks(paths, len(shown))]
     head = f"{plural(paths.count, 'path')} from {root} to {target}"
     return Group(Text(head, style="bold"), Text(), table, Text(), *remarks, *note_lines(paths.notes))

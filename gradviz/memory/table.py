@@ -18,7 +18,7 @@ from gradviz.memory.checkpoint import Advice, Wrap
 from gradviz.memory.saved import By, Saved, SavedRow
 from gradviz.report import labels
 from gradviz.report.results import SAVED_ROWS, note_lines
-from gradviz.report.table import Column, Table
+from gradviz.report.table import Column, FittedTable
 from gradviz.wording import bytes_text, clip, count_text, one_line, plural
 
 _NOTHING_RECORDED: dict[By, str] = {
@@ -49,7 +49,7 @@ _COLUMNS = (
 )
 
 
-def _rows(result: Saved, top: int | None) -> Table:
+def _rows(result: Saved, top: int | None) -> FittedTable:
     shown, others = result.top(top)
     left_out = () if any(row.nbytes > row.held for row in result.rows) else ("weights",)
     beside = _BESIDE.get(result.by)
@@ -60,7 +60,7 @@ def _rows(result: Saved, top: int | None) -> Table:
     rows.append((*_cells(result.total.row, left_out, "bold"), Text("in all", "bold"), Text()))
     columns = [column for column in _COLUMNS if column.title not in left_out]
     name = Column(result.by, "code" if result.by == "tensor" else "name")  # a tensor has a sentence
-    return Table((*columns, name, *([Column(beside, "code", 5)] if beside else [])), rows)
+    return FittedTable((*columns, name, *([Column(beside, "code", 5)] if beside else [])), rows)
 
 
 def _cells(row: SavedRow, left_out: Sequence[str], style: str = "") -> list[Text]:
@@ -108,12 +108,12 @@ _KINDS: dict[StorageKind, tuple[str, str]] = {
 _TOTALS = (Column(""), Column("", "number"), Column("", "text"))
 
 
-def _totals(result: Saved) -> Table:
+def _totals(result: Saved) -> FittedTable:
     rows = [
         (Text(what), Text("" if nbytes is None else bytes_text(nbytes)), Text(remark, "dim"))
         for what, nbytes, remark in _lines(result)
     ]
-    return Table(_TOTALS, rows, header=False)
+    return FittedTable(_TOTALS, rows, header=False)
 
 
 def _lines(result: Saved) -> Iterator[tuple[str, int | None, str]]:
@@ -167,7 +167,7 @@ _STEPS = (
 )
 
 
-def _steps(advice: Advice) -> Table:
+def _steps(advice: Advice) -> FittedTable:
     rows = []
     for series in joined(advice.steps):
         last = series.steps[-1]
@@ -175,7 +175,7 @@ def _steps(advice: Advice) -> Table:
         again = max(step.again for step in series.steps)
         cells = (bytes_text(freed), plural(ops, "op"), bytes_text(last.held), bytes_text(again))
         rows.append((*map(Text, cells), _name(series)))
-    return Table(_STEPS, rows)
+    return FittedTable(_STEPS, rows)
 
 
 def _name(series: Series) -> Text:

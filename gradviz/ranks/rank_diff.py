@@ -18,7 +18,7 @@ from gradviz.wording import bar, bytes_text, few, one_line, plural, verb
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from gradviz.report.table import Table
+    from gradviz.report.table import FittedTable
 
 
 class Varying(NamedTuple):
@@ -103,16 +103,16 @@ def _head(diff: RankDiff) -> Iterator[str]:
     yield f"{verb(diff.ranks, 'rank', 'ranks')} {grouped(diff.groups)}; {', '.join(told)}"
 
 
-def _memory(shares: Sequence[RankShare]) -> Table:
+def _memory(shares: Sequence[RankShare]) -> FittedTable:
     """Bytes per rank: what was read of each, and a bar for all of it. Ranks with equal numbers are one row."""
     from rich.text import Text
 
-    from gradviz.report.table import Column, Kind, Table
+    from gradviz.report.table import Column, FittedTable, Kind
 
     columns = _columns(shares)
     kinds: dict[str, Kind] = {"rank": "word", "machine": "name", "bar": "bar"}
     heads = [Column(title, kinds.get(title, "number"), leaves=int(title == "bar")) for title in columns]
-    return Table(heads, [[*map(Text, cells)] for cells in zip(*columns.values())])
+    return FittedTable(heads, [[*map(Text, cells)] for cells in zip(*columns.values())])
 
 
 def _columns(shares: Sequence[RankShare]) -> dict[str, list[str]]:

@@ -42,7 +42,7 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Table:
+class FittedTable:
     """Rows of cells for rich, fitted to the width that there is. A cell is one line of text. `styles` are those of whole rows."""
 
     columns: Sequence[Column]
@@ -108,10 +108,10 @@ class Table:
             yield line
 
 
-def table_of(columns: Iterable[tuple[Column, Callable[[T], Text]]], items: Sequence[T]) -> Table:
+def table_of(columns: Iterable[tuple[Column, Callable[[T], Text]]], items: Sequence[T]) -> FittedTable:
     """A row for each item, from columns that each know their cell of it."""
     chosen = tuple(columns)
-    return Table([column for column, _ in chosen], [[cell(item) for _, cell in chosen] for item in items])
+    return FittedTable([column for column, _ in chosen], [[cell(item) for _, cell in chosen] for item in items])
 
 
 def _cell(text: Text, kind: Kind, width: int) -> Sequence[Text]:
