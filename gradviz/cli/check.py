@@ -9,6 +9,7 @@ import click
 
 from gradviz.checks.context import Gradients
 from gradviz.checks.finding import SEVERITIES
+from gradviz.cli.options import json_option
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import SHORT, complain, destination, result_stream
 from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
@@ -106,9 +107,11 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
     show_default=True,
     help="What to print: a report, JSON, or SARIF 2.1.0, which editors and CI show at the lines.",
 )
-@click.option("--json", "form", flag_value="json", help="The same as --format json.")
+@json_option("The same as --format json.")
 @target_argument
-def command(source: Source, fail_on: str, form: str, verbose: bool, page: str | None, **options: Any) -> None:
+def command(
+    source: Source, fail_on: str, form: str, as_json: bool, verbose: bool, page: str | None, **options: Any
+) -> None:
     """Say what is wrong, where, why, and what to do.
 
     The first backward calls are read, so that what grows from step to step shows; then the script runs on. Without --values no
@@ -121,7 +124,7 @@ def command(source: Source, fail_on: str, form: str, verbose: bool, page: str | 
         findings = captured.result
         if page is not None:
             _write_page(findings, page)
-        if form == "text":
+        if form == "text" and not as_json:
             from gradviz.checks.output import FindingsTable
 
             write_table(stream, FindingsTable(findings, verbose), str(rank() or ""))
@@ -130,7 +133,7 @@ def command(source: Source, fail_on: str, form: str, verbose: bool, page: str | 
         else:
             from gradviz.checks.output import sarif
 
-            write_json(stream, findings.as_data() if form == "json" else sarif(findings))
+            write_json(stream, sarif(findings) if form == "sarif" and not as_json else findings.as_data())
     if fail_on != "never" and findings.reach(fail_on):  # type: ignore[arg-type]
         if captured.failure is not None and captured.failure.exit_code is None:
             error = captured.failure.error

@@ -92,3 +92,15 @@ def test_what_the_command_line_takes_by_default_python_does_too() -> None:
     of_check = {option.name: option.default for option in check_command.params}
     known = inspect.signature(gradviz.check).parameters
     assert all(of_check[name] == known[name].default for name in ("vanishing", "exploding"))
+
+
+def test_no_two_options_of_a_command_are_one_parameter() -> None:
+    """Before click 8.2.1 the default of the later one took the place of the other's value."""
+    from gradviz.cli.main import cli
+
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        parameters = [parameter.name for parameter in command.params]
+        assert len(parameters) == len(set(parameters)), name
