@@ -122,9 +122,11 @@ def made_at(kind: type, attribute: str) -> SourceLine | None:
 
 
 def forward_of(kind: type) -> SourceLine | None:
-    """The line where the forward() of a class begins."""
+    """The line where the forward() of a class begins, if that is the user's own."""
     code = getattr(class_attribute(kind, "forward"), "__code__", None)
-    return with_text(code_line(code, code.co_firstlineno)) if code is not None else None
+    if code is None or package_of(code.co_filename):
+        return None
+    return with_text(code_line(code, code.co_firstlineno))
 
 
 class ClassLines:
