@@ -41,7 +41,20 @@ def test_the_hosted_runs_are_those_of_the_matrix() -> None:
 
 def test_the_tests_of_the_matrix_are_there() -> None:
     assert all((ROOT / "tests" / folder).is_dir() for folder in MATRIX["CAPTURE"])
-    assert all((ROOT / file).is_file() for file in (*MATRIX["LONG"], MATRIX["SAMPLE"]))
+    assert all((ROOT / file).is_file() for file in (*MATRIX["LONG"], MATRIX["SAMPLE"], MATRIX["SOAK"]))
+    assert (ROOT / MATRIX["HOSTS"]).is_dir()
+
+
+def test_the_matrix_can_install_hosts_and_the_lowest_versions() -> None:
+    wanted = MATRIX["wanted"]
+    others = MATRIX["OTHERS"].split()
+    assert wanted(hosts=False, lowest=False) == others
+    hosts = wanted(hosts=True, lowest=False)[len(others) :]
+    assert [re.split("[>=]", host)[0] for host in hosts[:4]] == ["skorch", "lightning", "pytorch-ignite", "accelerate"]
+    lowest = wanted(hosts=False, lowest=True)
+    assert {"click==8.1", "rich==13.0", "numpy==1.24"} <= set(lowest)
+    names = [re.split("[<>=]", name)[0] for name in lowest]
+    assert len([name for name in names if name != "pygraphviz"]) == len(set(names)) - 1 and "torch" not in names
 
 
 def test_the_matrix_begins_at_the_lowest_versions_that_are_promised() -> None:
