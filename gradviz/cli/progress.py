@@ -51,23 +51,25 @@ class Waiting:
         self._over = threading.Event()
         self._said = {""}
 
-    def begin(self, text: str) -> None:
-        """Wait for something; "" waits in silence."""
+    def begin(self, script: str, until: str) -> None:
+        """Wait for something that a script is run for; "" waits in silence."""
         self._over = threading.Event()
-        if text not in self._said and _on_terminal(sys.__stderr__):
-            _thread.start_new_thread(self._say, (text, self._over))
+        if until not in self._said and _on_terminal(sys.__stderr__):
+            _thread.start_new_thread(self._say, (script, until, self._over))
 
     def end(self) -> None:
         """It has come."""
         self._over.set()
 
-    def _say(self, text: str, over: threading.Event) -> None:
+    def _say(self, script: str, until: str, over: threading.Event) -> None:
         stream = sys.__stderr__
         if over.wait(_SILENCE) or stream is None:
             return
-        self._said.add(text)
+        self._said.add(until)
         with suppress(Exception):  # a terminal that went away is no reason to stop the script
-            stream.write(f"{text[: _width(stream)]}\n")
+            room = max(_width(stream) - len(f"running  {until}"), 1)
+            name = script if len(script) <= room else f"…{script[1 - room :]}"
+            stream.write(f"running {name} {until}\n")
             stream.flush()
 
 

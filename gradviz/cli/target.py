@@ -184,17 +184,18 @@ class Source:
             until = f"until its backward() call {self._last_call}"
         elif self.target.name:
             until = _END
-        script = f"running {one_line(self.target.short)} " if rank() is None else ""
-        waiting = Waiting()
+        script, waiting = one_line(self.target.short), Waiting()
+        if rank() is not None:
+            until = then = ""
 
         @contextmanager
         def around() -> Iterator[object]:
             waiting.end()
             with progress("reading the graph") as line:
                 yield line
-            waiting.begin(script and then and script + then)
+            waiting.begin(script, then)
 
-        waiting.begin(script and script + until)
+        waiting.begin(script, until)
         try:
             yield around
         finally:
