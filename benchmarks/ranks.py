@@ -4,7 +4,7 @@
 
 The files are simulated: one graph of that many nodes is written, and changed in the text for each rank: rank and device, and in
 the rows that say "differ", two ops that no other rank has. For each number of ranks, in a process of its own: processor seconds
-and seconds by the clock until the report is printed, and the peak of memory, of both processes where two read.
+and seconds by the clock until the report is printed, and the peak of memory.
 """
 
 from __future__ import annotations
@@ -98,14 +98,12 @@ def measure(files: list[str]) -> None:
         cli(["merge", *files], prog_name="gradviz")
     except SystemExit:
         pass
-    used = [
-        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    ]  # a second process reads a half
+    used = resource.getrusage(resource.RUSAGE_SELF)
     unit = 1 if sys.platform == "darwin" else 1024
     told = {
-        "processor": sum(one.ru_utime + one.ru_stime for one in used),
+        "processor": used.ru_utime + used.ru_stime,
         "clock": time.monotonic() - began,
-        "bytes": sum(one.ru_maxrss for one in used) * unit,
+        "bytes": used.ru_maxrss * unit,
     }
     print(json.dumps(told))
 

@@ -7,16 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import pickle
 import re
-import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import IO
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
-from gradviz.errors import GraphFileError
 from gradviz.graph import Process
 from gradviz.graph.codecs import Bad
 from gradviz.graph.columns import paused
@@ -31,40 +25,17 @@ _DEVICE = re.compile(rb'("[a-z]+):\d+"')
 _TITLE, _PROCESS, _TABLES = b',\n"title":', b',\n"process":', b',\n"tensors":['
 _NOT_A_GRAPH = (Bad, LookupError, TypeError, ValueError, AttributeError)  # what reading data raises that is none
 
-_MANY, _LARGE = 4, 64 * 2**20  # files, and bytes in all, from which on two processes read them
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from gradviz.ranks.files import merge_half; merge_half()"
-_Item = tuple["int | None", int, str]  # the rank that was given, the place among all, the path
-
 
 def merge_files(paths: Iterable[str] | Mapping[int, str]) -> RankDiff:
     """What the graphs in these files have in common. Raises GraphFileError for a file that is broken or of a rank given before.
 
-    The rank is the key of a mapping, else what the file says of itself, else `rank3` in its name, else its place. Of many large
-    files another process reads a half.
+    The rank is the key of a mapping, else what the file says of itself, else `rank3` in its name, else its place.
     """
-    given = paths.items() if isinstance(paths, Mapping) else ((None, path) for path in paths)
-    items = [(key, place, path) for place, (key, path) in enumerate(given)]
-    if len(items) < _MANY or sum(os.path.getsize(path) for *_, path in items if os.path.isfile(path)) < _LARGE:
-        return _merged(items).result()
-    half = (len(items) + 1) // 2
-    with _helper(items[half:]) as helper:
-        staged = _merged(items[:half])
-        try:
-            theirs = pickle.load(helper)
-        except (EOFError, pickle.UnpicklingError):  # it was killed, or there is no room for it
-            theirs = _merged(items[half:])
-    if isinstance(theirs, GraphFileError):
-        raise theirs
-    with paused():
-        staged.absorb(theirs)
-        return staged.result()
-
-
-def _merged(items: Sequence[_Item]) -> Staged:
+    items = [*(paths.items() if isinstance(paths, Mapping) else ((None, path) for path in paths))]
     staged, known, alike = Staged(), dict[object, int](), Alike()
     begun: set[int | None] = set()
     with paused(), Stage("merge", "ranks", total=len(items)) as reading:
-        for key, place, path in reading.each(items):
+        for place, (key, path) in enumerate(reading.each(items)):
             file = _File(path)
             process = file.process
             stage = process.stage if process is not None else None
@@ -78,33 +49,7 @@ def _merged(items: Sequence[_Item]) -> Staged:
                 staged.of(process).add(rank, file.view(alike, first=stage not in begun))
                 known[same] = rank
             begun.add(stage)
-    return staged
-
-
-@contextmanager
-def _helper(items: Sequence[_Item]) -> Iterator[IO[bytes]]:
-    """A process that merges these. What it has made, or the error that it raised, can be read from what this gives."""
-    command = [sys.executable, "-c", _START, json.dumps(sys.path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            with suppress(BrokenPipeError), process.stdin as pipe:
-                pickle.dump(items, pipe)
-            yield process.stdout
-        finally:
-            process.kill()
-
-
-def merge_half() -> None:
-    """What the helper does: read which files to merge, and write what came of it."""
-    made: Staged | GraphFileError
-    try:
-        made = _merged(pickle.load(sys.stdin.buffer))
-    except GraphFileError as error:
-        made = error
-    with paused():
-        pickle.dump(made, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
-    sys.stdout.buffer.flush()
+        return staged.result()
 
 
 class _File:

@@ -27,6 +27,7 @@ class RankMerging(Merging):
     def __init__(self) -> None:
         super().__init__()
         self._classes: list[list[int]] = []
+        self._bit = 1  # of the class that is added
         self._having: list[int] = []
         self._content: list[Hashable] = []
         self._other: dict[int, dict[Hashable, int]] = {}  # node -> contents unlike that of the first, and who has them
@@ -37,45 +38,12 @@ class RankMerging(Merging):
     def add(self, rank: int, view: RankView) -> None:
         """One rank more. Raises GraphFileError when it is there already."""
         self._enter(rank, view.saved, view.process)
+        self._bit = 1 << len(self._classes)
         self._classes.append([rank])
-        self._add(view)
-
-    def _add(self, view: RankView) -> None:
-        bit = 1 << len(self._classes) - 1
         merged = self.merge(view)
         for edge in view.edges:
             ends = merged[edge[0]], merged[edge[1]], edge[2], edge[3]
-            self._edges[ends] = self._edges.get(ends, 0) | (bit if view.having is None else view.having(edge))
-
-    def absorb(self, other: RankMerging) -> None:
-        """All that was added to another merging. Raises GraphFileError for a rank that is in both."""
-        if not self._classes:
-            self.__dict__.update(other.__dict__)
-        if self._first is other._first:
-            return
-        for rank, saved in other._saved.items():
-            self._enter(rank, saved, other._processes.get(rank))
-        shift = len(self._classes)
-        self._classes += other._classes
-        first = other._first
-        assert first is not None
-        count = len(first.nodes)
-        leaves = [*first.leaves, *other._new_leaves]
-        self._add(
-            RankView(
-                lambda: first,
-                lambda i: first.nodes[i] if i < count else other._new_nodes[i - count],
-                {leaf.node: leaf for leaf in leaves}.get,
-                other._scopes,
-                other._order,
-                dict(enumerate(other._place)),
-                dict(enumerate(other._content)),
-                {leaf.node: leaf.names for leaf in leaves},
-                edges=list(other._edges),
-                ways=lambda node: [(content, bits << shift) for content, bits in other._ways(node) if bits],
-                having=lambda ends: other._edges[ends] << shift,
-            )
-        )
+            self._edges[ends] = self._edges.get(ends, 0) | self._bit
 
     def add_equal(self, rank: int, like: int, process: Process | None) -> None:
         """One rank more, whose graph is known to equal that of rank `like`."""
@@ -95,16 +63,14 @@ class RankMerging(Merging):
         self._content = [view.content[node] for node in range(len(self._place))]
 
     def _met(self, node: int, view: View, theirs: int) -> None:
-        assert isinstance(view, RankView)
-        ways = ((view.content[theirs], 1 << len(self._classes) - 1),) if view.ways is None else view.ways(theirs)
+        content = view.content[theirs]
         if node == len(self._having):
             self._having.append(0)
-            self._content.append(ways[0][0])
-        for content, bits in ways:
-            self._having[node] |= bits
-            if content != self._content[node]:
-                others = self._other.setdefault(node, {})
-                others[content] = others.get(content, 0) | bits
+            self._content.append(content)
+        self._having[node] |= self._bit
+        if content != self._content[node]:
+            others = self._other.setdefault(node, {})
+            others[content] = others.get(content, 0) | self._bit
 
     def _ways(self, node: int) -> Ways:
         """Who has a node with which content, the first one's content first."""

@@ -55,11 +55,6 @@ class Staged:
         """The merging that a rank belongs to."""
         return self._mergings[process.stage if process is not None else None]
 
-    def absorb(self, other: Staged) -> None:
-        """All that was added to the other."""
-        for stage, merging in other._mergings.items():
-            self._mergings[stage].absorb(merging)
-
     def result(self) -> RankDiff:
         """All ranks as one. Raises GraphFileError when none was added, or only some of them are stages."""
         if len(self._mergings) < 2:

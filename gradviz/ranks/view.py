@@ -5,7 +5,7 @@ It is read from a graph, or straight from the data of a graph file: reading all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -47,8 +47,6 @@ class RankView(View):
     process: Process | None = None
     saved: int = 0  # bytes held for backward
     edges: Sequence[Ends] = ()
-    ways: Callable[[int], Ways] | None = None  # where it is of several ranks: who has a node, with which content
-    having: Callable[[Ends], int] | None = None  # likewise, who has an edge
 
 
 def of_graph(graph: Graph, alike: Alike) -> RankView:

@@ -70,11 +70,11 @@ class Run(Generic[T]):
 
     Args:
         target: what to run, and the name to look at in it if there is one.
-        read: called while everything is alive, once for each call that is looked at; its results are `Captured.result` and
-            `Captured.later`. Where a backward() takes the place of a call of `autograd.grad`, the result of the latter is dropped.
+        read: called while everything is alive, once for each call that is looked at; its results are `RunResult.result` and
+            `RunResult.later`. Where a backward() takes the place of a call of `autograd.grad`, the result of the latter is dropped.
         arguments: the script's own arguments.
-        at: which call of backward to look at, counted from 1, or several: the first is `Captured.result`, others are
-            `Captured.later`, in the order in which they come. With a name: look the name up at that call, among the local
+        at: which call of backward to look at, counted from 1, or several: the first is `RunResult.result`, others are
+            `RunResult.later`, in the order in which they come. With a name: look the name up at that call, among the local
             variables too, and not when the script has ended. Without: the first `backward()`; a call of `autograd.grad` before
             it is read only if no backward() follows in the same step (`gradviz.run.selection`).
         keep_going: let the script run on to its end after the call.
@@ -83,7 +83,7 @@ class Run(Generic[T]):
             without such a step when it has ended, or at the first call, if no global variable holds a tensor there. With
             `keep_going` it is read when it has ended, if one does. With `at` it is read at that call. A name may be anything.
         around: makes a context that is entered while tensors are read, and left while the user's code runs.
-        whole_step: where a pipeline calls backward, read its other microbatches of that step, too, as `Captured.later`.
+        whole_step: where a pipeline calls backward, read its other microbatches of that step, too, as `RunResult.later`.
         steps: how many backward calls in a row to read, from the first one looked at on. Those with `create_graph` are
             read in addition, as parts of a step. A script may end before.
         look: lets the script run on after those steps, and says which later calls to read (`gradviz.run.selection`). A call
