@@ -119,16 +119,8 @@ def _views(*graphs: Graph) -> Iterator[View]:
     for graph in graphs:
         leaf_of = graph.leaf_of
         ops = [node for node in forward_order(graph) if node not in leaf_of]
-        yield View(
-            lambda graph=graph: graph,  # type: ignore[misc]
-            graph.nodes.__getitem__,
-            leaf_of.get,
-            graph.scopes,
-            ops,
-            {node: _place(graph, graph.nodes[node], scopes, lines) for node in ops},
-            {leaf.node: (leaf.kind, leaf.tensor) for leaf in graph.leaves},
-            {leaf.node: leaf.names for leaf in graph.leaves},
-        )
+        place = {node: _place(graph, graph.nodes[node], scopes, lines) for node in ops}
+        yield View(graph, ops, place, {leaf.node: (leaf.kind, leaf.tensor) for leaf in graph.leaves})
 
 
 def _has_lines(graph: Graph) -> bool:

@@ -6,9 +6,9 @@ says, then whatever variable holds the model; leaves by name. Nothing is the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from gradviz.comparison.alignment import Pairs, align, trimmed
 from gradviz.graph import Edge, Graph, Leaf, Node, Scope
@@ -19,21 +19,14 @@ Place = tuple[Any, ...]
 _LEAF: Place = ()
 
 
-@dataclass(frozen=True)
-class View:
-    """What merging needs to know of one graph. `content` is what a node computed, and of a leaf its kind and tensor.
+class View(NamedTuple):
+    """A graph that is merged. `ops` are ids of nodes in the order of the forward pass, leaves left out; `content` is what a node
+    computed, and of a leaf its kind and tensor."""
 
-    `node` and `leaf` make the record of one node, which is wanted of what no graph before has. `graph` makes all of it.
-    """
-
-    graph: Callable[[], Graph]
-    node: Callable[[int], Node]
-    leaf: Callable[[int], Leaf | None]
-    scopes: Sequence[Scope]
-    ops: Sequence[int]  # ids of nodes in the order of the forward pass, leaves left out
+    graph: Graph
+    ops: Sequence[int]
     place: Mapping[int, Place]
     content: Mapping[int, Hashable]
-    leaves: Mapping[int, tuple[str, ...]]  # names by id
 
 
 class Merging:
@@ -63,12 +56,12 @@ class Merging:
         """Called where a node here is one of a graph that is added."""
 
     def _begin(self, view: View) -> None:
-        self._first = view.graph()
-        self._scopes = list(view.scopes)
+        self._first = view.graph
+        self._scopes = list(view.graph.scopes)
         self._scope_of = {(scope.path, scope.call): i for i, scope in reversed(list(enumerate(self._scopes)))}
-        self._place = [view.place.get(node, _LEAF) for node in range(len(view.ops) + len(view.leaves))]
+        self._place = [view.place.get(node, _LEAF) for node in range(len(view.graph.nodes))]
         self._order = list(view.ops)
-        for leaf in view.leaves:
+        for leaf in view.graph.leaf_of:
             self._name_leaf(leaf, view, leaf)
 
     def _ops(self, view: View) -> dict[int, int]:
@@ -105,8 +98,8 @@ class Merging:
         """By name; those that no name tells in their order, by what else does."""
         same: dict[int, int | None] = {}
         taken: set[int | None] = set()
-        for leaf, names in view.leaves.items():
-            known = next((self._leaf_named[name] for name in names if name in self._leaf_named), None)
+        for leaf, record in view.graph.leaf_of.items():
+            known = next((self._leaf_named[name] for name in record.names if name in self._leaf_named), None)
             same[leaf] = known if known not in taken else None
             taken.add(known)
         here = [leaf for leaf in self._leaf_keys if leaf not in taken]
@@ -117,12 +110,12 @@ class Merging:
 
     def _name_leaf(self, node: int, view: View, theirs: int) -> None:
         self._leaf_keys[node] = _leaf_keys(view, theirs)
-        for name in view.leaves[theirs]:
+        for name in view.graph.leaf_of[theirs].names:
             self._leaf_named.setdefault(name, node)
 
     def _new(self, view: View, theirs: int) -> int:
-        new, record, leaf = len(self._place), view.node(theirs), view.leaf(theirs)
-        scope = None if record.scope is None else self._scope(view.scopes, record.scope)
+        new, record, leaf = len(self._place), view.graph.nodes[theirs], view.graph.leaf_of.get(theirs)
+        scope = None if record.scope is None else self._scope(view.graph.scopes, record.scope)
         self._new_nodes.append(record._replace(id=new, scope=scope, saved=()))
         if leaf is not None:
             self._new_leaves.append(leaf._replace(node=new, storage=None, base=None))
@@ -178,6 +171,6 @@ def _below(place: Place) -> Hashable:
 
 def _leaf_keys(view: View, leaf: int) -> tuple[Hashable, Hashable]:
     """What tells a leaf from others beside its whole name: that below the variable of the model, with its tensor or its kind."""
-    names, content = view.leaves[leaf], view.content[leaf]
+    names, content = view.graph.leaf_of[leaf].names, view.content[leaf]
     name = names[0].partition(".")[2] or names[0] if names else ""
     return (name, content), (name, content[0])  # type: ignore[index]

@@ -9,15 +9,15 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from typing import Any
 
-from gradviz.graph import Process
-from gradviz.graph.codecs import Bad
+from gradviz.graph import Process, files as schema
+from gradviz.graph.codecs import Bad, Context
 from gradviz.graph.columns import paused
 from gradviz.graph.files import load
 from gradviz.ranks.pipeline import Staged
 from gradviz.ranks.rank_diff import RankDiff
-from gradviz.ranks.view import Alike, RankView, of_data, of_graph, process_of
+from gradviz.ranks.view import Alike, of_graph
 from gradviz.stages import Stage
 
 _RANK = re.compile(r"rank(\d+)")
@@ -33,7 +33,6 @@ def merge_files(paths: Iterable[str] | Mapping[int, str]) -> RankDiff:
     """
     items = [*(paths.items() if isinstance(paths, Mapping) else ((None, path) for path in paths))]
     staged, known, alike = Staged(), dict[object, int](), Alike()
-    begun: set[int | None] = set()
     with paused(), Stage("merge", "ranks", total=len(items)) as reading:
         for place, (key, path) in enumerate(reading.each(items)):
             file = _File(path)
@@ -46,9 +45,8 @@ def merge_files(paths: Iterable[str] | Mapping[int, str]) -> RankDiff:
             if same in known:
                 staged.of(process).add_equal(rank, known[same], process)
             else:
-                staged.of(process).add(rank, file.view(alike, first=stage not in begun))
+                staged.of(process).add(rank, of_graph(load(path), alike))
                 known[same] = rank
-            begun.add(stage)
         return staged.result()
 
 
@@ -81,13 +79,14 @@ class _File:
         if self._told < 0:
             return None
         try:
-            return process_of(json.loads(b"{" + self._text[self._told + 2 :]))
+            return _process_of(json.loads(b"{" + self._text[self._told + 2 :]))
         except _NOT_A_GRAPH:
             return load(self._path).process  # which says what is wrong, and where
 
-    def view(self, alike: Alike, *, first: bool) -> RankView:
-        """What merging needs. The first file is read as a whole, since the merged graph begins as its graph."""
-        if not first:
-            with suppress(*_NOT_A_GRAPH):  # then the full reading says what is wrong, and where
-                return of_data(json.loads(self._text), alike)
-        return of_graph(load(self._path), alike)
+
+def _process_of(data: dict[str, Any]) -> Process:
+    context = Context()
+    context.read["tensors"] = [schema.TENSOR_ROW.read(row, context) for row in data["tensors"]]
+    context.read["sources"] = [schema.SOURCE_ROW.read(row, context) for row in data["sources"]]
+    made: Process = schema.PROCESS.read(data["process"], context)
+    return made

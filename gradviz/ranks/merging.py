@@ -12,10 +12,10 @@ from functools import cache
 
 from gradviz.comparison.merging import Merging, View
 from gradviz.errors import GraphFileError
-from gradviz.graph import Edge, Process
+from gradviz.graph import Edge, Process, column
 from gradviz.rank import Ranks
 from gradviz.ranks.rank_diff import RankDiff, Varying, marks, shares, summary, title_of
-from gradviz.ranks.view import Ends, RankView, Ways, in_words
+from gradviz.ranks.view import Ends, Ways, in_words, saved_bytes
 
 
 class RankMerging(Merging):
@@ -35,14 +35,14 @@ class RankMerging(Merging):
         self._saved: dict[int, int] = {}
         self._processes: dict[int, Process] = {}
 
-    def add(self, rank: int, view: RankView) -> None:
+    def add(self, rank: int, view: View) -> None:
         """One rank more. Raises GraphFileError when it is there already."""
-        self._enter(rank, view.saved, view.process)
+        self._enter(rank, saved_bytes(view.graph), view.graph.process)
         self._bit = 1 << len(self._classes)
         self._classes.append([rank])
         merged = self.merge(view)
-        for edge in view.edges:
-            ends = merged[edge[0]], merged[edge[1]], edge[2], edge[3]
+        for consumer, producer, output, position in zip(*(column(view.graph.edges, name) for name in Edge._fields[:4])):
+            ends = merged[consumer], merged[producer], output, position
             self._edges[ends] = self._edges.get(ends, 0) | self._bit
 
     def add_equal(self, rank: int, like: int, process: Process | None) -> None:
