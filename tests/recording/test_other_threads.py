@@ -20,10 +20,8 @@ from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 import torch
-from nbclient import NotebookClient
 
 import gradviz
 from gradviz.graph import Graph
@@ -414,6 +412,7 @@ def test_a_summary_writer_keeps_all_lines(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_notebook_keeps_all_lines(tmp_path: Path) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     text = """
 import threading, torch, gradviz
 x = torch.ones(2, requires_grad=True)
@@ -423,7 +422,7 @@ with gradviz.record() as recording:
 print(threading.active_count() > 3, [node.source.line for node in recording.graph(y).nodes[:2]], recording.graph(y).notes)
 """
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text)])
-    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     (output,) = notebook.cells[0].outputs
     assert output.text == "printed by the kernel's thread\nTrue [5, 5] ()\n"
 
