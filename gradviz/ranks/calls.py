@@ -39,7 +39,7 @@ _TENSORS = ("tensor", "input_tensor", "input", "output_tensor", "self", "output"
 _MESSAGES = ("send", "recv", "isend", "irecv", "send_object_list", "recv_object_list")
 """Calls between two ranks. `batch_isend_irecv` is noted as those that it makes."""
 
-Gate = Callable[[bool], None]
+Gate = Callable[[bool, Callable[[str], None]], None]
 
 _notes: list[_Notes] = []  # those that are being made
 
@@ -53,7 +53,8 @@ def noted() -> tuple[CollectiveCall, ...]:
 def recorded_calls(path: str = os.devnull, gate: Gate | None = None) -> Iterator[None]:
     """Note the calls of the block in a file, one record a line: one where a call begins, one where it ends.
 
-    `gate` is called before each, with whether it is a backward call that fills `.grad`; what it raises goes to the user's code.
+    `gate` is called before each, which is noted already, with whether it is a backward call that fills `.grad`, and with what
+    notes that the call is "held" and that it may "go". What it raises goes to the user's code: then the call was not made.
     """
     notes = _Notes(path, gate)
     _notes.append(notes)
@@ -114,8 +115,6 @@ class _Notes:
         """Note that a call begins. False when it is part of another, or of a process that was forked off."""
         if getattr(self._inside, "calls", ()) or self._file < 0 or os.getpid() != self._process:
             return False
-        if self._gate is not None and threading.current_thread() is threading.main_thread():
-            self._gate(name == "backward" and bool(options.get("accumulate_grad")))
         records: list[dict[str, Any]] = [{"op": name}]
         if self._count < MOST:
             with suppress(Exception):  # a note is never worth an error in the user's program
@@ -128,7 +127,21 @@ class _Notes:
             if number <= MOST:
                 self.calls[number] = _call_of(record)
             self._write({"begin": number, **record})
+        if self._gate is not None and threading.current_thread() is threading.main_thread():
+            self._pass(self._gate, name == "backward" and bool(options.get("accumulate_grad")))
         return True
+
+    def _pass(self, gate: Gate, fills: bool) -> None:
+        """Wait until the call may be made. Where it must not be, it is taken back."""
+        last = self._inside.calls[-1]
+        try:
+            gate(fills, lambda what: self._write({what: last}))
+        except BaseException:
+            numbers, self._inside.calls = self._inside.calls, ()
+            for number in numbers:
+                self.calls.pop(number, None)
+                self._write({"undone": number})
+            raise
 
     def end(self) -> None:
         """Note that the call of this thread has ended."""
@@ -230,6 +243,7 @@ def calls_of(path: str) -> tuple[CollectiveCall, ...]:
         open(path, encoding="utf-8") as file,
     ):  # it may be cut off: the process was killed
         for record in map(json.loads, file):
+            begun.pop(record.get("undone"), None)
             if record.get("end") in begun:
                 begun[record["end"]] = begun[record["end"]]._replace(ended=True)
             elif "begin" in record and "source" in record:
@@ -252,7 +266,7 @@ def _call_of(record: Mapping[str, Any]) -> CollectiveCall:
 
 
 def last_call(path: str) -> tuple[int, dict[str, Any] | None]:
-    """Bytes of a file of notes, and the call that has begun last if it has not ended."""
+    """Bytes of a file of notes, and the call that has begun last if it has not ended; "held" where it waits to be made."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -264,6 +278,10 @@ def last_call(path: str) -> tuple[int, dict[str, Any] | None]:
     for line in lines:
         with suppress(ValueError):
             records.append(json.loads(line))
-    ended = {record.get("end") for record in records}
-    begun = (record for record in reversed(records) if "begin" in record and record["begin"] not in ended)
-    return size, next(begun, None)
+    over = {record.get(key) for record in records for key in ("end", "undone")}
+    begun = (record for record in reversed(records) if "begin" in record and record["begin"] not in over)
+    call = next(begun, None)
+    if call is not None:
+        marks = [mark for record in records for mark in ("held", "go") if record.get(mark) == call["begin"]]
+        call["held"] = marks[-1:] == ["held"]
+    return size, call

@@ -78,18 +78,22 @@ class RankRole(Role):
         self.whole = keep_going or calls is not None
         return self.whole
 
-    def gate(self, fills: bool) -> None:
+    def gate(self, fills: bool, mark: Callable[[str], None]) -> None:
         """Called before each call of backward or `torch.distributed`. Raises Stopped when the script need not go on."""
         if self.left and fills:
             self.left -= 1
         if self.stops and not self.ready and not (self.left if self.unread is None else self.unread):
             self.rendezvous.write("ready", {"at": time.monotonic()})
             self.ready = True
-        if self.ready and may_stop(self.rendezvous):
+        if not self.ready:
+            return
+        mark("held")
+        if may_stop(self.rendezvous):
             from gradviz.run.ending import Stopped
 
             self.whole = False
             raise Stopped
+        mark("go")
 
     def reads(self, read: Read, whole_step: bool) -> Read:
         """Leave each graph for the others before the script goes on."""
@@ -169,7 +173,7 @@ def _waits(rendezvous: Rendezvous, rank: int, quiet: Quiet) -> bool:
     start = rendezvous.read("start", rank)
     spent = used(start["pid"]) if start is not None else None
     seconds = quiet.seconds(rank, (size, time.monotonic() if spent is None else spent))  # who runs is never as before
-    return call is not None and seconds > _BLOCKED
+    return call is not None and not call["held"] and seconds > _BLOCKED
 
 
 def _ready(rendezvous: Rendezvous, rank: int) -> float | None:
