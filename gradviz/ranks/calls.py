@@ -283,5 +283,5 @@ def last_call(path: str) -> tuple[int, dict[str, Any] | None]:
     call = next(begun, None)
     if call is not None:
         marks = [mark for record in records for mark in ("held", "go") if record.get(mark) == call["begin"]]
-        call["held"] = marks[-1:] == ["held"]
+        call |= {"held": True} if marks[-1:] == ["held"] else {}
     return size, call

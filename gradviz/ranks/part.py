@@ -173,7 +173,7 @@ def _waits(rendezvous: Rendezvous, rank: int, quiet: Quiet) -> bool:
     start = rendezvous.read("start", rank)
     spent = used(start["pid"]) if start is not None else None
     seconds = quiet.seconds(rank, (size, time.monotonic() if spent is None else spent))  # who runs is never as before
-    return call is not None and not call["held"] and seconds > _BLOCKED
+    return call is not None and not call.get("held") and seconds > _BLOCKED
 
 
 def _ready(rendezvous: Rendezvous, rank: int) -> float | None:

@@ -176,6 +176,8 @@ class RankEnd(NamedTuple):
     source: SourceLine | None = None
     order: int = 0  # which one of those that died or failed it was
     whole: bool = False  # whether its script ran to its end, so that it makes no further call
+    signal: int = 0  # that ended its process, where that is known
+    late: bool = False  # others waited for it in a call, and it made none any more
 
 
 class RankOutcome(NamedTuple):
@@ -192,6 +194,7 @@ class RankOutcome(NamedTuple):
     notes: str = ""  # the file with its calls
     gone: float = 0.0  # when it was seen to have died or failed
     signal: int = 0  # that ended its process, where that is known
+    late: bool = False  # others waited for it in a call, and it has made none since
 
     @property
     def failed(self) -> bool:
@@ -272,7 +275,8 @@ def end_of(outcome: RankOutcome, outcomes: Sequence[RankOutcome]) -> RankEnd:
     order = sorted(other.gone for other in outcomes).index(outcome.gone)
     source = outcome.end.get("source")
     whole = outcome.state == "ended" and bool(outcome.end.get("whole"))
-    return RankEnd(outcome.state, outcome.end.get("failed", ""), SourceLine(*source) if source else None, order, whole)
+    line, failed = SourceLine(*source) if source else None, outcome.end.get("failed", "")
+    return RankEnd(outcome.state, failed, line, order, whole, outcome.signal, outcome.late)
 
 
 def _at_line(source: Sequence[Any] | None) -> str:

@@ -90,8 +90,10 @@ def settled(rendezvous: Rendezvous, wait: float) -> list[RankOutcome]:
     quiet = Quiet()
     gone: dict[int, tuple[float, int]] = {}
     told = False
+    late: dict[int, int] = {}  # bytes of the notes of those that others waited for
     while True:
         outcomes = [_with_end(outcome_of(rendezvous, rank), gone) for rank in rendezvous.ranks]
+        outcomes = [outcome._replace(late=late.get(outcome.rank) == outcome.calls) for outcome in outcomes]
         now = time.monotonic()
         waiting = [outcome for outcome in outcomes if outcome.state in ("running", "absent")]
         absent = now - began > _START and "absent" in {outcome.state for outcome in waiting}
@@ -104,6 +106,7 @@ def settled(rendezvous: Rendezvous, wait: float) -> list[RankOutcome]:
             return [outcome._replace(state=_STUCK.get(outcome.state, outcome.state)) for outcome in outcomes]
         if stuck and not told:
             told = True
+            late = {outcome.rank: outcome.calls for outcome in waiting if outcome.call is None}
             sys.stderr.write(_who_waits(stuck, waiting))
         time.sleep(POLL)
 

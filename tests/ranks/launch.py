@@ -157,7 +157,7 @@ def _started(commands: list[list[str]], own: list[dict[str, str]], folder: Path,
         until, patience = time.monotonic() + LONGEST, 0.0
         try:
             codes = [process.wait(max(0.1, until - time.monotonic())) for process in processes]
-            patience = 5
+            patience = 30
         finally:
             left = _end_what_is_left(mark, patience)
     return _done(codes, out, err, left, folder)

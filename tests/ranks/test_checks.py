@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from gradviz.checks.context import CheckContext, Raised
+from gradviz.checks.finding import Finding
 from gradviz.checks.output import page
 from gradviz.checks.registry import checks, run
-from gradviz.graph import CollectiveCall, Graph, Process, SourceLine, TensorInfo
+from gradviz.graph import CollectiveCall, Graph, Leaf, Node, Process, SourceLine, TensorInfo
 from gradviz.ranks.pipeline import merge
 from gradviz.ranks.rendezvous import RankEnd
 from gradviz.ranks.reporter import Together
@@ -153,9 +154,61 @@ def test_who_lost_a_connection_was_not_the_first() -> None:
     assert found.summary.startswith("rank 1 died without a word in all_reduce")
 
 
+def missing(calls: dict[int, tuple[CollectiveCall, ...]], ends: dict[int, RankEnd]) -> Finding:
+    (found,) = run([CheckContext(Graph(), ranks=Together(None, calls, ends))], only=["missing-rank"])
+    return found
+
+
+def test_of_ranks_that_a_launcher_ended_the_one_that_waited_is_not_blamed() -> None:
+    """One hangs outside torch.distributed, and the other waits for it in a call, until both get a SIGTERM."""
+    calls = {0: (call("backward", 18), call("backward", 18, ended=False)), 1: (call("backward", 18),)}
+    ends = {0: RankEnd("died", order=0, signal=15), 1: RankEnd("died", order=1, signal=15)}
+    found = missing(calls, ends)
+    assert found.summary == ("rank 1 did not make its next call before the launch was ended, and 1 other waited for it")
+    assert "rank 0 was in backward at train.py:18" in found.why
+    assert "what rank 1 does after train.py:18" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("number", "summary", "fix"),
+    [
+        (0, "rank 1 died without a word in all_reduce", "mostly ran out of memory"),
+        (9, "rank 1 was killed (SIGKILL) in all_reduce", "memory of the machine"),
+        (11, "rank 1 was ended by SIGSEGV in all_reduce", "code below Python"),
+        (15, "rank 1 was told to end (SIGTERM) in all_reduce", "what ended the launch"),
+        (64, "rank 1 was ended by", "code below Python"),
+    ],
+)
+def test_how_a_rank_ended_is_said(number: int, summary: str, fix: str) -> None:
+    found = missing({1: (call("all_reduce", 3, ended=False),)}, {0: ENDED, 1: RankEnd("died", signal=number)})
+    assert found.summary.startswith(summary) and fix in found.fix
+
+
+def test_a_collective_that_only_the_rank_that_ended_calls_is_named() -> None:
+    calls = {0: (call("backward", 18),), 1: (call("backward", 18), call("all_reduce", 19, ended=False))}
+    ends = {0: RankEnd(failed="RuntimeError: Connection reset by peer"), 1: RankEnd("died", order=1, signal=6)}
+    found = missing(calls, ends)
+    assert found.summary.startswith("rank 1 ended in all_reduce, which rank 0 did not call")
+    assert found.fix.startswith("CollectiveCall all_reduce on every rank or on none")
+
+
 def test_what_all_ranks_raise_makes_none_of_them_missing() -> None:
     ends = {rank: RankEnd(failed="RuntimeError: the same", order=rank) for rank in range(2)}
     assert not run([CheckContext(Graph(), ranks=Together(None, {}, ends))], only=["missing-rank"]).found
+
+
+# -- requires-grad-input -----------------------------------------------------------------------------------------------
+
+
+def test_what_a_stage_receives_is_no_input_to_advise_about() -> None:
+    data, buffer = TensorInfo((4,), "float32", "cpu"), TensorInfo((3,), "float32", "cpu")
+    leaves = (Leaf(1, ("w",), data, "parameter"), Leaf(2, ("x",), data), Leaf(3, ("buffer",), buffer))
+    nodes = tuple(Node(i, "AccumulateGrad") for i in range(4))
+    process = Process(1, 2, calls=(message("irecv", 7, 0), message("isend", 9, 0, size=4)))
+    for calls, inputs in ((process.calls, "1 input requires grad: x"), ((), "2 inputs require grad: x and buffer")):
+        graph = Graph(nodes, leaves=leaves, process=process._replace(calls=calls))
+        (found,) = run([CheckContext(graph)], only=["requires-grad-input"])
+        assert found.summary == inputs
 
 
 # -- ranks-differ, unused-on-some-ranks --------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 # -- collective-order --------------------------------------------------------------------------------------------------
 
-_SENDS, _RECEIVES = {"send", "isend", "send_object_list"}, {"recv", "irecv", "recv_object_list"}
-_MESSAGES = _SENDS | _RECEIVES
-_NOT_COLLECTIVE = _MESSAGES | {"backward", "wait", "init_process_group", "destroy_process_group", "batch_isend_irecv"}
+_SENDS, RECEIVES = {"send", "isend", "send_object_list"}, {"recv", "irecv", "recv_object_list"}
+_MESSAGES = _SENDS | RECEIVES
+NOT_COLLECTIVE = _MESSAGES | {"backward", "wait", "init_process_group", "destroy_process_group", "batch_isend_irecv"}
 _SAME_SHAPE = {"all_reduce", "broadcast", "reduce", "all_gather_into_tensor", "reduce_scatter_tensor"}
 _SAME_PEER = {"broadcast", "reduce", "scatter", "gather"}
 _SAME_PEER |= {"broadcast_object_list", "scatter_object_list", "gather_object"}
@@ -65,7 +65,7 @@ def collective_order(context: CheckContext) -> Diagnoses:
     groups: dict[Ranks, dict[int, list[CollectiveCall]]] = {}
     for rank, calls in together.calls.items():
         for call in calls:
-            if call.op not in _NOT_COLLECTIVE:
+            if call.op not in NOT_COLLECTIVE:
                 group = call.group or tuple(sorted(together.calls))
                 groups.setdefault(group, {}).setdefault(rank, []).append(call)
     compared = [
@@ -237,6 +237,6 @@ def _lost_message(together: Together, pair: _RankPair) -> Diagnosis:
 
 def _call(call: CollectiveCall) -> str:
     tensor = f" of {tensor_line(call.tensor)}" if call.tensor is not None else ""
-    word = ", to rank" if call.op in _SENDS else ", from rank" if call.op in _RECEIVES else ", rank"
+    word = ", to rank" if call.op in _SENDS else ", from rank" if call.op in RECEIVES else ", rank"
     peer = f"{word} {call.peer}" if call.peer is not None else ""
     return f"{call.op}{tensor}{peer}" + (f", tag {call.tag}" if call.tag else "")

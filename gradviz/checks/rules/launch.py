@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+import signal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.rules.collectives import NOT_COLLECTIVE
 from gradviz.checks.words import line, title, where as place
+from gradviz.graph import CollectiveCall
 from gradviz.graph.origins import own_line
 from gradviz.rank import named
 from gradviz.wording import clip, one_line, plural
 
 if TYPE_CHECKING:
-    pass
+    from gradviz.ranks.rendezvous import RankEnd
+    from gradviz.ranks.reporter import Together
 
 
 # -- missing-rank ------------------------------------------------------------------------------------------------------
@@ -52,38 +57,110 @@ def missing_rank(context: CheckContext) -> Diagnoses:
     same = {end.failed for end in gone.values()}
     if not gone or (len(gone) == len(together.ends) > 1 and len(same) == 1 and same != {""}):
         return  # a fault that all ranks have makes none of them missing
-    first = min(
-        gone,
-        key=lambda rank: (gone[rank].state != "absent", bool(_LOST.search(gone[rank].failed)), gone[rank].order, rank),
-    )
+    first = _first_gone(together, gone)
+    waiting = _others(together, gone, first)
     end, last = gone[first], together.last_call(first)
-    what = "never began" if end.state == "absent" else "died without a word"
-    if end.failed:
-        what = f"raised {clip(end.failed, 120)}"
-    inside = f" in {last.op}" if last is not None and not last.ended else ""
+    told = _told(together, first)
     source = end.source or (last and last.source)
-    waiting = [
-        f"rank {rank} {'waits' if together.ends[rank].state == 'stuck' else 'was'} in {call.op} at {line(call.source)}"
-        for rank in together.ends
-        if rank != first and (call := together.last_call(rank)) is not None and not call.ended
-    ]
     after = ""
     if last is not None and last.ended:
         after = f"; its last call of torch.distributed was {last.op} at {line(last.source)}"
-    followed = [rank for rank in gone if rank != first and gone[rank].failed]
-    if followed:
-        waiting.append(f"{named(followed)} then failed: {clip(gone[followed[0]].failed, 100)}")
     yield Diagnosis(
-        f"rank {first} {what}{inside}" + (f", and {plural(len(waiting), 'other')} waited for it" if waiting else ""),
+        f"rank {first} {told.what}" + (f", and {plural(len(waiting), 'other')} waited for it" if waiting else ""),
         (),
         "; ".join([*waiting, f"rank {first} left no result{after}"]),
-        f"Fix what ends rank {first}."
-        if end.failed
-        else f"See why the process of rank {first} ended: a process that is "
-        "killed without a word mostly ran out of memory.",
+        told.fix.format(rank=first, place=f" after {line(source)}" if source is not None else ""),
         where=f"rank {first}" + (f": {line(source)}" if source is not None else ""),
         source=source,
     )
+
+
+def _first_gone(together: Together, gone: Mapping[int, RankEnd]) -> int:
+    """The rank that the others waited for: late, or first to go. Of those that were told to end, one that was in no call."""
+
+    def place(rank: int) -> tuple[object, ...]:
+        end = gone[rank]
+        waited = end.signal == signal.SIGTERM and _inside(together, rank) is not None
+        return end.state != "absent", not end.late, waited, bool(_LOST.search(end.failed)), end.order, rank
+
+    return min(gone, key=place)
+
+
+def _inside(together: Together, rank: int) -> CollectiveCall | None:
+    """The call of torch.distributed in which a rank is, or was when it ended."""
+    last = together.last_call(rank)
+    return last if last is not None and not last.ended else None
+
+
+def _others(together: Together, gone: Mapping[int, RankEnd], first: int) -> list[str]:
+    """What the other ranks did meanwhile."""
+    said = [
+        f"rank {rank} {'waits' if together.ends[rank].state == 'stuck' else 'was'} in {call.op} at {line(call.source)}"
+        for rank in together.ends
+        if rank != first and (call := _inside(together, rank)) is not None
+    ]
+    followed = [rank for rank in gone if rank != first and gone[rank].failed]
+    if followed:
+        said.append(f"{named(followed)} then failed: {clip(gone[followed[0]].failed, 100)}")
+    return said
+
+
+class _Told(NamedTuple):
+    """How a rank ended, and what to do: `{rank}`, and ` after line 18` as `{place}`."""
+
+    what: str
+    fix: str
+
+
+_BY_SIGNAL = {
+    0: _Told(
+        "died without a word",
+        "See why the process of rank {rank} ended: a process that is killed without a word mostly ran out of memory.",
+    ),
+    signal.SIGKILL: _Told(
+        "was killed (SIGKILL)",
+        "Look at the memory of the machine: a process that gets SIGKILL has mostly run out of it.",
+    ),
+    signal.SIGTERM: _Told(
+        "was told to end (SIGTERM)", "Find out what ended the launch, such as a scheduler's limit of time."
+    ),
+}
+_HUNG = _Told(
+    "did not make its next call before the launch was ended",
+    "See what rank {rank} does{place}: while it hangs, `py-spy dump --pid PROCESS` shows where it is.",
+)
+
+
+def _told(together: Together, rank: int) -> _Told:
+    end, call = together.ends[rank], _inside(together, rank)
+    inside = f" in {call.op}" if call is not None else ""
+    if end.failed:
+        return _Told(f"raised {clip(end.failed, 120)}{inside}", "Fix what ends rank {rank}.")
+    if end.state == "absent":
+        return _Told("never began", _BY_SIGNAL[0].fix)
+    alone = _never_called(together, rank, call)
+    if call is not None and alone:
+        return _Told(
+            f"ended in {call.op}, which {named(alone)} did not call",
+            f"Call {call.op} on every rank or on none: all ranks must make the same calls in the same order.",
+        )
+    waited_for = end.signal == signal.SIGTERM and any(_inside(together, other) for other in together.ends)
+    if call is None and (waited_for or (end.late and not end.signal)):
+        return _HUNG
+    if end.signal in _BY_SIGNAL:
+        what, fix = _BY_SIGNAL[signal.Signals(end.signal) if end.signal else 0]
+        return _Told(what + inside, fix)
+    name = signal.Signals(end.signal).name if end.signal in set(signal.Signals) else f"signal {end.signal}"
+    return _Told(f"was ended by {name}{inside}", "Read what rank {rank} printed last: code below Python ended it.")
+
+
+def _never_called(together: Together, rank: int, call: CollectiveCall | None) -> list[int]:
+    """The ranks that made fewer calls of this kind and can make no more."""
+    if call is None or call.op in NOT_COLLECTIVE or call.group:
+        return []
+    count = {of: sum(made.op == call.op for made in calls) for of, calls in together.calls.items()}
+    ends = together.ends
+    return [of for of in ends if ends[of].failed and _LOST.search(ends[of].failed) and count.get(of, 0) < count[rank]]
 
 
 _LOST = re.compile(r"Connection (reset|closed)|Read error|remote worker|connection was|NCCL|Broken pipe")

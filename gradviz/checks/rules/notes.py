@@ -6,8 +6,9 @@ import re
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.rules.collectives import RECEIVES
 from gradviz.checks.words import Names, code, first_names, listed, nodes_of, title, verb, where as place
-from gradviz.graph import Node
+from gradviz.graph import Node, TensorInfo
 from gradviz.graph.amounts import depth
 from gradviz.wording import one_line, plural, tensor_line
 
@@ -24,7 +25,8 @@ def requires_grad_input(context: CheckContext) -> Diagnoses:
     Backward then computes a gradient for it at every step, and keeps it in `.grad`. That is right for adversarial examples,
     saliency maps and gradient penalties, and a waste otherwise.
 
-    How it is found: Leaves of the graph that are no parameters of a module are listed.
+    How it is found: Leaves of the graph that are no parameters of a module are listed, but for those like a tensor that the
+    process receives from another rank: the stage of a pipeline sends their gradients back.
 
     What to do: Leave out `requires_grad=True` for data. If the tensor is to be trained, make it a `torch.nn.Parameter`.
 
@@ -39,7 +41,9 @@ def requires_grad_input(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
-    inputs = [leaf for leaf in context.graph.leaves if leaf.kind == "input"]
+    process = context.graph.process
+    received = {_like(call.tensor) for call in process.calls if call.op in RECEIVES} if process is not None else set()
+    inputs = [leaf for leaf in context.graph.leaves if leaf.kind == "input" and _like(leaf.tensor) not in received]
     if not inputs or not any(leaf.kind == "parameter" for leaf in context.graph.leaves):
         return
     names = first_names(inputs)
@@ -52,6 +56,11 @@ def requires_grad_input(context: CheckContext) -> Diagnoses:
         "No change needed if you use that gradient. Otherwise remove requires_grad=True.",
         nodes_of(inputs),
     )
+
+
+def _like(tensor: TensorInfo | None) -> tuple[object, ...]:
+    """What a tensor shares with one that is sent or received in its place."""
+    return (tensor.shape, tensor.dtype) if tensor is not None else ()
 
 
 @check("tied-parameter", "note", "one parameter is used under several names")
