@@ -74,13 +74,18 @@ def main() -> None:
 _STUCK: dict[State, State] = {"running": "stuck"}
 
 
-def _with_end(outcome: RankOutcome, gone: dict[int, tuple[float, int]]) -> RankOutcome:
-    """With when a rank was first seen to be gone, and by which signal."""
+def _with_end(outcome: RankOutcome, gone: dict[int, tuple[float, int]], late: Mapping[int, int]) -> RankOutcome:
+    """With when a rank was first seen to be gone, by which signal, and whether others had waited for it."""
     if outcome.state == "died" or outcome.failed:  # who is told to end by a launcher ends because of another
         later = _POLL_OF_LAUNCHERS if outcome.signal == signal.SIGTERM else 0.0
         gone.setdefault(outcome.rank, (time.monotonic() + later, outcome.signal))
     at, by = gone.get(outcome.rank, (math.inf, outcome.signal))
-    return outcome._replace(gone=at, signal=by)
+    return outcome._replace(gone=at, signal=by, late=late.get(outcome.rank) == outcome.calls)
+
+
+def _outside(waiting: Sequence[RankOutcome]) -> dict[int, int]:
+    """The bytes of the notes of those that are in no call."""
+    return {outcome.rank: outcome.calls for outcome in waiting if outcome.call is None}
 
 
 def settled(rendezvous: Rendezvous, wait: float) -> list[RankOutcome]:
@@ -92,8 +97,7 @@ def settled(rendezvous: Rendezvous, wait: float) -> list[RankOutcome]:
     told = False
     late: dict[int, int] = {}  # bytes of the notes of those that others waited for
     while True:
-        outcomes = [_with_end(outcome_of(rendezvous, rank), gone) for rank in rendezvous.ranks]
-        outcomes = [outcome._replace(late=late.get(outcome.rank) == outcome.calls) for outcome in outcomes]
+        outcomes = [_with_end(outcome_of(rendezvous, rank), gone, late) for rank in rendezvous.ranks]
         now = time.monotonic()
         waiting = [outcome for outcome in outcomes if outcome.state in ("running", "absent")]
         absent = now - began > _START and "absent" in {outcome.state for outcome in waiting}
@@ -106,7 +110,7 @@ def settled(rendezvous: Rendezvous, wait: float) -> list[RankOutcome]:
             return [outcome._replace(state=_STUCK.get(outcome.state, outcome.state)) for outcome in outcomes]
         if stuck and not told:
             told = True
-            late = {outcome.rank: outcome.calls for outcome in waiting if outcome.call is None}
+            late = _outside(waiting)
             sys.stderr.write(_who_waits(stuck, waiting))
         time.sleep(POLL)
 

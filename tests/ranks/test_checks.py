@@ -189,7 +189,7 @@ def test_a_collective_that_only_the_rank_that_ended_calls_is_named() -> None:
     ends = {0: RankEnd(failed="RuntimeError: Connection reset by peer"), 1: RankEnd("died", order=1, signal=6)}
     found = missing(calls, ends)
     assert found.summary.startswith("rank 1 ended in all_reduce, which rank 0 did not call")
-    assert found.fix.startswith("CollectiveCall all_reduce on every rank or on none")
+    assert found.fix.startswith("Call all_reduce on every rank or on none")
 
 
 def test_what_all_ranks_raise_makes_none_of_them_missing() -> None:
