@@ -190,7 +190,7 @@ def _fitted(line: Text, options: ConsoleOptions) -> Text:
     if line.cell_len > options.max_width:
         dots = "..." if options.ascii_only else ELLIPSIS
         line.truncate(options.max_width - len(dots), overflow="crop")
-        line.right_crop(len(line) - len(_BROKEN.sub("", line.plain)))
+        line.set_length(len(_BROKEN.sub("", line.plain)))
         line.append(dots)
     return line
 
