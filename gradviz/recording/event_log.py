@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 
 from gradviz.packages import Place
-from gradviz.variables.objects import joined
+from gradviz.variables.objects import joined, members, parameters, submodules
 from gradviz.walker.tensors import elements
 
 T = TypeVar("T")
@@ -158,7 +158,7 @@ class Tree:
         if not self.pending:
             return
         root = self.seen.ref()
-        path_of = {} if root is None else {id(module): path for path, module in root.named_modules()}
+        path_of = {} if root is None else {id(module): path for path, module in submodules(root)}
         if root is not None:
             self._own("", root)
         for call in self.pending:  # outer calls come before inner ones, so the parent has its path
@@ -168,7 +168,7 @@ class Tree:
                 if module is not None and id(module) not in path_of:
                     self._own(self.paths[call.module], module)
             if module is not None:
-                self.parameters[call.module] = elements(module.parameters())
+                self.parameters[call.module] = elements(parameters(module))
         self.pending.clear()
 
     def name_of(self, parameter: torch.Tensor) -> str | None:
@@ -185,8 +185,9 @@ class Tree:
         return joined(self.paths.get(caller, "") if caller is not None else "", attribute or call.module.type)
 
     def _own(self, prefix: str, module: torch.nn.Module) -> None:
-        for name, parameter in module.named_parameters():
-            self.owners.setdefault(id(parameter), (weakref.ref(parameter), joined(prefix, name)))
+        for path, inside in submodules(module):  # and not named_parameters(), which may be the user's
+            for name, parameter in members(inside, "_parameters"):
+                self.owners.setdefault(id(parameter), (weakref.ref(parameter), joined(prefix, joined(path, name))))
 
 
 def _held_as(module: torch.nn.Module | None, caller: torch.nn.Module | None) -> str:

@@ -19,7 +19,7 @@ from gradviz.graph import SourceLine
 from gradviz.packages import is_foundation
 from gradviz.source.search import CodeLocation, switch_around
 from gradviz.source.statements import Body, Statement, assigned, body_of, covers, method_calls, names_of, text_of
-from gradviz.variables.objects import class_attribute, own_attributes
+from gradviz.variables.objects import class_attribute, own_attributes, parameters
 from gradviz.variables.scanner import Namespace, value_of
 from gradviz.walker.private import without_subclasses
 
@@ -332,5 +332,5 @@ def _has_graph(value: Any) -> bool:
         with without_subclasses():
             return bool(value.requires_grad)
     if issubclass(type(value), torch.nn.Module):
-        return any(parameter.requires_grad for parameter in value.parameters())
+        return any(parameter.requires_grad for parameter in parameters(value))
     return False

@@ -12,7 +12,6 @@ _FACE = "torch.is_anomaly_enabled is a lambda without name and signature"
 _AROUND = "a hook that looks at the stack sees gradviz's functions around the engine"
 _EXPORT = "strict export fails at the hooks of the recording"
 _COMPILED = "hooks for all modules order the inputs of a compiled graph otherwise"
-_TABLES = "the recording calls named_modules() and parameters(), which the user may have written"
 
 
 def _everywhere(reason: str, check: str = "") -> dict[str, str]:
@@ -37,6 +36,5 @@ KNOWN: dict[str, dict[str, str]] = {
     "user_modes": {"check": _READS},
     "user_patches": {"check": _MODE},
     "warnings_everywhere": _everywhere(_BACKWARD, _MODE),
-    "watched_objects": _everywhere(_TABLES),
     "wrapper_subclass": {"check": _READS},
 }

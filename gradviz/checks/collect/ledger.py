@@ -29,7 +29,7 @@ from gradviz.gradients.values import is_zero
 from gradviz.graph import Graph, SourceLine
 from gradviz.packages import code_line, with_text
 from gradviz.source.search import registers_buffer
-from gradviz.variables.objects import joined, submodules
+from gradviz.variables.objects import joined, parameters as own_parameters, submodules
 from gradviz.walker.private import has_compiled, without_subclasses
 from gradviz.walker.tensors import tensor_info, version_of
 from gradviz.walker.walk import Walked
@@ -373,7 +373,7 @@ class LedgerKeeper:
                 if not module.training:
                     sleeping += [full] if any(weight.requires_grad for weight in own) else []
                 elif own and not any(weight.requires_grad for weight in own):
-                    frozen = next(weight for weight in model.parameters() if not weight.requires_grad)
+                    frozen = next(weight for weight in own_parameters(model) if not weight.requires_grad)
                     norms += [full] if self._counted(module, frozen) else []
         mine = [(parameter, tensor) for parameter, tensor in parameters if parameter.names[0].startswith(f"{name}.")]
         held = set().union(*(optimizer.held for optimizer in self._optimizers.values()))

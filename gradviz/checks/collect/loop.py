@@ -26,7 +26,7 @@ from gradviz.gradients.values import is_zero, why_unreadable
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, with_text
 from gradviz.source.statements import around
-from gradviz.variables.objects import is_a
+from gradviz.variables.objects import is_a, parameters
 from gradviz.variables.scanner import Namespace
 from gradviz.walker.names import flatten
 from gradviz.walker.private import without_subclasses
@@ -335,7 +335,7 @@ def _tensors_of(about: object) -> frozenset[int] | None:
     if is_a(about, torch.optim.Optimizer):
         return frozenset(map(id, optimized(about)))
     if is_a(about, torch.nn.Module):
-        return frozenset(map(id, about.parameters()))
+        return frozenset(map(id, parameters(about)))
     if is_a(about, torch.Tensor):
         return frozenset({id(about)})
     return frozenset(map(id, about)) if is_a(about, list) or is_a(about, tuple) else None
