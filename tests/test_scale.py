@@ -18,7 +18,7 @@ import pytest
 from gradviz.draw.options import Options
 from gradviz.draw.output import render
 from gradviz.draw.picture import picture
-from gradviz.fold.fold import LIMIT, fold
+from gradviz.fold.fold import PAGE, fold
 from gradviz.graph import (
     Edge,
     Graph,
@@ -99,7 +99,7 @@ def test_a_drawing_grows_in_length_and_not_in_width() -> None:
 def test_a_default_picture_stays_small(steps: int) -> None:
     graph = recurrent(steps)
     folded = fold(graph)
-    assert len(folded.nodes) <= LIMIT
+    assert len(folded.nodes) <= PAGE.boxes
     assert sum(len(node.group.nodes) if node.group else 1 for node in folded.nodes) == len(graph.nodes)
 
 

@@ -30,8 +30,9 @@ def node_lines(
     is around the box: names leave it out. `own`: name the script's own line, too, where a library's made the node.
     """
     lines = [labels.op_name(node, around)]
-    if node.group is not None:
-        lines += [labels.group_line(node.group), labels.same_line(node.group)]
+    group = node.folded
+    if group is not None:
+        lines += [labels.group_line(group), labels.same_line(group)]
     if node.outputs:
         lines.append(labels.outputs_line(node.outputs))
     if node.names:
@@ -39,7 +40,7 @@ def node_lines(
         lines.append(labels.names_text(labels.relative(name, around) for name in node.names if name not in shown_below))
     places = (node.script_line if own else None, node.source)
     lines.append(" → ".join(labels.source_text(place) for place in places if place is not None))
-    if held and node.group is None:  # a group says so already
+    if held and group is None:  # a group says so already
         lines.append(labels.held_text(held))
     if attributes:
         lines.extend(labels.attribute_line(name, value) for name, value in node.attributes.items())
@@ -162,7 +163,7 @@ def details(graph: Graph, about: Node | Leaf | Root | Base | SavedTensor) -> tup
 
 
 def _node(graph: Graph, node: Node) -> Iterator[Detail]:
-    yield "op", labels.group_title(node.group) if node.group else node.op
+    yield "op", labels.group_title(node.folded) if node.folded else node.op
     if node.group:
         yield "inside", labels.group_line(node.group)
     yield "node", str(node.id)

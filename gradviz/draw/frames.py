@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradviz.fold.calls import titled
+from gradviz.fold.titles import titled
 from gradviz.graph import Graph, Scope, SourceLine
 from gradviz.graph.origins import ScopeTree, calls_from
 from gradviz.report import labels

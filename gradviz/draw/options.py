@@ -17,6 +17,7 @@ from gradviz.errors import FormatError, did_you_mean
 
 Direction = Literal["down", "up", "right", "left"]
 Leaves = Literal["auto", "shared", "per-use", "hidden"]
+Views = Literal["auto", "show"]
 LayoutEngine = Literal["auto", "dot", "layered"]
 Theme = Literal["auto", "light", "dark"]
 Color = Literal["kind", "memory", "grad"]
@@ -128,6 +129,9 @@ class Options:
         "It is a list of module paths, such as ['layers.0'].",
         lambda value: isinstance(value, (str, list, tuple)) and all(isinstance(path, str) for path in value),
         lambda value: (value,) if isinstance(value, str) else tuple(value),
+    )
+    views: Views = _choice(
+        "auto", Views, "Ops that only change a shape: auto draws them with another op above 50 nodes."
     )
     leaves: Leaves = _choice(
         "auto", Leaves, "Draw a leaf once, once per use or not; auto splits leaves with many uses."

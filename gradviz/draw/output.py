@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def folded(graph: Graph, options: Options, drawing: Callable[[Graph, Options], Scene] | None = None) -> Graph:
     """The graph that the options ask for; by default, one whose picture fits the page: that of `scene`, or of `drawing`."""
-    from gradviz.draw.picture import is_on_page
+    from gradviz.draw.picture import measured
     from gradviz.draw.scene import scene
     from gradviz.fold.fold import fold
 
@@ -42,7 +42,8 @@ def folded(graph: Graph, options: Options, drawing: Callable[[Graph, Options], S
         depth=options.depth,
         focus=options.focus,
         expand=options.expand,
-        holds=partial(is_on_page, options=options, drawing=drawing or scene),
+        views=options.views,
+        measure=partial(measured, options=options, drawing=drawing or scene),
     )
 
 
@@ -70,7 +71,7 @@ def _made(graph: Graph, format: str, options: Options | None) -> str | bytes | I
     row, options = get_format(format), options or Options()
     if row.folded and options.names == "forward":
         graph = with_forward_names(graph)
-    asked = (options.depth, options.focus, options.expand) != (Options().depth, None, ())
+    asked = (options.depth, options.focus, options.expand, options.views) != (Options().depth, None, (), "auto")
     if row.folded and (graph.original is None or asked):  # what the caller folded stays as it is
         graph = folded(graph, options)
     return row.load()(graph, options)

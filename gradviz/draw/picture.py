@@ -6,8 +6,10 @@ This module joins scene, layout and texts, and says whether the result fits the 
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +35,7 @@ from gradviz.draw.typesetting import (
 )
 from gradviz.draw.wires import Curves
 from gradviz.errors import LayoutError
+from gradviz.fold.sizes import Size
 from gradviz.graph import Graph
 from gradviz.layout import Drawing, LayoutFrame, Placement, Rect
 from gradviz.layout.engines import place
@@ -60,8 +63,6 @@ class Picture:
     wire_words: tuple[Words, ...] = ()
 
 
-WIDTH, HEIGHT = 2000, 2600
-"""Pixels of a first picture at most, and across the flow of data when that runs sideways: about two screens."""
 MOST_TO_MEASURE = 400
 """Boxes above which a picture is too large without a measurement: so many of the smallest ones cover the page."""
 MARGIN = 16.0
@@ -74,26 +75,28 @@ MAX_TOOLTIPS = 10_000  # boxes; above, only what does not fit its box has one
 
 def picture(graph: Graph, options: Options) -> Picture:
     """The picture of a graph. Raises LayoutError when no layout engine can place it."""
+    known = _placed.get(id(graph))
+    if known is not None and known.options == options:
+        return compose(graph, known.drawn, options, known.page)
     return compose(graph, scene(graph, options), options)
 
 
-def is_on_page(graph: Graph, options: Options, drawing: Callable[[Graph, Options], Scene] = scene) -> bool:
-    """Whether the picture of this graph, drawn as it is, fits the page; True where nothing can place it.
-
-    Measures by drawing: no estimate knows how wide a layout will be.
-    """
+def measured(graph: Graph, options: Options, drawing: Callable[[Graph, Options], Scene] = scene) -> Size:
+    """How large the picture of this graph is, across and along the flow of data; nothing where no engine can place it."""
     if len(graph.nodes) > MOST_TO_MEASURE:
-        return False
+        return Size(math.inf, math.inf)
     drawn = drawing(graph, options)
     if len(drawn.boxes) > MOST_TO_MEASURE:
-        return False
+        return Size(math.inf, math.inf)
     try:
         page = _Page(drawn, options)
     except LayoutError:
-        return True  # whoever draws it says why
+        return Size(0.0, 0.0)  # whoever draws it says why
+    if drawing is scene:
+        key = id(graph)
+        _placed[key] = _Placed(drawn, page, options, weakref.ref(graph, lambda _: _placed.pop(key, None)))
     sides = (page.width, page.height)
-    width, height = sides[::-1] if _is_sideways(options.direction) else sides
-    return width <= WIDTH and height <= HEIGHT
+    return Size(*(sides[::-1] if _is_sideways(options.direction) else sides))
 
 
 def _is_sideways(direction: Direction) -> bool:
@@ -122,9 +125,22 @@ class _Page:
         self.placement = wires.moved(placement, left, top)
 
 
-def compose(graph: Graph, drawn: Scene, options: Options) -> Picture:
-    """The picture of a scene, with the boxes where the engine that the options ask for puts them."""
-    page = _Page(drawn, options)
+class _Placed(NamedTuple):
+    """A scene that was measured, for whoever draws it next."""
+
+    drawn: Scene
+    page: _Page
+    options: Options
+    graph: weakref.ref[Graph]
+
+
+_placed: dict[int, _Placed] = {}
+"""By id of a graph, as long as that is alive."""
+
+
+def compose(graph: Graph, drawn: Scene, options: Options, page: _Page | None = None) -> Picture:
+    """The picture of a scene, with the boxes where the engine that the options ask for puts them, or where they are on `page`."""
+    page = page or _Page(drawn, options)
     placement, cut = page.placement, page.laid.edge.tolist()
     links = (*drawn.links, *(drawn.links[i]._replace(label="", tip="") for i in cut))
     pointed = [link.style == "data" for link in links]

@@ -195,7 +195,7 @@ class _Drafter:
     def _draw_nodes(self, nodes: Iterable[Node]) -> None:
         leaf_of, hidden = self.graph.leaf_of, self.options.leaves == "hidden"
         for node in nodes:
-            if len(node.outputs) > 1 and not (node.group is not None and node.group.kind == "chain"):
+            if len(node.outputs) > 1 and not (node.group is not None and node.group.kind in ("chain", "op")):
                 self.several.add(node.id)
             leaf = leaf_of.get(node.id)
             if leaf is None:
@@ -204,7 +204,7 @@ class _Drafter:
                 attributes = self.options.attributes
                 lines = details.node_lines(self.graph, node, attributes=attributes, held=held, around=around, own=own)
                 names = tuple(labels.relative(name, around) for name in node.names)
-                kind: BoxKind = "group" if node.group else "op"
+                kind: BoxKind = "group" if node.folded else "op"
                 self.box_of[node.id] = self._draw_node(node, kind, lines, node.scope, None, names)
             elif not hidden and node.id not in self.split:
                 users = [edge.consumer for edge in self.graph.consumers(node.id)]

@@ -64,7 +64,7 @@ def bar_lines(bars: Sequence[Bar]) -> Iterator[str]:
 def counts_line(graph: Graph) -> str:
     """What the graph holds: `3 backward functions, 2 leaves, 1 output, 5 edges`."""
     groups = len(graph.groups)
-    functions = len(graph.nodes) - len(graph.leaf_of) - groups
+    functions = len(graph.nodes) - len(graph.leaf_of) - groups + graph.views
     words = [plural(functions, "backward function")]
     if groups:
         words.append(plural(groups, "group"))
@@ -87,6 +87,8 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
         yield f"folded: {plural(len(graph.groups), 'group')} for {words}"
         if graph.original is not None:
             yield more_line(deeper(graph))
+    if graph.views:
+        yield f"drawn with their op: {plural(graph.views, 'view')}, which only change a shape or a layout; --views show draws them"
     if split:
         yield f"{plural(split, 'leaf', 'leaves')} drawn once per use, as {plural(copies, 'box', 'boxes')}"
     if hidden:

@@ -19,8 +19,8 @@ from gradviz.draw.tree_rows import BRANCH, Style, TreeRow, TreeRows
 from gradviz.draw.typesetting import ELLIPSIS
 from gradviz.errors import FormatError
 from gradviz.fold import outline
-from gradviz.fold.calls import titled
 from gradviz.fold.outline import OutlineRow
+from gradviz.fold.titles import titled
 from gradviz.graph import Graph, Mark
 from gradviz.graph.origins import telling_lines, with_forward_names
 from gradviz.report import labels

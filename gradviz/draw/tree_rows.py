@@ -205,7 +205,7 @@ class TreeRows:
         if leaf is not None:
             return "leaf", labels.leaf_title(leaf)
         record = self.graph.nodes[node]
-        return "group" if record.group else "op", labels.op_name(record)
+        return "group" if record.folded else "op", labels.op_name(record)
 
     def _use(self, step: _Pending) -> Iterator[Part]:
         """How the row above uses this one, where that is not plain."""

@@ -59,26 +59,45 @@ def is_measured(text: str) -> bool:
 
 @lru_cache(maxsize=65536)
 def shorten(text: str, limit: int) -> str:
-    """The text in at most `limit` cells: its two ends, with an ellipsis for what was left out in between.
+    """The text in at most `limit` cells: a path without its first parts, anything else without its end.
 
     A number is left out as a whole, since a part of it would be another number.
 
-    >>> shorten("encoder.layers.11.self_attn.out_proj", 16)
-    'encoder…out_proj'
-    >>> shorten("embedding, 109,483,778 parameters", 26)
-    'embedding, … parameters'
+    >>> shorten("encoder.layers.11.self_attn.out_proj", 20)
+    '…self_attn.out_proj'
+    >>> shorten("layers.11.out_proj Linear", 17)
+    '…out_proj Linear'
+    >>> shorten("embedding, 109,483,778 parameters", 16)
+    'embedding, …'
     """
+    path, space, rest = text.partition(" ")
+    parts = path.split(".")
+    while cells(text) > limit and len(parts) > 1:
+        del parts[0]
+        text = f"{ELLIPSIS}{'.'.join(parts)}{space}{rest}"
     if cells(text) <= limit:
         return text
-    room = max(limit - 1, 0)
-    tail = _fitting(text[::-1], (room + 1) // 2)[::-1]
-    head = _fitting(text, room - cells(tail))
+    head = _fitting(text, max(limit - 1, 0))
     for number in _NUMBER.finditer(text):
         if number.start() < len(head) < number.end():
             head = text[: number.start()]
-        if number.start() < len(text) - len(tail) < number.end():
-            tail = text[number.end() :]
-    return f"{head}{ELLIPSIS}{tail}"
+    return f"{head}{ELLIPSIS}"
+
+
+def broken(text: str, limit: int) -> list[str]:
+    """The text in lines of at most `limit` cells, broken at spaces; what is longer without one is shortened.
+
+    >>> broken("encoder.embed_tokens.weight = lm_head.weight", 30)
+    ['encoder.embed_tokens.weight =', 'lm_head.weight']
+    """
+    if cells(text) <= limit:
+        return [text]
+    lines = wrap(" ".join(shorten(word, limit) for word in text.split(" ")), limit)
+    return (
+        lines
+        if len(lines) <= MOST_LINES
+        else [*lines[: MOST_LINES - 1], shorten(f"{lines[MOST_LINES - 1]} {ELLIPSIS}", limit)]
+    )
 
 
 def _fitting(text: str, limit: int) -> str:
@@ -247,7 +266,8 @@ def _chopped(word: str, limit: int) -> list[str]:
 LINE = 15.0
 PAD_X, PAD_Y = 10.0, 5.0
 BASELINE = 11.5  # of a line, below its upper edge
-MAX_CELLS = 48  # longer lines are shortened in the middle; the tooltip has them in full
+MAX_CELLS = 48  # longer lines are broken
+MOST_LINES = 3  # of one text that is broken; the tooltip has it in full
 FRAME_NAME = 44  # cells of one line in a frame's title
 FRAME_TITLE, FRAME_LINE = 18.0, 13.0  # px: height of a frame's title, and of each further line of it
 FRAME_WIDE = 28  # cells: a longer title is broken, so that frames are hardly wider than what they hold
@@ -280,10 +300,10 @@ def measured(box: Box) -> Sized:
     toned = [(line, _tone(box, i)) for i, line in enumerate(box.lines)]
     if box.flags:
         toned.append((", ".join(box.flags), "warning"))
-    short = [(shorten(text, MAX_CELLS), tone) for text, tone in toned]
-    lines = tuple((text, tone, text_width(text, SIZES[tone])) for text, tone in short)
+    pieces = [(broken(text, MAX_CELLS), text, tone) for text, tone in toned]
+    lines = tuple((line, tone, text_width(line, SIZES[tone])) for lines, _, tone in pieces for line in lines)
     widest = max((width for _, _, width in lines), default=0.0)
-    cut = any(text not in box.lines for text, tone in short if tone != "warning")
+    cut = any(" ".join(lines) != text for lines, text, _ in pieces)
     return Sized(lines, _even(widest + 2 * PAD_X), _even(LINE * len(lines) + 2 * PAD_Y), cut)
 
 

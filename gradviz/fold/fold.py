@@ -1,31 +1,37 @@
-"""A smaller Graph for a first look: modules, repeats and loops as single boxes, chosen so that the picture fits a page.
+"""A smaller Graph for a first look: of the tree of groups, as much is open as a page holds, and each closed group is one box.
 
-`fold` chooses the view: which module calls are open (their ops are shown) and closed (one box). Whatever is joined, the boxes
-never form a cycle other than a box with itself.
-
-A first view begins with all module calls closed. The heaviest kind of module is opened first, in the first of its calls, then what
-is the heaviest of the rest, as long as the page holds it. What does not fit even when closed is joined further.
+Whatever is open, the boxes never form a cycle other than a box with itself: groups are stretches of one order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from gradviz.errors import FormatError
-from gradviz.fold.ops import join_leaves, join_segments
-from gradviz.fold.partition import Partition, in_order
-from gradviz.fold.views import Opening, Views, Wanted
-from gradviz.graph import Graph
+from gradviz.errors import FormatError, did_you_mean
+from gradviz.fold.functions import with_functions
+from gradviz.fold.grouping import SMALL, grouped
+from gradviz.fold.groups import Groups
+from gradviz.fold.opening import Limits, Opening
+from gradviz.fold.partition import Earlier, Part, Partition
+from gradviz.fold.sizes import Size
+from gradviz.fold.titles import calls_in, kind_of, title, turns_of
+from gradviz.graph import Graph, column
 from gradviz.graph.origins import ScopeTree
 from gradviz.stages import Stage
 
 Depth = Literal["auto", "all"] | int
-LIMIT = 100
-"""Boxes that a first picture may have: about what can be read."""
-ROWS = 18.0
-"""Rows that a first picture may have, borders of frames counted: about 2,000 pixels, two screens at normal size."""
+PAGE = Limits()
+TRIES = 4
+"""Pictures that are measured."""
+FULL = 0.85
+"""The part of a page that a picture fills at least: with less, more is tried."""
+FIRST = 0.9
+"""How much of a page is filled first, by the estimate, which knows no detours."""
+LEAVES = 8
+"""Leaves that stay single when there are so many that no page holds them."""
 
 
 def fold(
@@ -34,222 +40,172 @@ def fold(
     depth: Depth = "auto",
     focus: str | None = None,
     expand: Iterable[str] = (),
-    limit: int = LIMIT,
-    height: float = ROWS,
-    holds: Callable[[Graph], bool] | None = None,
+    views: Literal["auto", "show"] = "auto",
+    limit: int = int(PAGE.boxes),
+    measure: Callable[[Graph], Size] | None = None,
 ) -> Graph:
-    """The graph with module calls, repeats and loops as single boxes. Folding a folded graph folds its original anew.
+    """The graph with closed groups as single boxes. Folding a folded graph folds its original anew.
 
     Args:
         depth: how many levels of modules to show: 1 draws each outermost module as one box. "all" folds nothing;
-            "auto" shows as much as fits into `limit` boxes and `height` rows, and a graph of up to 50 nodes in full.
-            It opens the heaviest kind of module first.
+            "auto" shows as much as a page holds, the heaviest module first, and a graph of up to 50 nodes in full.
         focus: path of one module to open; everything outside it stays closed.
         expand: paths of modules to open whatever `depth` says.
+        views: "auto" draws ops that only change a shape or a layout together with the op beside them, in a graph of more than
+            50 nodes; "show" draws each alone.
         limit: how many boxes "auto" may use.
-        height: how many rows "auto" may use, counted along the longest way from a leaf to an output.
-        holds: whether a page holds the picture of a folded graph. "auto" folds until it does, small graphs too.
+        measure: how large the picture of a folded graph is; without it, sizes are estimated.
 
     Raises FormatError for a depth below 1 and for a path that no recorded module has.
     """
     with Stage("fold"):
         whole = graph.original or graph
-        folded = _fold(whole, depth, focus, tuple(expand), Page(limit, height, holds))
-        return folded if folded is whole or folded.original is whole else replace(folded, original=whole)
+        if isinstance(depth, int) and depth < 1:
+            raise FormatError(
+                f"depth cannot be {depth}: 1 draws each outermost module as one box, 'all' draws every op"
+            )
+        paths = tuple(expand)
+        if depth == "all" and focus is None and not paths:
+            return whole
+        _check((*([focus] if focus else []), *paths), whole)
+        limits = PAGE._replace(boxes=limit)
+        if depth == "auto" and focus is None and len(whole.nodes) <= min(SMALL, limit) and _holds(measure, whole):
+            return whole
+        opening = Opening(grouped(whole, views=views == "show"))
+        inside = opening.named(focus)[0] if focus else None
+        also = [at for path in paths for at in opening.named(path)]
+        if depth == "auto":
+            return _first_view(opening, inside, also, limits, measure)
+        if depth == "all":
+            opening.show_all([*([inside] if inside is not None else []), *also])
+        else:
+            for at in also if inside is None else [inside, *also]:
+                opening.show(at)
+            opening.show_levels(depth - 1, inside or 0)
+        return folded(opening)
 
 
-def _fold(graph: Graph, depth: Depth, focus: str | None, expand: tuple[str, ...], page: Page) -> Graph:
-    if isinstance(depth, int) and depth < 1:
-        raise FormatError(f"depth cannot be {depth}: 1 draws each outermost module as one box, 'all' draws every op")
-    views = Views(graph)
-    views.check([*([focus] if focus else []), *expand])
-    if depth == "auto":
-        return FirstView(views, focus, page, expand).folded()
-    every = depth == "all"
-    if every and focus is None and not expand:
-        return graph
-    level = depth if isinstance(depth, int) else views.deepest
-    view = views.view(Wanted(level=level, focus=focus, expand=expand, every=every, join=not every))
-    view.absorb_parameters()
-    return view.folded()
+def _check(paths: tuple[str, ...], graph: Graph) -> None:
+    """Raise FormatError for a path that no module or function has."""
+    known = {scope.path for scope in with_functions(graph).scopes} if paths else set()
+    for path in paths:
+        if path not in known:
+            hint = did_you_mean(path, known, what="modules") if known else "No modules were recorded in this graph."
+            raise FormatError(f"there is no module {path!r} in this graph. {hint}")
 
 
-# -- the first view -----------------------------------------------------------------------------------------------------
+def _holds(measure: Callable[[Graph], Size] | None, graph: Graph) -> bool:
+    if measure is None:
+        return True
+    size = measure(graph)
+    return size.width <= PAGE.width and size.height <= PAGE.height
 
 
-class _Step(NamedTuple):
-    """What to join of a view, whatever the graph: how many segments to leave (None: all that there is), across modules or inside
-    each, and what to do with leaves."""
-
-    segments: int | None
-    across: bool = False
-    shared: bool = True  # parameters that several boxes use are drawn inside the first of them
-    few_leaves: bool = False
+# -- the first view ------------------------------------------------------------------------------------------------------
 
 
-_STEPS = (
-    _Step(12),
-    _Step(12, few_leaves=True),
-    _Step(12, across=True),
-    _Step(8, across=True, few_leaves=True),
-    _Step(5, across=True, few_leaves=True),
-    _Step(3, across=True, few_leaves=True),
-    _Step(1, across=True, few_leaves=True),
-)
-"""Each joins more than the one before. The last leaves one box for all ops and a few leaves, so that it always fits."""
-LEAVES = 8
-"""Leaves that stay single when there are so many that no page holds them."""
-SMALL = 50
-"""Nodes of a graph, or of a focused module, that is drawn in full when its page holds it: the reader wants all of it."""
-SPARE = 4 / 3
-"""By how much a view may be over when all that is closed already is one box: better than joining what does not belong together."""
-TRIES = 24
-"""Views that are made and measured, fewer in a large graph."""
-WORK = 400_000
-"""Nodes that all those views may have together."""
-
-
-class Page(NamedTuple):
-    """What a view may fill: boxes, rows along the longest way, and where somebody can measure it, a page in pixels."""
-
-    boxes: int
-    rows: float
-    holds: Callable[[Graph], bool] | None = None
-
-
-class FirstView:
-    """Finds the most detailed view that a page holds, and in it opens what is to be expanded whatever that takes."""
-
-    def __init__(self, views: Views, focus: str | None, page: Page, expand: tuple[str, ...] = ()) -> None:
-        self._views, self._focus, self._page, self._expand = views, focus, page, expand
-        self._shared = False  # whether parameters that several boxes use are drawn inside the first: when not even closed boxes fit
-        self._tries = max(4, min(TRIES, WORK // max(len(views.graph.nodes), 1)))
-
-    def folded(self) -> Graph:
-        """The folded graph, or the graph itself when all of it fits."""
-        if self._focus is None and self._is_small() and self._holds(self._views.original):
-            return self._views.original
-        if self._focus is not None and self._nodes_in_focus() <= min(SMALL, self._page.boxes):
-            in_full = Wanted(level=self._views.deepest, focus=self._focus, every=True)
-            loose = self._finished(in_full)
-            return loose if self._holds(loose) else self._finished(replace(in_full, tight=True))
-        closed = Wanted(level=1, focus=self._focus)
-        self._shared = not self._fits(closed, 1.0)
-        wanted = self._opened(closed)
-        view = self._views.view(wanted)
-        is_tall = self._is_over(view, SPARE)
-        if not is_tall and self._holds(view.folded()):
-            return self._finished(wanted) if self._expand else view.folded()
-        return self._smaller(replace(wanted, expand=self._expand), is_tall)
-
-    def _smaller(self, wanted: Wanted, is_tall: bool) -> Graph:
-        """The first of ever smaller foldings of a view that the page holds, else the last: what modules and repeats do not fold
-        is joined by its order. What is to be expanded is left as it is as long as that can be.
-        """
-        spared, most = self._views.inside(self._expand), int(self._page.rows)
-        for step in (_Step(most, shared=False) if is_tall else _Step(None), _Step(most), *_STEPS):
-            view = self._views.view(wanted)
-            if step.segments is not None:
-                join_segments(view, step.segments, () if step.across else spared, across=step.across)
-            view.absorb_parameters(shared=step.shared)
-            if step.few_leaves:
-                join_leaves(view, LEAVES)
-            folded = view.folded()
-            if self._holds(folded):
+def _first_view(
+    opening: Opening,
+    focus: int | None,
+    expand: list[int],
+    limits: Limits,
+    measure: Callable[[Graph], Size] | None,
+) -> Graph:
+    """The most that the page holds, and what is to be expanded. Each try takes from the last how far the estimate was off."""
+    best: tuple[int, Limits, Graph] | None = None
+    now = limits._replace(width=FIRST * limits.width, height=FIRST * limits.height) if measure else limits
+    tried: set[frozenset[tuple[int, ...]]] = set()
+    for _ in range(TRIES if measure else 0):
+        _fill(opening, focus, now)
+        shown = frozenset((child, *opening.sizes.span(child)) for child, _ in opening.visible())
+        if shown in tried:
+            break
+        tried.add(shown)
+        made = folded(opening)
+        size, estimate = measure(made) if measure else opening.sizes.of[0], opening.sizes.of[0]
+        fits = size.width <= limits.width and size.height <= limits.height
+        if fits and (best is None or opening.sizes.boxes > best[0]):
+            best = opening.sizes.boxes, now, made
+            if size.height >= FULL * limits.height or size.width >= FULL * limits.width:
                 break
-        return folded
-
-    def _finished(self, wanted: Wanted) -> Graph:
-        view = self._views.view(replace(wanted, expand=self._expand))
-        view.absorb_parameters(shared=self._shared)
-        return view.folded()
-
-    def _is_small(self) -> bool:
-        graph = self._views.graph
-        return len(graph.nodes) <= min(SMALL, self._page.boxes) or not self._is_over(Partition(graph))
-
-    def _nodes_in_focus(self) -> int:
-        tree = self._views.tree
-        return sum(len(tree.members[scope]) for scope in tree.named(self._focus or ""))
-
-    # -- opening -----------------------------------------------------------------------------------------------------
-
-    def _opened(self, wanted: Wanted) -> Wanted:
-        """Opens one call after the other, the heaviest kind first, while the page holds the view."""
-        refused: set[int] = set()
-        has_layer = False
-        while self._tries > 0:
-            openings = self._views.next_inside(wanted)
-            more = next((opening for opening in openings if opening.calls[0] not in refused), None)
-            if more is None:
-                break
-            opened = self._with(wanted, more, is_first_layer=more.is_layer and not has_layer)
-            if opened is not None:
-                wanted, has_layer = opened, has_layer or more.is_layer
-            elif self._is_bare(wanted):  # one box is no picture: what is in it is made to fit
-                return replace(wanted, also=wanted.also.union(more.calls))
-            else:
-                refused.add(more.calls[0])
-        return wanted
-
-    def _with(self, wanted: Wanted, more: Opening, *, is_first_layer: bool) -> Wanted | None:
-        """The view with more opened, if the page holds it. For what has most ops of the graph, single ops around it are joined; the
-        first layer may make the picture a little taller than two screens.
-        """
-        opened = replace(wanted, also=wanted.also.union(more.calls))
-        for spare in (1.0, SPARE) if is_first_layer and self._is_most(more) else (1.0,):
-            for tight in (False, True) if self._is_most(more) and not wanted.tight else (wanted.tight,):
-                if self._fits(replace(opened, tight=tight), spare):
-                    return replace(opened, tight=tight)
-        return None
-
-    def _fits(self, wanted: Wanted, spare: float) -> bool:
-        self._tries -= 1
-        view = self._views.view(wanted)
-        return not self._is_over(view, spare) and self._holds(view.folded())
-
-    def _is_most(self, more: Opening) -> bool:
-        graph = self._views.graph
-        return 2 * more.ops > len(graph.nodes) - len(graph.leaves)
-
-    def _is_over(self, view: Partition, spare: float = 1.0) -> bool:
-        view.absorb_parameters(shared=self._shared)
-        if view.size() > self._page.boxes * spare:
-            return True
-        return rows(view, self._views.tree) > self._page.rows * spare
-
-    def _holds(self, graph: Graph) -> bool:
-        return self._page.holds is None or self._page.holds(graph)
-
-    def _is_bare(self, wanted: Wanted) -> bool:
-        """Whether a view shows nothing but one module and a few ops around it."""
-        parts = self._views.view(wanted).parts.values()
-        return len(parts) < 2 and all(part.count == 1 for part in parts)
+        spare = 1.0 if fits else 0.97
+        wide, tall = estimate.width / max(size.width, 1.0), estimate.height / max(size.height, 1.0)
+        now = now._replace(width=limits.width * wide * spare, height=limits.height * tall * spare)
+    if best is not None and not expand:
+        return best[2]
+    if measure is None or best is not None:
+        _fill(opening, focus, best[1] if best is not None else limits)
+        for at in expand:
+            opening.show(at)
+        return folded(opening)
+    made = folded(opening, few_leaves=True)
+    if not _holds(measure, made) and focus is None:
+        opening.reset()
+        opening.close_all()
+        made = folded(opening, few_leaves=True)
+    if expand:
+        for at in expand:
+            opening.show(at)
+        made = folded(opening, few_leaves=True)
+    return made
 
 
-# How tall a drawing of boxes will be, counted in rows and not in pixels: analyses know no layout. A row is one box on
-# the longest way from a leaf to an output. Going into the frame of an open module, or out of it, takes about half a
-# row for the frame's border, its title and the room around them.
-
-BORDER = 0.5
-"""Rows that one border of a frame takes: 45 to 55 pixels, where a box with the gap below it takes about 100."""
-
-
-def rows(partition: Partition, tree: ScopeTree) -> float:
-    """Rows of a drawing of these boxes, where a leaf stands in the frame of whoever uses it. Close to linear in the graph."""
-    leaves = partition.graph.leaf_of.keys() - partition.parts.keys()
-    frames = {box: frozenset(tree.around(partition.scope(box))) for box in set(partition.box_of)}
-    reached = {box: 1.0 if box in leaves else 1.0 + BORDER * len(inside) for box, inside in frames.items()}
-    edges = partition.edges()
-    place = {box: i for i, box in enumerate(in_order(edges, partition.places()))}
-    for producer, consumer in sorted(edges, key=lambda edge: place[edge[0]]):
-        inside = frames[consumer]
-        crossed = inside if producer in leaves else inside ^ frames[producer]
-        reached[consumer] = max(reached[consumer], reached[producer] + 1 + BORDER * len(crossed))
-    return max((reached[box] + BORDER * len(inside) for box, inside in frames.items()), default=0.0)
+def _fill(opening: Opening, focus: int | None, limits: Limits) -> None:
+    opening.reset()
+    if focus is not None:
+        opening.show_all([focus]) if opening.sizes.ops(focus) <= SMALL else opening.show(focus)
+    opening.fill(limits, focus or 0)
 
 
-# What to ask for to see more of a folded graph: a depth, and a module to open.
+# -- the folded graph ------------------------------------------------------------------------------------------------------
+
+
+def folded(opening: Opening, *, few_leaves: bool = False) -> Graph:
+    """The graph whose boxes are what is visible. With `few_leaves`, shared parameters are drawn inside a box and leaves joined."""
+    groups = opening.groups
+    partition = Partition(groups.graph)
+    first_call = _first_calls(groups)
+    for child, parent in opening.visible():
+        if child < 0:
+            _join(partition, groups, ~child, parent, first_call)
+    partition.absorb_parameters(shared=few_leaves)
+    if few_leaves:
+        partition.join_leaves(LEAVES)
+    return replace(partition.folded(), original=groups.recorded)
+
+
+def _join(partition: Partition, groups: Groups, at: int, parent: int, first_call: dict[str, int]) -> None:
+    group, nodes = groups[at], groups.members(at)
+    kind = kind_of(groups, at)
+    if group.kind == "run":
+        partition.turn_of.update(turns_of(groups, at))
+    has_own = group.kind in ("call", "segment") or bool(calls_in(groups, at))
+    box = partition.join(nodes, Part(kind, title(groups, at), group.turns, groups.scope(parent), has_own, group.op))
+    called = _module_of(groups, at)
+    earliest = first_call.get(called, at)
+    first = groups.members(earliest)
+    if partition.box_of[first[0]] != box:
+        call = groups.graph.scopes[groups[earliest].scope or 0].call
+        partition.earlier[box] = Earlier(call, frozenset(first))
+
+
+def _module_of(groups: Groups, at: int) -> str:
+    """The path of the module that a box calls, alone or beside functions; "" when there are several, or none."""
+    scopes = [groups.graph.scopes[scope] for scope in calls_in(groups, at)]
+    paths = {scope.path for scope in scopes if scope.type} or {scope.path for scope in scopes}
+    return paths.pop() if len(paths) == 1 else ""
+
+
+def _first_calls(groups: Groups) -> dict[str, int]:
+    """The group of the first call of each module."""
+    first: dict[str, int] = {}
+    for at, group in enumerate(groups):
+        if group.scope is not None:
+            first.setdefault(groups.graph.scopes[group.scope].path, at)
+    return first
+
+
+# -- what to ask for to see more -------------------------------------------------------------------------------------------
 
 
 class Deeper(NamedTuple):
@@ -259,39 +215,26 @@ class Deeper(NamedTuple):
     path: str | None = None  # None when no closed module has a path of its own, or only loops are closed
 
 
-class _Closed(NamedTuple):
-    """A box that stands for calls, by the first of them. `later`: like another one drawn, so that no depth opens it."""
-
-    later: bool
-    ops: int
-    call: int
-    looped: bool
-
-
 def deeper(folded: Graph) -> Deeper:
-    """Where a reader of a folded graph can look next. Takes time proportional to the graph that was folded.
-
-    The largest module is the one with the most ops. Those that no depth opens come last: repeats, and alike modules of which one is
-    open or drawn alone.
-    """
+    """Where a reader of a folded graph can look next: the closed module with the most ops; what no depth opens comes last."""
     if folded.original is None:
         return Deeper()
-    views = Views(folded.original)
-    tree = views.tree
-    closed = sorted(_closed(folded, views), key=lambda box: (box.later, -box.ops, box.call))
-    opened = {tree.depth[scope] for node in folded.nodes for scope in tree.around(node.scope)}
-    depths = (max(tree.depth[box.call], *opened, 0) + 1 for box in closed if not box.later)
-    paths = (tree.scopes[box.call].path for box in closed if not box.looped)
-    return Deeper(next(depths, None), next(filter(None, paths), None))
-
-
-def _closed(folded: Graph, views: Views) -> Iterator[_Closed]:
-    tree = views.tree
+    scopes, tree = folded.scopes, ScopeTree(folded)
+    whole = with_functions(folded.original).nodes
+    scope_of, number = column(whole, "scope"), column(whole, "sequence")
+    opened = {tree.depth[node.scope] for node in folded.nodes if node.scope is not None}
+    closed: list[tuple[bool, int, int, str]] = []
     for node in folded.nodes:
-        if node.group is not None and node.group.kind not in ("chain", "more"):
-            inside = {views.graph.nodes[i].scope for i in node.group.nodes}
-            around = {call for scope in inside for call in tree.around(scope)}
-            calls = [call for call in around if tree.scopes[call].parent == node.scope]  # none for a loop of single ops
-            if calls:
-                looped = node.group.count > 1 and node.group.kind != "alike"
-                yield _Closed(views.is_later(min(calls)), node.group.ops, min(calls), looped)
+        if node.folded is None or node.folded.kind == "more":
+            continue
+        first = min(node.folded.nodes, key=lambda member: math.inf if number[member] is None else number[member])
+        call = next((scope for scope in tree.around(scope_of[first]) if scopes[scope].parent == node.scope), None)
+        if call is not None:
+            siblings = tree.children[node.scope] if node.scope is not None else tree.outermost
+            before = [scopes[other] for other in siblings if other < call and scopes[other].type == scopes[call].type]
+            is_later = node.folded.count > 1 and bool(before)
+            path = "" if any(other.path == scopes[call].path for other in before) else scopes[call].path
+            closed.append((is_later, -node.folded.ops, tree.depth[call], path))
+    closed.sort()
+    depths = (max(depth, *opened, 0) + 1 for is_later, _, depth, _ in closed if not is_later)
+    return Deeper(next(depths, None), next((path for *_, path in closed if path), None))

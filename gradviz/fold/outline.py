@@ -6,10 +6,10 @@ up to the whole graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gradviz.fold.calls import alike_siblings
+from gradviz.fold.grouping import grouped
 from gradviz.graph import (
     Graph,
     Node,
@@ -18,6 +18,9 @@ from gradviz.graph import (
 )
 from gradviz.graph.amounts import forward_order, held_bytes, parameter_elements
 from gradviz.graph.origins import ScopeTree, op_line
+
+LEAST = 3
+"""How many alike modules are worth joining in an outline: two are easier to read one after the other."""
 
 
 class OutlineRow(NamedTuple):
@@ -50,12 +53,13 @@ def modules(graph: Graph, *, every: bool = False, ops: bool = False) -> Iterator
     modules that were called once list the backward functions of their own too.
     """
     tree, sums = ScopeTree(graph), _Sums(graph)
+    structure = grouped(graph).structure if not every else {}
     own: dict[int | None, list[int]] = {}
     for node in forward_order(graph):
         if node not in graph.leaf_of:
             own.setdefault(graph.nodes[node].scope, []).append(node)
     stack: list[tuple[int, str, _Group | int]] = [
-        (0, "", group) for group in reversed(_groups(graph, tree, [tree.outermost], every))
+        (0, "", group) for group in reversed(_groups(tree, [tree.outermost], structure))
     ]
     while stack:
         depth, around, item = stack.pop()
@@ -65,7 +69,7 @@ def modules(graph: Graph, *, every: bool = False, ops: bool = False) -> Iterator
         yield _module_row(tree, item, depth, sums)._replace(around=around)
         if item.alike > 1:
             continue
-        inside: list[_Group | int] = list(_groups(graph, tree, [tree.children[scope] for scope in item.scopes], every))
+        inside: list[_Group | int] = list(_groups(tree, [tree.children[scope] for scope in item.scopes], structure))
         if ops and len(item.scopes) == 1:
             inside += own.get(item.scopes[0], [])
             inside.sort(key=lambda item: tree.position[item] if isinstance(item, int) else tree.place[item.scopes[0]])
@@ -103,10 +107,10 @@ class _Group(NamedTuple):
     alike: int
 
 
-def _groups(graph: Graph, tree: ScopeTree, families: list[list[int]], every: bool) -> list[_Group]:
+def _groups(tree: ScopeTree, families: list[list[int]], structure: Mapping[int, int]) -> list[_Group]:
     """The modules called directly inside some calls of one module, in the order they first ran."""
     siblings = [scope for family in families for scope in family if tree.members[scope]]
-    alike = alike_siblings(graph, tree, families[0]) if not every and len(families) == 1 else []
+    alike = _alike(tree, families[0], structure) if len(families) == 1 else []
     later = {scope: family for family in alike for scope in family[1:]}
     calls: dict[str, list[int]] = {}
     for scope in sorted(siblings, key=lambda scope: tree.place[scope]):
@@ -115,6 +119,15 @@ def _groups(graph: Graph, tree: ScopeTree, families: list[list[int]], every: boo
     groups = [_Group(scopes, 1) for scopes in calls.values()]
     groups += [_Group(family[1:], len(family) - 1) for family in alike]
     return sorted(groups, key=lambda group: tree.place[group.scopes[0]])
+
+
+def _alike(tree: ScopeTree, siblings: list[int], structure: Mapping[int, int]) -> list[list[int]]:
+    """Sets of at least `LEAST` calls among siblings that are alike and of different modules."""
+    same: dict[int, list[int]] = {}
+    for scope in siblings:
+        if scope in structure and tree.members[scope]:
+            same.setdefault(structure[scope], []).append(scope)
+    return [calls for calls in same.values() if len({tree.scopes[scope].path for scope in calls}) >= LEAST]
 
 
 def _module_row(tree: ScopeTree, group: _Group, depth: int, sums: _Sums) -> OutlineRow:

@@ -35,6 +35,7 @@ class Part(NamedTuple):
     count: int = 1  # type: ignore[assignment]
     scope: int | None = None  # the scope that the box lies in
     owns: bool = True  # whether parameters that only this box uses are drawn inside it
+    op: int | None = None  # the op that the others are views of
 
 
 class Earlier(NamedTuple):
@@ -126,6 +127,13 @@ class Partition:
         users = {self.box_of[consumer] for consumer in consumers} & self.earlier.keys()
         return {box for box in users if not self.earlier[box].nodes.isdisjoint(consumers)}
 
+    def join_leaves(self, most: int) -> None:
+        """Leave `most` leaves single, and put the rest into one box."""
+        single = [leaf.node for leaf in self.graph.leaves if self.box_of[leaf.node] == leaf.node]
+        rest = single[most:]
+        if len(rest) > 1:
+            self.join(rest, Part("more", f"+{len(rest):,} more leaves"))
+
     def folded(self) -> Graph:
         """The graph of boxes. It remembers the graph it was folded from."""
         return _Folding(self).folded()
@@ -197,6 +205,9 @@ class _Folding:
             nbytes=sum(self.held[node] for node in inside),
         )
         flags = tuple(sorted({flag for node in inside for flag in self.flags[node]}))
+        if part.op is not None:
+            single = self._single(i, part.op)
+            return single._replace(outputs=self._outputs(inside, box), flags=flags, group=group)
         here = set(inside)
         names = tuple(root.name for root in self.graph.roots if root.node in here)
         return Node(i, part.title, self._outputs(inside, box), scope=part.scope, flags=flags, names=names, group=group)
@@ -273,8 +284,8 @@ class _Folding:
 
 
 def _kinds(node: Node) -> dict[TensorInfo | None, int]:
-    """Kinds of tensors that leave a folded box. Of a segment they count as one: between segments they are many and say little."""
-    as_one = node.group is not None and node.group.kind == "chain"
+    """Kinds of tensors that leave a folded box. Of a segment, and of an op with views, they count as one."""
+    as_one = node.group is not None and node.group.kind in ("chain", "op")
     return {info: 0 if as_one else place for place, info in enumerate(node.outputs)}
 
 

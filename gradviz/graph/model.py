@@ -45,7 +45,8 @@ packed it, or nobody knows what."""
 MarkKind = Literal["finding", "added", "changed"]
 """Whether a mark is a finding, or what some of several graphs have alone, or have otherwise."""
 
-GroupKind = Literal["module", "repeat", "alike", "loop", "chain", "more"]
+GroupKind = Literal["module", "repeat", "alike", "loop", "chain", "more", "op"]
+"""What a folded node is. "op": one op with the views of what it uses and makes, which is drawn as that op."""
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 
@@ -157,6 +158,11 @@ class Node(NamedTuple):
     function: Function | None = None
     group: Group | None = None
     script_line: SourceLine | None = None  # where `source` is a library's: the script's own innermost line at the time
+
+    @property
+    def folded(self) -> Group | None:
+        """The group that the node is drawn as; None for a single op, with or without views."""
+        return self.group if self.group is not None and self.group.kind != "op" else None
 
 
 class Edge(NamedTuple):
@@ -351,8 +357,13 @@ class Graph:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """What the folded nodes stand for, in order of the nodes."""
-        return tuple([group for group in column(self.nodes, "group") if group is not None])
+        """What the folded nodes stand for, in order of the nodes; ops with their views are none."""
+        return tuple([group for group in column(self.nodes, "group") if group is not None and group.kind != "op"])
+
+    @cached_property
+    def views(self) -> int:
+        """How many ops that only change a shape or a layout are drawn with another op."""
+        return sum(group.ops - 1 for group in column(self.nodes, "group") if group is not None and group.kind == "op")
 
     @cached_property
     def roots_of(self) -> Mapping[int, tuple[Root, ...]]:

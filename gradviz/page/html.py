@@ -20,6 +20,7 @@ from gradviz.comparison.diff import FieldChange, GraphDiff, Joined
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.draw.summary import counts_line, is_all_freed
+from gradviz.fold.functions import with_functions
 from gradviz.graph import Graph, column
 from gradviz.page.pack import Pack
 from gradviz.page.records import records
@@ -76,7 +77,7 @@ def render(graph: Graph, options: Options, add: Callable[[Pack], None] = lambda 
     """
     whole = graph.original if graph.original is not None else graph
     with Stage("page"):
-        drawn, known = view(whole, graph), records(whole)
+        drawn, known = view(whole, graph, views=options.views == "show"), records(with_functions(whole))
         color = options.color if options.color != "grad" or whole.backward else "kind"
         known.put(about=about(whole), allFreed=is_all_freed(whole), color=color)
         add(known)

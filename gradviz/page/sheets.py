@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gradviz.fold.groups import Groups
 from gradviz.graph import Graph, column
 from gradviz.graph.origins import around, common
 from gradviz.layout import Ints
 from gradviz.layout.layered import SheetPlacement, place_sheet
 from gradviz.layout.layered.layers import BOTTOM, FREE, TOP, Sheet
-from gradviz.page.groups import Groups
 from gradviz.stages import Stage
 
 SPLIT_ABOVE = 4

@@ -9,17 +9,20 @@ from collections import Counter
 from typing import NamedTuple, get_args
 
 from gradviz.draw.typesetting import shorten, text_width
-from gradviz.graph import Graph
+from gradviz.fold.grouping import grouped
+from gradviz.fold.groups import Groups, Kind
+from gradviz.fold.shown import opened
+from gradviz.fold.titles import kind_of, title
+from gradviz.graph import Graph, Group
 from gradviz.graph.amounts import held_bytes, known_elements
-from gradviz.page.groups import Groups, Kind, grouped, opened
 from gradviz.page.pack import Pack, Table
 from gradviz.page.sheets import COPY, LEAF, OP, Cell, Sheets, Walk, make_sheets
 from gradviz.report import labels
 from gradviz.wording import count_text, one_line, plural, tensor_line
 
 TITLE_SIZE, LINE_SIZE = 11.0, 10.0
-CELLS = 40
-"""Longer lines are shortened in the middle; the panel has them in full."""
+CELLS = 64
+"""Longer lines are shortened; the panel has them in full."""
 PAD = 10.0
 LEAST = 56.0
 
@@ -80,60 +83,32 @@ class Texts:
         return _short(labels.root_title(root), line)
 
     def group(self, at: int) -> Text:
-        """The text of a group, by number of the walk."""
-        old = self._walk.groups[at]
-        groups = self._groups
-        box, scope, part = groups[old].box, groups[old].scope, groups[old].part
-        kind = ""
-        if box is not None:
-            title = _relative(labels.group_title(box), self._path(self._walk.parent[at]))
-        elif scope is not None:
-            record = self._graph.scopes[scope]
-            title = one_line(_relative(record.path, self._path(self._walk.parent[at])))
-            kind = one_line(record.type)
-            if record.call > 1:
-                kind += f" (call {count_text(record.call)})"
-            if not title:
-                title, kind = kind or "module", ""
-        elif old == 0:
-            title = one_line(self._graph.title) or "graph"
-        else:
-            title = self._of_segment(at)
-        if part:
-            title += f" (part {part})"
+        """The text of a group, by number of the walk: the title that it has in a picture."""
+        groups, old = self._groups, self._walk.groups[at]
+        group = groups[old]
+        if group.op is not None:
+            node = self._graph.nodes[group.op]
+            return _short(labels.op_name(node), labels.outputs_line(node.outputs) if node.outputs else "")
         sums = self.sums[at]
         words = [plural(sums.ops, "op")]
         if sums.parameters:
             words.append(f"{count_text(sums.parameters)} parameters")
-        return Text(shorten(title, CELLS + 12), shorten(", ".join(words), CELLS), shorten(kind, 30))
-
-    def _of_segment(self, at: int) -> str:
-        ends = [self._name(item) for item in (self._first_item(at), self._walk.items[at][-1])]
-        return f"{shorten(ends[0], 24)} … {shorten(ends[1], 24)}"
-
-    def _first_item(self, at: int) -> int:
-        """The first item that is no leaf."""
-        cells = self._walk.cells
-        return next(item for item in self._walk.items[at] if item < 0 or cells[item].kind == OP)
-
-    def _name(self, item: int) -> str:
-        """A short name of an op or a group: of segments, the one they begin with."""
-        while item < 0 and self._groups[self._walk.groups[~item]].kind == "segment":
-            item = self._first_item(~item)
-        if item >= 0:
-            return self.cell(self._walk.cells[item]).title
-        scope = self._groups[self._walk.groups[~item]].scope
-        call = self._graph.scopes[scope].call if scope is not None else 1
-        return self.group(~item).title + (f" (call {count_text(call)})" if call > 1 else "")
+        line = shorten(", ".join(words), CELLS)
+        if old == 0:
+            return Text(shorten(one_line(self._graph.title) or "graph", CELLS), line)
+        box = Group(kind_of(groups, old), title(groups, old), (), group.turns)
+        name = one_line(labels.group_title(box, self._path(self._walk.parent[at])))
+        record = groups.graph.scopes[group.scope] if group.scope is not None else None
+        kind = one_line(record.type) if record is not None else ""
+        if not kind or f" {kind}" not in name:
+            return Text(shorten(name, CELLS), line)
+        path, _, more = name.partition(f" {kind}")
+        return Text(shorten(path, CELLS), line, shorten(f"{kind}{more}", CELLS))
 
     def _path(self, at: int) -> str:
         """Path of the innermost module around what is in a group."""
-        while at >= 0:
-            scope = self._groups[self._walk.groups[at]].scope
-            if scope is not None:
-                return self._graph.scopes[scope].path
-            at = self._walk.parent[at]
-        return ""
+        scope = self._groups.scope(self._walk.groups[at]) if at >= 0 else None
+        return self._groups.graph.scopes[scope].path if scope is not None else ""
 
     def _all_sums(self) -> list[Sums]:
         walk, counted = self._walk, [[0, 0, 0] for _ in self._walk.groups]
@@ -166,10 +141,11 @@ CHEVRON = 20.0
 """Room in a closed group for the mark that says that it opens."""
 
 
-def view(graph: Graph, shown: Graph) -> Pack:
+def view(graph: Graph, shown: Graph, *, views: bool = False) -> Pack:
     """Everything that is drawn of `graph`; what is open at first is what `shown`, a graph folded from it, does not fold."""
-    groups = grouped(graph, shown)
-    made = Walk(graph, groups)
+    groups = grouped(graph, views=views)
+    is_open = opened(groups, shown)
+    made = Walk(groups.graph, groups)
     texts = Texts(made)
     cells, titles = [texts.cell(cell) for cell in made.cells], [texts.group(i) for i in range(len(made.groups))]
 
@@ -178,7 +154,7 @@ def view(graph: Graph, shown: Graph) -> Pack:
 
     sheets = make_sheets(made, width)
     pack = Pack()
-    _tree(pack, groups, made, opened(groups, graph, shown))
+    _tree(pack, groups, made, is_open)
     _texts(pack, cells, titles, texts)
     _sheets(pack, sheets)
     return pack

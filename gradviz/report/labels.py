@@ -129,7 +129,7 @@ def op_name(node: Node, around: str = "") -> str:
 
     `around` is the path of the module that it is shown in; names leave that out, here and below.
     """
-    return group_title(node.group, around) if node.group else clip(node.op, 80).strip() or "unnamed"
+    return group_title(node.folded, around) if node.folded else clip(node.op, 80).strip() or "unnamed"
 
 
 def group_title(group: Group, around: str = "") -> str:

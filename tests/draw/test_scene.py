@@ -15,7 +15,7 @@ from gradviz.draw.scene import (
     scene,
     subject,
 )
-from gradviz.fold.calls import titled
+from gradviz.fold.titles import titled
 from gradviz.graph import (
     Edge,
     Graph,

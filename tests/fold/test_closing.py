@@ -29,6 +29,7 @@ from tests.fold.test_fold import (
     blocks,
     inside,
     loop,
+    pages,
     reachable,
     titles,
 )
@@ -119,7 +120,7 @@ def scattered(draw: st.DrawFn) -> Graph:
 @settings(max_examples=200, deadline=None)
 @given(scattered(), st.sampled_from([1, 2, 3, "all", "auto"]), st.booleans())
 def test_any_assignment_folds_without_cycles_or_loss(graph: Graph, depth: Depth, expand: bool) -> None:
-    limits = {"limit": 5, "height": 3.0} if depth == "auto" else {}
+    limits = {"limit": 5, "measure": pages(5)} if depth == "auto" else {}
     folded = fold(graph, depth=depth, expand=[graph.scopes[0].path] if expand else [], **limits)  # type: ignore[arg-type]
     assert cycles([(edge.consumer, edge.producer) for edge in folded.edges]) == []
     box = inside(folded, graph)

@@ -13,6 +13,7 @@ from tests.fold.test_fold import (
     functions,
     loop,
     nested,
+    pages,
     programs,
     titles,
 )
@@ -25,7 +26,7 @@ def opened(graph: Graph) -> set[int]:
 
 
 def test_names_the_largest_closed_module_and_the_depth_that_opens_it() -> None:
-    assert deeper(fold(nested(12), height=10)) == Deeper(4, "blocks.0.attention")
+    assert deeper(fold(nested(12), depth=3)) == Deeper(4, "blocks.0.attention")
     assert deeper(fold(blocks(12), depth=2)) == Deeper(3, "blocks.0")
 
 
@@ -35,8 +36,8 @@ def test_a_repeat_whose_first_is_open_is_opened_by_its_path_only() -> None:
     assert deeper(folded) == Deeper(None, "blocks.1")
 
 
-def test_a_loop_has_no_path_since_that_would_open_every_turn() -> None:
-    assert deeper(fold(loop(100), depth=1)) == Deeper(2, None)
+def test_the_later_turns_of_a_loop_are_opened_by_nothing_but_every_op() -> None:
+    assert deeper(fold(loop(100), depth=1)) == Deeper(2, "cell")
     assert deeper(fold(loop(100), depth=2)) == Deeper(None, None)
 
 
@@ -47,13 +48,13 @@ def test_segments_and_chains_have_neither() -> None:
 @settings(max_examples=100, deadline=None)
 @given(programs(), st.integers(1, 3), st.booleans())
 def test_a_depth_opens_more_and_closes_nothing(graph: Graph, depth: int, auto: bool) -> None:
-    folded = fold(graph, limit=6, height=2 * depth) if auto else fold(graph, depth=depth)
+    folded = fold(graph, limit=6, measure=pages(4 * depth)) if auto else fold(graph, depth=depth)
     found = deeper(folded)
     if found.depth is not None:
         assert opened(folded) < opened(fold(graph, depth=found.depth))
     if found.path is not None:
         again = (
-            fold(graph, limit=6, height=2 * depth, expand=[found.path])
+            fold(graph, limit=6, measure=pages(4 * depth), expand=[found.path])
             if auto
             else fold(graph, depth=depth, expand=[found.path])
         )

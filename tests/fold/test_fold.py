@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -11,8 +12,10 @@ from hypothesis import given, settings, strategies as st
 from gradviz.draw.options import Options
 from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
-from gradviz.fold.fold import LIMIT, ROWS, SMALL, fold, rows
-from gradviz.fold.partition import Partition, cycles
+from gradviz.fold.fold import PAGE, fold
+from gradviz.fold.grouping import SMALL
+from gradviz.fold.partition import cycles
+from gradviz.fold.sizes import Size
 from gradviz.graph import (
     Edge,
     Graph,
@@ -26,7 +29,6 @@ from gradviz.graph import (
     Uses,
 )
 from gradviz.graph.amounts import held_bytes
-from gradviz.graph.origins import ScopeTree
 from tests.builders import chain, tensor
 
 VALUE = tensor(3, 4)
@@ -107,6 +109,11 @@ def loop(turns: int, *, mask: bool = False) -> Graph:
     return program.graph()
 
 
+def pages(boxes: float) -> Callable[[Graph], Size]:
+    """Measures pictures in boxes: a page holds so many."""
+    return lambda graph: Size(0.0, PAGE.height * len(graph.nodes) / boxes)
+
+
 def titles(graph: Graph) -> list[tuple[str, str, int]]:
     return [(node.group.kind, node.group.title, node.group.count) for node in graph.nodes if node.group]
 
@@ -136,11 +143,48 @@ def test_deeper_opens_the_first_of_the_alike() -> None:
 
 def test_one_that_differs_stays_alone() -> None:
     """Alike is proven by structure: same class and same length are not enough."""
-    assert sorted(titles(fold(blocks(6, odd=3), depth=2))) == [
+    assert sorted(titles(fold(blocks(7, odd=3), depth=2))) == [
         ("alike", "blocks.0–2 Block", 3),
-        ("alike", "blocks.4–5 Block", 2),
+        ("alike", "blocks.4–6 Block", 3),
         ("module", "blocks.3 Block", 1),
     ]
+
+
+def test_two_alike_are_joined_when_they_are_more_than_a_few_ops() -> None:
+    assert [title for title in titles(fold(nested(2), depth=2)) if title[0] == "alike"] == [
+        ("alike", "blocks.0–1 Block", 2)
+    ]
+    assert {kind for kind, *_ in titles(fold(blocks(2), depth=2))} == {"module"}  # of three ops each
+
+
+def mixed(n: int) -> Graph:
+    """Blocks of two kinds in turn, all of which use one more value."""
+    program = Program()
+    x = bias = program.op("ExpBackward0", weights=["input"])
+    with program.call("net", "Net"):
+        for i in range(n):
+            with program.call(f"net.layers.{i}", "Mamba" if i % 2 else "Attention"):
+                for k in range(3 + i % 2):
+                    x = program.op(f"Op{k}Backward0", x, bias, weights=[f"net.layers.{i}.{k}"])
+    program.op("SumBackward0", x)
+    return program.graph()
+
+
+@pytest.mark.parametrize("n", [6, 48])
+def test_layers_that_take_turns_are_joined_by_turns_however_deep(n: int) -> None:
+    folded = fold(mixed(n), depth=2)
+    assert titles(folded) == [("alike", f"net.layers.0–{n - 1} Attention, Mamba", n // 2)]
+    (uses,) = [edge.count for edge in folded.edges if edge.producer == len(folded.nodes) - 2 or edge.count > n]
+    assert uses > n  # the value that all share is one box, with all its uses
+
+
+def test_of_alike_layers_one_is_open() -> None:
+    for n in (12, 48):
+        folded = fold(mixed(n))
+        assert ("alike", f"net.layers.2–{n - 1} Attention, Mamba", n // 2 - 1) in titles(folded)
+        assert {"net.layers.0", "net.layers.1"} >= {
+            folded.scopes[node.scope].path for node in folded.nodes if node.scope
+        } - {"net"}
 
 
 def test_ops_between_alike_siblings_join_their_box() -> None:
@@ -224,7 +268,7 @@ def test_a_parameter_that_is_drawn_alone_says_how_often_a_later_call_uses_it() -
 
 def test_a_long_chain_of_equal_ops_is_one_box() -> None:
     folded = fold(chain(1000))
-    assert [(kind, title) for kind, title, _ in titles(folded)] == [("chain", "MulBackward0")]
+    assert [(kind, title) for kind, title, _ in titles(folded)] == [("loop", "mul")]
     assert len(folded.nodes) < 10
 
 
@@ -242,20 +286,12 @@ def siblings(n: int, *, normed: bool = False) -> Graph:
     return program.graph()
 
 
-def test_identical_siblings_are_one_box() -> None:
-    folded = fold(siblings(30), depth=1)
-    assert titles(folded) == [("alike", "SelectBackward0 … MulBackward0", 30)]
-    (box,) = [node for node in folded.nodes if node.group]
-    assert box.group is not None and box.group.ops == 90
-    assert [edge.producer for edge in folded.edges if edge.consumer == box.id] != [box.id]  # no branch feeds another
-    assert len(folded.nodes) == 5
-
-
-def test_siblings_that_wait_for_all_of_the_others_are_a_box_of_their_own() -> None:
-    assert sorted(titles(fold(siblings(30, normed=True), depth=1))) == [
-        ("alike", "DivBackward0", 30),
-        ("alike", "SelectBackward0 → NegBackward0", 30),
-    ]
+@pytest.mark.parametrize("normed", [False, True])
+def test_branches_are_one_box_for_each_step_of_the_script(normed: bool) -> None:
+    folded = fold(siblings(30, normed=normed), depth=1)
+    assert sorted(titles(folded)) == [("alike", "div" if normed else "mul", 30), ("alike", "select, neg", 30)]
+    assert not any(edge.consumer == edge.producer for edge in folded.edges)  # no branch feeds another
+    assert sum(group.ops for group in folded.groups) == 90
 
 
 def test_few_siblings_stay_single() -> None:
@@ -293,39 +329,36 @@ def nested(n: int) -> Graph:
     return program.graph()
 
 
-def test_auto_opens_the_first_of_the_alike_one_level_when_its_ops_are_too_tall() -> None:
-    folded = fold(nested(12), height=10)
-    assert titles(folded) == [
-        ("alike", "blocks.1–11 Block", 11),
-        ("module", "blocks.0.mlp Mlp", 1),
-        ("module", "blocks.0.attention Attention", 1),
-    ]
-    assert titles(fold(nested(12), height=4)) == [("alike", "blocks.0–11 Block", 12)]
-
-
-def test_auto_opens_single_modules_where_a_whole_level_is_too_tall() -> None:
-    folded = fold(nested(12), height=13)
-    assert ("module", "blocks.0.attention.linear Linear", 1) in titles(folded)
-    assert ("module", "blocks.0.mlp Mlp", 1) in titles(folded)
+@pytest.mark.parametrize(("boxes", "least"), [(5, 1), (12, 3)])
+def test_a_larger_page_shows_more_of_the_first_of_the_alike(boxes: int, least: int) -> None:
+    folded = fold(nested(12), measure=pages(boxes))
+    assert len(folded.nodes) <= boxes
+    depths = {folded.scopes[node.scope].path.count(".") for node in folded.nodes if node.scope is not None}
+    assert max(depths, default=0) >= least - 1
+    assert sum(count for kind, _, count in titles(folded) if kind == "alike") in (11, 12)
 
 
 def test_a_small_graph_is_drawn_in_full_however_tall() -> None:
-    tall, taller = chain(SMALL - 1), nested(5)
+    tall, taller = chain(SMALL - 1), nested(12)
     assert fold(tall) is tall
-    assert SMALL < len(taller.nodes) <= LIMIT and fold(taller) is not taller
+    assert fold(taller) is not taller
 
 
 def test_a_small_module_in_focus_is_drawn_in_full() -> None:
-    folded = fold(nested(12), focus="blocks.3", height=4)
+    folded = fold(nested(12), focus="blocks.3", limit=20)
     inside = [node.op for node in folded.nodes if node.op in ("SinBackward0", "AddmmBackward0", "ReluBackward0")]
     assert len(inside) == 10
-    assert [kind for kind, _, _ in titles(folded)].count("alike") == 2  # the blocks before it, and those after it
+    assert sorted(count for kind, _, count in titles(folded) if kind == "alike") == [2, 8]  # before it and after it
 
 
 def test_expand_opens_a_module_in_the_picture_that_fits() -> None:
-    plain, expanded = (fold(nested(12), height=10, expand=path) for path in ([], ["blocks.0.mlp"]))
-    assert set(titles(expanded)) - set(titles(plain)) == {("module", "blocks.0.mlp.linear Linear", 1)}
-    assert set(titles(plain)) - set(titles(expanded)) == {("module", "blocks.0.mlp Mlp", 1)}
+    plain, expanded = (fold(nested(12), measure=pages(7), expand=path) for path in ([], ["blocks.0.mlp.linear"]))
+    assert "blocks.0.mlp.linear" not in {
+        plain.scopes[node.scope].path for node in plain.nodes if node.scope is not None
+    }
+    assert "blocks.0.mlp.linear" in {
+        expanded.scopes[node.scope].path for node in expanded.nodes if node.scope is not None
+    }
 
 
 def functions(n: int) -> Graph:
@@ -340,24 +373,13 @@ def functions(n: int) -> Graph:
     return program.graph()
 
 
-def test_what_has_no_modules_and_no_loops_is_cut_into_segments() -> None:
-    folded = fold(functions(100))
-    assert rows(Partition(folded), ScopeTree(folded)) <= ROWS
+def test_what_has_no_modules_and_no_loops_is_cut_between_the_steps() -> None:
+    graph = functions(100)
+    folded = fold(graph)
     assert {kind for kind, _, _ in titles(folded)} == {"chain"}
-    assert all(title.split()[-1].startswith(("Add", "Sum")) for _, title, _ in titles(folded))  # cut between the steps
-
-
-def test_only_a_segment_of_one_op_has_its_name() -> None:
-    """A segment that begins and ends with a view once read as one: "ViewBackward0, 31 ops"."""
-    program = Program()
-    x = program.op("ExpBackward0", weights=["input"])
-    for i in range(200):  # no two segments begin alike
-        x = program.op(f"Op{i}Backward0" if i % 2 else "ViewBackward0", x)
-    folded = fold(program.graph())
-    assert len(folded.groups) > 3
-    alone = [group for group in folded.groups if " … " not in group.title]
-    kinds = [{program.graph().nodes[i].op for i in group.nodes} for group in alone]
-    assert all(len(ops) == 1 for ops in kinds), alone
+    last = [min(group.nodes, key=lambda node: -(graph.nodes[node].sequence or 0)) for group in folded.groups]
+    whole = [graph.nodes[node].op for node, group in zip(last, folded.groups) if len(group.nodes) > 30]
+    assert whole and all(op.startswith(("Add", "Sum")) for op in whole)
 
 
 def test_segments_leave_an_expanded_module_alone() -> None:
@@ -368,8 +390,9 @@ def test_segments_leave_an_expanded_module_alone() -> None:
             x = program.op(f"Op{i}Backward0", x)
     program.op("SumBackward0", x)
     graph = program.graph()
-    assert len(titles(fold(graph))) > 5
-    assert [node.op for node in fold(graph, expand=["net"]).nodes].count("Op17Backward0") == 1
+    folded = fold(graph)
+    assert sum(group.ops for group in folded.groups) > 150
+    assert all("…" in group.title and " … " not in group.title for group in folded.groups)  # not by its first and last
     assert titles(fold(graph, depth=1)) == [("module", "net Net", 1)]
 
 
@@ -378,7 +401,49 @@ def test_focus_and_expand_open_one_module() -> None:
     assert ("module", "blocks.7.linear Linear", 1) in titles(focused)
     expanded = fold(blocks(12), depth=2, expand=["blocks.7"])
     assert ("module", "blocks.7.linear Linear", 1) in titles(expanded)
-    assert sum(count for kind, _, count in titles(expanded) if kind == "alike") == 11
+    assert sorted(titles(expanded))[:2] == [("alike", "blocks.1–6 Block", 6), ("alike", "blocks.8–11 Block", 4)]
+
+
+# -- the body first ----------------------------------------------------------------------------------------------------
+
+
+def convolutions(n: int) -> Graph:
+    """A Sequential of `n` layers that all differ, between a small stem and a small head, as in an image classifier."""
+    program = Program()
+    with program.call("model", "Model"):
+        with program.call("model.stem", "Stem"):
+            x = program.op("CosBackward0", program.op("SinBackward0", weights=["model.stem.weight"]))
+        with program.call("model.features", "Sequential"):
+            for i in range(n):
+                with program.call(f"model.features.{i}", "Conv2d"):
+                    x = program.op("ConvolutionBackward0", x, weights=[f"features.{i}"], made=tensor(i + 1))
+                    x = program.op("ReluBackward0", x, made=tensor(i + 1))
+        with program.call("model.head", "Head"):
+            for i in range(5):
+                x = program.op(f"Head{i}Backward0", x)
+    program.op("NllLossBackward0", x)
+    return program.graph()
+
+
+@pytest.mark.parametrize("n", [30, 60])
+def test_a_long_sequential_opens_as_a_window(n: int) -> None:
+    folded = fold(convolutions(n))
+    assert "model.features" in {folded.scopes[node.scope].path for node in folded.nodes if node.scope is not None}
+    shown = [title for _, title, _ in titles(folded) if title.startswith("model.features.")]
+    assert {"model.features.0 Conv2d", f"model.features.{n - 1} Conv2d"} <= set(shown)
+    middle = [title for title in shown if "of one class" in title]
+    first, last, count = re.fullmatch(r"model\.features\.(\d+)–(\d+) Conv2d, (\d+) of one class", middle[0]).groups()  # type: ignore[union-attr]
+    assert len(middle) == 1
+    assert int(count) == int(last) - int(first) + 1
+
+
+def test_nothing_of_few_ops_opens_before_the_body() -> None:
+    opened = {
+        fold(convolutions(30)).scopes[node.scope].path
+        for node in fold(convolutions(30)).nodes
+        if node.scope is not None
+    }
+    assert opened == {"model", "model.features"}
 
 
 def test_says_what_is_wrong() -> None:
@@ -439,7 +504,7 @@ def inside(folded: Graph, original: Graph) -> list[int]:
 @settings(max_examples=150, deadline=None)
 @given(programs(), st.integers(1, 4), st.booleans())
 def test_folding_keeps_everything_that_matters(graph: Graph, depth: int, auto: bool) -> None:
-    folded = fold(graph, depth="auto", limit=6, height=2 * depth) if auto else fold(graph, depth=depth)
+    folded = fold(graph, depth="auto", limit=6, measure=pages(4 * depth)) if auto else fold(graph, depth=depth)
     box = inside(folded, graph)
 
     assert sorted(member for node in folded.nodes for member in (node.group.nodes if node.group else ())) == sorted(
@@ -466,7 +531,7 @@ def test_folding_keeps_everything_that_matters(graph: Graph, depth: int, auto: b
     for i in range(len(graph.nodes)):
         assert {box[j] for j in reachable(graph, i)} <= reachable(folded, box[i])
 
-    again = fold(folded, depth="auto", limit=6, height=2 * depth) if auto else fold(folded, depth=depth)
+    again = fold(folded, depth="auto", limit=6, measure=pages(4 * depth)) if auto else fold(folded, depth=depth)
     assert again == folded
     assert len(folded.roots) == len(graph.roots)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gradviz.draw.summary import footer_lines
 from gradviz.fold.fold import deeper, fold
-from gradviz.fold.views import LEAST_CALLS, LEAST_OPS, with_functions
+from gradviz.fold.functions import LEAST_CALLS, LEAST_OPS, with_functions
 from gradviz.graph import Graph, SourceLine
 from tests.fold.test_fold import Program, titles
 

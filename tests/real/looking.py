@@ -24,6 +24,7 @@ from gradviz.run.outputs import LiveOutputs
 from gradviz.run.program import parse_target
 from gradviz.run.run import read_graph
 from gradviz.walker.walk import capture
+from tests.real import boxes
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
@@ -34,6 +35,7 @@ class Seen:
 
     problems: dict[str, str] = field(default_factory=dict)
     picture: str = ""  # the SVG that the command line writes
+    only_one_shows: list[str] = field(default_factory=list)  # boxes of the picture or of the page
     recorded: Graph = field(default_factory=Graph)
     by_model: Graph = field(
         default_factory=Graph
@@ -63,7 +65,12 @@ def look(script: Path, folder: Path) -> Seen:
 def _read(seen: Seen, live: LiveOutputs, folder: Path) -> None:
     seen.recorded = read_graph(live)
     seen.attempt("picture", lambda: _draw(seen, folder / "picture.svg"))
+    seen.attempt("html", lambda: _compare(seen))
     seen.attempt("library", lambda: _use_library(seen, live, folder / "library.svg"))
+
+
+def _compare(seen: Seen) -> None:
+    seen.only_one_shows = boxes.differences(seen.recorded)
 
 
 def _draw(seen: Seen, path: Path) -> None:

@@ -42,7 +42,7 @@ export class Panel {
   /** @param {number} item */
   #what(item) {
     const { app } = this, facts = app.facts;
-    if (item < 0) return ["the page", "module call", "group of the static picture", "segment"][app.model.groupKind[~item]];
+    if (item < 0) return ["the page", "call", "operation with its views", "what repeats", "one turn", "segment"][app.model.groupKind[~item]];
     if (!facts) return kindWord(app.model.kind[item]);
     const leaf = facts.leafOf.get(facts.nodeOf(item));
     return leaf ? `leaf: ${leaf.kind}` : kindWord(app.model.kind[item]);

@@ -1,0 +1,96 @@
+"""Calls of functions as scopes: ops without a module of their own are grouped by what made them first.
+
+A loss, the right side of an ODE, a gradient of a gradient. A recorded line names the innermost function only, not who called it.
+So a call is a run of ops that one function made one after the other, and functions that made the outputs are left alone: they
+are the script's, or the module's own forward.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+from typing import NamedTuple
+
+from gradviz.graph import Graph, Scope, SourceLine, column
+from gradviz.graph.amounts import forward_order
+
+LEAST_CALLS = 4
+"""How often a function is called for its calls to be groups: of three, such as for queries, keys and values, each is read."""
+LEAST_OPS = 8
+"""Ops that one call outside of all modules makes for it to be a group however seldom the function is called, and ops that a line
+without a function of its own makes each time."""
+LEAST_GRAD = 4
+"""Ops that backward made for one `autograd.grad(..., create_graph=True)` to be a group."""
+_GRAD = re.compile(r"\bgrad\(|\bbackward\(.*\bcreate_graph\b")
+"""A line where backward makes ops. `loss = net(x).sum(); loss.backward()` is not one."""
+
+
+class _Run(NamedTuple):
+    """Ops that one function made one after the other, directly inside one module call (None: outside of all).
+
+    `name` is `func()`, `grad() line 12` for what backward made there, or `line 12` where the function has no name.
+    """
+
+    scope: int | None
+    file: str
+    name: str
+    nodes: list[int]
+
+
+def with_functions(graph: Graph) -> Graph:
+    """The graph with a scope for each call of such a function, `func()`, behind the scopes that it has.
+
+    >>> from gradviz.graph import Node, Root, SourceLine, TensorInfo
+    >>> lines = [SourceLine("ode.py", 3, "func") if i % 2 else SourceLine("ode.py", 9, "main") for i in range(9)]
+    >>> nodes = tuple(Node(i, "MulBackward0", (), i, source=line) for i, line in enumerate(lines))
+    >>> graph = with_functions(Graph(nodes, roots=(Root(8, 0, "y", TensorInfo((), "float32", "cpu")),)))
+    >>> [(scope.path, scope.call) for scope in graph.scopes], graph.nodes[3].scope
+    ([('func()', 1), ('func()', 2), ('func()', 3), ('func()', 4)], 1)
+    """
+    runs = list(_runs(graph)) if any(column(graph.nodes, "source")) else []
+    count, own = Counter(run[:3] for run in runs), _own(graph, runs)
+    calls = [run for run in runs if _is_group(run, count[run[:3]], run[:3] in own)]
+    if not calls:
+        return graph
+    scopes, nodes = list(graph.scopes), list(graph.nodes)
+    number: Counter[str] = Counter()
+    for run in calls:
+        number[run.name] += 1
+        for node in run.nodes:
+            nodes[node] = nodes[node]._replace(scope=len(scopes))
+        scopes.append(Scope(run.name, "", number[run.name], run.scope))
+    return replace(graph, scopes=tuple(scopes), nodes=tuple(nodes))
+
+
+def _is_group(run: _Run, calls: int, is_own: bool) -> bool:
+    if run.name.startswith("grad() line"):
+        return len(run.nodes) >= LEAST_GRAD
+    if run.name.startswith("line "):
+        return calls >= LEAST_CALLS and len(run.nodes) >= LEAST_OPS
+    return not is_own and (calls >= LEAST_CALLS or (run.scope is None and len(run.nodes) >= LEAST_OPS))
+
+
+def _runs(graph: Graph) -> Iterator[_Run]:
+    sources, scopes, sequences = (column(graph.nodes, name) for name in ("source", "scope", "sequence"))
+    numbered = ((node, sources[node]) for node in forward_order(graph) if sequences[node] is not None)
+    made = ((node, source, scopes[node]) for node, source in numbered if source is not None)
+    for key, run in groupby(made, key=lambda op: (op[2], op[1].file, _name(op[1], op[2]))):
+        yield _Run(*key, [node for node, *_ in run])
+
+
+def _name(source: SourceLine, scope: int | None) -> str:
+    if _GRAD.search(source.text):
+        return f"grad() line {source.line}"
+    function = source.function
+    says_nothing = not function or function.startswith(("<", "__")) or (function == "forward" and scope is not None)
+    return f"line {source.line}" if says_nothing else f"{function}()"
+
+
+def _own(graph: Graph, runs: list[_Run]) -> set[tuple[int | None, str, str]]:
+    """The function that made what comes last in each module call, and those that made the outputs."""
+    own = {run.scope: run[:3] for run in runs if run.scope is not None}.values()
+    sources = (graph.nodes[root.node].source for root in graph.roots if root.node is not None)
+    return {*own, *((None, source.file, _name(source, None)) for source in sources if source is not None)}

@@ -1,0 +1,94 @@
+"""The one tree of groups of a graph: calls of modules and functions, ops with their views, runs of what repeats, segments.
+
+Groups are stretches of one topological order. Any division of such an order into stretches, and of stretches into stretches, is
+free of cycles, so groups can be open or closed in any mix. A call that other ops interrupt becomes several groups, its parts.
+Picture, page and terminal read this tree; what of it is open is decided in `opening`. Knows nothing of leaves, text and places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gradviz.graph import Graph
+from gradviz.graph.origins import around
+
+Kind = Literal["all", "call", "op", "run", "turn", "segment"]
+"""The whole graph; one call of a module or function; one op with its views; equal turns of a loop or alike siblings; one of these
+that has several children; a piece of what is too long."""
+
+
+@dataclass(slots=True)
+class Stretch:
+    """One group. Its children are in order: ops as ids, groups as ~group."""
+
+    parent: int | None
+    kind: Kind
+    scope: int | None = None  # of a call
+    op: int | None = None  # of an op, the node that its views belong to
+    part: int = 0  # 0 for a whole call, else which part of it, from 1
+    parts: int = 0
+    turns: int = 1  # of a run, and of what is left of one without its first turn
+    is_rest: bool = False  # whether this is what is left of a run: shown closed beside the first turn
+    children: list[int] = field(default_factory=list)
+
+
+class Groups(list[Stretch]):
+    """Group 0 is the whole graph. `home` is the group of each node, -1 for leaves; `order` has all other nodes.
+
+    `structure` is equal for calls that are alike, by scope; a call in several parts has none.
+    `graph` is the one that was given, `recorded`, with a scope for each call of a function behind those of modules.
+    """
+
+    def __init__(self, recorded: Graph, graph: Graph, order: Sequence[int]) -> None:
+        super().__init__([Stretch(None, "all")])
+        self.recorded, self.graph, self.order = recorded, graph, order
+        self.home = [-1] * len(graph.nodes)
+        self.structure: dict[int, int] = {}
+
+    def add(self, group: Stretch) -> int:
+        """Its number. Whoever calls puts it among the children of its parent."""
+        self.append(group)
+        return len(self) - 1
+
+    def top_down(self) -> list[int]:
+        """All groups, every one after the group around it."""
+        order = [0]
+        for at in order:  # grows while it is read
+            order.extend(~child for child in self[at].children if child < 0)
+        return order
+
+    def enclose(self, parent: int, pieces: Iterable[tuple[int, int, Stretch]]) -> list[int]:
+        """Put children of a group, from one place up to another, into new groups there, in order. Returns their numbers."""
+        children, before, done, made = self[parent].children, list[int](), 0, list[int]()
+        for first, after, group in pieces:
+            made.append(self.add(group))
+            group.parent, group.children = parent, children[first:after]
+            before += [*children[done:first], ~made[-1]]
+            done = after
+            for child in group.children:
+                if child < 0:
+                    self[~child].parent = made[-1]
+                else:
+                    self.home[child] = made[-1]
+        self[parent].children = [*before, *children[done:]]
+        return made
+
+    def members(self, at: int) -> list[int]:
+        """All nodes in a group, in order."""
+        return list(self.leaves_of(~at))
+
+    def leaves_of(self, child: int) -> Iterator[int]:
+        """The nodes of a child: itself, or all that is in the group."""
+        waiting = [child]
+        while waiting:
+            item = waiting.pop()
+            if item >= 0:
+                yield item
+            else:
+                waiting.extend(reversed(self[~item].children))
+
+    def scope(self, at: int | None) -> int | None:
+        """The call that what is in a group lies in."""
+        return next((self[outer].scope for outer in around(self, at) if self[outer].scope is not None), None)

@@ -1,0 +1,264 @@
+"""What of the tree of groups is open: as much as a page holds, the body of a model first.
+
+The heaviest closed group is opened first, where what a group shows counts for all turns of its run; groups of few ops come last. A
+group that does not fit opens as a window: its first children, its last ones, and one segment for those between. Sizes are estimated
+from the groups alone, so that only a few pictures are laid out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from gradviz.fold.groups import Groups, Stretch
+from gradviz.fold.sizes import Sizes
+
+FEW = 4
+"""Ops of a group up to which a box says about as much as its ops would."""
+LEAST_BETWEEN = 3
+"""Children that a window leaves between its ends at least: fewer make little room."""
+SHARE = 0.4
+"""The part of a group's ops up to which a window may leave one of its children between the ends."""
+
+
+class Limits(NamedTuple):
+    """What a picture may fill: pixels, and boxes with leaves."""
+
+    width: float = 2000.0
+    height: float = 2600.0
+    boxes: float = 100.0
+
+
+class Opening:
+    """Which groups are open; `windows` are the segments made for that, in order. `sizes` knows how large that is."""
+
+    def __init__(self, groups: Groups) -> None:
+        self.groups, self.sizes = groups, Sizes(groups)
+        self.open: set[int] = {0}
+        self.windows: list[int] = []
+        self._weight: dict[int, float] = {0: float(self.sizes.ops(0))}
+        self._later = _later(groups)
+
+    def visible(self) -> Iterator[tuple[int, int]]:
+        """Nodes, and closed groups as ~group, that are shown, each with the open group that it stands in."""
+        waiting = [(0, ~0)]
+        while waiting:
+            parent, child = waiting.pop()
+            if child < 0 and ~child in self.open:
+                waiting.extend((~child, inner) for inner in reversed(self.groups[~child].children))
+            else:
+                yield child, parent
+
+    # -- as much as a page holds ---------------------------------------------------------------------------------------
+
+    def fill(self, limits: Limits, inside: int = 0) -> None:
+        """Open what is in a group, the heaviest first, as far as the page holds it."""
+        if inside not in self.open:
+            self.show(inside)
+        if not self._fits(limits):
+            self._window(inside, limits)
+        waiting = self._closed(inside)
+        few: list[int] = []
+        while waiting:
+            choice = max(waiting, key=lambda at: (self._weight[at], -at))
+            waiting.remove(choice)
+            if choice not in self.open and self._ops_of_one(choice) <= FEW:
+                few.append(choice)
+            elif choice in self.open or self._try(choice, limits):
+                for opened in self._with_turn(choice):
+                    waiting += [inner for inner in self._closed(opened) if inner not in self._with_turn(choice)]
+        self._open_few(few, limits)
+
+    def _open_few(self, few: list[int], limits: Limits) -> None:
+        """Open groups of few ops all together, and what is in them, or none."""
+        before = set(self.open)
+        for at in few:  # grows while it is read
+            self._open(at)
+            for opened in self._with_turn(at):
+                few += [inner for inner in self._closed(opened) if inner not in self.open]
+        if not self._fits(limits):
+            self._back_to(before)
+
+    def _closed(self, at: int) -> list[int]:
+        """Groups that could be opened among the children of one that was opened just now."""
+        closed: list[int] = []
+        group, weight = self.groups[at], self._weight.get(at, 0.0)
+        whole = max(self.sizes.ops(at), 1)
+        for child in group.children[:1] if group.kind == "run" else group.children:
+            inner = ~child
+            if child >= 0 or not self._may_open(inner):
+                continue
+            stands_for = group.turns if group.kind == "run" else 1
+            self._weight[inner] = weight * self.sizes.ops(inner) * stands_for / whole
+            closed.append(inner)
+        return closed
+
+    def _may_open(self, at: int) -> bool:
+        """Whether a group can show something new: not the rest of a run, a window, an op with its views, or a call again."""
+        group = self.groups[at]
+        return not (group.is_rest or at in self.windows or group.op is not None or at in self._later)
+
+    def _ops_of_one(self, at: int) -> int:
+        """Ops of a group, of a run those of its first turn."""
+        first = self.groups[at].children[0]
+        if self.groups[at].kind == "run":
+            return 1 if first >= 0 else self.sizes.ops(~first)
+        return self.sizes.ops(at)
+
+    def _try(self, at: int, limits: Limits) -> bool:
+        self._open(at)
+        if self._fits(limits) or self._window(at, limits):
+            return True
+        self._close(at)
+        return False
+
+    def _window(self, at: int, limits: Limits) -> bool:
+        """Show as many of the first and last children of an open group as the page holds; False when it holds none."""
+        count = len(self.groups[at].children)
+        if self.groups[at].kind == "run":
+            return False
+        ops = [1 if child >= 0 else self.sizes.ops(~child) for child in self.groups[at].children]
+        most = SHARE * sum(ops)
+        for i, child in enumerate(self.groups[at].children):
+            if child < 0 and ~child in self.open:
+                ops[i] = sum(ops) + 1  # what is open stays so
+        least, too_many = 0, max(count - LEAST_BETWEEN + 1, 1)  # of what is shown, the most that fits is between
+        while too_many - least > 1:
+            shown = (least + too_many) // 2
+            first, after = -(-shown // 2), count - shown // 2
+            made = self._enclose(at, first, after)
+            fits = max(ops[first:after]) <= most and self._fits(limits)
+            self._undo(made)
+            least, too_many = (shown, too_many) if fits else (least, shown)
+        if least:
+            self._enclose(at, -(-least // 2), count - least // 2)
+        return bool(least)
+
+    def _fits(self, limits: Limits) -> bool:
+        size = self.sizes.of[0]
+        return size.width <= limits.width and size.height <= limits.height and self.sizes.boxes <= limits.boxes
+
+    def _enclose(self, at: int, first: int, after: int, *, is_rest: bool = False) -> int:
+        piece = Stretch(at, "run", turns=after - first, is_rest=True) if is_rest else Stretch(at, "segment")
+        (made,) = self.groups.enclose(at, [(first, after, piece)])
+        self.windows.append(made)
+        self.sizes.regroup(at)
+        self._resized(at)
+        return made
+
+    def _undo(self, window: int) -> None:
+        """Take the window away that was made last."""
+        groups, group = self.groups, self.groups[window]
+        parent = group.parent or 0
+        children = groups[parent].children
+        place = children.index(~window)
+        children[place : place + 1] = group.children
+        for child in group.children:
+            if child < 0:
+                groups[~child].parent = parent
+            else:
+                groups.home[child] = parent
+        groups.pop()
+        self.sizes.forget(self.windows.pop())
+        self.sizes.regroup(parent)
+        self._resized(parent)
+
+    def reset(self) -> None:
+        """Close everything, and take all windows away."""
+        self._back_to({0})
+        while self.windows:
+            self._undo(self.windows[-1])
+
+    def close_all(self) -> None:
+        """Close the whole graph, too."""
+        self.open.clear()
+
+    def _back_to(self, before: set[int]) -> None:
+        for at in self.open - before:
+            self._close(at)
+
+    # -- what is asked for -----------------------------------------------------------------------------------------------
+
+    def show(self, at: int) -> None:
+        """Open a group and all around it. Turns of a rest before and after it stay together."""
+        chain = [at]
+        while self.groups[chain[-1]].parent is not None:
+            chain.append(self.groups[chain[-1]].parent or 0)
+        for inner, outer in pairwise(chain):
+            children = self.groups[outer].children
+            if self.groups[outer].is_rest and len(children) > 2 and ~inner in children:
+                place = children.index(~inner)
+                pieces = [(a, b) for a, b in ((place + 1, len(children)), (0, place)) if b - a > 1]
+                for first, after in pieces:
+                    self._enclose(outer, first, after, is_rest=True)
+        for outer in reversed(chain):
+            self._open(outer)
+
+    def show_levels(self, levels: int, inside: int = 0) -> None:
+        """Open as many levels of calls in a group; later turns of what repeats stay closed."""
+        waiting = [(inside, levels)]
+        for at, left in waiting:  # grows while it is read
+            if at != inside and not self._is_within(at, left):
+                continue
+            if at not in self.open:
+                self._open(at)
+            deeper = left - (self.groups[at].kind == "call" and at != inside)
+            shown = self.groups[at].children[:1] if self.groups[at].kind == "run" else self.groups[at].children
+            waiting += [(~child, deeper) for child in shown if child < 0]
+
+    def _is_within(self, at: int, left: int) -> bool:
+        """Whether a group is opened with so many levels left: a run is when its first turn would be."""
+        group = self.groups[at]
+        if not self._may_open(at):
+            return False
+        while group.kind == "run" and group.children[0] < 0:
+            group = self.groups[~group.children[0]]
+        return left > 0
+
+    def show_all(self, inside: Iterable[int]) -> None:
+        """Open groups and everything in them."""
+        for at in inside:
+            self.show(at)
+            waiting = [at]
+            for outer in waiting:  # grows while it is read
+                self._open(outer)
+                waiting += [~child for child in self.groups[outer].children if child < 0]
+
+    def named(self, path: str) -> list[int]:
+        """Groups of the module or function at a path: each of a few calls, else the first."""
+        scopes = self.groups.graph.scopes
+        found = [
+            at for at, group in enumerate(self.groups) if group.scope is not None and scopes[group.scope].path == path
+        ]
+        return found if len(found) <= 3 else found[:1]
+
+    # -- open and closed ---------------------------------------------------------------------------------------------------
+
+    def _open(self, at: int) -> None:
+        if at not in self.open:
+            self.open.update(self._with_turn(at))
+            self._resized(self._with_turn(at)[-1])
+
+    def _close(self, at: int) -> None:
+        self.open.difference_update(self._with_turn(at))
+        self._resized(self._with_turn(at)[-1])
+
+    def _with_turn(self, at: int) -> list[int]:
+        """A group, and with a run its first turn when that is no group of its own."""
+        first = self.groups[at].children[0] if self.groups[at].children else 0
+        is_run = self.groups[at].kind == "run" and first < 0 and self.groups[~first].kind == "turn"
+        return [at, ~first] if is_run else [at]
+
+    def _resized(self, at: int) -> None:
+        self.sizes.update(at, self.open)
+
+
+def _later(groups: Groups) -> set[int]:
+    """Calls of a module that are like an earlier call of it."""
+    first: dict[tuple[str, int], int] = {}
+    known = ((at, group.scope) for at, group in enumerate(groups) if group.scope in groups.structure)
+    calls = (
+        (at, (groups.graph.scopes[scope].path, groups.structure[scope])) for at, scope in known if scope is not None
+    )
+    return {at for at, key in calls if first.setdefault(key, at) != at}

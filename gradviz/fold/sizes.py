@@ -1,0 +1,169 @@
+"""How large a drawing of a tree of groups will be, about: in pixels, without a layout.
+
+A group is as tall as the longest way through its children, and as wide as what stands beside each other on the way. What a picture
+really takes is measured by whoever draws it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Set
+from typing import NamedTuple
+
+import numpy as np
+
+from gradviz.fold.groups import Groups
+from gradviz.fold.order import edges_inside
+
+BOX = (200.0, 62.0)
+LEAF = (140.0, 44.0)
+GAP, RANK_GAP = 18.0, 34.0
+LINE = 10.0  # of an edge that passes by
+FRAME = (28.0, 105.0)  # what a border adds, with its title
+AROUND = 150.0  # title, legend and footer
+
+
+class Size(NamedTuple):
+    """Pixels."""
+
+    width: float
+    height: float
+
+
+class Sizes:
+    """Sizes of open and closed groups. `of[at]` is that of a group as it is now, `boxes` how many boxes are shown in all."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        made, used = edges_inside(groups.graph, groups.order)
+        by_use = np.argsort(used, kind="stable")
+        self._made, self._used = made[by_use], used[by_use]
+        self._leaves = [0] * (len(groups.order) + 1)  # of each place of the order, how many leaves are used before it
+        place = {node: i for i, node in enumerate(groups.order)}
+        uses = [0] * len(groups.order)
+        for leaf in groups.graph.leaves:
+            for consumer in {edge.consumer for edge in groups.graph.consumers(leaf.node)}:
+                if consumer in place:
+                    uses[place[consumer]] += 1
+        for i, count in enumerate(uses):
+            self._leaves[i + 1] = self._leaves[i] + count
+        self._span = _spans(groups, place)
+        self._node_place = place
+        self._wires_of: dict[int, list[tuple[int, int]]] = {}
+        self.of: dict[int, Size] = {}
+        self._count: dict[int, int] = {}
+        self.update(0, {0})
+
+    @property
+    def boxes(self) -> int:
+        """Boxes that are shown, with leaves."""
+        return self._count[0]
+
+    def ops(self, at: int) -> int:
+        """Ops in a group."""
+        first, after = self.span(~at)
+        return after - first
+
+    def span(self, child: int) -> tuple[int, int]:
+        """The places in the order that a child takes."""
+        if child >= 0:
+            return self._node_place[child], self._node_place[child] + 1
+        if ~child not in self._span:
+            inside = self._groups[~child].children
+            self._span[~child] = self.span(inside[0])[0], self.span(inside[-1])[1]
+        return self._span[~child]
+
+    def forget(self, at: int) -> None:
+        """A group that was taken away."""
+        del self._span[at]
+
+    def regroup(self, at: int) -> None:
+        """The children of a group are others now."""
+        self._wires_of.pop(at, None)
+
+    def update(self, at: int, is_open: Set[int]) -> None:
+        """Size a group, and all around it, anew."""
+        around: int | None = at
+        while around is not None:
+            if around in is_open:
+                self.of[around], self._count[around] = self._open(around)
+            else:
+                self.of.pop(around, None)
+                self._count.pop(around, None)
+            around = self._groups[around].parent
+
+    def _leaves_beside(self, child: int) -> int:
+        """Leaves that are drawn for a child: for single ops."""
+        if child < 0 and self._groups[~child].op is None:
+            return 0
+        first, after = self.span(child)
+        return self._leaves[after] - self._leaves[first]
+
+    def _open(self, at: int) -> tuple[Size, int]:
+        children = self._groups[at].children
+        if not children:
+            return Size(*BOX), 1
+        if at not in self._wires_of:
+            self._wires_of[at] = self._wires(children)
+        wires = self._wires_of[at]
+        sizes = [self.of.get(~child, Size(*BOX)) if child < 0 else Size(*BOX) for child in children]
+        leaves = [self._leaves_beside(child) for child in children]
+        below = [0.0] * len(children)  # where each child ends, from the lower side up
+        for made_by, used_by in wires:
+            below[made_by] = max(below[made_by], below[used_by] + sizes[used_by].height + RANK_GAP)
+        tops = [below[i] + sizes[i].height for i in range(len(children))]
+        height = max(top + (LEAF[1] + RANK_GAP if leaves[i] else 0.0) for i, top in enumerate(tops))
+        width = self._width(below, tops, [size.width for size in sizes], leaves, wires)
+        has_frame = self._groups[at].kind == "call"
+        count = sum(self._count.get(~child, 1) if child < 0 else 1 for child in children) + sum(leaves)
+        extra = FRAME if has_frame else (0.0, AROUND) if at == 0 else (0.0, 0.0)
+        return Size(width + extra[0], height + extra[1]), count
+
+    def _wires(self, children: list[int]) -> list[tuple[int, int]]:
+        """Which children make what others use, the last users first."""
+        spans = [self.span(child) for child in children]
+        first = spans[0][0]
+        low, high = np.searchsorted(self._used, [first, spans[-1][1]])
+        made, used = self._made[low:high], self._used[low:high]
+        inside = made >= first
+        bounds, count = np.asarray([begin for begin, _ in spans]), len(children)
+        makers, users = (np.searchsorted(bounds, side[inside], "right") - 1 for side in (made, used))
+        pairs = np.unique((users * count + makers)[makers != users])
+        return [(pair % count, pair // count) for pair in reversed(pairs.tolist())]
+
+    def _width(
+        self,
+        below: list[float],
+        tops: list[float],
+        widths: list[float],
+        leaves: list[int],
+        wires: list[tuple[int, int]],
+    ) -> float:
+        """The most that stands beside each other."""
+        spans = [(below[i], tops[i], widths[i] + GAP) for i in range(len(below))]
+        spans += [(tops[i], tops[i] + LEAF[1], leaves[i] * (LEAF[0] + GAP)) for i in range(len(below)) if leaves[i]]
+        last: dict[int, int] = {}
+        for made, used in wires:
+            last[made] = max(last.get(made, used), used)
+        spans += [(tops[used], below[made], LINE) for made, used in last.items()]
+        at = sorted({start for start, *_ in spans})
+        change = [0.0] * (len(at) + 1)
+        for start, end, width in spans:
+            if end > start:
+                change[bisect_right(at, start) - 1] += width
+                change[min(bisect_right(at, end - 1e-6), len(at))] -= width
+        return max(np.cumsum(change).tolist(), default=0.0)
+
+
+def _spans(groups: Groups, place: dict[int, int]) -> dict[int, tuple[int, int]]:
+    """The places in the order that each group takes."""
+    spans: dict[int, tuple[int, int]] = {}
+    for at in reversed(groups.top_down()):
+        inside = groups[at].children
+        if not inside:
+            spans[at] = (0, 0)
+            continue
+        first, last = inside[0], inside[-1]
+        begin = place[first] if first >= 0 else spans[~first][0]
+        spans[at] = begin, (place[last] + 1 if last >= 0 else spans[~last][1])
+    return spans

@@ -1,0 +1,160 @@
+"""What groups are called: by their module, else by the function that they ran in, else by the ops that carry their work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from gradviz.fold.groups import Groups
+from gradviz.fold.order import is_view
+from gradviz.graph import GroupKind, Node
+from gradviz.graph.origins import forward_name
+from gradviz.wording import plural
+
+MOST = 3
+"""Classes or ops that a title names."""
+_HEAVY = re.compile(
+    r"(matmul|conv\w*|\w*softmax|\w*attention\w*|\w*norm\w*|\w*rnn\w*|\w*lstm\w*|\w*gru\w*|embedding\w*|\w*loss\w*|\w*pool\w*|"
+    r"\w*dropout|mv|dot|linear|cumsum|sort|topk|gather|scatter\w*|index\w*|cat|stack|fft\w*|linalg\w*|fused\w*)"
+)
+"""Forward ops that carry the work of what they stand in, beside additions and the like."""
+_SAME = {
+    "mm": "matmul",
+    "bmm": "matmul",
+    "addmm": "matmul",
+    "baddbmm": "matmul",
+    "safe_softmax": "softmax",
+    "convolution": "conv",
+}
+
+
+def titled(path: str, type: str) -> str:
+    """`encoder.fc Linear`; `loss.MSELoss` where the path says the class already, which stands in for a missing name."""
+    return path if path.rpartition(".")[2] == type else f"{path} {type}".strip()
+
+
+def title(groups: Groups, at: int) -> str:
+    """What a closed group is called. Paths are whole."""
+    group, graph = groups[at], groups.graph
+    if group.op is not None:
+        return graph.nodes[group.op].op
+    if group.scope is None:
+        return _of_several(groups, at)
+    scope = graph.scopes[group.scope]
+    words = titled(scope.path, scope.type)
+    if group.part:
+        words += f" (part {group.part} of {group.parts})"
+    return f"{words}, call {scope.call:,}" if scope.call > 1 else words
+
+
+def _of_several(groups: Groups, at: int) -> str:
+    """`layers.1–11 Block`, `layers.0–11 Attention, Mamba`, `features.3–10 Block, 8 of one class`, `matmul, softmax, matmul`."""
+    scopes = [groups.graph.scopes[scope] for scope in calls_in(groups, at)]
+    modules = [scope for scope in scopes if scope.type]
+    functions = list(dict.fromkeys(scope.path for scope in scopes if not scope.type))
+    if not modules and not functions:
+        return work(groups.graph.nodes[node] for node in _turn(groups, at))
+    alone = _ops_beside_calls(groups, at)
+    beside = f" + {plural(alone, 'op')}" if alone else ""
+    if functions and (not modules or groups[at].kind == "run"):
+        return _some(functions) + beside  # of a loop, the function that goes through it
+    types = list(dict.fromkeys(scope.type for scope in modules))
+    paths = list(dict.fromkeys(scope.path for scope in modules))
+    words = titled(_together(paths), _some(types)) + beside
+    if groups[at].kind == "segment" and len(paths) > 1:
+        words += f", {len(paths):,} of one class" if len(types) == 1 else f", {plural(len(paths), 'module')}"
+    return words
+
+
+def _ops_beside_calls(groups: Groups, at: int) -> int:
+    """Ops of the first turn of a run that lie in none of its calls."""
+    while groups[at].kind == "run" and groups[at].children[0] < 0:
+        at = ~groups[at].children[0]
+    ops = (child for child in groups[at].children if child >= 0 or groups[~child].op is not None)
+    return sum(1 for _ in ops) if groups[at].kind == "turn" else 0
+
+
+def calls_in(groups: Groups, at: int) -> list[int]:
+    """The outermost calls inside a group, in order."""
+    found: list[int] = []
+    waiting = [at]
+    while waiting:
+        group = groups[waiting.pop()]
+        if group.scope is not None:
+            found.append(group.scope)
+        else:
+            waiting.extend(~child for child in reversed(group.children) if child < 0)
+    return found
+
+
+def _turn(groups: Groups, at: int) -> list[int]:
+    """The nodes of a group, or of the first turn of a run."""
+    while groups[at].kind == "run":
+        child = groups[at].children[0]
+        if child >= 0:
+            return [child]
+        at = ~child
+    return groups.members(at)
+
+
+def _together(paths: Sequence[str]) -> str:
+    """`blocks.1–11` for what differs in the last number, `attention.query, key, value` for three, else first and last."""
+    if len(paths) == 1:
+        return paths[0]
+    stems = {path.rpartition(".")[0] for path in paths}
+    last = [path.rpartition(".")[2] for path in paths]
+    stem = f"{next(iter(stems))}." if len(stems) == 1 and "" not in stems else ""
+    if len(stems) > 1:
+        return f"{paths[0]} … {paths[-1]}"
+    if all(map(str.isdigit, last)):
+        return f"{stem}{last[0]}–{last[-1]}"
+    return f"{stem}{', '.join(last)}" if len(last) <= MOST else f"{stem}{last[0]} … {last[-1]}"
+
+
+def _some(words: Sequence[str]) -> str:
+    return ", ".join((*words[:MOST], "…") if len(words) > MOST else words)
+
+
+def work(nodes: Iterable[Node]) -> str:
+    """The ops that carry the work, in order: `matmul, softmax, matmul`."""
+    ops = list(nodes)
+    names = [_SAME.get(name, name) for name in (forward_name(node) for node in ops if not is_view(node.op))]
+    heavy = [name for name in names if _HEAVY.fullmatch(name)]
+    chosen = heavy or names or [forward_name(node) for node in ops]
+    once = [name for i, name in enumerate(chosen) if i == 0 or name != chosen[i - 1]]
+    return _some(once if len(once) <= MOST else list(dict.fromkeys(once)))
+
+
+def kind_of(groups: Groups, at: int) -> GroupKind:
+    """What a closed group is drawn as. Turns that feed each other are a loop, unless they are different modules."""
+    group = groups[at]
+    if group.kind != "run":
+        return "op" if group.op is not None else "module" if group.kind == "call" else "chain"
+    firsts = [next(iter(calls_in(groups, ~child)), None) if child < 0 else None for child in turns_in(groups, at)]
+    paths = {groups.graph.scopes[scope].path for scope in firsts if scope is not None}
+    if len(paths) > 1:
+        return "alike"
+    turn_of = turns_of(groups, at)
+    feeds = any(turn_of.get(edge.producer, i) != i for node, i in turn_of.items() for edge in groups.graph.inputs(node))
+    return "loop" if feeds else "repeat" if paths else "alike"
+
+
+def turns_of(groups: Groups, at: int) -> dict[int, int]:
+    """The turn of a run that each node is in."""
+    turns: dict[int, int] = {}
+    for turn, child in enumerate(turns_in(groups, at)):
+        turns.update(dict.fromkeys(groups.leaves_of(child), turn))
+    return turns
+
+
+def turns_in(groups: Groups, at: int) -> list[int]:
+    """The turns of a run, those of its rest among them, as children."""
+    turns: list[int] = []
+    waiting = list(reversed(groups[at].children))
+    while waiting:
+        child = waiting.pop()
+        if child < 0 and groups[~child].kind in ("run", "segment"):
+            waiting.extend(reversed(groups[~child].children))
+        else:
+            turns.append(child)
+    return turns

@@ -1,0 +1,50 @@
+"""The boxes that a picture shows of a graph, and those that the page shows at first: each with its title and the ops in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from gradviz.draw.options import Options
+from gradviz.draw.output import folded
+from gradviz.draw.typesetting import shorten
+from gradviz.fold.grouping import grouped
+from gradviz.fold.shown import opened
+from gradviz.graph import Graph
+from gradviz.page.sheets import OP, Walk
+from gradviz.page.view import CELLS, Texts
+from gradviz.report import labels
+
+Box = tuple[str, tuple[int, ...]]
+
+
+def differences(graph: Graph) -> list[str]:
+    """Titles of boxes that only one of them shows."""
+    shown = folded(graph, Options())
+    picture, page = Counter(_of_picture(graph, shown)), Counter(_of_page(graph, shown))
+    return [
+        f"{who}: {title}" for who, some in (("picture", picture - page), ("page", page - picture)) for title, _ in some
+    ]
+
+
+def _of_picture(graph: Graph, shown: Graph) -> Iterator[Box]:
+    for node, inside in zip(shown.nodes, shown.inside):
+        ops = tuple(sorted(member for member in inside if member not in graph.leaf_of))
+        if ops:
+            around = shown.scopes[node.scope].path if node.scope is not None else ""
+            yield shorten(labels.op_name(node, around), CELLS), ops
+
+
+def _of_page(graph: Graph, shown: Graph) -> Iterator[Box]:
+    groups = grouped(graph)
+    is_open = opened(groups, shown)
+    walk = Walk(groups.graph, groups)
+    texts = Texts(walk)
+    for number, at in enumerate(walk.groups):
+        parent = groups[at].parent
+        if not is_open[at] and (parent is None or is_open[parent]):
+            text = texts.group(number)
+            yield " ".join(filter(None, (text.title, text.type))), tuple(sorted(groups.members(at)))
+    for cell in walk.cells:
+        if cell.kind == OP and is_open[walk.groups[cell.group]]:
+            yield texts.cell(cell).title, (cell.record,)
