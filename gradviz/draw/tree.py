@@ -6,6 +6,7 @@ here. Rows of a tree are streamed, so a graph of a million nodes needs no memory
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
@@ -264,8 +265,8 @@ def table(graph: Graph, options: Options, limit: int = 0) -> Outline:
     else:
         ops = len(graph.nodes) <= OPS_UP_TO
         outline_rows = outline.modules(graph, every=options.depth == "all", ops=ops)
-    if options.max_depth:
-        outline_rows = (row for row in outline_rows if row.depth < (options.max_depth or 0))
+    deepest = options.max_depth or math.inf
+    outline_rows = (row for row in outline_rows if row.depth < deepest)
     headings = options.columns or (FOR_LINES if by_line else FOR_MODULES)
     columns = [COLUMNS[heading] for heading in headings]
     kept = list(islice(outline_rows, limit or None))
