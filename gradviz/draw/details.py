@@ -22,14 +22,21 @@ Lines = tuple[str, ...]
 
 
 def node_lines(
-    graph: Graph, node: Node, *, attributes: bool = False, held: int = 0, around: str = "", own: bool = False
+    graph: Graph,
+    node: Node,
+    *,
+    attributes: bool = False,
+    held: int = 0,
+    around: str = "",
+    own: bool = False,
+    names: labels.OpNames = "backward",
 ) -> Lines:
     """Op, what its forward made, the names that has, where it was made; with `attributes` one line for each.
 
     `held` is the bytes that it holds for backward, when they are to be said. `around` is the path of the module whose frame
     is around the box: names leave it out. `own`: name the script's own line, too, where a library's made the node.
     """
-    lines = [labels.op_name(node, around)]
+    lines = [labels.op_name(node, around, names)]
     group = node.folded
     if group is not None:
         lines += [labels.group_line(group), labels.same_line(group)]
@@ -172,6 +179,7 @@ def _node(graph: Graph, node: Node) -> Iterator[Detail]:
     for i, output in enumerate(node.outputs):
         yield "output" if len(node.outputs) == 1 else f"output {i}", tensor_line(output)
     yield "names", ", ".join(node.names)
+    yield "assigned to", node.assigned
     yield "flags", ", ".join(labels.flag_words(graph, node).values())
     if node.scope is not None:
         scope = graph.scopes[node.scope]

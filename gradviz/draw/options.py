@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 from gradviz.errors import FormatError, did_you_mean
+from gradviz.report.labels import OpNames
 
 Direction = Literal["down", "up", "right", "left"]
 Leaves = Literal["auto", "shared", "per-use", "hidden"]
@@ -23,7 +24,6 @@ Theme = Literal["auto", "light", "dark"]
 Color = Literal["kind", "memory", "grad"]
 
 LinkSource = Literal["none", "vscode", "file"]
-OpNames = Literal["backward", "forward"]
 By = Literal["auto", "node", "module", "line"]
 OUTLINE_COLUMNS = ("calls", "ops", "parameters", "output", "saved", "made")
 
@@ -107,7 +107,9 @@ class Options:
     """
 
     direction: Direction = _choice("down", Direction, "Layout direction, from leaves to outputs.")
-    names: OpNames = _choice("backward", OpNames, "Name ops as autograd does, AddmmBackward0, or as torch does, addmm.")
+    names: OpNames = _choice(
+        "backward", OpNames, "Ops by backward function, AddmmBackward0, by op, addmm, or by the variable that has it."
+    )
     depth: int | Literal["auto", "all"] = _value(
         "auto",
         (int, str),

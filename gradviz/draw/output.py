@@ -24,7 +24,6 @@ from gradviz.graph import Graph
 from gradviz.graph.columns import paused
 from gradviz.graph.files import dump
 from gradviz.graph.networkx import to_networkx
-from gradviz.graph.origins import with_forward_names
 from gradviz.wording import visible
 
 if TYPE_CHECKING:
@@ -69,8 +68,6 @@ def pieces(graph: Graph, format: str, options: Options | None = None) -> Generat
 
 def _made(graph: Graph, format: str, options: Options | None) -> str | bytes | Iterator[str]:
     row, options = get_format(format), options or Options()
-    if row.folded and options.names == "forward":
-        graph = with_forward_names(graph)
     asked = (options.depth, options.focus, options.expand, options.views) != (Options().depth, None, (), "auto")
     if row.folded and (graph.original is None or asked):  # what the caller folded stays as it is
         graph = folded(graph, options)

@@ -202,7 +202,9 @@ class _Drafter:
                 held = self.held[node.id] if self.held is not None else 0
                 around, own = self._path(node.scope), self.frames.tells_no_line(node.scope)
                 attributes = self.options.attributes
-                lines = details.node_lines(self.graph, node, attributes=attributes, held=held, around=around, own=own)
+                lines = details.node_lines(
+                    self.graph, node, attributes=attributes, held=held, around=around, own=own, names=self.options.names
+                )
                 names = tuple(labels.relative(name, around) for name in node.names)
                 kind: BoxKind = "group" if node.folded else "op"
                 self.box_of[node.id] = self._draw_node(node, kind, lines, node.scope, None, names)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +24,7 @@ from gradviz.fold import outline
 from gradviz.fold.outline import OutlineRow
 from gradviz.fold.titles import titled
 from gradviz.graph import Graph, Mark
-from gradviz.graph.origins import telling_lines, with_forward_names
+from gradviz.graph.origins import telling_lines
 from gradviz.report import labels
 from gradviz.report.results import WIDE
 from gradviz.stages import Stage
@@ -78,7 +79,12 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
 
 
 def _named(graph: Graph, options: Options) -> Graph:
-    return with_forward_names(graph) if options.names == "forward" else graph
+    """The graph with its ops named as asked."""
+    if options.names == "backward":
+        return graph
+    return replace(
+        graph, nodes=tuple(node._replace(op=labels.op_name(node, names=options.names)) for node in graph.nodes)
+    )
 
 
 class _Line(NamedTuple):

@@ -207,7 +207,9 @@ class _Folding:
         flags = tuple(sorted({flag for node in inside for flag in self.flags[node]}))
         if part.op is not None:
             single = self._single(i, part.op)
-            return single._replace(outputs=self._outputs(inside, box), flags=flags, group=group)
+            last = max(inside, key=lambda node: self.graph.nodes[node].sequence or 0)
+            assigned = self.graph.nodes[last].assigned or single.assigned
+            return single._replace(outputs=self._outputs(inside, box), flags=flags, group=group, assigned=assigned)
         here = set(inside)
         names = tuple(root.name for root in self.graph.roots if root.node in here)
         return Node(i, part.title, self._outputs(inside, box), scope=part.scope, flags=flags, names=names, group=group)

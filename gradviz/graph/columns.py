@@ -172,6 +172,7 @@ class NodeColumns(Columns[Node]):
         self.flags: dict[int, tuple[NodeFlag, ...]] = {}
         self.names: dict[int, tuple[str, ...]] = {}
         self.none_inputs: dict[int, int] = {}
+        self.assigned: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self.type)
@@ -225,6 +226,7 @@ class NodeColumns(Columns[Node]):
             type.function,
             None,
             self.script_line[i],
+            self.assigned.get(i, ""),
         )
         return _new(Node, fields)
 

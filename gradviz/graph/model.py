@@ -158,6 +158,7 @@ class Node(NamedTuple):
     function: Function | None = None
     group: Group | None = None
     script_line: SourceLine | None = None  # where `source` is a library's: the script's own innermost line at the time
+    assigned: str = ""  # the variable that the line assigns, of the last op that it made
 
     @property
     def folded(self) -> Group | None:

@@ -77,6 +77,7 @@ def _of_node(graph: Graph, node: Node) -> Iterator[tuple[str, Value | None]]:
     yield from _of_tensors([tensor for tensor in node.outputs if tensor is not None])
     yield "sequence", node.sequence
     yield "none_inputs", node.none_inputs or None
+    yield "assigned", node.assigned
     yield "flags", _joined(node.flags)
     yield "attributes", _joined(f"{name}={value}" for name, value in node.attributes.items())
     if node.function is not None:

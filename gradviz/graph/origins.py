@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -218,9 +217,3 @@ def forward_name(node: Node) -> str:
     if name == node.op:  # AccumulateGrad, and names that are not made by autograd's rule
         return node.op
     return _WORD_STARTS.sub("_", _DIMENSIONS.sub(r"\1d", name)).lower()
-
-
-def with_forward_names(graph: Graph) -> Graph:
-    """The graph with every op named as in the forward pass."""
-    nodes = tuple(node._replace(op=forward_name(node)) for node in graph.nodes)
-    return replace(graph, nodes=nodes)

@@ -77,7 +77,10 @@ def render(graph: Graph, options: Options, add: Callable[[Pack], None] = lambda 
     """
     whole = graph.original if graph.original is not None else graph
     with Stage("page"):
-        drawn, known = view(whole, graph, views=options.views == "show"), records(with_functions(whole))
+        drawn, known = (
+            view(whole, graph, views=options.views == "show", names=options.names),
+            records(with_functions(whole)),
+        )
         color = options.color if options.color != "grad" or whole.backward else "kind"
         known.put(about=about(whole), allFreed=is_all_freed(whole), color=color)
         add(known)

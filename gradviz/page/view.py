@@ -53,7 +53,8 @@ class Sums(NamedTuple):
 class Texts:
     """Makes the texts of one graph."""
 
-    def __init__(self, walk: Walk) -> None:
+    def __init__(self, walk: Walk, names: labels.OpNames = "backward") -> None:
+        self._names = names
         self._graph, self._groups, self._walk = walk.graph, walk.tree, walk
         self._known: dict[object, Text] = {}
         self.held = held_bytes(walk.graph)
@@ -64,10 +65,10 @@ class Texts:
         """The text of a cell; equal texts are one object."""
         if cell.kind == OP:
             node = self._graph.nodes[cell.record]
-            key: object = (node.op, node.outputs)
+            key: object = (node.op, node.outputs, node.assigned)
             if key not in self._known:
                 line = labels.outputs_line(node.outputs) if node.outputs else ""
-                self._known[key] = _short(labels.op_name(node), line)
+                self._known[key] = _short(labels.op_name(node, names=self._names), line)
             return self._known[key]
         if cell.kind in (LEAF, COPY):
             leaf = self._graph.leaf_of[cell.record]
@@ -87,8 +88,11 @@ class Texts:
         groups, old = self._groups, self._walk.groups[at]
         group = groups[old]
         if group.op is not None:
-            node = self._graph.nodes[group.op]
-            return _short(labels.op_name(node), labels.outputs_line(node.outputs) if node.outputs else "")
+            node, last = self._graph.nodes[group.op], self._graph.nodes[groups.members(old)[-1]]
+            node = node._replace(assigned=last.assigned or node.assigned)
+            return _short(
+                labels.op_name(node, names=self._names), labels.outputs_line(node.outputs) if node.outputs else ""
+            )
         sums = self.sums[at]
         words = [plural(sums.ops, "op")]
         if sums.parameters:
@@ -141,12 +145,12 @@ CHEVRON = 20.0
 """Room in a closed group for the mark that says that it opens."""
 
 
-def view(graph: Graph, shown: Graph, *, views: bool = False) -> Pack:
+def view(graph: Graph, shown: Graph, *, views: bool = False, names: labels.OpNames = "backward") -> Pack:
     """Everything that is drawn of `graph`; what is open at first is what `shown`, a graph folded from it, does not fold."""
     groups = grouped(graph, views=views)
     is_open = opened(groups, shown)
     made = Walk(groups.graph, groups)
-    texts = Texts(made)
+    texts = Texts(made, names)
     cells, titles = [texts.cell(cell) for cell in made.cells], [texts.group(i) for i in range(len(made.groups))]
 
     def width(item: int) -> float:

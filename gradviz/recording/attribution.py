@@ -20,6 +20,7 @@ import torch
 from gradviz.graph import Scope, SourceLine, TensorInfo
 from gradviz.graph.origins import Ownership, Registered, around
 from gradviz.packages import with_text
+from gradviz.recording.assigned import assigned_names
 from gradviz.recording.event_log import EventLog, ModuleCall, SeenModule, Tree
 from gradviz.variables.objects import children, is_compiled, joined, members, parameters, unwrapped
 from gradviz.walker.description import BareGraph, Places
@@ -100,6 +101,7 @@ class Recorded:
             script_lines,
             _notes(unseen, unsure, forgotten, lost, self._threads),
             {node: name for node, name in names.items() if name},
+            assigned_names(sources, sorted(range(len(sources)), key=bare.sequences.__getitem__)),
         )
 
     # -- scopes --------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Literal
 
 from gradviz.graph import (
     Function,
@@ -23,6 +24,7 @@ from gradviz.graph import (
     SourceLine,
     TensorInfo,
 )
+from gradviz.graph.origins import forward_name
 from gradviz.wording import bytes_text, clip, count_text, number, one_line, plural, tensor_line
 
 FLAG_WORDS: dict[NodeFlag, str] = {
@@ -124,12 +126,19 @@ def relative(text: str, around: str) -> str:
     return re.sub(rf"(?<![\w.\]]){re.escape(around)}\.", "", text) if around and around in text else text
 
 
-def op_name(node: Node, around: str = "") -> str:
+OpNames = Literal["backward", "forward", "variable"]
+
+
+def op_name(node: Node, around: str = "", names: OpNames = "backward") -> str:
     """What the node is: its backward function as PyTorch writes it, or the title of the group it stands for.
 
-    `around` is the path of the module that it is shown in; names leave that out, here and below.
+    `around` is the path of the module that it is shown in; names leave that out, here and below. `names`: say the op of the forward
+    pass instead, or the variable that its line assigns where there is one.
     """
-    return group_title(node.folded, around) if node.folded else clip(node.op, 80).strip() or "unnamed"
+    if node.folded is not None:
+        return group_title(node.folded, around)
+    op = node.op if names == "backward" else forward_name(node)
+    return clip(node.assigned if names == "variable" and node.assigned else op, 80).strip() or "unnamed"
 
 
 def group_title(group: Group, around: str = "") -> str:

@@ -116,7 +116,8 @@ class BareGraph(NamedTuple):
 class Places(NamedTuple):
     """Scopes, and for every node the id of its scope, its source line and the script's own line, where known.
 
-    `names` are those of leaves by node id, for the leaves that no variable of the caller leads to.
+    `names` are those of leaves by node id, for the leaves that no variable of the caller leads to; `assigned` are names that
+    lines of code give what their last ops make.
     """
 
     scopes: tuple[Scope, ...] = ()
@@ -125,6 +126,7 @@ class Places(NamedTuple):
     script_line_of: Iterable[SourceLine | None] = repeat(None)
     notes: tuple[str, ...] = ()
     names: Mapping[int, str] = MappingProxyType({})
+    assigned: Mapping[int, str] = MappingProxyType({})
 
 
 class Attribution(Protocol):
@@ -200,6 +202,7 @@ class Description:
         made.source, made.script_line = (
             list(islice(lines, len(nodes))) for lines in (places.source_of, places.script_line_of)
         )
+        made.assigned = dict(places.assigned)
         if self._saved:
             with Stage("saved", "nodes", made.saved.first.__len__, len(nodes)):
                 SavedReader(self._leaf_ids, self.storages, made).read(nodes)
