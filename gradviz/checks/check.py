@@ -115,10 +115,10 @@ def check_target(
     chosen(only, ignore)
     limits = Gradients(vanishing=vanishing, exploding=exploding)
     reader, order = Collector(values=values, limits=limits), OrderWatch()
-    cuts, replaced = reader.cuts, reader.replaced
+    calls, replaced = reader.calls, reader.replaced
     if target.kind == "script":
-        cuts.results.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
-    evaluations, histories = EvaluationWatch(cuts.paused), RetainedWatch(lambda: order.updates, cuts.paused)
+        reader.results.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
+    evaluations, histories = EvaluationWatch(calls.paused), RetainedWatch(lambda: order.updates, calls.paused)
 
     def passed(number: int, call: EngineCall, reading: bool) -> None:
         order.backward(number, call.frame)
@@ -130,11 +130,11 @@ def check_target(
         evaluations.ended(variables)
         histories.ended(variables)
 
-    watch = CallWatch(lambda: order.scaled, passed, cuts.paused)
+    watch = CallWatch(lambda: order.scaled, passed, calls.paused)
     runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
 
     def read(live: LiveOutputs) -> CheckContext:
-        with cuts.paused():
+        with calls.paused():
             guessed = live.call is None and not target.name
             context = reader.read(live, scaled=order.scaled)
             graph = process(context.graph, live) if process is not None else context.graph
@@ -158,7 +158,7 @@ def check_target(
         reader.ledger.watching(),
         order.watched(),
         replaced.watching(),
-        cuts.watching(),
+        calls.watching(),
     ):
         captured = Run(
             target,
@@ -184,7 +184,7 @@ def check_target(
             events=order.result(),
             evaluations=evaluations.result(),
             held=histories.result([history for context in every for history in context.retained]),
-            lost=cuts.results.dropped(),
+            lost=reader.results.dropped(),
             raised=raised(failure.error) if failure is not None else None,
         )
         awake = {name: call for key, call in watch.nonzero.items() for name in reader.leaf_names.get(key, ())}

@@ -11,37 +11,18 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from inspect import unwrap
 from types import CodeType, FunctionType, MethodType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from gradviz.graph import SourceLine
 from gradviz.packages import is_foundation
+from gradviz.recording.cuts import DetachKind
 from gradviz.source.search import CodeLocation, switch_around
 from gradviz.source.statements import Body, Statement, assigned, body_of, covers, method_calls, names_of, text_of
 from gradviz.variables.objects import class_attribute, own_attributes, parameters
 from gradviz.variables.scanner import Namespace, value_of
 from gradviz.walker.private import without_subclasses
-
-DetachKind = Literal[
-    "detach",
-    "data",
-    "number",
-    "numpy",
-    "new",
-    "integer",
-    "no_grad",
-    "inference",
-    "sample",
-    "parameter",
-    "grad",
-    "written",
-    "deepcopy",
-]
-"""How a tensor can lose its graph: `.detach()`; `.data`; `.item()` and its like; `.numpy()`; `torch.tensor(...)` of something;
-an integer or boolean result; made under `torch.no_grad()`; made in `torch.inference_mode()`; `.sample()` of a distribution;
-wrapped in `nn.Parameter`; a gradient that `torch.autograd.grad` computed without `create_graph`; written into a leaf; a leaf that
-`copy.deepcopy` copies."""
 
 
 class DetachPoint(NamedTuple):

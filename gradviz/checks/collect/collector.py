@@ -14,12 +14,12 @@ from functools import cache
 
 import torch
 
-from gradviz.checks.collect.detach_watch import DetachEvent, DetachWatch
 from gradviz.checks.collect.held import carried, copies, cycles
 from gradviz.checks.collect.ledger import LedgerKeeper, Optimizers
 from gradviz.checks.collect.lines import ClassLines, Models, Variables, described, dropped, home, line_at, users_frame
 from gradviz.checks.collect.loop import LeafWatch, gradients_left, is_broken, is_readable, loss_of, optimized
-from gradviz.checks.collect.parameters import Replaced
+from gradviz.checks.collect.parameters import Replaced, Switches
+from gradviz.checks.collect.results import ResultWatch
 from gradviz.checks.context import (
     CheckContext,
     Earlier,
@@ -40,7 +40,9 @@ from gradviz.compiled.live import graph_breaks
 from gradviz.gradients.values import values_of
 from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import UserCode
+from gradviz.recording.cuts import CutEvent, CutWatch
 from gradviz.recording.record import ModuleRun, Recording
+from gradviz.recording.torch_calls import TorchCalls
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.provenance import DetachPoint, Provenance, provenance
 from gradviz.source.search import (
@@ -85,7 +87,8 @@ class Collector:
         self.leaf_watch = LeafWatch()
         self.ledger = LedgerKeeper()
         place = UserCode().place
-        self.cuts, self.replaced = DetachWatch(place), Replaced(place)
+        self.cuts, self.results, self.switches = CutWatch(place), ResultWatch(place), Switches(place)
+        self.calls, self.replaced = TorchCalls(self.results.seen, self.switches.seen, self.cuts.seen), Replaced(place)
         self._earlier: list[Earlier] = []
         self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
@@ -139,6 +142,7 @@ class Collector:
             self.leaf_watch.after(bool(filled))
             self.ledger.after(bool(filled))
             self.cuts.next_step()
+            self.results.next_step()
             if not filled:
                 return replace(context, handled={})
             parameters = tuple(
@@ -175,7 +179,7 @@ class Collector:
             self.leaf_names |= {id(leaf): graph.leaf_of[i].names for i, leaf in walked.variables.items()}
             with without_subclasses():
                 known = list(zip(read, tensors))
-                self.ledger.switched(self.cuts.switches, known)
+                self.ledger.switched(self.switches, known)
                 self.ledger.reached(walked, live.call, variables, models, known, optimizers, handled, live.frame)
         suspicious = self._values or is_broken(loss, variables, scaled)
         if live.call is not None and not live.ran and not scaled:
@@ -188,7 +192,7 @@ class Collector:
             call=live.call,
             after=live.call is None and (_flagged(graph, "freed") or any(leaf.has_grad for leaf in graph.leaves)),
             grad_enabled=torch.is_grad_enabled(),
-            frozen_at=self.cuts.switches.off_at(tensors[-1]) if all_frozen(read) else None,
+            frozen_at=self.switches.off_at(tensors[-1]) if all_frozen(read) else None,
             models=tuple(self._model_facts(name, model) for name, model in models),
             parameters=tuple(read),
             optimizers=tuple(self._read_optimizers(walked, optimizers, leaf_of, index, read)),
@@ -204,7 +208,7 @@ class Collector:
             numbers=self._described(walked, self.cuts.numbers.values()),
             provenances=dict(self._cut_roots(walked, live)),
             loss=loss,
-            broken_data=tuple(place.source for place in self.cuts.results.broken.values()),
+            broken_data=tuple(place.source for place in self.results.broken.values()),
             values=values_of(walked, live.outputs) if suspicious else None,
             saturated=all_saturated(walked.nodes) if live.call is not None and not self._earlier else (),
             poles=all_at_a_pole(walked.nodes) if suspicious else {},
@@ -311,14 +315,14 @@ class Collector:
 
     def _filled(self, read: Sequence[Parameter], tensors: Sequence[torch.Tensor]) -> Iterator[tuple[str, SourceLine]]:
         """The parameters that a line has filled before the first call."""
-        for parameter, tensor in zip(read, tensors) if self.cuts.results.filled else ():
-            place = self.cuts.results.filled.get(tensor.data_ptr()) if is_readable(tensor) else None
+        for parameter, tensor in zip(read, tensors) if self.results.filled else ():
+            place = self.results.filled.get(tensor.data_ptr()) if is_readable(tensor) else None
             if place is not None:
                 yield parameter.names[0], line_at(place)
 
     def _given(self, walked: Walked) -> Iterator[Given]:
         """What losses were given that leave no node of their own."""
-        given = self.cuts.results.given
+        given = self.results.given
         for node in walked.graph.nodes if given else ():
             if node.sequence in given:
                 yield Given(node.id, line_at(given[node.sequence]))
@@ -331,17 +335,8 @@ class Collector:
             if cuts:
                 yield name, Provenance(self._described(walked, cuts))
 
-    def _described(self, walked: Walked, cuts: Iterable[DetachEvent]) -> tuple[DetachPoint, ...]:
-        leaves = ((cut, cut.leaf() if cut.leaf is not None else None) for cut in cuts)
-        return tuple(
-            described(cut, walked.names.leaf(leaf) if leaf is not None else ())._replace(
-                behind=self._behind(walked, cut)
-            )
-            for cut, leaf in leaves
-        )
-
-    def _behind(self, walked: Walked, cut: DetachEvent) -> frozenset[str]:
-        return frozenset(name for leaf in self.cuts.behind(cut) for name in walked.names.leaf(leaf))
+    def _described(self, walked: Walked, cuts: Iterable[CutEvent]) -> tuple[DetachPoint, ...]:
+        return tuple(described(self.cuts.cut(cut, walked.names.leaf)) for cut in cuts)
 
     # -- from call to call ----------------------------------------------------------------------------------------------
 

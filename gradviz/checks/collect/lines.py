@@ -6,12 +6,11 @@ Reads text, attributes, and frames of tracebacks, of which it keeps none. Runs n
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -20,6 +19,7 @@ from gradviz.checks.words import COMPARISONS, Names, called
 from gradviz.errors import text_of as message_of
 from gradviz.graph import SourceLine
 from gradviz.packages import Place, code_line, is_foundation, package_of, with_text
+from gradviz.recording.cuts import Cut
 from gradviz.source.code_line import assigned as given, read
 from gradviz.source.provenance import DetachPoint
 from gradviz.source.search import lines_behind, switch_above, switch_around
@@ -36,10 +36,6 @@ from gradviz.variables.objects import class_attribute, members, tensors_in
 from gradviz.variables.scanner import Namespace, name_of, namespaces, scan
 from gradviz.walker.private import Node, without_subclasses
 from gradviz.walker.walk import live_nodes
-
-if TYPE_CHECKING:
-    from gradviz.checks.collect.detach_watch import DetachEvent
-
 
 Models = Sequence[tuple[str, torch.nn.Module]]
 """The models of a run, by name."""
@@ -192,21 +188,19 @@ _BUILT_IN = {"__float__": "float", "__int__": "int"}
 _LIBRARIES = {"copy", "torch", "F", "nn", "functional", "np", "numpy"}
 
 
-def described(event: DetachEvent, leaf: Names = ()) -> DetachPoint:
-    """The record of a cut. Where a library's code cuts, the line is the script's own, and `inside` says whose code it was."""
-    where, place = event.where, event.where.place
-    source, inside = line_at(place) if place is not None else SourceLine("", 0), ""
-    if place is not None and place.script_line is not None:
-        inside = f"{place.source.package} ({os.path.basename(place.source.file)}:{place.source.line})"
-    elif source.function != "<module>":
-        inside = source.function
-    whole = where.kind in ("no_grad", "inference")
-    lost = _whole(source) if whole else _lost(source, where.operation)
-    by_name = leaf and not whole and where.kind != "deepcopy"
-    of = leaf[0] if by_name else next((text_of(expression, 40) for expression in lost), "")
-    switches = (switch_above(file, line) if above else switch_around(file, line) for file, line, above in where.stack)
+def described(cut: Cut) -> DetachPoint:
+    """A cut with the expression that loses its graph, as the code spells it."""
+    source, whole = cut.source, cut.kind in ("no_grad", "inference")
+    lost = _whole(source) if whole else _lost(source, cut.operation)
+    by_name = cut.leaf and not whole and cut.kind != "deepcopy"
+    of = cut.leaf[0] if by_name else next((text_of(expression, 40) for expression in lost), "")
+    switches = (
+        switch_above(file, line) if above else switch_around(file, line) for file, line, above in cut.switched_off
+    )
     off = next(filter(None, switches), None)
-    return DetachPoint(where.kind, source, of, True, inside, where.operation, event.at, leaf, off, chosen=event.chosen)
+    return DetachPoint(
+        cut.kind, source, of, True, cut.inside, cut.operation, cut.at, cut.leaf, off, cut.behind, cut.chosen
+    )
 
 
 def _whole(source: SourceLine) -> Iterator[ast.expr]:

@@ -125,6 +125,7 @@ def _alike(name: str) -> bool:
     return SequenceMatcher(None, name, "requires_grad").ratio() >= _ALIKE
 
 
+_REQUIRES_GRAD, _ATTRIBUTE = torch.Tensor.requires_grad_, torch.Tensor.requires_grad
 MOST = 100_000
 """Switches that are noted."""
 
@@ -136,15 +137,18 @@ class _Switched(NamedTuple):
 
 
 class Switches:
-    """Of one run, until its first backward call."""
+    """Of one run, until its first backward call. `place` tells the user's line of a frame."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Callable[[FrameType | None], Place | None]) -> None:
+        self._place = place
         self._noted: list[_Switched] = []
 
-    def note(self, tensor: Any, on: bool, place: Place | None) -> None:
-        """A line has set `requires_grad` of a parameter."""
-        if type(tensor) is torch.nn.Parameter and place is not None and len(self._noted) < MOST:
-            self._noted.append(_Switched(weakref.ref(tensor), on, place))
+    def seen(self, function: Any, arguments: tuple[Any, ...], options: Any, result: Any, frame: FrameType) -> None:
+        """A function of torch has returned: whether it has set `requires_grad` of a parameter."""
+        if function is _REQUIRES_GRAD or (result is None and getattr(function, "__self__", None) is _ATTRIBUTE):
+            tensor, place = arguments[0], self._place(frame)
+            if type(tensor) is torch.nn.Parameter and place is not None and len(self._noted) < MOST:
+                self._noted.append(_Switched(weakref.ref(tensor), tensor.requires_grad, place))
 
     def off_at(self, tensor: torch.Tensor) -> SourceLine | None:
         """The last line that froze a parameter."""

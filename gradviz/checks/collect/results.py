@@ -1,7 +1,7 @@
 """What the results of torch's functions say of a script, whether or not they have a graph.
 
 Lines whose result nobody gets, lines that make NaN or Inf of finite data, lines that fill memory before the first backward
-call, and calls of losses that leave no node of their own. Is told of each call by `detach_watch`, and keeps no tensor.
+call, and calls of losses that leave no node of their own. Is told of each call by `recording/torch_calls`, and keeps no tensor.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 
 from gradviz.checks.context import ResultDropped
 from gradviz.packages import Place, is_foundation, package_of
+from gradviz.recording.torch_calls import PLAIN, Given, is_real, name_of
 from gradviz.source.search import Alone, alone
 from gradviz.source.statements import line_of
 
@@ -35,8 +36,6 @@ _LOOKS = 3  # how often the numbers of a line are looked at
 _LARGEST = 1_000_000  # elements of a tensor that is looked at
 _THROUGH = frozenset(("torch.overrides", "torch._tensor", "torch.nn.functional"))
 """Modules of torch that a function passes on its way from the line that called it."""
-PLAIN = (torch.Tensor, torch.nn.Parameter)
-Given = tuple[Any, ...]
 
 
 class ResultWatch:
@@ -53,15 +52,19 @@ class ResultWatch:
         self.filled: dict[int, Place] = {}  # the lines that filled memory before the first call, by address
         self.given: dict[int, Place] = {}  # where kl_div was called, by the number of the node that made its input
 
-    def seen(self, function: Any, arguments: Given, options: Any, is_tensor: bool, frame: FrameType) -> None:
-        """A function of torch has returned, a tensor or something else."""
+    def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
+        """A function of torch has returned."""
         if frame.f_code.co_filename not in self._files:
             self.reads(frame.f_code.co_filename)
-        if self._dropping and is_tensor:
+        if type(result) not in PLAIN:
+            return
+        if self._dropping:
             self._drop(function, frame)
         noted = _NOTED.get(function)
         if noted is not None:
             noted(self, arguments, options, frame)
+        elif function.__name__ in WITH_POLES and not result.requires_grad:
+            self._look(arguments, result, frame)
 
     def next_step(self) -> None:
         """A backward call has been read."""
@@ -84,24 +87,18 @@ class ResultWatch:
             if place is not None:
                 self.given[given.grad_fn._sequence_nr()] = place
 
-    def look(self, arguments: Given, result: Any, frame: FrameType) -> None:
+    def _look(self, arguments: Given, result: Any, frame: FrameType) -> None:
         """Data that nobody recorded was computed: whether it is as finite as what it was computed from."""
         caller = _caller(frame)
         if caller is None:
             return
         at = (caller.f_code.co_filename, caller.f_lineno or 0)
         looked = self._looked.get(at, 0)
-        if (
-            looked >= _LOOKS
-            or type(result) not in PLAIN
-            or result.numel() > _LARGEST
-            or not is_real(result)
-            or is_foundation(at[0])
-        ):
+        if looked >= _LOOKS or result.numel() > _LARGEST or not is_real(result) or is_foundation(at[0]):
             return
         self._looked[at] = looked + 1
         given = [argument for argument in arguments if type(argument) in PLAIN]
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with torch.no_grad():
             born = not result.isfinite().all() and all(tensor.isfinite().all() for tensor in given)
         place = self._place(caller) if born else None
         if place is not None:
@@ -117,7 +114,7 @@ class ResultWatch:
         around = _caller(frame)
         if around is not None:
             unused = self._files.get(around.f_code.co_filename, {}).get(around.f_lineno or 0)
-            if unused is not None and function.__name__ in unused.functions:
+            if unused is not None and name_of(function, frame) in unused.functions:
                 self._dropped.add((around.f_code.co_filename, unused.line))
 
     def dropped(self) -> tuple[ResultDropped, ...]:
@@ -138,14 +135,9 @@ def _caller(frame: FrameType) -> FrameType | None:
     return around
 
 
-def is_real(tensor: torch.Tensor) -> bool:
-    return tensor.dtype.is_floating_point or tensor.dtype.is_complex
-
-
 _NOTED: dict[Any, Callable[[ResultWatch, Given, Any, FrameType], None]] = {
-    torch.nn.functional.kl_div: ResultWatch.gives,
-    **dict.fromkeys((torch.nn.init.constant_, torch.Tensor.fill_, torch.Tensor.zero_), ResultWatch.fills),
-    **dict.fromkeys((torch.nn.init.normal_, torch.nn.init.uniform_), ResultWatch.fills),
+    torch.kl_div: ResultWatch.gives,
+    **dict.fromkeys((torch.Tensor.fill_, torch.Tensor.zero_), ResultWatch.fills),
     **dict.fromkeys((torch.Tensor.normal_, torch.Tensor.uniform_), ResultWatch.fills),
 }
 """Functions of which the call itself is noted."""

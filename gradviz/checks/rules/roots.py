@@ -11,8 +11,9 @@ from gradviz.checks.finding import Severity
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import COMPARISONS, around, code, line, listed, verb
 from gradviz.graph import Root, SourceLine
+from gradviz.recording.cuts import DetachKind
 from gradviz.source.code_line import assigned, in_place, parsed
-from gradviz.source.provenance import DetachKind, DetachPoint, Provenance
+from gradviz.source.provenance import DetachPoint, Provenance
 from gradviz.wording import one_line
 
 WHAT: dict[DetachKind, str] = {

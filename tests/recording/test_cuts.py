@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
 from torch.overrides import _get_current_function_mode_stack
 
-from gradviz.checks.collect.detach_watch import DetachWatch
 from gradviz.packages import UserCode
+from gradviz.recording.cuts import CutWatch
+from gradviz.recording.torch_calls import TorchCalls
 
 
-def watch() -> DetachWatch:
-    return DetachWatch(UserCode().place)
+@contextmanager
+def watching() -> Iterator[CutWatch]:
+    seen = CutWatch(UserCode().place)
+    with TorchCalls(seen.seen).watching():
+        yield seen
 
 
 CUTS = {
@@ -46,9 +52,8 @@ def _set(into: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("name", CUTS)
 def test_a_cut_is_seen_and_followed_to_where_it_enters_again(name: str) -> None:
     kind, cut = CUTS[name]
-    seen = watch()
     w = torch.ones(2, 3, requires_grad=True)
-    with seen.watching():
+    with watching() as seen:
         lost = cut(w * 2)
         loss = (w * lost.float().mean()).sum()
     assert {one.where.kind for one in seen.cuts_of(lost)} == {kind}
@@ -56,9 +61,8 @@ def test_a_cut_is_seen_and_followed_to_where_it_enters_again(name: str) -> None:
 
 
 def test_what_has_a_graph_or_never_had_one_is_no_cut() -> None:
-    seen = watch()
     w = torch.ones(2, 3, requires_grad=True)
-    with seen.watching():
+    with watching() as seen:
         kept = [
             w.round(),
             w[0],
@@ -74,8 +78,7 @@ def test_what_has_a_graph_or_never_had_one_is_no_cut() -> None:
 
 
 def test_nothing_is_kept_alive_and_nothing_left_behind() -> None:
-    seen = watch()
-    with seen.watching():
+    with watching():
         w = torch.ones(3, requires_grad=True)
         lost = (w * 2).detach()
         died = weakref.ref(lost)
@@ -85,9 +88,8 @@ def test_nothing_is_kept_alive_and_nothing_left_behind() -> None:
 
 
 def test_a_long_chain_that_is_cut_at_every_step_can_be_deleted() -> None:
-    seen = watch()
     h = torch.ones(1, requires_grad=True)
-    with seen.watching():
+    with watching():
         for _ in range(60_000):
             h = h * 1.0
             h.detach()
@@ -95,9 +97,9 @@ def test_a_long_chain_that_is_cut_at_every_step_can_be_deleted() -> None:
 
 
 def test_it_gives_way_to_the_compiler() -> None:
-    seen, counters = watch(), torch._dynamo.utils.counters
+    counters = torch._dynamo.utils.counters
     counters.clear()
-    with seen.watching():
+    with watching():
 
         @torch.compile(backend="eager")
         def f(x: torch.Tensor) -> torch.Tensor:
@@ -108,8 +110,7 @@ def test_it_gives_way_to_the_compiler() -> None:
 
 
 def test_a_mode_of_the_users_that_was_entered_meanwhile_stays() -> None:
-    seen = watch()
-    with seen.watching():
+    with watching():
         device = torch.device("cpu")
         device.__enter__()
     assert len(_get_current_function_mode_stack()) == 1
