@@ -54,6 +54,10 @@ class GradientError(GradvizError, RuntimeError):
     """A gradient that cannot be computed without disturbing the graph, or not at all."""
 
 
+class NoPathError(GradientError):
+    """A tensor that the output does not depend on, so that no gradient path leads to it."""
+
+
 class OutputError(GradvizError, OSError):
     """A file that cannot be written."""
 

@@ -10,7 +10,7 @@ import click
 from gradviz.cli.options import json_option, top_option
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, measured, opened, run_custom_option, target_argument
-from gradviz.errors import NotATensorError
+from gradviz.errors import NoPathError, NotATensorError
 from gradviz.report.results import FLOW_ROWS, PATHS_ROWS, write_json, write_table
 
 if TYPE_CHECKING:
@@ -110,7 +110,11 @@ def _find(live: LiveOutputs, name: str, limit: int, place: str, run_custom: bool
     from gradviz.run.outputs import lookup
 
     target = _tensor(lookup(name, live.variables, place), name, place)
-    return find_paths(opened(live), target, limit=limit, run_custom=run_custom).with_names(name, live.names)
+    try:
+        return find_paths(opened(live), target, limit=limit, run_custom=run_custom).with_names(name, live.names)
+    except NoPathError as error:
+        hint = f"`gradviz check {place}` looks for the line that cuts the graph." if target.requires_grad else ""
+        raise NoPathError(f"{error}. {hint}".rstrip(". ") + ".") from None
 
 
 def _tensor(value: object, name: str, place: str) -> torch.Tensor:

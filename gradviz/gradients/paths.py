@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from gradviz.errors import GradientError
+from gradviz.errors import GradientError, NoPathError
 from gradviz.gradients.flow import size
 from gradviz.gradients.live import LiveGraph, called_note, custom_functions, functions, inside_note, once, recomputes
 from gradviz.gradients.replay import call, replay
@@ -119,7 +119,7 @@ def find_paths(live: LiveGraph, target: torch.Tensor, *, limit: int = LIMIT, run
     ways = ways_to(graph, at)
     count = ways.get(start.node, 0) + ((start.node, start.output) == at)
     if not count:
-        raise GradientError("no path leads from the output to this tensor, so its gradient is None")
+        raise NoPathError("no path leads from the output to this tensor, so its gradient is None")
     if any(recomputes(graph.nodes[node]) for node in ways):
         raise GradientError(
             "a path leads through torch.utils.checkpoint, which would recompute its forward for every path. "
@@ -170,7 +170,7 @@ def _place(live: LiveGraph, tensor: torch.Tensor) -> Place:
         if leaf.node < len(live.nodes) and getattr(live.nodes[leaf.node], "variable", None) is tensor:
             return leaf.node, 0
     why = "the output does not depend on it" if tensor.requires_grad else "it does not require grad"
-    raise GradientError(f"no path leads from the output to this tensor: {why}")
+    raise NoPathError(f"no path leads from the output to this tensor: {why}")
 
 
 def _gradient(live: LiveGraph, at: Place, ways: Mapping[int, int]) -> torch.Tensor:

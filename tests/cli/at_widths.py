@@ -25,34 +25,47 @@ from gradviz.cli.main import main
 _write_table, _print_tree = results.write_table, render._print
 
 
-def at_each_width(run: dict[str, Any]) -> None:
-    """Run the command, and have what it writes written at each width."""
+_run: dict[str, Any] = {}
 
-    def everywhere(stream: TextIO, write: Callable[[TextIO], None]) -> None:
-        for width in run["widths"]:
-            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-            stream.write(f"@@ {run['name']} {width}\n")
-            write(stream)
-            stream.flush()
-        with open(run["plain"], "a", encoding="utf-8") as file:
-            write(file)
 
-    results.write_table = lambda stream, table, title="": everywhere(stream, lambda to: _write_table(to, table, title))
-    render._print = lambda graph, options, stream: everywhere(stream, lambda to: _print_tree(graph, options, to))
+def _everywhere(stream: TextIO, write: Callable[[TextIO], None]) -> None:
+    """Have something written at each width."""
+    for width in _run["widths"]:
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+        stream.write(f"@@ {_run['name']} {width}\n")
+        write(stream)
+        stream.flush()
+    stream.write("@@ - 0\n")  # what comes now is not ours
+    stream.flush()
+    with open(_run["plain"], "a", encoding="utf-8") as file:
+        write(file)
+
+
+def _table_everywhere(stream: TextIO, table: Any, title: str = "") -> None:
+    _everywhere(stream, lambda to: _write_table(to, table, title))
+
+
+def _tree_everywhere(graph: Any, options: Any, stream: TextIO) -> None:
+    _everywhere(stream, lambda to: _print_tree(graph, options, to))
+
+
+def _execute(run: dict[str, Any]) -> None:
+    _run.update(run)
     sys.argv[1:] = run["arguments"]
-    main()
+    with suppress(SystemExit):
+        main()
 
 
 if __name__ == "__main__":
+    results.write_table, render._print = _table_everywhere, _tree_everywhere
     for module in ("torch", "transformers"):
         if find_spec(module):
             __import__(module)  # once, for all that are forked
     for run in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
-        if run["arguments"][-1].endswith(".json"):  # a saved graph leaves nothing behind
-            with suppress(SystemExit):
-                at_each_width(run)
+        child = 0 if run["arguments"][-1].endswith(".json") else os.fork()  # a saved graph leaves nothing behind
+        if child:
+            os.waitpid(child, 0)
             continue
-        child = os.fork()
-        if not child:
-            at_each_width(run)
-        os.waitpid(child, 0)
+        _execute(run)
+        if not run["arguments"][-1].endswith(".json"):
+            os._exit(0)

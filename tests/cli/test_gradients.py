@@ -142,3 +142,13 @@ def test_a_tree_refuses_before_the_script_runs(gradviz: Gradviz, tmp_path: Path,
     refused = gradviz(*words, path, "--color", "grad", code=2)
     assert refused.exit_code == 2 and "gradviz flow --by node" in refused.stderr
     assert "ran" not in refused.stdout + refused.stderr
+
+
+def test_without_a_path_it_names_the_command_that_finds_the_cut(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        "import torch\nw = torch.ones(2, requires_grad=True)\nv = torch.ones(2, requires_grad=True)\n"
+        "loss = (w.detach() * v).sum()\nloss.backward()\n",
+    )
+    said = gradviz("paths", path, "--to", "w", code=2).stderr
+    assert "does not depend on it. `gradviz check script.py` looks for the line that cuts the graph." in said
