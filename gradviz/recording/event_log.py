@@ -65,6 +65,12 @@ class IntervalMap(Generic[T]):
         i = bisect_right(self.numbers, number) - 1
         return self.values[i] if i >= 0 else None
 
+    def forget(self, number: int) -> None:
+        """Drop what was current for numbers below `number` only."""
+        count = bisect_right(self.numbers, number) - 1
+        if count > 0:
+            self._drop(count)
+
     def _drop(self, count: int) -> None:
         self.dropped = self.numbers[count]
         del self.values[:count], self.numbers[:count]
@@ -92,6 +98,10 @@ class LineLog:
     def dropped(self) -> int:
         """Lines of nodes below this number were forgotten."""
         return self._steps.dropped
+
+    def forget(self, number: int) -> None:
+        """Drop the lines of nodes below `number`."""
+        self._steps.forget(number)
 
     def made(self, number: int, place: Place | None) -> None:
         """The node of this number was made at `place`. One that is known already stays as it is."""
@@ -265,6 +275,11 @@ class EventLog:
     def note_call(self, number: int) -> None:
         """From `number` on, nodes are made in the innermost call."""
         self.calls.add(max(number, self.calls.numbers[-1]), self.innermost)
+
+    def forget(self, number: int) -> None:
+        """Drop what is known of nodes below `number`: a long run would fill the memory with it."""
+        self.lines.forget(number)
+        self.calls.forget(number)
 
     @property
     def end(self) -> int:

@@ -42,6 +42,7 @@ from gradviz.graph import Graph, SourceLine, column
 from gradviz.packages import UserCode
 from gradviz.recording.cuts import CutEvent, CutWatch
 from gradviz.recording.record import ModuleRun, Recording
+from gradviz.recording.session import running
 from gradviz.recording.torch_calls import TorchCalls
 from gradviz.run.outputs import LiveOutputs
 from gradviz.source.provenance import DetachPoint, Provenance, provenance
@@ -65,6 +66,9 @@ from gradviz.walker.walk import Walked, capture
 
 KEPT = 100
 """Earlier calls that are remembered."""
+
+REMEMBERED = 1000
+"""Backward calls for which lines and modules of nodes are known, at least."""
 
 
 class Collector:
@@ -94,6 +98,7 @@ class Collector:
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
         self.leaf_names: dict[int, Names] = {}  # of the calls that were read, by identity
         self._fresh: set[int] = set()  # those whose `.grad` will be of that call only
+        self._forgotten = 0  # the sequence number below which nodes are forgotten next
         self._unread: tuple[int, int] | None = None  # the last call, and the sequence number at it, if it is not read
 
     def read(self, live: LiveOutputs, *, scaled: bool = False) -> CheckContext:
@@ -133,6 +138,10 @@ class Collector:
             self._earlier = [*self._earlier[-KEPT:], Earlier(call, "", boundary, (), (), step)]
         self._unread = None if reading else (number, peek_sequence())
         self.ledger.passed(reading)
+        session = running() if number % REMEMBERED == 0 else None
+        if session is not None:
+            session.event_log().forget(self._forgotten)
+            self._forgotten = peek_sequence()
 
     def afterwards(self, context: CheckContext, filled: bool | None) -> CheckContext:
         """The same context when backward has run, with what it left in `.grad`."""

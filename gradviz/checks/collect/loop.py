@@ -196,7 +196,7 @@ def _norms(grads: list[torch.Tensor], order: float) -> list[float]:
         return list(map(float, norms))
 
 
-KEPT = 10_000
+KEPT = 3000
 """Events that are noted; what an order is like shows in the first few."""
 
 
@@ -205,6 +205,7 @@ class OrderWatch:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self._sets: dict[frozenset[int], frozenset[int]] = {}
         self.scaled = False  # whether a GradScaler has scaled anything
         self.updates = 0  # steps of optimizers
         self._call = 0
@@ -317,6 +318,8 @@ class OrderWatch:
 
     def _note(self, kind: EventKind, tensors: frozenset[int] | None, frame: FrameType) -> None:
         if len(self.events) < KEPT and not self._stepping:
+            if tensors is not None:  # one set for all events about the same
+                tensors = self._sets.setdefault(tensors, tensors)
             self.events.append(Event(kind, self._call, tensors, self._line(frame)))
 
     def _line(self, frame: FrameType | None) -> SourceLine | None:
