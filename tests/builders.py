@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+
+import networkx
 
 from gradviz.graph import (
     Base,
@@ -259,3 +262,9 @@ GRAPHS = {
     "random": random_dag(1, 40),
 }
 """One graph of each kind that every renderer must draw."""
+
+
+def cycles(edges: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Sets of at least two boxes that lie on a cycle together (strongly connected components)."""
+    graph = networkx.DiGraph(pair for pair in edges if pair[0] != pair[1])
+    return sorted(sorted(loop) for loop in networkx.strongly_connected_components(graph) if len(loop) > 1)

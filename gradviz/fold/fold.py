@@ -104,6 +104,14 @@ def _holds(measure: Callable[[Graph], Size] | None, graph: Graph) -> bool:
 # -- the first view ------------------------------------------------------------------------------------------------------
 
 
+class _View(NamedTuple):
+    """A view that the page holds, and the limits that led to it by the estimate."""
+
+    boxes: int
+    limits: Limits
+    graph: Graph
+
+
 def _first_view(
     opening: Opening,
     focus: int | None,
@@ -111,43 +119,43 @@ def _first_view(
     limits: Limits,
     measure: Callable[[Graph], Size] | None,
 ) -> Graph:
-    """The most that the page holds, and what is to be expanded. Each try takes from the last how far the estimate was off."""
-    best: tuple[int, Limits, Graph] | None = None
-    now = limits._replace(width=FIRST * limits.width, height=FIRST * limits.height) if measure else limits
+    """The most that the page holds, and what is to be expanded. What no page holds has its leaves joined, or is one box."""
+    best = _best(opening, focus, limits, measure) if measure is not None else None
+    if best is not None and not expand:
+        return best.graph
+    if best is not None or measure is None:
+        _fill(opening, focus, best.limits if best is not None else limits)
+    elif focus is None and not _holds(measure, folded(opening, few_leaves=True)):
+        opening.reset()
+        opening.close_all()
+    for at in expand:
+        opening.show(at)
+    return folded(opening, few_leaves=measure is not None and best is None)
+
+
+def _best(opening: Opening, focus: int | None, limits: Limits, measure: Callable[[Graph], Size]) -> _View | None:
+    """The view with most boxes of a few that are measured. Each takes from the last how far the estimate was off."""
+    best: _View | None = None
+    now = limits._replace(width=FIRST * limits.width, height=FIRST * limits.height)
     tried: set[frozenset[tuple[int, ...]]] = set()
-    for _ in range(TRIES if measure else 0):
+    for _ in range(TRIES):
         _fill(opening, focus, now)
         shown = frozenset((child, *opening.sizes.span(child)) for child, _ in opening.visible())
         if shown in tried:
             break
         tried.add(shown)
-        made = folded(opening)
-        size, estimate = measure(made) if measure else opening.sizes.of[0], opening.sizes.of[0]
-        fits = size.width <= limits.width and size.height <= limits.height
-        if fits and (best is None or opening.sizes.boxes > best[0]):
-            best = opening.sizes.boxes, now, made
-            if size.height >= FULL * limits.height or size.width >= FULL * limits.width:
-                break
+        made, estimate = folded(opening), opening.sizes.of[0]
+        size = measure(made)
+        wide, tall = size.width / limits.width, size.height / limits.height
+        fits = max(wide, tall) <= 1.0
+        if fits and (best is None or opening.sizes.boxes > best.boxes):
+            best = _View(opening.sizes.boxes, now, made)
+        if fits and max(wide, tall) >= FULL:
+            break
         spare = 1.0 if fits else 0.97
-        wide, tall = estimate.width / max(size.width, 1.0), estimate.height / max(size.height, 1.0)
-        now = now._replace(width=limits.width * wide * spare, height=limits.height * tall * spare)
-    if best is not None and not expand:
-        return best[2]
-    if measure is None or best is not None:
-        _fill(opening, focus, best[1] if best is not None else limits)
-        for at in expand:
-            opening.show(at)
-        return folded(opening)
-    made = folded(opening, few_leaves=True)
-    if not _holds(measure, made) and focus is None:
-        opening.reset()
-        opening.close_all()
-        made = folded(opening, few_leaves=True)
-    if expand:
-        for at in expand:
-            opening.show(at)
-        made = folded(opening, few_leaves=True)
-    return made
+        width, height = spare * estimate.width / max(wide, 1e-3), spare * estimate.height / max(tall, 1e-3)
+        now = now._replace(width=width, height=height)
+    return best
 
 
 def _fill(opening: Opening, focus: int | None, limits: Limits) -> None:

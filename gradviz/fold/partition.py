@@ -291,7 +291,7 @@ def _kinds(node: Node) -> dict[TensorInfo | None, int]:
     return {info: 0 if as_one else place for place, info in enumerate(node.outputs)}
 
 
-# -- order and cycles --------------------------------------------------------------------------------------------------
+# -- order -------------------------------------------------------------------------------------------------------------
 
 
 def in_order(edges: Iterable[tuple[int, int]], places: Mapping[int, int]) -> list[int]:
@@ -312,16 +312,3 @@ def in_order(edges: Iterable[tuple[int, int]], places: Mapping[int, int]) -> lis
             if not waiting[consumer]:
                 heapq.heappush(ready, (places[consumer], consumer))
     return ordered
-
-
-def cycles(edges: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Sets of at least two boxes that lie on a cycle together (strongly connected components)."""
-    edges = {pair for pair in edges if pair[0] != pair[1]}
-    places = {box: box for pair in edges for box in pair}
-    left = places.keys() - in_order(edges, places)
-    if not left:
-        return []  # as nearly always, and then networkx is not even imported
-    import networkx
-
-    tangled = networkx.DiGraph(pair for pair in edges if left.issuperset(pair))
-    return sorted(sorted(loop) for loop in networkx.strongly_connected_components(tangled) if len(loop) > 1)

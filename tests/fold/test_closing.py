@@ -13,7 +13,6 @@ from hypothesis import given, settings, strategies as st
 
 import gradviz
 from gradviz.fold.fold import Depth, fold
-from gradviz.fold.partition import cycles
 from gradviz.graph import (
     Edge,
     Graph,
@@ -23,7 +22,7 @@ from gradviz.graph import (
     Scope,
 )
 from gradviz.layout.engines import Engine
-from tests.builders import tensor
+from tests.builders import cycles, tensor
 from tests.fold.test_fold import (
     Program,
     blocks,

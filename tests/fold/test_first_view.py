@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from gradviz.fold.fold import PAGE, fold
-from gradviz.fold.partition import cycles
 from gradviz.fold.sizes import Size
 from gradviz.graph import (
     Graph,
@@ -16,7 +15,7 @@ from gradviz.graph import (
     Root,
     Scope,
 )
-from tests.builders import tensor
+from tests.builders import cycles, tensor
 from tests.fold.test_fold import (
     Program,
     blocks,

@@ -14,7 +14,6 @@ from gradviz.draw.scene import scene
 from gradviz.errors import FormatError
 from gradviz.fold.fold import PAGE, fold
 from gradviz.fold.grouping import SMALL
-from gradviz.fold.partition import cycles
 from gradviz.fold.sizes import Size
 from gradviz.graph import (
     Edge,
@@ -29,7 +28,7 @@ from gradviz.graph import (
     Uses,
 )
 from gradviz.graph.amounts import held_bytes
-from tests.builders import chain, tensor
+from tests.builders import chain, cycles, tensor
 
 VALUE = tensor(3, 4)
 

@@ -13,7 +13,6 @@ from torch import nn
 import gradviz
 from benchmarks.inference import agreement, both
 from benchmarks.inferred import CASES, hugging_face
-from gradviz.fold.partition import cycles
 from gradviz.graph import (
     Edge,
     Graph,
@@ -22,6 +21,7 @@ from gradviz.graph import (
 )
 from gradviz.graph.origins import Ownership, Registered
 from gradviz.inference import infer_scopes
+from tests.builders import cycles
 from tests.fold.test_closing import scattered
 
 
