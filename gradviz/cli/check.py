@@ -50,12 +50,12 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
     type=click.Choice([*SEVERITIES, "never"]),
     default="warning",
     show_default=True,
-    help="Exit with 1 when a finding is as bad as this, or worse.",
+    help="Exit with code 1 for a finding this severe or worse.",
 )
-@click.option("--only", multiple=True, metavar="ID", help="Run this check only; may be repeated.")
-@click.option("--ignore", multiple=True, metavar="ID", help="Leave this check out; may be repeated.")
+@click.option("--only", multiple=True, metavar="ID", help="Run only this check; may be repeated.")
+@click.option("--ignore", multiple=True, metavar="ID", help="Skip this check; may be repeated.")
 @click.option(
-    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List every check and stop."
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List all checks and exit."
 )
 @click.option(
     "--explain",
@@ -63,18 +63,18 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
     is_eager=True,
     expose_value=False,
     callback=_explain,
-    help="Print the page of a check and stop: what it means, an example, what to do, when to ignore it.",
+    help="Print the page of a check and exit: its meaning, an example, the fix, when to ignore it.",
 )
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
     default=None,
     metavar="N",
-    help="Stop after N backward calls, and the create_graph calls between. [default: read 3, then watch until the script "
-    "ends, fails, or has run on for as long again, at least 5 s and at most 60]",
+    help="Stop after N backward calls and the create_graph calls between them. [default: read 3, then watch until the script "
+    "ends, fails, or has run for as long again, 5 to 60 s]",
 )
 @click.option(
-    "--values", is_flag=True, help="Read all numbers and compute gradients at each call, before backward runs."
+    "--values", is_flag=True, help="Also read all numbers and compute gradients at each call, before backward runs."
 )
 @click.option(
     "--vanishing",
@@ -82,7 +82,7 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
     default=Gradients().vanishing,
     show_default=True,
     metavar="RATIO",
-    help="Report modules whose gradient is below this part of that of modules nearer to the output.",
+    help="Report modules whose gradient is below this fraction of that of modules nearer to the output.",
 )
 @click.option(
     "--exploding",
@@ -90,33 +90,31 @@ def _explain(ctx: click.Context, parameter: click.Parameter, id: str | None) -> 
     default=Gradients().exploding,
     show_default=True,
     metavar="RATIO",
-    help="Report modules whose gradient is above this multiple of that nearest to the output.",
+    help="Report modules whose gradient is above this multiple of the one nearest to the output.",
 )
 @run_custom_option
 @click.option(
-    "--html", "page", metavar="FILE.html", help="Write a page, too: the graph with numbered findings that open."
+    "--html", "page", metavar="FILE.html", help="Also write a page: the graph with numbered findings that open."
 )
-@click.option(
-    "--verbose", is_flag=True, help="Say everything: all names, the reasons of notes, and the checks that ran."
-)
+@click.option("--verbose", is_flag=True, help="Print all names, the reasons of notes, and the checks that ran.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["text", "json", "sarif"]),
     default="text",
     show_default=True,
-    help="What to print: a report, JSON, or SARIF 2.1.0, which editors and CI show at the lines.",
+    help="Print a report, JSON, or SARIF 2.1.0, which editors and CI show at the lines.",
 )
 @json_option("The same as --format json.")
 @target_argument
 def command(
     source: Source, fail_on: str, form: str, as_json: bool, verbose: bool, page: str | None, **options: Any
 ) -> None:
-    """Say what is wrong, where, why, and what to do.
+    """Report what is wrong, where, why, and how to fix it.
 
-    The first backward calls are read, so that what grows from step to step shows; then the script runs on. Without --values no
-    number is read but the loss, the size of the gradients that a call leaves, and all numbers of a call that is not finite.
-    Exit code 1 when something was found.
+    Reads the first backward calls, because some faults show only from step to step, then watches the script run on. Without
+    --values it reads only the loss, the norms of the gradients after a call, and all numbers of a call that is not finite.
+    Exit code 1 if there are findings.
     """
     page = destination(page) if page is not None else None
     with result_stream() as stream:

@@ -49,7 +49,7 @@ _DRAWN = (".svg", ".html")  # suffixes
     "-o",
     "--output",
     metavar="FILE",
-    help=f"Draw the difference, too, as {' or '.join(_DRAWN)}, a page that opens: added green, removed red, changed orange.",
+    help=f"Also draw the difference, as {' or '.join(_DRAWN)} (an interactive page): added green, removed red, changed orange.",
 )
 @json_option("Print it all as JSON.")
 @click.argument("before")
@@ -58,14 +58,14 @@ _DRAWN = (".svg", ".html")  # suffixes
 def diff_command(
     ctx: click.Context, before: str, after: str | None, at: Sequence[int], top: int, output: str | None, as_json: bool
 ) -> None:
-    """Show what differs between two graphs.
+    """Show the differences between two graphs.
 
-    BEFORE and AFTER are targets: scripts, or graphs saved as JSON. Without AFTER, BEFORE is looked at twice: at two backward calls
-    of one run (--at 1 --at 2), or in two runs with two sets of arguments (-- A -- B). Where only AFTER is compiled, the two are
-    compared by module and line. Exit code 0 when nothing differs, else 1.
+    BEFORE and AFTER are targets: scripts, or graphs saved as JSON. Without AFTER, BEFORE is read twice: at two backward calls of
+    one run (--at 1 --at 2), or in two runs with two sets of arguments (-- A -- B). If only AFTER is compiled, both are compared
+    by module and line. Exit code 0 if nothing differs, else 1.
     """
     if len(at) > 2:
-        raise click.UsageError("--at is given once or twice: for both, or one for each.")
+        raise click.UsageError("give --at once for both targets, or twice, once for each.")
     given = tuple(ctx.meta.get(ARGUMENTS, ()))
     one_run = after is None and "--" not in given
     if one_run and len(at) < 2:
@@ -103,7 +103,7 @@ def _both(targets: tuple[str, str], at: Sequence[int], given: tuple[str, ...]) -
     """Both graphs. With one set of arguments, or one `--at`, it is for every target that is a script."""
     if rank() is not None and all(parse_target(text).kind != "graph" for text in targets):
         raise TargetError(
-            "under torchrun a process runs one script, for it sets up torch.distributed once. Draw each by itself "
+            "under torchrun a process runs only one script, because it sets up torch.distributed once. Save each graph "
             "(torchrun ... -m gradviz render SCRIPT -o one.json), then compare: gradviz diff one.json other.json."
         )
     sets = [given, given]
@@ -188,16 +188,16 @@ def _node(graph: Graph, node: int) -> dict[str, Any]:
 
 
 @click.command("merge")
-@click.option("-o", "--output", metavar="FILE", help="Draw all ranks as one graph, too; the suffix picks the format.")
+@click.option("-o", "--output", metavar="FILE", help="Also draw all ranks as one graph; the suffix chooses the format.")
 @json_option("Print it all as JSON.")
 @render_options()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def merge_command(files: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
     """Compare the graphs of several ranks, and their bytes.
 
-    Shows what all share and what some have alone. FILES are graphs that the ranks saved, of one machine or of several:
-    torchrun ... -m gradviz render train.py --ranks each -o out.json writes out.rank0.json, out.rank1.json, ... Options about
-    drawing are for -o. Exit code 0 when all ranks are alike, else 1.
+    Shows the nodes that all ranks share and those that only some have. FILES are graphs that the ranks saved, of one machine or
+    of several: torchrun ... -m gradviz render train.py --ranks each -o out.json writes out.rank0.json, out.rank1.json, ...
+    Drawing options apply to -o. Exit code 0 if all ranks are alike, else 1.
     """
     if output is not None:
         format_of(output)

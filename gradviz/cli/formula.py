@@ -19,7 +19,7 @@ WIDTH = 80
 def command(op: str, as_json: bool) -> None:
     """Show the formula of an op and of its gradient.
 
-    OP is the name of a backward function (SoftmaxBackward0), of an op (softmax), or of what you call (F.linear). No script runs.
+    OP is the name of a backward function (SoftmaxBackward0), of an op (softmax), or of a torch function (F.linear). No script runs.
     """
     from gradviz.formulas.lookup import as_data, find, lines, sentence
 
@@ -35,4 +35,6 @@ def command(op: str, as_json: bool) -> None:
             stream.write(f"{known.op}\n")
             for word, text in lines(known):
                 stream.write(fill(text, WIDTH, initial_indent=f"  {word:<10}", subsequent_indent=" " * 12) + "\n")
-        stream.write("\ng is the gradient that arrives; what was broadcast is summed over the repeated dimensions.\n")
+        stream.write(
+            "\ng is the incoming gradient; gradients of broadcast inputs are summed over the repeated dimensions.\n"
+        )

@@ -33,8 +33,8 @@ BY = ("module", "leaf", "node", "edge")
 def flow_command(source: Source, by: Any, top: int, run_custom: bool, as_json: bool) -> None:
     """Show how large the gradient is along the graph.
 
-    Norm, largest value, share of zeros, and entries that are not finite. No .grad is written, nothing is freed and no hook
-    on a gradient runs.
+    Prints norm, largest value, share of zeros and non-finite entries. Writes no .grad, frees nothing and runs no hook on a
+    gradient.
     """
     with result_stream() as stream:
         captured = source.read(partial(measured, run_custom=run_custom))
@@ -82,7 +82,7 @@ _ELEMENTS = 1000  # of a tensor that JSON lists
     type=click.IntRange(min=1),
     default=1000,
     show_default=True,
-    help="Follow all paths when there are no more than this, else the largest.",
+    help="Follow all paths up to this number, else only the largest.",
 )
 @run_custom_option
 @json_option("Print every path that was followed as JSON.")
@@ -90,8 +90,8 @@ _ELEMENTS = 1000  # of a tensor that JSON lists
 def paths_command(source: Source, name: str, top: int | None, limit: int, run_custom: bool, as_json: bool) -> None:
     """Show the chain rule path by path.
 
-    Every path from the output back to NAME contributes a product of derivatives; together they are the gradient. All paths
-    are counted. No .grad is written and nothing is freed.
+    Every path from the output back to NAME contributes a product of derivatives; their sum is the gradient. All paths
+    are counted. Writes no .grad and frees nothing.
     """
     with result_stream() as stream:
         captured = source.read(lambda live: _find(live, name, limit, source.target.short, run_custom))

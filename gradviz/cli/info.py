@@ -35,8 +35,7 @@ Row = tuple[str, str]
 def command(source: Source, as_json: bool) -> None:
     """Summarise the graph on one screen.
 
-    Operations, depth, outputs, leaves, what is special about nodes, and the versions in use. What the script prints goes
-    to standard error.
+    Operations, depth, outputs, leaves, flags of nodes, and the versions in use. The script's own output goes to standard error.
     """
     with result_stream() as stream:
         captured = source.graph()

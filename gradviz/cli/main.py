@@ -70,7 +70,7 @@ def _full(error: Exception) -> str:
         return ""
     abandon_stdout()
     file = written()
-    return f"{f'{file} was written, but ' if file else ''}standard output takes no more: {error.strerror}."
+    return f"{f'{file} was written, but ' if file else ''}standard output accepts no more data: {error.strerror}."
 
 
 def _no_torch(error: Exception) -> str:
@@ -184,8 +184,8 @@ def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> No
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="TARGET is script.py, script.py:name, -m package.module, package.module:name or a saved graph.json. Exit codes: 0 done, "
-    "1 findings, a difference or a budget that does not hold, 2 wrong usage or input, 3 the script failed. Without a COMMAND, a "
-    "script is checked: gradviz train.py.",
+    "1 findings, a difference or a budget that does not hold, 2 wrong usage or input, 3 the script failed. Without a COMMAND, "
+    "gradviz train.py checks the script.",
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 @click.pass_context

@@ -94,7 +94,7 @@ class Size(_ParamType):
             return value
         nbytes = parse_size(str(value))
         if nbytes is None:
-            self.fail(f"{value!r} is no size. Write a number and a unit, such as 40GiB, 512MB or 1e9.", param, ctx)
+            self.fail(f"{value!r} is not a size. Write a number and a unit, such as 40GiB, 512MB or 1e9.", param, ctx)
         return nbytes
 
 

@@ -29,17 +29,19 @@ _TO_STDOUT = "-"
 
 _HELP = f"""Draw the graph: {listed()}.
 
-html is one offline file in which the graph opens, md is Mermaid. Without -o it writes a file named after the script into the
-current folder. The path written is printed.
+html is an interactive offline page, md is Mermaid. Without -o, writes a file named after the script into the current folder.
+Prints the path.
 """
 
 
 @click.command("render", cls=TargetCommand, help=_HELP)
 @click.option(
-    "-o", "--output", metavar="FILE", help="Where to write; the suffix picks the format. - is standard output."
+    "-o", "--output", metavar="FILE", help="Output file; the suffix chooses the format. - is standard output."
 )
-@click.option("--format", type=click.Choice(list(FORMATS)), help="The format, when no suffix says it.")
-@click.option("--check", is_flag=True, help="Mark what gradviz check finds, numbered, and list it under the picture.")
+@click.option("--format", type=click.Choice(list(FORMATS)), help="Output format, if no suffix says it.")
+@click.option(
+    "--check", is_flag=True, help="Mark the findings of gradviz check by number, and list them under the picture."
+)
 @run_custom_option
 @render_options()
 @target_argument
@@ -110,10 +112,9 @@ def _to_stdout(source: Source, format: str, options: dict[str, Any], check: bool
 def tree_command(source: Source, **options: Any) -> None:
     """Print the graph as a tree of modules, nodes or lines of code.
 
-    Modules stand as they ran, nodes from the output down. With modules, each row says how often it was called, its ops,
-    parameters, output and bytes held for backward. --by node shows single nodes: what several of them use is shown once and
-    pointed at from then on. --by line shows the lines of your code and what each made. What the script prints goes to
-    standard error.
+    Modules are listed in the order they ran, each with its calls, ops, parameters, output and bytes saved for backward. --by
+    node shows single nodes from the output down; a node with several uses is shown once and referenced afterwards. --by line
+    shows the lines of your code with the ops that each created. The script's own output goes to standard error.
     """
     from gradviz.draw.tree import refuse_backward
 

@@ -23,24 +23,23 @@ BY = ("line", "op-line", "module", "op", "node", "dtype", "tensor")
 @click.option(
     "--by",
     type=click.Choice(BY),
-    help="What a row stands for. Without it: the line of code, else the module, else the op, as far as recorded. A line is the "
-    "script's own where most would be a library's; op-line is always the one that called torch.",
+    help="What a row stands for. [default: the line of code, else the module, else the op, as far as recorded] Lines are the "
+    "script's own if most would be a library's; op-line is always the line that called torch.",
 )
 @top_option(SAVED_ROWS, cuts_json=True)
 @click.option(
     "--budget",
     type=Size(),
     metavar="SIZE",
-    help="Say which modules to wrap in a checkpoint so that no more than this is saved, such as 40GiB. Exit code 1 when no plan "
-    "does it.",
+    help="Print the modules to wrap in a checkpoint so that at most this is saved, such as 40GiB. Exit code 1 if no plan fits.",
 )
 @json_option("Print exact bytes as JSON; all rows unless --top is given.")
 @target_argument
 def command(source: Source, by: Any, top: int | None, budget: int | None, as_json: bool) -> None:
-    """Show what is saved for backward, in bytes.
+    """Show the tensors saved for backward, in bytes.
 
-    Says which lines, modules or ops hold them, as far as was recorded.
-    Nothing is unpacked, recomputed or kept by looking. Under FakeTensorMode the sizes are those of a real run.
+    Lists them by line, module or op, as far as recorded. Nothing is unpacked, recomputed or kept. Under FakeTensorMode the
+    sizes are those of a real run.
     """
     if budget is not None and (by is not None or top is not None):
         raise click.UsageError("--budget prints modules to wrap, not rows of saved tensors: leave out --by and --top.")

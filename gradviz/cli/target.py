@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 run_custom_option = click.option(
     "--run-custom",
     is_flag=True,
-    help="Call the backward of custom Functions, too. It may keep state, so the script's own run may change.",
+    help="Also call the backward of custom Functions. They may keep state, so the script's own run may change.",
 )
 
 
@@ -100,7 +100,7 @@ def _rank_options() -> list[click.Option]:
             type=click.Choice(["merged", "each"]),
             default="merged",
             show_default=True,
-            help="Under torchrun: one report for all ranks of this machine, or one for each.",
+            help="Under torchrun: one report for all ranks of this machine, or one for each rank.",
         ),
         click.Option(
             ["--ranks-wait"],
@@ -108,7 +108,7 @@ def _rank_options() -> list[click.Option]:
             default=10.0,
             show_default=True,
             metavar="SECONDS",
-            help="Under torchrun: how long a rank may wait in a call of torch.distributed that no other will join.",
+            help="Under torchrun: how long a rank may wait in a torch.distributed call that no other rank joins.",
         ),
     ]
 
@@ -220,7 +220,7 @@ class Source:
             )
         own = role()
         calls = None if self.target.name else self._last_call + (options.get("steps") or STEPS) - 1
-        with self._waiting(_FIRST_CALL, "and watching what follows") as around:
+        with self._waiting(_FIRST_CALL, "and watching later calls") as around:
             captured = check_target(
                 self.target,
                 self.arguments,
@@ -275,19 +275,19 @@ def target_argument(function: F) -> F:
             "--record/--no-record",
             default=True,
             show_default=True,
-            help="Note modules and source lines while the script runs; without, it runs faster.",
+            help="Record modules and source lines; --no-record runs faster.",
         ),
         click.option(
-            "--continue", "keep_going", is_flag=True, help="Let the script run on to its end after that backward call."
+            "--continue", "keep_going", is_flag=True, help="Run the script to its end after that backward call."
         ),
         click.option(
             "--at",
             type=click.IntRange(min=1),
             metavar="K",
-            help="Look at the K-th backward call, not the first. With :name, look the name up there.",
+            help="Read the K-th backward call instead of the first. With :name, look the name up there.",
         ),
         click.option(
-            "-m", "--module", metavar="MODULE[:NAME]", help="Run this module as python -m does, in place of a TARGET."
+            "-m", "--module", metavar="MODULE[:NAME]", help="Run this module as python -m does, instead of a TARGET."
         ),
         click.argument("target", required=False, metavar="TARGET"),
     ):
@@ -297,9 +297,7 @@ def target_argument(function: F) -> F:
 
 def _target(ctx: click.Context, target: str | None, module: str | None) -> Target:
     if module is not None and target is not None:
-        raise click.UsageError(
-            f"-m {module} is the target, so {target!r} has no place. What the module is given follows --."
-        )
+        raise click.UsageError(f"-m {module} is the target, so remove {target!r}. Arguments of the module go after --.")
     if module is not None:
         return parse_module(module)
     if target is None:

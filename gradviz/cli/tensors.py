@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 @json_option("Print all tensors as JSON.")
 @target_argument
 def command(source: Source, top: int, as_json: bool) -> None:
-    """List the script's tensors and what autograd knows of each.
+    """List the script's tensors with their autograd state.
 
-    The script stops after the first optimizer step, so gradients are there; without an optimizer it runs to its end. --continue
-    lets it run to its end in any case, and lists what is there then. --at K stops at the K-th backward call. Before the end,
-    local variables are listed, too. Reading changes nothing.
+    The script stops after the first optimizer step, so gradients exist; without an optimizer it runs to its end. --continue
+    always runs it to its end. --at K stops at the K-th backward call. Before the end, local variables are listed too. Reading
+    changes nothing.
     """
     with result_stream() as stream:
         captured = source.read(lambda live: _read(live, source), need_graph=False)

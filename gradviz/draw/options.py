@@ -83,7 +83,7 @@ def _flag(help: str) -> Any:
 
 def _limit(help: str) -> Any:
     """How many at most: 0 for no limit, None to let the renderer choose."""
-    valid = "It is a whole number, with 0 for no limit."
+    valid = "Give a whole number; 0 means no limit."
     return _value(None, (int,), help, valid, lambda value: value is None or (_is_number(value, int) and value >= 0))
 
 
@@ -108,57 +108,57 @@ class Options:
 
     direction: Direction = _choice("down", Direction, "Layout direction, from leaves to outputs.")
     names: OpNames = _choice(
-        "backward", OpNames, "Ops by backward function, AddmmBackward0, by op, addmm, or by the variable that has it."
+        "backward", OpNames, "Name ops by backward function (AddmmBackward0), op (addmm) or variable."
     )
     depth: int | Literal["auto", "all"] = _value(
         "auto",
         (int, str),
         "Levels of modules to show: a number, all, or auto for about two screens.",
-        "It is a whole number from 1, 'auto' or 'all'.",
+        "Give a whole number from 1, 'auto' or 'all'.",
         lambda value: value in ("auto", "all") or (_is_number(value, int) and value >= 1),
     )
     focus: str | None = _value(
         None,
         (str,),
         "Path of one module to open; everything around it stays closed.",
-        "It is the path of a module, such as 'layers.0'.",
+        "Give the path of a module, such as 'layers.0'.",
         lambda value: value is None or isinstance(value, str),
     )
     expand: tuple[str, ...] = _value(
         (),
         (tuple,),
-        "Path of a module to open whatever the depth; may be repeated.",
-        "It is a list of module paths, such as ['layers.0'].",
+        "Path of a module to open at any depth; may be repeated.",
+        "Give a list of module paths, such as ['layers.0'].",
         lambda value: isinstance(value, (str, list, tuple)) and all(isinstance(path, str) for path in value),
         lambda value: (value,) if isinstance(value, str) else tuple(value),
     )
     views: Views = _choice(
-        "auto", Views, "Ops that only change a shape: auto draws them with another op above 50 nodes."
+        "auto", Views, "Ops that only change a shape: auto merges them into another op above 50 nodes."
     )
     leaves: Leaves = _choice(
-        "auto", Leaves, "Draw a leaf once, once per use or not; auto splits leaves with many uses."
+        "auto", Leaves, "Draw a leaf once, once per use or not at all; auto splits leaves with many uses."
     )
-    layout: LayoutEngine = _choice("auto", LayoutEngine, "What places the boxes; auto picks by size.")
+    layout: LayoutEngine = _choice("auto", LayoutEngine, "Layout engine; auto chooses by size.")
     layout_timeout: float = _value(
         20.0,
         (float,),
-        "Seconds that dot may take before the layered layout takes over.",
-        "It is a number of seconds above 0.",
+        "Time limit of dot in seconds; then the layered layout takes over.",
+        "Give a number of seconds above 0.",
         lambda value: _is_number(value, (int, float)) and 0 < value < math.inf,
         float,
     )
-    theme: Theme = _choice("auto", Theme, "Colours; auto follows the reader's setting where it can.")
-    color: Color = _choice("kind", Color, "Colours mean the kind of box, memory it holds, or gradient that arrives.")
-    numbers: bool = _flag("Number boxes in the order in which backward calls them.")
+    theme: Theme = _choice("auto", Theme, "Colour theme; auto follows the reader's setting where possible.")
+    color: Color = _choice("kind", Color, "Colour boxes by kind, memory held, or incoming gradient.")
+    numbers: bool = _flag("Number boxes in the order of backward.")
     by: By = _choice("auto", By, "Rows of a tree: nodes from the output down, modules, or lines of code.")
     columns: str | tuple[str, ...] = _option(
-        (), f"Columns by module or line, with commas: {', '.join(OUTLINE_COLUMNS)}.", _column_names
+        (), f"Columns by module or line, separated by commas: {', '.join(OUTLINE_COLUMNS)}.", _column_names
     )
-    link_source: LinkSource = _choice("none", LinkSource, "In SVG, let a click on a box open its line of code.")
-    max_depth: int | None = _limit("Levels of branches that a tree shows; 0 for all.")
+    link_source: LinkSource = _choice("none", LinkSource, "In SVG, a click on a box opens its line of code.")
+    max_depth: int | None = _limit("Levels of branches to show in a tree; 0 for all.")
     max_rows: int | None = _limit("Rows of a tree; 200 in a terminal, all in a file; 0 for all.")
     saved: bool = _flag("Draw the tensors saved for backward.")
-    attributes: bool = _flag("Show what else a node saved, such as sizes and numbers.")
+    attributes: bool = _flag("Show other saved values, such as sizes and numbers.")
 
     def __post_init__(self) -> None:
         for item in fields(self):

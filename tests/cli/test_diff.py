@@ -57,7 +57,7 @@ def test_one_more_turn_of_a_loop(gradviz: Gradviz) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [((), "needs --at twice"), (("--at", 1), "needs --at twice"), (("--at", 1, "--at", 2, "--at", 3), "once or twice")],
+    [((), "needs --at twice"), (("--at", 1), "needs --at twice"), (("--at", 1, "--at", 2, "--at", 3), "once for both")],
 )
 def test_wrong_use(gradviz: Gradviz, arguments: tuple[object, ...], told: str) -> None:
     assert told in gradviz("diff", CONTROL_FLOW, *arguments, code=2).output

@@ -23,9 +23,9 @@ LOST = "raise OSError('libtorch_cpu.so: cannot open')\n"
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("render", "script.py", "-o", "net.json"), "net.json was written, but standard output takes no more"),
-        (("--help",), "standard output takes no more: No space left on device"),
-        (("check", "--list"), "standard output takes no more"),
+        (("render", "script.py", "-o", "net.json"), "net.json was written, but standard output accepts no more data"),
+        (("--help",), "standard output accepts no more data: No space left on device"),
+        (("check", "--list"), "standard output accepts no more data"),
     ],
 )
 def test_standard_output_is_full(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:

@@ -67,7 +67,7 @@ def test_values(arguments: tuple[str, ...], name: str, value: object) -> None:
 def test_a_wrong_number_is_refused_with_the_fields_own_words(value: str) -> None:
     seen, said = invoke("--max-rows", value)
     assert seen == {}
-    assert "It is a whole number, with 0 for no limit." in said
+    assert "Give a whole number; 0 means no limit." in said
 
 
 @pytest.mark.parametrize("value", ["0", "deep", "1.5"])
