@@ -9,7 +9,6 @@ from typing import NamedTuple
 from gradviz.checks.context import CheckContext, Parameter
 from gradviz.checks.rules.roots import (
     BARE,
-    WHAT,
     bare_fix,
     cut_words,
     expression,
@@ -20,6 +19,7 @@ from gradviz.checks.rules.roots import (
 from gradviz.checks.words import all_names, code, line, nodes_of, title
 from gradviz.graph import Graph, Node, SourceLine
 from gradviz.graph.origins import own_line
+from gradviz.recording.cut_words import CUT
 from gradviz.source.provenance import DetachPoint
 from gradviz.wording import one_line
 
@@ -259,7 +259,7 @@ def _lost(context: CheckContext, parameter: Parameter, source: SourceLine | None
     why = f"the module ran in {code(source)}, but no output uses its result"
     fix = "Use the module's result in the loss, or remove the module."
     if cuts:
-        places = [f"{code(cut.source)} {WHAT[cut.kind].format(of=one_line(cut.of))}" for cut in cuts]
+        places = [f"{code(cut.source)} {CUT[cut.kind].format(of=one_line(cut.of))}" for cut in cuts]
         why += f"; on the way to the output, {' and '.join(places[:3])}"
         fix = f"If that cut is a mistake, remove it: {line(cuts[0].source)}. Otherwise use the result, or remove the module."
     elif parameter.dropped is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.paths import Paths
+    from gradviz.recording.cut_words import CutLines
     from gradviz.run.outputs import LiveOutputs
 
 
@@ -93,8 +96,8 @@ def paths_command(source: Source, name: str, top: int | None, limit: int, run_cu
     Every path from the output back to NAME contributes a product of derivatives; their sum is the gradient. All paths
     are counted. Writes no .grad and frees nothing.
     """
-    with result_stream() as stream:
-        captured = source.read(lambda live: _find(live, name, limit, source.target.short, run_custom))
+    with result_stream() as stream, _cuts_watched() as cuts:
+        captured = source.read(lambda live: _find(live, name, limit, source.target.short, run_custom, cuts))
         paths = captured.result
         if as_json:
             write_json(stream, paths_data(paths, top))
@@ -105,7 +108,24 @@ def paths_command(source: Source, name: str, top: int | None, limit: int, run_cu
     captured.raise_failure()
 
 
-def _find(live: LiveOutputs, name: str, limit: int, place: str, run_custom: bool) -> Paths:
+@contextmanager
+def _cuts_watched() -> Iterator[list[CutLines]]:
+    """Around the script: the lines that cut are seen as soon as torch is there."""
+    from gradviz.run.engine import when_imported
+
+    cuts: list[CutLines] = []
+
+    def begin() -> None:
+        from gradviz.recording.cut_words import CutLines
+
+        cuts.append(CutLines())
+        until.enter_context(cuts[0].watching())
+
+    with ExitStack() as until, when_imported("torch", begin):
+        yield cuts
+
+
+def _find(live: LiveOutputs, name: str, limit: int, place: str, run_custom: bool, cuts: list[CutLines]) -> Paths:
     from gradviz.gradients.paths import find_paths
     from gradviz.run.outputs import lookup
 
@@ -113,7 +133,9 @@ def _find(live: LiveOutputs, name: str, limit: int, place: str, run_custom: bool
     try:
         return find_paths(opened(live), target, limit=limit, run_custom=run_custom).with_names(name, live.names)
     except NoPathError as error:
-        hint = f"`gradviz check {place}` looks for the line that cuts the graph." if target.requires_grad else ""
+        hint = next((lines.sentence(target, name) for lines in cuts), "")
+        if not hint and target.requires_grad:
+            hint = f"`gradviz check {place}` looks for the line that cuts the graph"
         raise NoPathError(f"{error}. {hint}".rstrip(". ") + ".") from None
 
 

@@ -144,11 +144,16 @@ def test_a_tree_refuses_before_the_script_runs(gradviz: Gradviz, tmp_path: Path,
     assert "ran" not in refused.stdout + refused.stderr
 
 
-def test_without_a_path_it_names_the_command_that_finds_the_cut(gradviz: Gradviz, tmp_path: Path) -> None:
-    path = script(
-        tmp_path,
-        "import torch\nw = torch.ones(2, requires_grad=True)\nv = torch.ones(2, requires_grad=True)\n"
-        "loss = (w.detach() * v).sum()\nloss.backward()\n",
-    )
-    said = gradviz("paths", path, "--to", "w", code=2).stderr
-    assert "does not depend on it. `gradviz check script.py` looks for the line that cuts the graph." in said
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("loss = (w.detach() * v).sum()", "Line 4 detaches w: `loss = (w.detach() * v).sum()`."),
+        ("h = w * 2; loss = (h.detach() * v).sum()", "Line 4 detaches a tensor computed from w: `"),
+        ("loss = v.sum() * w.sum().item()", "Line 4 turns a tensor computed from w into a Python number, "),
+        ("loss = v.sum()", "`gradviz check script.py` looks for the line that cuts the graph."),
+    ],
+)
+def test_without_a_path_it_names_the_cut(gradviz: Gradviz, tmp_path: Path, line: str, said: str) -> None:
+    head = "import torch\nw = torch.ones(2, requires_grad=True)\nv = torch.ones(2, requires_grad=True)\n"
+    path = script(tmp_path, f"{head}{line}\nloss.backward()\n")
+    assert f"does not depend on it. {said}" in gradviz("paths", path, "--to", "w", code=2).stderr

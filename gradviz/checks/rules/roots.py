@@ -11,26 +11,12 @@ from gradviz.checks.finding import Severity
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import COMPARISONS, around, code, line, listed, verb
 from gradviz.graph import Root, SourceLine
+from gradviz.recording.cut_words import CUT
 from gradviz.recording.cuts import DetachKind
 from gradviz.source.code_line import assigned, in_place, parsed
 from gradviz.source.provenance import DetachPoint, Provenance
 from gradviz.wording import one_line
 
-WHAT: dict[DetachKind, str] = {
-    "detach": "detaches {of}",
-    "data": "takes .data of {of}, which has no graph",
-    "number": "turns {of} into a Python number, which has no graph",
-    "numpy": "passes {of} to NumPy, which autograd does not record",
-    "new": "copies the values of {of} into a new tensor without a graph",
-    "integer": "turns {of} into integers or booleans, which have no gradient",
-    "no_grad": "computes {of} with gradients off (torch.no_grad())",
-    "inference": "computes {of} under torch.inference_mode(), which records no graph",
-    "sample": "draws from {of} with sample(), which records no graph",
-    "parameter": "wraps {of} in nn.Parameter: a new leaf without the history of {of}",
-    "written": "writes the values of {of} into a parameter: a leaf without the history of {of}",
-    "deepcopy": "copies {of}: the copy has leaves of its own, without the history of {of}",
-    "grad": "computes a gradient of {of} without create_graph=True, so the gradient is a constant",
-}
 MEND: dict[DetachKind, str] = {
     "detach": "remove .detach()",
     "data": "use the tensor itself instead of .data",
@@ -263,7 +249,7 @@ def _why(context: CheckContext, root: Root, provenance: Provenance) -> str:
 
 def cut_words(cut: DetachPoint) -> str:
     """One place, and how sure it is that the graph ends there."""
-    words = WHAT[cut.kind].format(of=one_line(cut.of) or "a tensor")
+    words = CUT[cut.kind].format(of=one_line(cut.of) or "a tensor")
     inside = f" in {one_line(cut.inside)}" if cut.inside else ""
     text = f"{code(cut.source)}{inside} {words}"
     if cut.operation:

@@ -1,0 +1,55 @@
+"""Which line cut a tensor off, in a sentence: for commands that find no path to it. Knows no check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from gradviz.packages import UserCode
+from gradviz.recording.cuts import CutWatch, DetachKind
+from gradviz.recording.torch_calls import TorchCalls
+from gradviz.wording import clip, one_line
+
+CUT: dict[DetachKind, str] = {
+    "detach": "detaches {of}",
+    "data": "takes .data of {of}, which has no graph",
+    "number": "turns {of} into a Python number, which has no graph",
+    "numpy": "passes {of} to NumPy, which autograd does not record",
+    "new": "copies the values of {of} into a new tensor without a graph",
+    "integer": "turns {of} into integers or booleans, which have no gradient",
+    "no_grad": "computes {of} with gradients off (torch.no_grad())",
+    "inference": "computes {of} under torch.inference_mode(), which records no graph",
+    "sample": "draws from {of} with sample(), which records no graph",
+    "parameter": "wraps {of} in nn.Parameter: a new leaf without the history of {of}",
+    "written": "writes the values of {of} into a parameter: a leaf without the history of {of}",
+    "deepcopy": "copies {of}: the copy has leaves of its own, without the history of {of}",
+    "grad": "computes a gradient of {of} without create_graph=True, so the gradient is a constant",
+}
+"""What a line does that cuts; `of` is what it cuts off."""
+
+
+class CutLines:
+    """The lines that cut while a script runs. Begin it when torch is there."""
+
+    def __init__(self) -> None:
+        self._watch = CutWatch(UserCode().place)
+        self._calls = TorchCalls(self._watch.seen)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, cuts of this thread are seen."""
+        with self._calls.watching():
+            yield
+
+    def sentence(self, leaf: torch.Tensor, name: str) -> str:
+        """The last line that cut off this leaf, or what was computed from it; "" when none was seen."""
+        with self._calls.paused():
+            found = self._watch.cuts(lambda tensor: (name,) if tensor is leaf else ())
+        found = tuple(cut for cut in found if cut.source.file and (name in cut.leaf or name in cut.behind))
+        if not found:
+            return ""
+        cut = max(found, key=lambda cut: cut.at)
+        of = name if name in cut.leaf else f"a tensor computed from {name}"
+        return f"Line {cut.source.line} {CUT[cut.kind].format(of=one_line(of))}: `{clip(cut.source.text.strip(), 70)}`"
