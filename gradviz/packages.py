@@ -22,8 +22,9 @@ _STDLIB = tuple({sysconfig.get_path(name) + sep for name in ("stdlib", "platstdl
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _GENERATED = ("<frozen ", "<eval_with_key>", "<torch_package", "<attrs generated", "<__array_function__")
 _TORCH = ("torch", "functorch")  # the second is torch's own, too, installed beside it
-_AROUND = tuple(
-    os.path.join(_HERE, part, "") for part in ("run", "recording", os.path.join("checks", "collect"), "ranks")
+_AROUND = (
+    *(os.path.join(_HERE, part, "") for part in ("run", "recording", os.path.join("checks", "collect"), "ranks")),
+    *(os.path.join(_HERE, "walker", f"{part}.py") for part in ("isolation", "signals", "taps")),
 )
 
 

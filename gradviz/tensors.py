@@ -16,14 +16,13 @@ from gradviz.graph import TensorInfo
 from gradviz.report import labels
 from gradviz.stages import Stage
 from gradviz.variables.scanner import NamedValue, Namespace, scan
+from gradviz.walker.isolation import isolated
 from gradviz.walker.names import outermost, registered
-from gradviz.walker.private import without_subclasses
-from gradviz.walker.tensors import base_of, storage_of, tensor_info, version_of
+from gradviz.walker.tensors import answers_itself, base_of, storage_of, tensor_info, version_of
 from gradviz.wording import number, one_line, plural, shape_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+    from gradviz.report.rich_parts import RenderableType
     from gradviz.report.table import Kind
 
 
@@ -72,7 +71,7 @@ def inventory(variables: Sequence[Namespace]) -> tuple[TensorFacts, ...]:
     A tensor that several variables hold is listed once, with all their names. Names that begin with `_` are left out.
     """
     listed = _collect(variables)
-    with without_subclasses(), Stage("read", "tensors", total=len(listed)) as reading:
+    with isolated(), Stage("read", "tensors", total=len(listed)) as reading:
         letters = _letters([named.tensor for named in listed.values()])
         return tuple(_read(named, listed, letters) for named in reading.each(listed.values()))
 
@@ -161,10 +160,10 @@ def _grad(tensor: torch.Tensor) -> Grad | None:
     norm = value = None
     try:
         with torch.no_grad():
-            entries = gradient.detach()
+            entries = gradient if answers_itself(gradient) else gradient.detach()
             if entries.layout == torch.sparse_coo:
                 entries = entries.coalesce().values()
-            if not entries.is_meta:
+            if not entries.is_meta and not answers_itself(entries):
                 single = entries.numel() == 1 and not entries.is_complex()
                 norm, value = _norm(entries), float(entries) if single else None
     except Exception:  # a tensor without values, such as a fake one
@@ -186,9 +185,7 @@ _NONE = "-"
 
 def tensors_table(every: Sequence[TensorFacts], top: int = 0) -> RenderableType:
     """The first `top` tensors (0 for all), and what the marks in the table mean."""
-    from rich.console import Group
-    from rich.text import Text
-
+    from gradviz.report.rich_parts import Group, Text
     from gradviz.report.table import Column, FittedTable
 
     shown = every[:top] if top else every

@@ -81,11 +81,13 @@ def check(
     recording = recording or open_recording()
     variables = namespaces(frame) if recording is None else recording.with_modules(namespaces(frame))
     live = LiveOutputs(outputs, variables, "", recording=recording, frame=frame)
-    context = Collector(model, optimizer, values=values).read(live)
+    collector = Collector(model, optimizer, values=values)
+    context = collector.read(live)
     if values:
         limits = Gradients(vanishing=vanishing, exploding=exploding)
         context = _with_gradients(context, live, model, limits, run_custom)
-    return _completed([context], run([context], only=only, ignore=ignore, values=values))
+    findings = _completed([context], run([context], only=only, ignore=ignore, values=values))
+    return replace(findings, skipped=(*findings.skipped, *collector.dropped.items()))
 
 
 def check_target(
@@ -191,7 +193,7 @@ def check_target(
         used = {name for key in watch.reached for name in reader.ledger.names_of(key)}
         every = _with_other_calls([*every[:-1], last], used, awake, watch.looked)
         findings = _completed(every, run(every, only=only, ignore=ignore, values=values))
-    skipped, notes = findings.skipped, findings.notes
+    skipped, notes = (*findings.skipped, *reader.dropped.items()), findings.notes
     if captured.unread:
         skipped = (*skipped, ("later calls", one_line(captured.unread)))
     if runs_on and captured.calls > len(every):

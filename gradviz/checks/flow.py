@@ -14,7 +14,9 @@ import torch
 from gradviz.gradients.values import tensor_in, why_unreadable
 from gradviz.graph import Graph, Node, TensorInfo
 from gradviz.graph.amounts import known_elements
-from gradviz.walker.private import Node as LiveNode, without_subclasses
+from gradviz.walker.isolation import isolated
+from gradviz.walker.private import Node as LiveNode
+from gradviz.walker.tensors import answers_itself
 from gradviz.wording import plural
 
 
@@ -320,7 +322,7 @@ _BELOW_ZERO: dict[str, _Test] = {
 
 def at_a_pole(nodes: Iterable[LiveNode]) -> bool:
     """Whether one of these nodes stands where its gradient may not be finite, although the values are."""
-    with without_subclasses(), torch.no_grad():
+    with isolated(), torch.no_grad():
         return any(_is_at_a_pole(node) for node in nodes)
 
 
@@ -333,13 +335,13 @@ _SATURATES = {
 
 def all_saturated(nodes: Sequence[LiveNode]) -> tuple[int, ...]:
     """The places of all tanh and sigmoid in a row of nodes whose results lie where they are flat."""
-    with without_subclasses(), torch.no_grad():
+    with isolated(), torch.no_grad():
         return tuple(i for i, node in enumerate(nodes) if _has_saved(node, _SATURATES))
 
 
 def all_at_a_pole(nodes: Sequence[LiveNode]) -> dict[int, bool]:
     """The places of all such nodes in a row of them, and whether they were given numbers below zero, where they are not defined."""
-    with without_subclasses(), torch.no_grad():
+    with isolated(), torch.no_grad():
         below = [i for i, node in enumerate(nodes) if _has_saved(node, _BELOW_ZERO)]
         poles = [i for i, node in enumerate(nodes) if _is_at_a_pole(node)]
     return {**dict.fromkeys(poles, False), **dict.fromkeys(below, True)}
@@ -357,7 +359,9 @@ def _has_saved(node: LiveNode, tests: Mapping[str, _Test]) -> bool:
         return False
     try:
         tensor = tensor_in(node, slot)
-        if tensor is None or not tensor.dtype.is_floating_point or tensor.is_nested or why_unreadable(tensor):
+        if tensor is None or not tensor.dtype.is_floating_point or tensor.is_nested:
+            return False
+        if answers_itself(tensor) or why_unreadable(tensor):
             return False
         return bool(test(tensor.detach()))
     except Exception:  # freed meanwhile, or a class of tensors that refuses

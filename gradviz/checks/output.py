@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.text import Text
 
 from gradviz import __version__
 from gradviz.checks.finding import Finding, Findings, Severity
@@ -26,6 +24,7 @@ from gradviz.checks.registry import Check, checks
 from gradviz.checks.words import CODE, Excerpt, short_path
 from gradviz.rank import named
 from gradviz.report import labels
+from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Text
 from gradviz.wording import clip, one_line, plural
 
 WIDTH = 80

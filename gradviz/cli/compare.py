@@ -82,7 +82,7 @@ def diff_command(
         if as_json:
             write_json(stream, {**as_data(difference), **places_as_data(places)})
         else:
-            from rich.text import Text
+            from gradviz.report.rich_parts import Text
 
             lines = text(difference, top) if places is None else _places_text(places, top)
             write_table(stream, Text(lines, overflow="fold"))

@@ -20,10 +20,9 @@ from gradviz.report.results import write_json, write_table
 from gradviz.wording import bytes_text, count_text, one_line, plural, tensor_line
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from gradviz.graph import Graph, Node, Root
     from gradviz.graph.amounts import Overview
+    from gradviz.report.rich_parts import RenderableType
 
 _ROWS = 12
 Row = tuple[str, str]
@@ -98,8 +97,7 @@ def as_data(graph: Graph, counts: Overview) -> dict[str, Any]:
 
 def table(graph: Graph, counts: Overview) -> RenderableType:
     """The same in words; long lists are cut and say so."""
-    from rich.console import Group
-    from rich.text import Text
+    from gradviz.report.rich_parts import Group, Text
 
     return Group(*map(Text, _head(graph, counts)), *_sections(graph, counts))
 
@@ -163,8 +161,7 @@ def _compiled_data(node: Node) -> dict[str, Any]:
 
 
 def _section(title: str, rows: list[Row]) -> Iterator[RenderableType]:
-    from rich.text import Text
-
+    from gradviz.report.rich_parts import Text
     from gradviz.report.table import Column, FittedTable
 
     if rows:

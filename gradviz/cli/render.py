@@ -129,7 +129,7 @@ def _print(graph: Graph, options: dict[str, Any], stream: TextIO) -> None:
     """In colour and cut to the screen on a terminal; whole lines and all rows for a pipe or a file."""
     screen = console(stream)
     if screen.is_terminal:
-        from rich.segment import Segments
+        from gradviz.report.rich_parts import Segments
 
         with progress("drawing the tree"):
             rows = Segments(list(screen.render(graph.tree(**options))))

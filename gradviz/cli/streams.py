@@ -93,7 +93,7 @@ def complain(message: str) -> None:
     if sys.stderr is None or not sys.stderr.isatty():
         click.echo(message, err=True)
         return
-    from rich.text import Text
+    from gradviz.report.rich_parts import Text
 
     console(sys.stderr).print(Text(message, overflow="fold"))
 

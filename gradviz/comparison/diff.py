@@ -16,7 +16,7 @@ from gradviz.report.results import displayed
 from gradviz.wording import clip, count_text, one_line, plural
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from gradviz.report.rich_parts import RenderableType
 
 _NUMBERS = {"name", "forward_call"}  # of an operation in what is compiled: one more before it changes them
 
@@ -192,7 +192,7 @@ def text(difference: GraphDiff, top: int | None = TOP) -> str:
 
 def table(difference: GraphDiff) -> RenderableType:
     """The same for rich, one line of text a line."""
-    from rich.text import Text
+    from gradviz.report.rich_parts import Text
 
     return Text(text(difference), overflow="fold")
 

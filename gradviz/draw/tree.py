@@ -31,9 +31,7 @@ from gradviz.stages import Stage
 from gradviz.wording import bytes_text, clip, count_text, one_line, tensor_line
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-    from rich.text import Text
-
+    from gradviz.report.rich_parts import Console, ConsoleOptions, RenderableType, RenderResult, Text
     from gradviz.report.table import Kind
 
 
@@ -185,7 +183,7 @@ class TerminalTree:
 
 
 def _text(pieces: tuple[tuple[str, str], ...], options: ConsoleOptions) -> Text:
-    from rich.text import Text
+    from gradviz.report.rich_parts import Text
 
     if options.ascii_only:
         pieces = tuple((text.translate(_ASCII).encode("ascii", "backslashreplace").decode(), s) for text, s in pieces)
@@ -328,8 +326,7 @@ def _code(row: OutlineRow, by_line: bool) -> tuple[str, ...]:
 
 def text_lines(made: Outline, width: int = 0) -> Iterator[Text]:
     """The table as lines of text, in `width` cells (0: any), and the notes below it."""
-    from rich.text import Text
-
+    from gradviz.report.rich_parts import Text
     from gradviz.report.table import Column, FittedTable
 
     columns = [Column(*column) for column in made.columns]

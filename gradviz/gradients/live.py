@@ -18,8 +18,9 @@ from gradviz.graph import Graph, Leaf, Node as Record, Root, column
 from gradviz.variables.scanner import Namespace
 from gradviz.walker import private
 from gradviz.walker.description import Attribution
+from gradviz.walker.isolation import isolated
 from gradviz.walker.names import as_tensor, flatten
-from gradviz.walker.private import Node, without_subclasses
+from gradviz.walker.private import Node
 from gradviz.walker.walk import Walked, capture
 from gradviz.wording import few, plural
 
@@ -94,7 +95,7 @@ def open_graph(
             f"torch {torch.__version__} does not tell which saved tensors a hook would have to unpack, so no backward "
             "function is called: gradients can be looked at from torch 2.10 on"
         )
-    with without_subclasses():
+    with isolated():
         starts = tuple(
             Start(node, root.output, _seed(root, tensor.detach(), gradient)) for node, root, tensor in computed
         )

@@ -19,7 +19,7 @@ from gradviz.gradients.replay import call, replay
 from gradviz.graph import Edge, Graph
 from gradviz.report.results import displayed
 from gradviz.stages import Stage
-from gradviz.walker.private import without_subclasses
+from gradviz.walker.isolation import isolated
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.wording import count_text, plural
 
@@ -157,7 +157,7 @@ def find_paths(live: LiveGraph, target: torch.Tensor, *, limit: int = LIMIT, run
 
 def _place(live: LiveGraph, tensor: torch.Tensor) -> Place:
     """Node and output of the tensor in the graph."""
-    with without_subclasses():
+    with isolated():
         try:
             made_by = grad_fn_of(tensor, asked_for=True)
         except RuntimeError as error:

@@ -19,6 +19,7 @@ from gradviz.errors import GradientError
 from gradviz.gradients.values import outgrown
 from gradviz.graph import Graph, TensorInfo
 from gradviz.walker import private
+from gradviz.walker.isolation import isolated
 from gradviz.walker.private import Node
 from gradviz.walker.regions import RegionPart
 
@@ -222,5 +223,5 @@ class _Program:
         target = (
             _RESHAPE if node.target is _VIEW else node.target
         )  # for gradients that lie otherwise than torch expects
-        with private.without_subclasses(), private.without_autocast(), torch.no_grad():
+        with isolated(), private.without_autocast(), torch.no_grad():
             return target(*args, **kwargs)

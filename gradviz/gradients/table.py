@@ -9,13 +9,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
 from gradviz.errors import FormatError
 from gradviz.graph.amounts import forward_order
 from gradviz.report import labels
 from gradviz.report.results import FLOW_ROWS, PATHS_ROWS, note_lines
+from gradviz.report.rich_parts import Group, RenderableType, Text
 from gradviz.report.table import Column, FittedTable, table_of
 from gradviz.wording import bar, clip, count_text, few, number, one_line, plural, share
 

@@ -12,10 +12,10 @@ import torch
 from gradviz.compiled.live import region_behind, saved_input
 from gradviz.graph import SavedTensor
 from gradviz.walker import private
+from gradviz.walker.isolation import isolated
 from gradviz.walker.names import flatten
-from gradviz.walker.private import without_subclasses
 from gradviz.walker.slots import tensors_on
-from gradviz.walker.tensors import grad_fn_of, parts_of
+from gradviz.walker.tensors import answers_itself, grad_fn_of, parts_of
 from gradviz.walker.walk import Walked
 
 
@@ -56,7 +56,7 @@ def why_unreadable(tensor: torch.Tensor) -> str:
     >>> why_unreadable(torch.ones(2, device="meta"))
     'is on the meta device, which has no numbers'
     """
-    with without_subclasses():
+    with isolated():
         if tensor.is_meta:
             return "is on the meta device, which has no numbers"
         return _CLASSES.get(type(tensor).__name__) or outgrown(tensor)
@@ -70,7 +70,7 @@ _CLASSES = {
 
 def outgrown(tensor: torch.Tensor) -> str:
     """The same, only for a tensor, or a part of one, that does not fit into its storage any more."""
-    with without_subclasses():
+    with isolated():
         parts = [part for _, part in parts_of(tensor)]
         for block in parts or [tensor]:
             needed, there = _extent(block)
@@ -81,8 +81,7 @@ def outgrown(tensor: torch.Tensor) -> str:
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """How many bytes of its storage the tensor reaches into, and how many there are; nothing where it has no such storage."""
-    # a class of its own may keep the elements elsewhere, and answer all operations itself
-    if getattr(type(tensor), "__torch_dispatch__", _ORDINARY) is not _ORDINARY or tensor.layout != torch.strided:
+    if answers_itself(tensor) or tensor.layout != torch.strided:
         return 0, 0
     try:
         there = tensor.untyped_storage().nbytes()
@@ -92,9 +91,6 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
         return int(last + 1) * tensor.element_size(), there
     except (RuntimeError, NotImplementedError):  # no storage, or sizes that are not told
         return 0, 0
-
-
-_ORDINARY: Any = torch.Tensor.__torch_dispatch__
 
 
 def values_of(walked: Walked, outputs: object) -> Values:
@@ -218,7 +214,12 @@ def is_zero(tensor: torch.Tensor) -> bool | None:
 
 
 def _dense(tensor: torch.Tensor) -> Any:
-    """The elements that are there: all, or those that a sparse tensor names."""
+    """The elements that are there: all, those that a sparse tensor names, or those in the part of one that is made of others.
+
+    Raises IndexError for a class that does not tell its parts.
+    """
+    while answers_itself(tensor):
+        tensor = parts_of(tensor)[-1][1]
     dense: Any = tensor.detach()
     if dense.layout != torch.strided:
         dense = dense.coalesce().values() if dense.layout == torch.sparse_coo else dense.values()

@@ -10,14 +10,12 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
 from gradviz.graph import StorageKind
 from gradviz.memory.checkpoint import Advice, Wrap
 from gradviz.memory.saved import By, Saved, SavedRow
 from gradviz.report import labels
 from gradviz.report.results import SAVED_ROWS, note_lines
+from gradviz.report.rich_parts import Group, RenderableType, Text
 from gradviz.report.table import Column, FittedTable
 from gradviz.wording import bytes_text, clip, count_text, one_line, plural
 

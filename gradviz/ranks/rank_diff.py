@@ -16,8 +16,7 @@ from gradviz.report.results import displayed
 from gradviz.wording import bar, bytes_text, few, one_line, plural, verb
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+    from gradviz.report.rich_parts import RenderableType
     from gradviz.report.table import FittedTable
 
 
@@ -82,8 +81,7 @@ class RankDiff:
 
 def table(diff: RankDiff) -> RenderableType:
     """What the ranks have in common and what differs, and bytes per rank as a bar chart."""
-    from rich.console import Group
-    from rich.text import Text
+    from gradviz.report.rich_parts import Group, Text
 
     lines = [*_head(diff), *(f"  {mark.number}. {one_line(mark.words)}" for mark in diff.graph.marks)]
     missing = [Text(f"no graph of {named(diff.missing)}", style="yellow")] if diff.missing else []
@@ -105,8 +103,7 @@ def _head(diff: RankDiff) -> Iterator[str]:
 
 def _memory(shares: Sequence[RankShare]) -> FittedTable:
     """Bytes per rank: what was read of each, and a bar for all of it. Ranks with equal numbers are one row."""
-    from rich.text import Text
-
+    from gradviz.report.rich_parts import Text
     from gradviz.report.table import Column, FittedTable, Kind
 
     columns = _columns(shares)

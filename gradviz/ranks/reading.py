@@ -15,14 +15,15 @@ from gradviz.ranks.view import saved_bytes
 from gradviz.run.engine import microbatch_of
 from gradviz.run.outputs import LiveOutputs
 from gradviz.variables.scanner import Namespace, scan
+from gradviz.walker.isolation import isolated
 from gradviz.walker.names import outermost_modules, registered
-from gradviz.walker.private import fsdp_parameters, without_subclasses
+from gradviz.walker.private import fsdp_parameters
 from gradviz.walker.tensors import parts_of, storage_of
 
 
 def with_process(graph: Graph, live: LiveOutputs, place: Rank) -> Graph:
     """The graph with the process that this is, one of several."""
-    with without_subclasses():
+    with isolated():
         models = outermost_modules(None, live.variables)
         known = [every for prefix, model in models for every in registered(prefix, model)]
         parameters = [(name, tensor) for name, tensor, kind in known if kind == "parameter"]

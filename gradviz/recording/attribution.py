@@ -24,6 +24,7 @@ from gradviz.recording.assigned import assigned_names
 from gradviz.recording.event_log import EventLog, ModuleCall, SeenModule, Tree
 from gradviz.variables.objects import children, is_compiled, joined, members, parameters, unwrapped
 from gradviz.walker.description import BareGraph, Places
+from gradviz.walker.isolation import isolated
 from gradviz.walker.names import distinct
 from gradviz.walker.private import LAST
 from gradviz.walker.tensors import device_name, dtype_name, elements, shape_of
@@ -289,8 +290,9 @@ class OwnershipAttribution:
         self._seen: set[torch.nn.Module] = set()
         self.ownership = Ownership((), {})
         """What the walk found: there once it has asked for places."""
-        for path, module in modules:
-            self._add(path, module)
+        with isolated():
+            for path, module in modules:
+                self._add(path, module)
 
     def places(self, bare: BareGraph) -> Places:
         owners = {node: tuple(self._owners.get(id(variable), ())) for node, variable in bare.variables.items()}

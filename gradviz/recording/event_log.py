@@ -19,6 +19,7 @@ import torch
 
 from gradviz.packages import Place
 from gradviz.variables.objects import joined, members, parameters, submodules
+from gradviz.walker.isolation import isolated
 from gradviz.walker.tensors import elements
 
 T = TypeVar("T")
@@ -165,8 +166,11 @@ class Tree:
 
     def settle(self) -> None:
         """Find paths and parameters of the modules called since the last time."""
-        if not self.pending:
-            return
+        if self.pending:
+            with isolated():
+                self._settle()
+
+    def _settle(self) -> None:
         root = self.seen.ref()
         path_of = {} if root is None else {id(module): path for path, module in submodules(root)}
         if root is not None:

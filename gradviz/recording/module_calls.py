@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import CodeType, FrameType
 from typing import Any
 
@@ -25,6 +26,8 @@ from gradviz.recording.event_log import Evaluation, EventLog, FailedCall, Module
 from gradviz.variables.objects import class_attribute, is_a, tensors_in
 from gradviz.variables.scanner import first_argument, local_variables
 from gradviz.walker.private import hide_global_hooks, peek_sequence
+from gradviz.walker.signals import uninterrupted
+from gradviz.walker.taps import Ended, tapped
 
 _FORWARD = getattr(CheckpointFunction.forward, "__code__", None)
 
@@ -57,18 +60,37 @@ class ModuleCalls:
         self._trees: dict[SeenModule, Tree] = {}
         self._count = 0
         self._handles: list[Any] = []
+        self._until = ExitStack()
         self.own = OwnCalls(user, self._trees, self._begin)
 
     def start(self) -> None:
+        self._hook()
+        for name in ("export", "draft_export"):
+            export = getattr(torch.export, name, None)  # the second from torch 2.7 on
+            if export is not None:
+                self._until.enter_context(tapped(export, self._exports))
+
+    def stop(self) -> None:
+        self._until.close()
+        self._unhook()
+        self.own.forget(sys._getframe(1))
+
+    def _hook(self) -> None:
         register = torch.nn.modules.module
         self._handles.append(register.register_module_forward_pre_hook(self._enter))
         self._handles.append(register.register_module_forward_hook(self._leave, always_call=True))
         self._handles.append(hide_global_hooks({handle.id for handle in self._handles}))
 
-    def stop(self) -> None:
+    def _unhook(self) -> None:
         while self._handles:
             self._handles.pop().remove()
-        self.own.forget(sys._getframe(1))
+
+    def _exports(self, *_: Any, **__: Any) -> Ended | None:
+        """An export begins, which global hooks would become a part of, or end. Those inside another one meet none."""
+        if not self._handles:
+            return None
+        self._unhook()
+        return lambda returned: self._hook()
 
     def seen(self, module: torch.nn.Module) -> SeenModule | None:
         """What is known of a module, None when it was not called."""
@@ -84,6 +106,7 @@ class ModuleCalls:
     # The two hooks return None, so that torch leaves arguments and result as they are. Under torch.compile they must do
     # nothing at all, or what they do is compiled into the user's function.
 
+    @uninterrupted
     def _enter(self, module: torch.nn.Module, arguments: Any) -> None:
         if torch.compiler.is_compiling():
             return
@@ -134,6 +157,7 @@ class ModuleCalls:
         place = self._user.place(bare.f_back, outer) if bare is not None else None
         return place.source if place is not None else None
 
+    @uninterrupted
     def _leave(self, module: torch.nn.Module, arguments: Any, *result: Any) -> None:
         if torch.compiler.is_compiling():
             return

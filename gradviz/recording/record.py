@@ -26,8 +26,9 @@ from gradviz.recording.event_log import EventLog, ModuleCall
 from gradviz.recording.session import Session
 from gradviz.variables.objects import is_a
 from gradviz.variables.scanner import Namespace, callers_variables, namespaces
+from gradviz.walker.isolation import isolated
 from gradviz.walker.names import distinct, module_paths
-from gradviz.walker.private import CAN_RECORD, without_subclasses
+from gradviz.walker.private import CAN_RECORD
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import capture
 
@@ -137,7 +138,7 @@ def _path(call: ModuleCall, module_paths: Mapping[int, str]) -> str:
 
 def _has_graph(tensor: torch.Tensor) -> bool:
     try:
-        with without_subclasses():
+        with isolated():
             return grad_fn_of(tensor) is not None
     except RuntimeError:
         return False

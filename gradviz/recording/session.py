@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import wraps
 from types import FrameType
 from typing import Any
 
@@ -21,6 +22,8 @@ from gradviz.recording.event_log import EventLog, LocalEventLog
 from gradviz.recording.module_calls import ModuleCalls
 from gradviz.recording.other_threads import OtherThreads
 from gradviz.walker.private import LAST, OWN_THREADS, peek_sequence
+from gradviz.walker.signals import HANDLERS, uninterrupted
+from gradviz.walker.taps import Ended, tapped
 
 NO_STACK: list[str] = []
 """The answer that costs nothing: one object for all nodes."""
@@ -31,7 +34,6 @@ Made = Callable[[], list[str]]
 Around = Callable[["FrameType | None"], Callable[[], None]]
 """Called with the frame that starts a backward. What it returns is called when the engine has ended."""
 
-_ENGINE = "_engine_run_backward"
 _set, _is_on, _checks_nan = torch.set_anomaly_enabled, torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled
 
 
@@ -71,14 +73,15 @@ class NodeWatch:
 
     def start(self) -> None:
         self._users_on, self._users_check = _is_on(), _checks_nan()
+        self._undo.enter_context(HANDLERS.replaced())
         self._stack_of_the_users = torch.fx.traceback.format_stack
         self._replace(torch.fx.traceback, "format_stack", self._with_stack if self._users_on else self._made)
-        self._replace(torch, "set_anomaly_enabled", self._users_set)
-        self._replace(torch, "is_anomaly_enabled", lambda: self._users_on)
-        self._replace(torch, "is_anomaly_check_nan_enabled", lambda: self._users_check)
-        engine = self._engine(getattr(torch.autograd, _ENGINE))
-        for home in (torch.autograd, torch.autograd.graph):
-            self._replace(home, _ENGINE, engine)
+        self._replace(
+            torch, "set_anomaly_enabled", wraps(_set)(lambda *given, **options: self._users_set(*given, **options))
+        )
+        self._replace(torch, "is_anomaly_enabled", wraps(_is_on)(lambda: self._users_on))
+        self._replace(torch, "is_anomaly_check_nan_enabled", wraps(_checks_nan)(lambda: self._users_check))
+        self._undo.enter_context(tapped(torch.autograd.graph._engine_run_backward, self._backward_began))
         self.others.start()
         self._open = True
         self._changed()
@@ -94,6 +97,7 @@ class NodeWatch:
         self._undo.callback(setattr, home, name, getattr(home, name))
         setattr(home, name, mine)
 
+    @uninterrupted
     def _with_stack(self) -> list[str]:
         """While the user has anomaly mode on: note the node, and answer as torch would."""
         self._made()
@@ -122,17 +126,17 @@ class NodeWatch:
         with self._lock:
             self._apply()
 
-    def _engine(self, original: Any) -> Any:
-        def run_backward(*arguments: Any, **options: Any) -> Any:
-            after = self._around(sys._getframe(1))
-            self._count(1)
-            try:
-                return original(*arguments, **options)
-            finally:
-                self._count(-1)
-                after()
+    @uninterrupted
+    def _backward_began(self, engine: FrameType, *_: Any, **__: Any) -> Ended:
+        after = self._around(engine.f_back)
+        self._count(1)
 
-        return run_backward
+        @uninterrupted
+        def ended(returned: bool) -> None:
+            self._count(-1)
+            after()
+
+        return ended
 
     def _count(self, more: int) -> None:
         with self._lock:
@@ -191,6 +195,7 @@ class Session:
         local, place, frame = self._local, self.user.place, sys._getframe
         own, follow = self.calls.own.codes, self.calls.own.follow
 
+        @uninterrupted
         def made(latest: dict[int, list[str]], following: int) -> list[str]:
             latest.clear()
             latest[following] = NO_STACK
@@ -208,6 +213,7 @@ class Session:
 
         return _by_number(made)
 
+    @uninterrupted
     def _around_backward(self, frame: FrameType | None) -> Callable[[], None]:
         """The calling thread runs a backward: the nodes that it makes come from the line that called it."""
         event_log = self.event_log()
@@ -217,6 +223,7 @@ class Session:
         if self.calls.own.codes:
             self.calls.own.follow(event_log, frame, peek_sequence())
 
+        @uninterrupted
         def ended() -> None:
             log.until(peek_sequence(), place)
             event_log.backward = outer

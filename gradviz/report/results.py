@@ -19,8 +19,7 @@ from gradviz.report.notebook_theme import FOLLOWS, OUTPUT
 from gradviz.wording import one_line
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.text import Text
+    from gradviz.report.rich_parts import Console, RenderableType, Text
 
 T = TypeVar("T", bound=type)
 
@@ -65,14 +64,14 @@ def plain(what: RenderableType) -> str:
 
 def console(stream: TextIO, **options: Any) -> Console:
     """Writes to `stream` and nowhere else. Options: those of rich's Console."""
-    from rich.console import Console
+    from gradviz.report.rich_parts import Console
 
     return Console(file=stream, highlight=False, force_jupyter=False, **options)
 
 
 def note_lines(notes: Iterable[str]) -> list[Text]:
     """Notes below a table, one a line."""
-    from rich.text import Text
+    from gradviz.report.rich_parts import Text
 
     return [Text(f"note: {one_line(note)}", style="yellow") for note in notes]
 
@@ -96,8 +95,7 @@ def _for_both(color: re.Match[str]) -> str:
 
 def write_table(stream: TextIO, table: RenderableType, title: str = "") -> None:
     """A line that says what is looked at, and a table: in colour and as wide as the terminal, or plain and as wide as it needs."""
-    from rich.console import Group
-    from rich.text import Text
+    from gradviz.report.rich_parts import Group, Text
 
     shown = Group(*([Text(one_line(title), overflow="fold"), Text()] if title else []), table)
     if stream.isatty():

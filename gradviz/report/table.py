@@ -15,10 +15,9 @@ from textwrap import wrap
 from typing import Literal, NamedTuple, TypeVar
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.text import Text
 
 from gradviz.report.results import console
+from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Text
 
 T = TypeVar("T")
 

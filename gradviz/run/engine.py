@@ -1,8 +1,8 @@
 """Sees every call of `backward()`, `torch.autograd.backward` and `torch.autograd.grad` just before the engine runs.
 
-All three meet in one function of torch, which is replaced while user code runs and put back afterwards: from the moment that
-the code imports torch, for importing it earlier would change what a script sees that sets environment variables before. Knows
-nothing of scripts or of what is done with a call.
+All three meet in one function of torch, which is tapped while user code runs: from the moment that the code imports torch, for
+importing it earlier would change what a script sees that sets environment variables before. Knows nothing of scripts or of what
+is done with a call.
 """
 
 from __future__ import annotations
@@ -47,57 +47,44 @@ _COMPILERS = ("torch._dynamo.", "torch._functorch._aot_autograd.", "torch._induc
 def watching_backward(seen: OnBackward) -> Iterator[None]:
     """Call `seen` before each backward that the user's code starts in this process. What `seen` raises goes to the user's code.
 
-    Left out: backward calls from inside a running backward (a checkpoint recomputing), those of a compiler that traces the
-    user's function, those inside a transform of torch.func, whose tensors have no numbers, and those of forked processes.
+    Left out: backward calls from inside a running backward (a checkpoint recomputing), those of a compiler or of `make_fx` that
+    trace the user's function, those inside a transform of torch.func, whose tensors have no numbers, and those of forked processes.
     """
-    with ExitStack() as undo, when_imported("torch", lambda: _replace(seen, undo)):
+    with ExitStack() as until, when_imported("torch", lambda: _watch(seen, until)):
         yield
 
 
-def _replace(seen: OnBackward, undo: ExitStack) -> None:
+def _watch(seen: OnBackward, until: ExitStack) -> None:
     import torch
 
-    from gradviz.walker.private import keep_from_compiler, pause_compiler
+    from gradviz.walker.private import is_traced, pause_compiler
+    from gradviz.walker.taps import Ended, tapped
 
-    homes = [home for home in (torch.autograd, torch.autograd.graph) if hasattr(home, _NAME)]
-    if not homes:
-        raise RuntimeError(f"torch {torch.__version__} has no torch.autograd.{_NAME}, so backward() cannot be seen")
-    original = getattr(homes[0], _NAME)
+    engine_of_torch = getattr(torch.autograd.graph, _NAME, None)
+    if engine_of_torch is None:
+        raise RuntimeError(
+            f"torch {torch.__version__} has no torch.autograd.graph.{_NAME}, so backward() cannot be seen"
+        )
     process = os.getpid()
 
-    def before_the_engine(outputs: Sequence[Any], *arguments: Any, **options: Any) -> Any:
-        if (
-            torch.compiler.is_compiling()
-        ):  # it traces the caller: what is seen here would become part of the user's graph
-            return original(outputs, *arguments, **options)
-        frame = sys._getframe(1)
+    def began(engine: FrameType, outputs: Sequence[Any], *arguments: Any, **options: Any) -> Ended | None:
+        frame = engine.f_back
         ours = os.getpid() == process and torch._C._current_graph_task_id() == -1
-        if ours and torch._C._functorch.peek_interpreter_stack() is None and not _compiling(frame):
-            create_graph = arguments[2] if len(arguments) > 2 else options.get("create_graph")
-            compiler = pause_compiler()
-            try:
-                afterwards = seen(EngineCall(outputs, frame, bool(create_graph), bool(options.get("accumulate_grad"))))
-            finally:
-                pause_compiler(compiler)
-            if afterwards is not None:
-                return _run_and_tell(afterwards, original, outputs, arguments, options)
-        return original(outputs, *arguments, **options)
+        if not ours or frame is None or is_traced() or _compiling(frame):
+            return None
+        create_graph = arguments[2] if len(arguments) > 2 else options.get("create_graph")
+        compiler = pause_compiler()
+        try:
+            afterwards = seen(EngineCall(outputs, frame, bool(create_graph), bool(options.get("accumulate_grad"))))
+        finally:
+            pause_compiler(compiler)
+        if afterwards is None:
+            return None
+        chosen = arguments[3] if len(arguments) > 3 else options.get("inputs")
+        filled = bool(options.get("accumulate_grad")) and not chosen
+        return lambda returned: afterwards(filled if returned else None)
 
-    keep_from_compiler(before_the_engine)
-    for home in homes:
-        undo.callback(setattr, home, _NAME, original)
-        setattr(home, _NAME, before_the_engine)
-
-
-def _run_and_tell(afterwards: Afterwards, original: Any, outputs: Sequence[Any], arguments: Any, options: Any) -> Any:
-    try:
-        result = original(outputs, *arguments, **options)
-    except BaseException:
-        afterwards(None)
-        raise
-    chosen = arguments[3] if len(arguments) > 3 else options.get("inputs")
-    afterwards(bool(options.get("accumulate_grad")) and not chosen)
-    return result
+    until.enter_context(tapped(engine_of_torch, began))
 
 
 def _compiling(frame: FrameType | None) -> bool:

@@ -180,10 +180,10 @@ def _distinct(named_tensors: Iterable[NamedValue]) -> dict[str, Any]:
 
 
 def _no_graph(seen: Mapping[str, Any], place: str, processes: int) -> str:
-    from gradviz.walker.private import without_subclasses
+    from gradviz.walker.isolation import isolated
     from gradviz.walker.tensors import why_no_graph
 
-    with without_subclasses():
+    with isolated():
         lines = few_lines([f"{name} {why_no_graph(tensor)}" for name, tensor in seen.items()], _SHOWN)
     what = "tensor with a graph. Seen:" if seen else "variable that holds a tensor."
     advice = [

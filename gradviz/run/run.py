@@ -24,6 +24,7 @@ from gradviz.run.outputs import LiveOutputs, check_tensors, final_tensors, looku
 from gradviz.run.program import Program, Target
 from gradviz.run.selection import Chosen, FirstBackward, FirstStep, InARow, Look, RunOn, Selection, WholeStep
 from gradviz.variables.scanner import Namespace, name_of, variables_at
+from gradviz.walker.signals import handlers_of_script, signalled
 
 if TYPE_CHECKING:
     from gradviz.recording.record import Recording
@@ -116,10 +117,11 @@ class Run(Generic[T]):
         self._selection = self._select()
         self._calls = 0
         self._thread = threading.get_ident()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may run a backward in the midst of another
         self._reader: int | None = None  # the thread that is reading
         self._results: list[T] = []
         self._error: Exception | KeyboardInterrupt | None = None
+        self._error_call = 0  # at which that was raised
         self._failure: Failure | None = None
 
     def _select(self) -> Selection:
@@ -165,11 +167,12 @@ class Run(Generic[T]):
         """Run the code, and read at the calls that are selected."""
         unwatched = type(self._selection) is Selection
         watching = nullcontext() if unwatched else watching_backward(self._on_backward)
-        with users_code() as outcome, stoppable_main() as self._stop_main, watching:
+        with handlers_of_script(), users_code() as outcome, stoppable_main() as self._stop_main, watching:
             try:
                 self._program.run()
                 if self.ended is not None:
-                    self.ended([self._program.namespace])
+                    with self._guarded(), _isolated():
+                        self.ended([self._program.namespace])
             finally:
                 self._selection.close()
         self._failure = self._failure or outcome.failure
@@ -183,10 +186,10 @@ class Run(Generic[T]):
                 else:
                     self._read_unfinished(self._failure)
         failure, results, unread = self._failure, self._results, self._unread()
-        if self._error is not None and not (results and unread):
-            raise self._error
-        if self.nothing is not None and not results and failure is not None and failure.exit_code is None:
-            return RunResult(self.nothing, self.target, failure)
+        self._raise_unless(bool(unread))
+        failed = failure is not None and failure.exit_code is None
+        if self.nothing is not None and not results and (failed or unread):
+            return RunResult(self.nothing, self.target, failure, (), unread, self._calls)
         if len(results) < (len(set(self._at)) or 1):
             if failure is None:
                 raise NoGraphError(self._too_few_calls())
@@ -194,11 +197,17 @@ class Run(Generic[T]):
         timed_out = self._selection.timed_out
         return RunResult(results[0], self.target, failure, tuple(results[1:]), unread, self._calls, timed_out)
 
+    def _raise_unless(self, told: bool) -> None:
+        """Raise what reading raised, but where results or a report without any tell it."""
+        reported = self._results or (self.look is not None and not isinstance(self._error, GradvizError))
+        if self._error is not None and not (reported and told):
+            raise self._error
+
     @property
     def _done(self) -> bool:
         if self._selection.enough or isinstance(self._error, KeyboardInterrupt) or self._failure is not None:
             return True
-        return self._error is not None and not self._selection.standing_in
+        return self._error is not None and not self._selection.standing_in and self.look is None
 
     def _unread(self) -> str:
         """Why reading several steps ended early. What had been read before must not be lost."""
@@ -206,7 +215,7 @@ class Run(Generic[T]):
         if self.steps is None or not isinstance(error, Exception):
             return ""
         kind = "" if isinstance(error, GradvizError) else f"{type(error).__name__}: "
-        return f"backward call {self._calls} could not be read: {kind}{error}"
+        return f"backward call {self._error_call} could not be read: {kind}{error}"
 
     def _awaited(self) -> str:
         if not self._at and self.target.name:
@@ -223,7 +232,10 @@ class Run(Generic[T]):
         try:
             yield
         except (Exception, KeyboardInterrupt) as error:
-            self._error = error
+            if signalled(error):
+                raise
+            if self._error is None or isinstance(error, KeyboardInterrupt):
+                self._error, self._error_call = error, self._calls
 
     # -- at a backward call --------------------------------------------------------------------------------------------
 
@@ -232,17 +244,23 @@ class Run(Generic[T]):
             return None  # `read` itself computes gradients
         with self._lock:  # another thread's backward waits until this one has been read
             self._calls += 1
-            with self._guarded():
+            before, wanted = len(self._results), False
+            with self._guarded(), _isolated():
                 _remember_regions()
-            before = len(self._results)
-            if not self._done and self._selection.wants(self._calls, call):
-                with self._guarded():
-                    self._read_at_backward(call)
-                self._selection.took(call)
+                wanted = not self._done and self._selection.wants(self._calls, call)
+            if wanted:
+                self._read_wanted(call)
             if self.afterwards is not None and len(self._results) > before:
                 return self._after_the_engine
             self._stop_when_done()
             return partial(self._after_a_call_not_read, call) if self.look is not None and not self._done else None
+
+    def _read_wanted(self, call: EngineCall, ran: bool = False) -> None:
+        try:
+            with self._guarded():
+                self._read_at_backward(call, ran)
+        finally:
+            self._selection.took(call)
 
     def _after_the_engine(self, filled: bool | None) -> None:
         with self._lock:
@@ -252,17 +270,22 @@ class Run(Generic[T]):
 
     def _after_a_call_not_read(self, call: EngineCall, filled: bool | None) -> None:
         with self._lock:
-            if self._selection.ended(filled) and not self._done:
+            wanted = False
+            with self._guarded(), _isolated():
+                wanted = self._selection.ended(filled) and not self._done
+            if wanted:
+                before = len(self._results)
+                self._read_wanted(call, ran=True)
                 with self._guarded():
-                    self._read_at_backward(call, ran=True)
-                    self._put_afterwards(filled)
-                self._selection.took(call)
+                    if len(self._results) > before:
+                        self._put_afterwards(filled)
             if filled is not None:  # else what the engine raised ends the code
                 self._stop_when_done()
 
     def _put_afterwards(self, filled: bool | None) -> None:
         assert self.afterwards is not None
-        self._results[-1] = self.afterwards(self._results[-1], filled)
+        with _isolated():
+            self._results[-1] = self.afterwards(self._results[-1], filled)
 
     def _out_of_patience(self) -> None:
         """No call came for a while. An optimizer says so, or a thread of its own."""
@@ -310,14 +333,15 @@ class Run(Generic[T]):
     def _take(self, live: LiveOutputs) -> None:
         self._reader = threading.get_ident()
         try:
-            recording = self._recording()
-            variables = live.variables if recording is None else recording.with_modules(live.variables)
-            with self.around():
-                result = self.read(replace(live, recording=recording, variables=variables))
-            if self._selection.standing_in:
-                self._results.clear()
-                self._error = None
-            self._results.append(result)
+            with _isolated():
+                recording = self._recording()
+                variables = live.variables if recording is None else recording.with_modules(live.variables)
+                with self.around():
+                    result = self.read(replace(live, recording=recording, variables=variables))
+                if self._selection.standing_in:
+                    self._results.clear()
+                    self._error = None
+                self._results.append(result)
         finally:
             self._reader = None
 
@@ -375,6 +399,15 @@ class Run(Generic[T]):
         if self.need_graph:
             check_tensors(outputs, label, place)
         self._take(LiveOutputs(outputs, [{label: outputs}, *variables], self._title))
+
+
+def _isolated() -> AbstractContextManager[None]:
+    """Around what reads tensors while the user's code is under way. Where nothing has imported torch, there are none."""
+    if "torch" not in sys.modules:
+        return nullcontext()
+    from gradviz.walker.isolation import isolated
+
+    return isolated()
 
 
 def _remember_regions() -> None:

@@ -22,7 +22,7 @@ from gradviz.source.search import CodeLocation, switch_around
 from gradviz.source.statements import Body, Statement, assigned, body_of, covers, method_calls, names_of, text_of
 from gradviz.variables.objects import class_attribute, own_attributes, parameters
 from gradviz.variables.scanner import Namespace, value_of
-from gradviz.walker.private import without_subclasses
+from gradviz.walker.isolation import isolated
 
 
 class DetachPoint(NamedTuple):
@@ -227,8 +227,8 @@ def _flow(body: Body) -> Iterator[tuple[Statement | None, ast.expr]]:
 def _code(called: Any) -> tuple[CodeType | None, str, Sequence[Namespace]]:
     """The code that runs when this is called, a name for it, and where its names are looked up."""
     if issubclass(type(called), torch.nn.Module):
-        forward = type(called).forward
-        code = getattr(unwrap(forward), "__code__", None)
+        forward = class_attribute(type(called), "forward")
+        code = getattr(unwrap(forward), "__code__", None) if type(forward) is FunctionType else None
         return code, f"{type(called).__name__}.forward", ({"self": called}, getattr(forward, "__globals__", {}))
     if type(called) is MethodType:
         called = called.__func__
@@ -310,7 +310,7 @@ def _attribute(value: Any, part: str) -> Any:
 def _has_graph(value: Any) -> bool:
     """Whether a value is a tensor that requires grad, or a module that could give it a graph."""
     if issubclass(type(value), torch.Tensor):
-        with without_subclasses():
+        with isolated():
             return bool(value.requires_grad)
     if issubclass(type(value), torch.nn.Module):
         return any(parameter.requires_grad for parameter in parameters(value))

@@ -25,7 +25,8 @@ from gradviz.errors import NotATensorError
 from gradviz.graph import StorageKind
 from gradviz.variables.objects import Table, children, every_path, is_compiled, joined, members, submodules, unwrapped
 from gradviz.variables.scanner import ITSELF, NamedValue, Namespace, scan
-from gradviz.walker.private import Node, fsdp_parameters, without_subclasses
+from gradviz.walker.isolation import isolated
+from gradviz.walker.private import Node, fsdp_parameters
 from gradviz.walker.tensors import base_of, grad_fn_of, storage_of
 
 _REGISTERED: tuple[tuple[Table, StorageKind], ...] = (("_parameters", "parameter"), ("_buffers", "buffer"))
@@ -53,7 +54,7 @@ class Names:
         self.results: dict[Node, list[tuple[int, str]]] = {}
         self.hooked: set[Node] = set()
         self._kinds: dict[int, StorageKind] = {}
-        with without_subclasses():
+        with isolated():
             for rank, source in enumerate(self._sources(model, params, variables)):
                 for name, tensor in source:
                     self._add(name, tensor, rank)

@@ -88,14 +88,6 @@ def missing() -> tuple[str, ...]:
     return tuple(notes)
 
 
-def without_subclasses() -> Any:
-    """A context in which reading a tensor runs no `__torch_function__` of the user's, of a subclass or of a mode.
-
-    `torch.set_default_device` is such a mode.
-    """
-    return torch._C.DisableTorchFunction()
-
-
 def smaller(dtype: torch.dtype) -> torch.Tensor | None:
     """A 0-dim tensor of a smaller dtype, for `is_wrapped_number`. None where a Python number never has this one."""
     return _probe().small.get(dtype)
@@ -121,6 +113,18 @@ def transform_of(tensor: torch.Tensor) -> str:
         return str(inner.key()).rpartition(".")[2].lower() if inner is not None else "a transform"
     except AttributeError:
         return ""
+
+
+def is_traced() -> bool:
+    """Whether torch only traces what runs now: inside `make_fx`, `torch.jit.trace` or a transform of torch.func.
+
+    Tensors then stand for others, and a size that is read may become part of what is traced.
+    """
+    proxies = getattr(sys.modules.get("torch.fx.experimental.proxy_tensor"), "get_proxy_mode", None)
+    if torch._C._get_tracing_state() is not None or (proxies is not None and proxies() is not None):
+        return True
+    functions = getattr(torch._C, "_functorch", None)
+    return functions is not None and functions.peek_interpreter_stack() is not None
 
 
 def made_as(tensor: torch.Tensor) -> str:

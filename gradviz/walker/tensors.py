@@ -1,6 +1,6 @@
 """What one tensor is, read without disturbing it: shape, dtype, device, layout, storage, and how it lies on a mesh of processes.
 
-Call everything here under `private.without_subclasses()`, or a tensor subclass runs the user's code at each attribute.
+Call everything here under `isolated()`, or a tensor subclass runs the user's code at each attribute.
 Never reads `data_ptr()`, which would materialise a copy-on-write tensor.
 """
 
@@ -76,6 +76,18 @@ _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether the tensor is one dense block: no subclass, which may be made of other tensors, and no sparse layout."""
     return type(tensor) in _PLAIN_TYPES and tensor.layout == torch.strided
+
+
+def answers_itself(tensor: torch.Tensor) -> bool:
+    """Whether the class of a tensor computes its numbers, and may keep them elsewhere: asking for one runs its code.
+
+    >>> answers_itself(torch.ones(2))
+    False
+    """
+    return getattr(type(tensor), "__torch_dispatch__", _ORDINARY) is not _ORDINARY
+
+
+_ORDINARY: Any = torch.Tensor.__torch_dispatch__
 
 
 def parts_of(tensor: torch.Tensor) -> tuple[tuple[str, torch.Tensor], ...]:

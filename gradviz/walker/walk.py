@@ -24,6 +24,7 @@ from gradviz.stages import Stage
 from gradviz.variables.scanner import Namespace, name_of
 from gradviz.walker import private
 from gradviz.walker.description import Attribution, Description, Traversal, find_root, no_graph, root_name, starts
+from gradviz.walker.isolation import isolated
 from gradviz.walker.names import Names, Output, flatten
 from gradviz.walker.private import LAST, Node
 from gradviz.walker.regions import Opened, RegionPart, opened
@@ -71,9 +72,9 @@ def capture(
     has a graph. `inspect` is shown the live nodes behind the graph before they are let go. `open_compiled` puts the operations
     of compiled functions into the graph, behind all other nodes.
     """
-    tensors = flatten(outputs)
-    names = Names(model, params, variables)
-    with paused(), private.without_subclasses():
+    with paused(), isolated():
+        tensors = flatten(outputs)
+        names = Names(model, params, variables)
         variable = name_of(outputs, variables)
         roots = [find_root(root_name(variable, path, tensor, names), tensor) for path, tensor in tensors]
         if need_graph and all(root.node is None for root in roots):
@@ -111,7 +112,7 @@ def _kept(columns: Columns[_Record]) -> Sequence[_Record]:
 
 def live_nodes(outputs: Sequence[Output]) -> list[Node]:
     """The nodes that `capture` numbers for these outputs, in the same order. Whoever keeps them keeps the graph alive."""
-    with private.without_subclasses():
+    with isolated():
         return traverse(starts([find_root("", output) for output in outputs])).nodes
 
 

@@ -7,10 +7,11 @@ numbers, runs no hook, writes nothing. What to conclude from the facts is none o
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from typing import Any, TypeVar
 
 import torch
 
@@ -59,16 +60,31 @@ from gradviz.source.search import (
 from gradviz.variables.objects import every_path, joined, parameters
 from gradviz.variables.scanner import scan
 from gradviz.walker.description import Attribution
+from gradviz.walker.isolation import isolated
 from gradviz.walker.names import flatten, outermost_modules, registered
-from gradviz.walker.private import fsdp_parameters, peek_sequence, without_subclasses
+from gradviz.walker.private import fsdp_parameters, peek_sequence
+from gradviz.walker.signals import signalled
 from gradviz.walker.tensors import grad_fn_of, tensor_info
 from gradviz.walker.walk import Walked, capture
+
+T = TypeVar("T")
 
 KEPT = 100
 """Earlier calls that are remembered."""
 
 REMEMBERED = 1000
 """Backward calls for which lines and modules of nodes are known, at least."""
+
+_WORDS = {
+    **dict.fromkeys(("optimizers", "born"), "the optimizers"),
+    "named_tensors": "the variables",
+    "homes": "the modules",
+    "copies": "deep copies",
+    "cycles": "reference cycles",
+    "breaks": "graph breaks",
+    **dict.fromkeys(("values", "saturated", "poles"), "numbers"),
+}
+"""What parts of a context are called where they could not be read. All others are about cuts."""
 
 
 class Collector:
@@ -100,12 +116,17 @@ class Collector:
         self._fresh: set[int] = set()  # those whose `.grad` will be of that call only
         self._forgotten = 0  # the sequence number below which nodes are forgotten next
         self._unread: tuple[int, int] | None = None  # the last call, and the sequence number at it, if it is not read
+        self.dropped: dict[str, str] = {}  # parts of calls that could not be read, and why
 
     def read(self, live: LiveOutputs, *, scaled: bool = False) -> CheckContext:
         """Everything that is known right now. Raises NotATensorError.
 
         `scaled`: a GradScaler multiplies losses, so gradients need not be finite.
         """
+        with isolated():
+            return self._read(live, scaled)
+
+    def _read(self, live: LiveOutputs, scaled: bool) -> CheckContext:
         self._recording = live.recording
         attribution = live.recording.attribution(self._model, live.variables) if live.recording is not None else None
         collected: list[CheckContext] = []
@@ -118,17 +139,25 @@ class Collector:
             attribution=attribution,
             inspect=lambda walked: collected.append(self._collect(walked, live, scaled)),
         )
-        context = replace(collected[0], graph=graph.with_root_names(live.names))
-        frame = users_frame(live.frame)
-        if frame is not None:
-            location = location_at(frame.f_code, frame.f_lineno, live.variables)
-        else:
-            location = location_at_end(live.variables)
+        read = replace(collected[0], graph=graph.with_root_names(live.names))
+        location = self._part("the script's code", live.call, lambda: _location(live), None)
         if location is not None:
-            context = _with_code(context, location)
+            read = self._part("the script's code", live.call, partial(_with_code, read, location), read)
         if live.call is not None and not live.create_graph:  # that is a part of a step, and does not end one
-            context = self._with_history(context, live.call, live.variables, location, attribution)
-        return context
+            history = partial(self._with_history, read, live.call, live.variables, location, attribution)
+            read = self._part("what earlier steps left", live.call, history, read)
+        return read
+
+    def _part(self, name: str, call: int | None, read: Callable[[], T], without: T) -> T:
+        """One part of what is known at a call. Without it where it cannot be read: the user's script is to run on."""
+        try:
+            return read()
+        except Exception as error:
+            if signalled(error):
+                raise
+            at = f" at call {call}" if call is not None else ""
+            self.dropped.setdefault(name, f"could not be read{at}: {type(error).__name__}")
+            return without
 
     def passed(self, number: int, reading: bool) -> None:
         """Call `number` comes, and may not be read. Told of every call, later calls know which ran before them."""
@@ -147,7 +176,7 @@ class Collector:
         """The same context when backward has run, with what it left in `.grad`."""
         live, self._parameters = self._parameters, []
         leaves, self._leaves = self._leaves, {}
-        with without_subclasses():
+        with isolated():
             self.leaf_watch.after(bool(filled))
             self.ledger.after(bool(filled))
             self.cuts.next_step()
@@ -177,23 +206,28 @@ class Collector:
             read = [parameter._replace(compiled=inside.get(id(tensor))) for parameter, tensor in zip(read, tensors)]
         index = {id(tensor): i for i, tensor in enumerate(tensors)}
         loss, handled = None, dict[int, tuple[Handled, ...]]()
+
+        def part(name: str, read: Callable[[], T], without: T) -> T:
+            return self._part(name, live.call, read, without)
+
         self._parameters = []
         if live.call is not None:
             loss = loss_of(live.outputs)
             if self._unread is None:
-                handled = self.leaf_watch.before(walked.variables)
+                handled = part("gradients", lambda: self.leaf_watch.before(walked.variables), {})
             self._parameters, self._leaves = tensors, dict(walked.variables)
             fresh = (i for i, leaf in walked.variables.items() if live.ran or _is_empty(leaf, handled.get(i)))
             self._fresh = set(fresh)
             self.leaf_names |= {id(leaf): graph.leaf_of[i].names for i, leaf in walked.variables.items()}
-            with without_subclasses():
-                known = list(zip(read, tensors))
-                self.ledger.switched(self.switches, known)
-                self.ledger.reached(walked, live.call, variables, models, known, optimizers, handled, live.frame)
+            part(
+                "the optimizers",
+                lambda: self._update_ledger(walked, live, models, list(zip(read, tensors)), handled),
+                None,
+            )
         suspicious = self._values or is_broken(loss, variables, scaled)
         if live.call is not None and not live.ran and not scaled:
             suspicious = suspicious or at_a_pole(walked.nodes)
-        return CheckContext(
+        context = CheckContext(
             graph,
             handled=handled,
             ran=live.ran,
@@ -204,24 +238,41 @@ class Collector:
             frozen_at=self.switches.off_at(tensors[-1]) if all_frozen(read) else None,
             models=tuple(self._model_facts(name, model) for name, model in models),
             parameters=tuple(read),
-            optimizers=tuple(self._read_optimizers(walked, optimizers, leaf_of, index, read)),
-            named_tensors=tuple(_named_tensors(walked, leaf_of, index)),
-            homes=_homes(graph, read, models),
-            born=self.ledger.births(walked.variables),
-            copies=tuple(copies(walked)),
-            cycles=tuple(cycles(walked)),
-            breaks=tuple(graph_breaks()),
-            entered=dict(self._entered(walked)),
-            filled=dict(self._filled(read, tensors)),
-            given=tuple(self._given(walked)),
-            numbers=self._described(walked, self.cuts.numbers.values()),
-            provenances=dict(self._cut_roots(walked, live)),
             loss=loss,
-            broken_data=tuple(place.source for place in self.results.broken.values()),
-            values=values_of(walked, live.outputs) if suspicious else None,
-            saturated=all_saturated(walked.nodes) if live.call is not None and not self._earlier else (),
-            poles=all_at_a_pole(walked.nodes) if suspicious else {},
         )
+        parts: dict[str, Callable[[], Any]] = {
+            "optimizers": lambda: tuple(self._read_optimizers(walked, optimizers, leaf_of, index, read)),
+            "named_tensors": lambda: tuple(_named_tensors(walked, leaf_of, index)),
+            "homes": lambda: _homes(graph, read, models),
+            "born": lambda: self.ledger.births(walked.variables),
+            "copies": lambda: tuple(copies(walked)),
+            "cycles": lambda: tuple(cycles(walked)),
+            "breaks": lambda: tuple(graph_breaks()),
+            "entered": lambda: dict(self._entered(walked)),
+            "filled": lambda: dict(self._filled(read, tensors)),
+            "given": lambda: tuple(self._given(walked)),
+            "numbers": lambda: self._described(walked, self.cuts.numbers.values()),
+            "provenances": lambda: dict(self._cut_roots(walked, live)),
+            "broken_data": lambda: tuple(place.source for place in self.results.broken.values()),
+            "values": lambda: values_of(walked, live.outputs) if suspicious else None,
+            "saturated": lambda: all_saturated(walked.nodes) if live.call is not None and not self._earlier else (),
+            "poles": lambda: all_at_a_pole(walked.nodes) if suspicious else {},
+        }
+        known = {name: part(_WORDS.get(name, "cuts"), fact, getattr(context, name)) for name, fact in parts.items()}
+        return replace(context, **known)
+
+    def _update_ledger(
+        self,
+        walked: Walked,
+        live: LiveOutputs,
+        models: Models,
+        parameters: Sequence[tuple[Parameter, torch.Tensor]],
+        handled: Mapping[int, tuple[Handled, ...]],
+    ) -> None:
+        assert live.call is not None
+        optimizers = self._optimizers(live.variables)
+        self.ledger.switched(self.switches, parameters)
+        self.ledger.reached(walked, live.call, live.variables, models, parameters, optimizers, handled, live.frame)
 
     def _models(self, variables: Variables) -> Models:
         if self._model is not None:
@@ -448,6 +499,13 @@ def _named_tensors(walked: Walked, leaf_of: dict[int, int], parameters: dict[int
 
 
 # -- facts about the code ----------------------------------------------------------------------------------------------
+
+
+def _location(live: LiveOutputs) -> CodeLocation | None:
+    frame = users_frame(live.frame)
+    if frame is None:
+        return location_at_end(live.variables)
+    return location_at(frame.f_code, frame.f_lineno, live.variables)
 
 
 def _with_code(context: CheckContext, location: CodeLocation) -> CheckContext:

@@ -27,15 +27,16 @@ from gradviz.packages import code_line, is_foundation, package_of, with_text
 from gradviz.source.statements import around
 from gradviz.variables.objects import class_attribute, class_name, is_a, own_attributes, own_class, tensors_in
 from gradviz.variables.scanner import as_written, scan
+from gradviz.walker.isolation import isolated
 from gradviz.walker.names import Names
-from gradviz.walker.private import Node, without_subclasses
+from gradviz.walker.private import Node
 from gradviz.walker.tensors import grad_fn_of
 from gradviz.walker.walk import Walked, capture
 
 
 def cycles(walked: Walked) -> Iterator[Cycle]:
     """All of a graph. Each keeps the part of the graph behind it alive when nothing else does any more."""
-    with without_subclasses():
+    with isolated():
         yield from _functions(walked)
         yield from _hooks(walked)
 
@@ -286,7 +287,7 @@ def _is_users(file: object) -> bool:
 
 def _function(tensor: torch.Tensor) -> Node | None:
     try:
-        with without_subclasses():
+        with isolated():
             return grad_fn_of(tensor)
     except RuntimeError:
         return None

@@ -30,7 +30,10 @@ from gradviz.graph import Graph, SourceLine
 from gradviz.packages import code_line, with_text
 from gradviz.source.search import registers_buffer
 from gradviz.variables.objects import joined, parameters as own_parameters, submodules
-from gradviz.walker.private import has_compiled, without_subclasses
+from gradviz.walker.isolation import isolated
+from gradviz.walker.private import has_compiled
+from gradviz.walker.signals import uninterrupted
+from gradviz.walker.taps import Ended, tapped
 from gradviz.walker.tensors import tensor_info, version_of
 from gradviz.walker.walk import Walked
 
@@ -115,24 +118,22 @@ class LedgerKeeper:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, optimizers are noted as they are made, and as they begin a step."""
-        original = torch.optim.Optimizer.__init__
 
-        @wraps(original)
-        def made(optimizer: torch.optim.Optimizer, *arguments: Any, **options: Any) -> None:
-            original(optimizer, *arguments, **options)
-            with suppress(Exception):
-                self._known(optimizer, sys._getframe(1))
+        def made(frame: FrameType, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> Ended:
+            def ended(returned: bool) -> None:
+                if returned:
+                    self._known(optimizer, frame)
 
-        scheduler = torch.optim.lr_scheduler.LRScheduler
-        began = scheduler.__init__
+            return ended
 
-        @wraps(began)
-        def scheduled(made: Any, optimizer: Any, *arguments: Any, **options: Any) -> None:
-            began(made, optimizer, *arguments, **options)
-            with suppress(Exception):
-                factors = vars(made).get("lr_lambdas", ())
-                codes = [getattr(factor, "__code__", None) for factor in factors]
-                self._known(optimizer).factors += [code for code in codes if code is not None]
+        def scheduled(frame: FrameType, made: Any, optimizer: Any, *_: Any, **__: Any) -> Ended:
+            def ended(returned: bool) -> None:
+                with suppress(Exception):  # a scheduler of the user's own may hold anything
+                    factors = vars(made).get("lr_lambdas", ())
+                    codes = [getattr(factor, "__code__", None) for factor in factors]
+                    self._known(optimizer).factors += [code for code in codes if code is not None]
+
+            return ended
 
         new, defined = torch.nn.Parameter.__new__, vars(torch.nn.Parameter)["__new__"]
 
@@ -140,22 +141,22 @@ class LedgerKeeper:
         def born(cls: Any, *arguments: Any, **options: Any) -> Any:
             parameter = new(cls, *arguments, **options)
             if self._made:
-                with suppress(Exception):
-                    self._is_born(parameter, sys._getframe(1))
+                self._is_born(parameter, sys._getframe(1))
             return parameter
 
         torch.nn.Parameter.__new__ = born  # type: ignore[method-assign]
-        torch.optim.Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
-        scheduler.__init__ = scheduled  # type: ignore[method-assign, assignment]
         handle = register_optimizer_step_pre_hook(self._steps)
         try:
-            yield
+            with (
+                tapped(torch.optim.Optimizer.__init__, made),
+                tapped(torch.optim.lr_scheduler.LRScheduler.__init__, scheduled),
+            ):
+                yield
         finally:
             handle.remove()
             torch.nn.Parameter.__new__ = defined  # type: ignore[method-assign]
-            scheduler.__init__ = began  # type: ignore[method-assign]
-            torch.optim.Optimizer.__init__ = original  # type: ignore[method-assign]
 
+    @uninterrupted
     def _is_born(self, parameter: torch.Tensor, frame: FrameType) -> None:
         """A parameter was made after an optimizer, which may be one too late for it."""
         users, key, births = users_frame(frame), id(parameter), self._births
@@ -189,7 +190,7 @@ class LedgerKeeper:
     def _steps(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if torch.compiler.is_compiling():  # that must not get a graph break from this: `_unseen_step`
             return
-        with without_subclasses(), suppress(Exception):  # an optimizer of the user's own may hold anything
+        with isolated(), suppress(Exception):  # an optimizer of the user's own may hold anything
             known = self._known(optimizer)
             known.steps += 1
             self._noted = self._noted._replace(models=self._modes_due or self._noted.models)
@@ -330,7 +331,7 @@ class LedgerKeeper:
         for known in self._optimizers.values():
             live = known.ref()
             if live is not None:
-                with without_subclasses(), suppress(Exception):
+                with isolated(), suppress(Exception):
                     known.held.update(map(id, optimized(live)))
 
     def _reach(
@@ -452,7 +453,7 @@ def _mark(tensor: torch.Tensor) -> object:
     """What changes when a leaf does: its version, and a few of its elements, for writing to `.data` leaves that alone."""
     if not is_readable(tensor):
         return None
-    with without_subclasses(), torch.no_grad():
+    with isolated(), torch.no_grad():
         return version_of(tensor), tuple(map(str, tensor.detach().flatten()[:_ELEMENTS].tolist()))
 
 
@@ -465,7 +466,7 @@ def _all_zero(tensor: torch.Tensor) -> bool:
 
 def _flat(gradient: torch.Tensor) -> bool:
     """Whether all is zero; the first element is looked at before all of it is read."""
-    if gradient.layout != torch.strided or gradient.is_nested or gradient.detach().flatten()[:1].any():
+    if not is_readable(gradient) or gradient.detach().flatten()[:1].any():
         return False
     return bool(is_zero(gradient))
 

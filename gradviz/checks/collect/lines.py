@@ -34,7 +34,8 @@ from gradviz.source.statements import (
 )
 from gradviz.variables.objects import class_attribute, members, tensors_in
 from gradviz.variables.scanner import Namespace, name_of, namespaces, scan
-from gradviz.walker.private import Node, without_subclasses
+from gradviz.walker.isolation import isolated
+from gradviz.walker.private import Node
 from gradviz.walker.walk import live_nodes
 
 Models = Sequence[tuple[str, torch.nn.Module]]
@@ -250,7 +251,7 @@ def raised(error: BaseException) -> Raised:
     frame, line = own[-1]
     source = with_text(code_line(frame.f_code, line))
     told = told._replace(source=source)
-    with without_subclasses(), suppress(Exception):  # tensors of the user's own classes may refuse anything
+    with isolated(), suppress(Exception):  # tensors of the user's own classes may refuse anything
         variables = namespaces(frame)
         told = _called(told, stack, variables)
         if not (told.outputs or told.missing):

@@ -2,8 +2,7 @@
 
 Optimizers tell of their steps themselves: fused ones write past the version counter, which shows all other changes. Whether a
 gradient was zeroed no counter tells for certain (`w.grad.data.zero_()`), so its numbers are looked at, if the leaf was updated.
-Of torch's own functions, others stand in for some while the code runs, and change no argument and no result. Tensors are held
-weakly between the calls. Concludes nothing; writes nothing.
+Some of torch's own functions are tapped while the code runs. Tensors are held weakly between the calls. Concludes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import functools
 import math
 import sys
 import weakref
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any, NamedTuple
@@ -28,9 +27,11 @@ from gradviz.packages import code_line, with_text
 from gradviz.source.statements import around
 from gradviz.variables.objects import is_a, parameters
 from gradviz.variables.scanner import Namespace
+from gradviz.walker.isolation import isolated
 from gradviz.walker.names import flatten
-from gradviz.walker.private import without_subclasses
-from gradviz.walker.tensors import is_plain, version_of
+from gradviz.walker.signals import uninterrupted
+from gradviz.walker.taps import tapped
+from gradviz.walker.tensors import answers_itself, is_plain, version_of
 
 TensorRef = weakref.ref[torch.Tensor]
 
@@ -73,7 +74,7 @@ class LeafWatch:
 
         def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             self._updated = True
-            with without_subclasses(), suppress(Exception):  # an optimizer of the user's own may hold anything
+            with isolated(), suppress(Exception):  # an optimizer of the user's own may hold anything
                 for leaf in optimized(optimizer):
                     if leaf.is_leaf:  # reading `.grad` of others warns
                         (self._missed if leaf.grad is None else self._stepped).add(id(leaf))
@@ -135,11 +136,11 @@ def loss_of(outputs: object) -> float | None:
     if len(tensors) != 1 or not isinstance(tensors[0], torch.Tensor):
         return None
     try:
-        with without_subclasses():
-            loss = tensors[0].detach()
-            if loss.is_nested or why_unreadable(tensors[0]) or loss.numel() != 1 or not loss.is_floating_point():
+        with isolated():
+            loss = tensors[0]
+            if loss.is_nested or answers_itself(loss) or why_unreadable(loss) or loss.numel() != 1:
                 return None
-            return float(loss.item())
+            return float(loss.detach().item()) if loss.is_floating_point() else None
     except Exception:  # a class of tensors that refuses to tell
         return None
 
@@ -177,7 +178,7 @@ def largest_left(leaves: Iterable[torch.Tensor]) -> dict[int, float]:
 
 
 def _readable(leaf: torch.Tensor) -> torch.Tensor | None:
-    with without_subclasses():
+    with isolated():
         grad = leaf.grad if leaf.is_leaf else None
         if type(grad) is not torch.Tensor or not grad.numel() or not grad.dtype.is_floating_point:
             return None
@@ -186,7 +187,7 @@ def _readable(leaf: torch.Tensor) -> torch.Tensor | None:
 
 def _norms(grads: list[torch.Tensor], order: float) -> list[float]:
     """One number for each. Small types are widened; gradients on one device are asked for at once."""
-    with without_subclasses(), torch.no_grad():
+    with isolated(), torch.no_grad():
         wide = [
             grad.detach() if grad.dtype in (torch.float32, torch.float64) else grad.detach().float() for grad in grads
         ]
@@ -238,19 +239,19 @@ class OrderWatch:
         with ExitStack() as until:
             until.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
             until.callback(register_optimizer_step_post_hook(self._step_ends).remove)
-            scaler, clips = torch.amp.GradScaler, (torch.nn.utils.clip_grad, torch.nn.utils)
-            watched: list[tuple[Sequence[Any], str, EventKind]] = [
-                ([torch.optim.Optimizer], "zero_grad", "zero"),
-                ([torch.nn.Module], "zero_grad", "zero"),
-                ([scaler], "scale", "scale"),
-                ([scaler], "unscale_", "unscale"),
-                ([scaler], "step", "scaler_step"),
-                ([scaler], "update", "update"),
-                (clips, "clip_grad_norm_", "clip"),
-                (clips, "clip_grad_value_", "clip"),
+            scaler, clips = torch.amp.GradScaler, torch.nn.utils.clip_grad
+            watched: list[tuple[Any, EventKind]] = [
+                (torch.optim.Optimizer.zero_grad, "zero"),
+                (torch.nn.Module.zero_grad, "zero"),
+                (scaler.scale, "scale"),
+                (scaler.unscale_, "unscale"),
+                (scaler.step, "scaler_step"),
+                (scaler.update, "update"),
+                (clips.clip_grad_norm_, "clip"),
+                (clips.clip_grad_value_, "clip"),
             ]
-            for homes, name, kind in watched:
-                until.enter_context(self._standing_in(homes, name, kind))
+            for function, kind in watched:
+                until.enter_context(tapped(function, self._noting(kind)))
             until.enter_context(self._schedulers_seen())
             yield
 
@@ -261,50 +262,35 @@ class OrderWatch:
         What they call is what is seen: torch's warning about their order names the line that calls `step()` itself.
         """
         home = torch.optim.lr_scheduler.LRScheduler
-        original = getattr(home, "_update_lr", None)
-        if original is None:
+        update = getattr(home, "_update_lr", None)
+        if update is None:
             yield
             return
 
-        @functools.wraps(original)
-        def updated(scheduler: Any, epoch: Any = None) -> Any:
-            frame = sys._getframe(1).f_back
-            if epoch is None and frame is not None and frame.f_code.co_name != "_initial_step":
+        def updates(frame: FrameType, scheduler: Any, epoch: Any = None) -> None:
+            step = frame.f_back
+            caller = step.f_back if step is not None else None
+            if epoch is None and caller is not None and caller.f_code.co_name != "_initial_step":
                 with suppress(Exception):  # a scheduler of the user's own may hold anything
                     if any(group["lr"] for group in scheduler.optimizer.param_groups):  # else 0 is left out on purpose
-                        self._note("schedule", _tensors_of(scheduler.optimizer), frame)
-            return original(scheduler, epoch)
+                        self._note("schedule", _tensors_of(scheduler.optimizer), caller)
 
-        setattr(home, "_update_lr", updated)  # noqa: B010  # a method of torch's own
-        try:
+        with tapped(update, updates):
             yield
-        finally:
-            setattr(home, "_update_lr", original)  # noqa: B010
 
-    @contextmanager
-    def _standing_in(self, homes: Sequence[Any], name: str, kind: EventKind) -> Iterator[None]:
-        """Inside, a function that notes the call first is in the place of another."""
-        original = getattr(homes[0], name)
+    def _noting(self, kind: EventKind) -> Callable[..., None]:
+        """What is told of the calls of one function."""
 
-        @functools.wraps(original)
-        def noted(*arguments: Any, **options: Any) -> Any:
-            if not torch.compiler.is_compiling():
-                first = arguments[1] if kind in ("unscale", "scaler_step") and len(arguments) > 1 else None
-                about = first if first is not None else arguments[0] if arguments else None
-                self.scaled = self.scaled or (kind == "scale" and about is not None and about.is_enabled())
-                if kind != "clip" or not _only_measures(*arguments, **options):
-                    self._note(kind, _tensors_of(about), sys._getframe(1))
-            return original(*arguments, **options)
+        def noted(frame: FrameType, *arguments: Any, **options: Any) -> None:
+            first = arguments[1] if kind in ("unscale", "scaler_step") and len(arguments) > 1 else None
+            about = first if first is not None else arguments[0] if arguments else None
+            self.scaled = self.scaled or (kind == "scale" and about is not None and about.is_enabled())
+            if kind != "clip" or not _only_measures(*arguments, **options):
+                self._note(kind, _tensors_of(about), frame)
 
-        for home in homes:
-            setattr(home, name, noted)
-        try:
-            yield
-        finally:
-            for home in homes:
-                if getattr(home, name) is noted:
-                    setattr(home, name, original)
+        return noted
 
+    @uninterrupted
     def _step_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if torch.compiler.is_compiling():
             return
@@ -312,6 +298,7 @@ class OrderWatch:
         self.updates += not self._stepping
         self._stepping.append(id(optimizer))
 
+    @uninterrupted
     def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if not torch.compiler.is_compiling() and id(optimizer) in self._stepping:
             self._stepping.remove(id(optimizer))

@@ -17,6 +17,7 @@ from gradviz.packages import Place, is_foundation, package_of
 from gradviz.recording.torch_calls import PLAIN, Given, is_real, name_of
 from gradviz.source.search import Alone, alone
 from gradviz.source.statements import line_of
+from gradviz.walker.isolation import isolated
 
 MOST_FILLED = 10_000
 """Places of memory that are filled before the first backward call of which the line is noted."""
@@ -98,7 +99,7 @@ class ResultWatch:
             return
         self._looked[at] = looked + 1
         given = [argument for argument in arguments if type(argument) in PLAIN]
-        with torch.no_grad():
+        with isolated(), torch.no_grad():
             born = not result.isfinite().all() and all(tensor.isfinite().all() for tensor in given)
         place = self._place(caller) if born else None
         if place is not None:

@@ -32,8 +32,9 @@ from gradviz.source.code_line import subtracts_from
 from gradviz.source.search import addition_to
 from gradviz.source.statements import around, body_around
 from gradviz.variables.scanner import as_written, namespaces
+from gradviz.walker.isolation import isolated
 from gradviz.walker.names import flatten
-from gradviz.walker.private import Node, peek_sequence, without_subclasses
+from gradviz.walker.private import Node, peek_sequence
 from gradviz.walker.walk import live_nodes
 
 FREE = 0.2
@@ -245,7 +246,7 @@ class EvaluationWatch:
             known = self._found.get((source.file, source.line))
             if known is None or len(row) > known.calls:
                 holders: Names = ()
-                with suppress(Exception), without_subclasses():
+                with suppress(Exception), isolated():
                     holders = tuple(_holders(row, variables))
                 self._found[source.file, source.line] = _unused(row, source, holders)
 
@@ -337,7 +338,7 @@ class RetainedWatch:
         return tuple(history for name, history in self._found.items() if name.rpartition(".")[2] not in told)
 
     def _look(self, variables: Variables) -> None:
-        with self._looking.timed(), without_subclasses():
+        with self._looking.timed(), isolated():
             if len(self._starts or self._parts) > STEPS:
                 for history in self._held(variables):
                     if self._starts or history.update:

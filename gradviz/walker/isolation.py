@@ -1,0 +1,43 @@
+"""The guard around what gradviz does itself while the user's code is under way: nothing of the user's runs inside.
+
+No mode sees an operation of gradviz's, no class of tensors is asked for an attribute, and no signal handler runs in its midst: one
+that a signal asks for meanwhile runs right after, where what it raises reaches the user's code. A class with a
+`__torch_dispatch__` still computes its own numbers, so nobody may ask it for one (`values.why_unreadable`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gradviz.walker.signals import HANDLERS
+
+_count_modes, _pop_mode, _push_mode = (
+    torch._C._len_torch_dispatch_stack,
+    torch._C._pop_torch_dispatch_stack,
+    torch._C._push_on_torch_dispatch_stack,
+)
+
+
+class isolated:
+    """Inside, nothing of the user's runs. May be nested; make one for each use.
+
+    >>> with isolated():
+    ...     total = torch.ones(2).sum()
+    """
+
+    __slots__ = ("_functions", "_modes", "_outermost")
+
+    def __enter__(self) -> None:
+        self._outermost = HANDLERS.begin()
+        self._functions = torch._C.DisableTorchFunction()
+        self._functions.__enter__()
+        self._modes = [_pop_mode(None) for _ in range(_count_modes())]
+
+    def __exit__(self, *error: Any) -> None:
+        for mode in reversed(self._modes):
+            _push_mode(mode)
+        self._functions.__exit__(*error)
+        if self._outermost:
+            HANDLERS.end()

@@ -1,0 +1,153 @@
+"""Sees calls of torch's own functions from inside the function, whose identity, frame, line numbers and signature stay as they are.
+
+A wrapper would be one more frame, and so move what `warnings.warn(..., stacklevel=3)` and a user's `inspect.stack()` name, and it
+would miss what was imported before. So the function gets code that is compiled from its own source, with a call put into it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from gradviz.walker.private import keep_from_compiler
+from gradviz.walker.signals import uninterrupted
+
+Ended = Callable[[bool], None]
+"""Called when the function has ended, with whether it returned; else it raised."""
+
+Began = Callable[..., "Ended | None"]
+"""Called with the frame of the function and what that was given."""
+
+_TEMPLATE = """
+if _gradviz_compiling_{number}():
+    return _gradviz_function_{number}({given})
+_gradviz_ended = _gradviz_began_{number}({given})
+try:
+    pass
+except BaseException:
+    _gradviz_raised, _gradviz_ended = _gradviz_ended, None
+    if _gradviz_raised is not None:
+        _gradviz_raised(False)
+    raise
+finally:
+    if _gradviz_ended is not None:
+        _gradviz_ended(True)
+"""
+_numbers = count()
+
+
+class _Tap:
+    """One function, and who is told of its calls."""
+
+    def __init__(self, function: FunctionType) -> None:
+        self._function, self._code = function, function.__code__
+        self.listeners: tuple[Began, ...] = ()
+        number = next(_numbers)
+        code = self._code
+        untapped = FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
+        untapped.__kwdefaults__ = function.__kwdefaults__
+        self._names = {
+            f"_gradviz_compiling_{number}": torch.compiler.is_compiling,
+            f"_gradviz_function_{number}": untapped,
+            f"_gradviz_began_{number}": self._began,
+        }
+        self._with_call = _code_with_call(code, number)
+
+    def listen(self, listeners: tuple[Began, ...]) -> None:
+        """From now on these are told. The names that the code asks for stay: another thread may just have begun to run it."""
+        self.listeners = listeners
+        if listeners:
+            self._function.__globals__.update(self._names)
+        self._function.__code__ = self._with_call if listeners else self._code
+
+    @uninterrupted
+    def _began(self, *arguments: Any, **options: Any) -> Ended | None:
+        frame, ended = sys._getframe(1), list[Ended]()
+        try:
+            for listener in reversed(self.listeners):  # the last one to come is the outermost
+                then = listener(frame, *arguments, **options)
+                if then is not None:
+                    ended.insert(0, then)
+        except BaseException:
+            _all(ended, False)
+            raise
+        return (lambda returned: _all(ended, returned)) if ended else None
+
+
+@uninterrupted
+def _all(ended: Sequence[Ended], returned: bool) -> None:
+    if ended:
+        try:
+            ended[0](returned)
+        finally:
+            _all(ended[1:], returned)
+
+
+for _ours in (_Tap._began, _all):
+    keep_from_compiler(_ours)
+_taps: dict[FunctionType, _Tap] = {}  # kept, for a recording of each step would compile them each time
+
+
+@contextmanager
+def tapped(function: Any, listener: Began) -> Iterator[None]:
+    """Inside, each call of a function of torch's is told, but for those that torch's compiler traces."""
+    tap = _taps.get(function) or _taps.setdefault(function, _Tap(function))
+    tap.listen((*tap.listeners, listener))
+    try:
+        yield
+    finally:
+        tap.listen(tuple(known for known in tap.listeners if known is not listener))
+
+
+# -- the same function with a call in it -------------------------------------------------------------------------------
+
+
+def _code_with_call(code: CodeType, number: int) -> CodeType:
+    """The code of a function with a call at its beginning, which is given the same. As it is where there is no source of it."""
+    try:
+        definition = _definition(code)
+    except (OSError, SyntaxError, IndexError):
+        return code
+    _insert(definition, number)
+    holder: Any = ast.parse(f"def holder({', '.join(code.co_freevars)}): pass")
+    holder.body[0].body = [definition]
+    module = compile(holder, code.co_filename, "exec", dont_inherit=True)  # compiled only: nothing in it runs
+    made = _inner_code(_inner_code(module, "holder"), definition.name)
+    if set(code.co_names) - {*made.co_names} or made.co_freevars != code.co_freevars:
+        return code  # names that mean something else here, as those with two underscores in a class
+    return made.replace(co_qualname=code.co_qualname) if hasattr(code, "co_qualname") else made
+
+
+def _inner_code(code: CodeType, name: str) -> CodeType:
+    return next(constant for constant in code.co_consts if isinstance(constant, CodeType) and constant.co_name == name)
+
+
+def _definition(code: CodeType) -> ast.FunctionDef:
+    """The function in its source, at the lines and columns that it has there."""
+    lines, first = inspect.getsourcelines(code)
+    indented = lines[0][:1].isspace()
+    tree: Any = ast.parse("".join(["if 1:\n", *lines] if indented else lines))
+    definition: ast.FunctionDef = tree.body[0].body[0] if indented else tree.body[0]
+    ast.increment_lineno(definition, first - 1 - indented)
+    return definition
+
+
+def _insert(definition: ast.FunctionDef, number: int) -> None:
+    """Put the calls around the body."""
+    given, line = definition.args, definition.body[0].lineno
+    passed = [argument.arg for argument in (*given.posonlyargs, *given.args)]
+    passed += [f"*{given.vararg.arg}"] if given.vararg is not None else []
+    passed += [f"{argument.arg}={argument.arg}" for argument in given.kwonlyargs]
+    passed += [f"**{given.kwarg.arg}"] if given.kwarg is not None else []
+    inserted: Any = ast.parse(_TEMPLATE.format(given=", ".join(passed), number=number)).body
+    for part in (part for statement in inserted for part in ast.walk(statement) if hasattr(part, "lineno")):
+        part.lineno = part.end_lineno = line  # type: ignore[attr-defined]
+    inserted[-1].body, definition.body = definition.body, inserted
