@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from types import CodeType, FunctionType
@@ -33,13 +33,12 @@ _gradviz_ended = _gradviz_began_{number}({given})
 try:
     pass
 except BaseException:
-    _gradviz_raised, _gradviz_ended = _gradviz_ended, None
-    if _gradviz_raised is not None:
-        _gradviz_raised(False)
+    while _gradviz_ended:
+        _gradviz_ended.pop()(False)
     raise
 finally:
-    if _gradviz_ended is not None:
-        _gradviz_ended(True)
+    while _gradviz_ended:
+        _gradviz_ended.pop()(True)
 """
 _numbers = count()
 
@@ -69,30 +68,22 @@ class _Tap:
         self._function.__code__ = self._with_call if listeners else self._code
 
     @uninterrupted
-    def _began(self, *arguments: Any, **options: Any) -> Ended | None:
+    def _began(self, *arguments: Any, **options: Any) -> list[Ended]:
+        """Who is told when it ends, the first one last. It is taken from the list then, or the frame would keep itself alive."""
         frame, ended = sys._getframe(1), list[Ended]()
         try:
             for listener in reversed(self.listeners):  # the last one to come is the outermost
                 then = listener(frame, *arguments, **options)
                 if then is not None:
-                    ended.insert(0, then)
+                    ended.append(then)
         except BaseException:
-            _all(ended, False)
+            while ended:
+                ended.pop()(False)
             raise
-        return (lambda returned: _all(ended, returned)) if ended else None
+        return ended
 
 
-@uninterrupted
-def _all(ended: Sequence[Ended], returned: bool) -> None:
-    if ended:
-        try:
-            ended[0](returned)
-        finally:
-            _all(ended[1:], returned)
-
-
-for _ours in (_Tap._began, _all):
-    keep_from_compiler(_ours)
+keep_from_compiler(_Tap._began)
 _taps: dict[FunctionType, _Tap] = {}  # kept, for a recording of each step would compile them each time
 
 

@@ -120,6 +120,7 @@ class LedgerKeeper:
         """Inside, optimizers are noted as they are made, and as they begin a step."""
 
         def made(frame: FrameType, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> Ended:
+            @uninterrupted
             def ended(returned: bool) -> None:
                 if returned:
                     self._known(optimizer, frame)
@@ -127,6 +128,7 @@ class LedgerKeeper:
             return ended
 
         def scheduled(frame: FrameType, made: Any, optimizer: Any, *_: Any, **__: Any) -> Ended:
+            @uninterrupted
             def ended(returned: bool) -> None:
                 with suppress(Exception):  # a scheduler of the user's own may hold anything
                     factors = vars(made).get("lr_lambdas", ())
