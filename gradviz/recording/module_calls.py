@@ -90,7 +90,7 @@ class ModuleCalls:
         if not self._handles:
             return None
         self._unhook()
-        return lambda returned: self._hook()
+        return lambda *_: self._hook()
 
     def seen(self, module: torch.nn.Module) -> SeenModule | None:
         """What is known of a module, None when it was not called."""

@@ -132,7 +132,7 @@ class NodeWatch:
         self._count(1)
 
         @uninterrupted
-        def ended(returned: bool) -> None:
+        def ended(returned: bool, result: object) -> None:
             self._count(-1)
             after()
 

@@ -8,8 +8,8 @@ A mode of `torch.overrides` is told of every such call: in helpers, forwards and
   functions of torch that are written in Python call themselves once more. The functions that answer leave this mode out.
 - *The compiler*, which would compile it into the user's function: the mode is off for good before that runs.
 
-What remains visible: that those functions, `torch.nn.Parameter.__new__` and `torch.autograd._engine_run_backward` are written in
-Python now, and two microseconds a call. Knows no graph, and not what is done with a call.
+What remains visible: that those functions are written in Python now, and two microseconds a call. Knows no graph, and not what is
+done with a call.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import torch.jit._builtins as scripted
 
 from gradviz.packages import is_foundation
 from gradviz.walker.private import FunctionModes
+from gradviz.walker.taps import Ended, tapped
 
 Given = tuple[Any, ...]
 
@@ -204,7 +205,8 @@ class TorchCalls:
             self._undo.callback(_exchange, theirs)
             _exchange(mine)
             self._scripts(mine)
-            self._parameters()
+            self._undo.enter_context(tapped(torch.autograd.graph._engine_run_backward, self._backward_began))
+            self._undo.enter_context(tapped(torch.nn.Parameter.__new__, self._parameter_began))
             self._undo.callback(_leave, mode)
             _enter(mode)
             _watching.add(self)
@@ -260,42 +262,33 @@ class TorchCalls:
     # -- what no mode is told of ---------------------------------------------------------------------------------------
 
     def _watched(self) -> dict[Any, Any]:
-        """Functions that no mode is told of, and the one that ends it, each with one that is put in its place."""
-        home: Any = torch.autograd
-        engine, compiler = home._engine_run_backward, torch._C._dynamo.eval_frame
+        """The function that ends it, with one that is put in its place."""
+        compiler = torch._C._dynamo.eval_frame
+        theirs = compiler.set_eval_frame
 
-        @wraps(engine)
-        def run_backward(outputs: Any, *arguments: Any, **options: Any) -> Any:
-            result = engine(outputs, *arguments, **options)
-            self._next_step()
-            if not options.get("accumulate_grad"):
-                self._aside(torch.autograd.grad, (outputs, arguments[3]), result, sys._getframe(1))
-            return result
-
-        @wraps(compiler.set_eval_frame)
+        @wraps(theirs)
         def set_eval_frame(callback: Any) -> Any:
             if callable(callback):
                 self.end()
             return theirs(callback)
 
-        theirs = compiler.set_eval_frame
-        return {
-            engine: run_backward,
-            theirs: set_eval_frame,
-        }
+        return {theirs: set_eval_frame}
 
-    def _parameters(self) -> None:
-        kind = torch.nn.Parameter
-        new, defined = kind.__new__, vars(kind)["__new__"]
+    def _backward_began(self, engine: FrameType, outputs: Any, *arguments: Any, **options: Any) -> Ended:
+        def ended(returned: bool, result: Any) -> None:
+            if returned:
+                self._next_step()
+                if not options.get("accumulate_grad") and engine.f_back is not None:
+                    self._aside(torch.autograd.grad, (outputs, arguments[3]), result, engine.f_back)
 
-        @wraps(new)
-        def parameter(cls: Any, data: Any = None, *arguments: Any, **options: Any) -> Any:
-            made = new(cls, data, *arguments, **options)
-            self._aside(kind, (data,), made, sys._getframe(1))
-            return made
+        return ended
 
-        kind.__new__ = parameter  # type: ignore[method-assign]
-        self._undo.callback(setattr, kind, "__new__", defined)
+    def _parameter_began(self, frame: FrameType, kind: Any, data: Any = None, *_: Any, **__: Any) -> Ended:
+        def ended(returned: bool, made: Any) -> None:
+            if returned and frame.f_back is not None:
+                self._aside(torch.nn.Parameter, (data,), made, frame.f_back)
+
+        return ended
 
     def _scripts(self, mine: dict[Any, Any]) -> None:
         """Let TorchScript know the functions of ours as it knows those of torch."""

@@ -82,7 +82,7 @@ def _watch(seen: OnBackward, until: ExitStack) -> None:
             return None
         chosen = arguments[3] if len(arguments) > 3 else options.get("inputs")
         filled = bool(options.get("accumulate_grad")) and not chosen
-        return lambda returned: afterwards(filled if returned else None)
+        return lambda returned, _: afterwards(filled if returned else None)
 
     until.enter_context(tapped(engine_of_torch, began))
 

@@ -20,8 +20,8 @@ import torch
 from gradviz.walker.private import keep_from_compiler
 from gradviz.walker.signals import uninterrupted
 
-Ended = Callable[[bool], None]
-"""Called when the function has ended, with whether it returned; else it raised."""
+Ended = Callable[[bool, Any], None]
+"""Called when the function has ended, with whether it returned, and what; else it raised."""
 
 Began = Callable[..., "Ended | None"]
 """Called with the frame of the function and what that was given."""
@@ -29,16 +29,16 @@ Began = Callable[..., "Ended | None"]
 _TEMPLATE = """
 if _gradviz_compiling_{number}():
     return _gradviz_function_{number}({given})
-_gradviz_ended = _gradviz_began_{number}({given})
+_gradviz_ended, _gradviz_result = _gradviz_began_{number}({given}), None
 try:
     pass
 except BaseException:
     while _gradviz_ended:
-        _gradviz_ended.pop()(False)
+        _gradviz_ended.pop()(False, None)
     raise
 finally:
     while _gradviz_ended:
-        _gradviz_ended.pop()(True)
+        _gradviz_ended.pop()(True, _gradviz_result)
 """
 _numbers = count()
 
@@ -78,7 +78,7 @@ class _Tap:
                     ended.append(then)
         except BaseException:
             while ended:
-                ended.pop()(False)
+                ended.pop()(False, None)
             raise
         return ended
 
@@ -141,4 +141,20 @@ def _insert(definition: ast.FunctionDef, number: int) -> None:
     inserted: Any = ast.parse(_TEMPLATE.format(given=", ".join(passed), number=number)).body
     for part in (part for statement in inserted for part in ast.walk(statement) if hasattr(part, "lineno")):
         part.lineno = part.end_lineno = line  # type: ignore[attr-defined]
-    inserted[-1].body, definition.body = definition.body, inserted
+    returning = _Returning()
+    inserted[-1].body, definition.body = [returning.visit(statement) for statement in definition.body], inserted
+
+
+class _Returning(ast.NodeTransformer):
+    """Keeps what the function returns, where it does so itself and no function inside it."""
+
+    def visit_Return(self, node: ast.Return) -> ast.Return:
+        if node.value is not None:
+            name = ast.Name("_gradviz_result", ast.Store())
+            node.value = ast.copy_location(ast.NamedExpr(ast.copy_location(name, node.value), node.value), node.value)
+        return node
+
+    def _leave(self, node: ast.AST) -> ast.AST:
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _leave

@@ -73,7 +73,7 @@ def _seen_in_backward() -> tuple[object, ...]:
 def test_a_warning_in_backward_names_the_line_that_it_names_without() -> None:
     rounds = []
     for told in (False, True):  # one line calls both
-        with tapped(ENGINE, lambda *_, **__: lambda returned: None) if told else warnings.catch_warnings():
+        with tapped(ENGINE, lambda *_, **__: lambda *_: None) if told else warnings.catch_warnings():
             rounds.append(_seen_in_backward())
     assert rounds[0] == rounds[1]
 
@@ -87,7 +87,7 @@ def test_an_error_has_the_traceback_that_it_has_without() -> None:
         return []
 
     plain = lines()
-    with tapped(ENGINE, lambda *_, **__: lambda returned: None):
+    with tapped(ENGINE, lambda *_, **__: lambda *_: None):
         assert lines() == plain
     assert any("run_backward" in line for line in plain)
 
@@ -95,10 +95,10 @@ def test_an_error_has_the_traceback_that_it_has_without() -> None:
 def test_what_is_told_and_in_which_order() -> None:
     told: list[object] = []
 
-    def listener(name: str) -> Callable[..., Callable[[bool], None]]:
-        def began(frame: Any, outputs: Any, *_: Any, **__: Any) -> Callable[[bool], None]:
+    def listener(name: str) -> Callable[..., Callable[..., None]]:
+        def began(frame: Any, outputs: Any, *_: Any, **__: Any) -> Callable[..., None]:
             told.append((name, frame.f_code.co_name, len(outputs)))
-            return lambda returned: told.append((name, returned))
+            return lambda returned, result: told.append((name, returned))
 
         return began
 
@@ -119,7 +119,11 @@ def test_what_a_listener_raises_at_the_beginning_ends_the_call_and_the_others_kn
         raise KeyError("stop")
 
     leaf = torch.ones(1, requires_grad=True)
-    with tapped(ENGINE, stops), tapped(ENGINE, lambda *_, **__: told.append), pytest.raises(KeyError):
+    with (
+        tapped(ENGINE, stops),
+        tapped(ENGINE, lambda *_, **__: lambda returned, result: told.append(returned)),
+        pytest.raises(KeyError),
+    ):
         leaf.sum().backward()
     assert told == [False]
     assert leaf.grad is None
@@ -139,3 +143,14 @@ def test_methods_with_super_and_closures_work_on() -> None:
     assert scheduler.get_last_lr() == [0.25]
     assert all(parameter.grad is None for parameter in layer.parameters())
     assert told == ["__init__", torch.optim.Optimizer.zero_grad.__code__.co_name]
+
+
+def test_what_the_function_returns_is_told() -> None:
+    told: list[object] = []
+    weight = torch.ones(2, requires_grad=True)
+    with tapped(ENGINE, lambda *_, **__: lambda returned, result: told.append(result)):
+        (gradient,) = torch.autograd.grad((weight * 3).sum(), weight)
+    with tapped(torch.nn.Parameter.__new__, lambda *_, **__: lambda returned, result: told.append(result)):
+        parameter = torch.nn.Parameter(torch.ones(2))
+    assert isinstance(told[0], tuple) and told[0][0] is gradient
+    assert told[1] is parameter

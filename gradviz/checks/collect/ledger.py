@@ -6,11 +6,9 @@ no other number; writes nothing.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import wraps
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -121,7 +119,7 @@ class LedgerKeeper:
 
         def made(frame: FrameType, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> Ended:
             @uninterrupted
-            def ended(returned: bool) -> None:
+            def ended(returned: bool, result: object) -> None:
                 if returned:
                     self._known(optimizer, frame)
 
@@ -129,7 +127,7 @@ class LedgerKeeper:
 
         def scheduled(frame: FrameType, made: Any, optimizer: Any, *_: Any, **__: Any) -> Ended:
             @uninterrupted
-            def ended(returned: bool) -> None:
+            def ended(returned: bool, result: object) -> None:
                 with suppress(Exception):  # a scheduler of the user's own may hold anything
                     factors = vars(made).get("lr_lambdas", ())
                     codes = [getattr(factor, "__code__", None) for factor in factors]
@@ -137,26 +135,21 @@ class LedgerKeeper:
 
             return ended
 
-        new, defined = torch.nn.Parameter.__new__, vars(torch.nn.Parameter)["__new__"]
+        def born(frame: FrameType, *_: Any, **__: Any) -> Ended | None:
+            if not self._made:
+                return None
+            return lambda returned, parameter: self._is_born(parameter, frame) if returned else None
 
-        @wraps(new)
-        def born(cls: Any, *arguments: Any, **options: Any) -> Any:
-            parameter = new(cls, *arguments, **options)
-            if self._made:
-                self._is_born(parameter, sys._getframe(1))
-            return parameter
-
-        torch.nn.Parameter.__new__ = born  # type: ignore[method-assign]
         handle = register_optimizer_step_pre_hook(self._steps)
         try:
             with (
                 tapped(torch.optim.Optimizer.__init__, made),
+                tapped(torch.nn.Parameter.__new__, born),
                 tapped(torch.optim.lr_scheduler.LRScheduler.__init__, scheduled),
             ):
                 yield
         finally:
             handle.remove()
-            torch.nn.Parameter.__new__ = defined  # type: ignore[method-assign]
 
     @uninterrupted
     def _is_born(self, parameter: torch.Tensor, frame: FrameType) -> None:
