@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from tests.disturbance.journal import VISIBLE
+
 _TO_THE_END = ("record", "render", "check", "tree", "tensors", "saved", "info")
 _COMPILED = "hooks for all modules order the inputs of a compiled graph otherwise"
 
 KNOWN: dict[str, dict[str, str]] = {
+    VISIBLE: {},
     "compiled_eagerly": dict.fromkeys(_TO_THE_END, _COMPILED),
     "profiled_ops": {"check": "a profiler counts check's own operations"},
 }

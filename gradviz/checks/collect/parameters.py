@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import SequenceMatcher
-from functools import wraps
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -22,6 +20,7 @@ from gradviz.graph import SourceLine
 from gradviz.packages import Place
 from gradviz.source.search import calls_method, only_compares, sets_attribute
 from gradviz.variables.objects import joined, own_attributes, submodules
+from gradviz.walker.taps import tapped
 from gradviz.walker.tensors import storage_of
 
 _ALIKE = 0.8  # from which an attribute's name counts as `requires_grad` mistyped
@@ -192,18 +191,12 @@ class Replaced:
             yield
             return
 
-        @wraps(original)
-        def called(module: Any, given: Any, *arguments: Any, **options: Any) -> Any:
-            if not torch.compiler.is_compiling():
-                with suppress(Exception):
-                    self._note(module, given, sys._getframe(1))
-            return original(module, given, *arguments, **options)
+        def called(frame: FrameType, module: Any, given: Any, *_: Any, **__: Any) -> None:
+            with suppress(Exception):
+                self._note(module, given, frame)
 
-        stateless._functional_call = called  # type: ignore[assignment]
-        try:
+        with tapped(original, called):
             yield
-        finally:
-            stateless._functional_call = original
 
     def _note(self, module: torch.nn.Module, given: Mapping[str, torch.Tensor], frame: FrameType) -> None:
         names, known = tuple(given), self._calls.get(id(module))
