@@ -31,6 +31,7 @@ import torch.jit._builtins as scripted
 
 from gradviz.packages import is_foundation
 from gradviz.walker.private import FunctionModes
+from gradviz.walker.signals import uninterrupted
 from gradviz.walker.taps import Ended, tapped
 
 Given = tuple[Any, ...]
@@ -106,9 +107,9 @@ def _mode(returned: Any) -> Any:
 
     class CallMode:
         @property
+        @uninterrupted
         def call(self) -> Callable[[], Any]:
-            function, _, *given = waiting[-1]
-            waiting.clear()
+            function, _, *given = waiting.pop()  # the last one: a finalizer may have called another before
             return partial(function, *given[0], **given[1]) if len(given) > 1 else partial(function, *given[0])
 
     call = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object, stash)(("PyObject_Call", _python))
