@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.options import json_option, render_options, top_option
+from gradviz.cli.options import json_option, render_options, row_limit, top_option
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, result_stream
 from gradviz.cli.target import ARGUMENTS, Source, TargetCommand
@@ -56,7 +56,13 @@ _DRAWN = (".svg", ".html")  # suffixes
 @click.argument("after", required=False)
 @click.pass_context
 def diff_command(
-    ctx: click.Context, before: str, after: str | None, at: Sequence[int], top: int, output: str | None, as_json: bool
+    ctx: click.Context,
+    before: str,
+    after: str | None,
+    at: Sequence[int],
+    top: int | None,
+    output: str | None,
+    as_json: bool,
 ) -> None:
     """Show the differences between two graphs.
 
@@ -84,7 +90,8 @@ def diff_command(
         else:
             from gradviz.report.rich_parts import Text
 
-            lines = text(difference, top) if places is None else _places_text(places, top)
+            rows = row_limit("table", top, TOP)
+            lines = text(difference, rows) if places is None else _places_text(places, rows)
             write_table(stream, Text(lines, overflow="fold"))
     for run in captured:
         run.raise_failure()

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.options import json_option, top_option
+from gradviz.cli.options import Form, form_option, row_limit, top_option, write_result
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, measured, opened, run_custom_option, target_argument
 from gradviz.errors import NoPathError, NotATensorError
-from gradviz.report.results import FLOW_ROWS, PATHS_ROWS, write_json, write_table
+from gradviz.features import load
+from gradviz.report.results import FLOW_ROWS, PATHS_ROWS
 
 if TYPE_CHECKING:
     import torch
@@ -31,9 +32,9 @@ BY = ("module", "leaf", "node", "edge")
 @click.option("--by", type=click.Choice(BY), help="What a row stands for. [default: module where recorded, else leaf]")
 @top_option(FLOW_ROWS)
 @run_custom_option
-@json_option("Print every edge, leaf and function as JSON.")
+@form_option("Print every edge, leaf and function as JSON.")
 @target_argument
-def flow_command(source: Source, by: Any, top: int, run_custom: bool, as_json: bool) -> None:
+def flow_command(source: Source, by: Any, top: int | None, run_custom: bool, form: Form) -> None:
     """Show how large the gradient is along the graph.
 
     Prints norm, largest value, share of zeros and non-finite entries. Writes no .grad, frees nothing and runs no hook on a
@@ -42,12 +43,8 @@ def flow_command(source: Source, by: Any, top: int, run_custom: bool, as_json: b
     with result_stream() as stream:
         captured = source.read(partial(measured, run_custom=run_custom))
         flow = captured.result
-        if as_json:
-            write_json(stream, flow_data(flow))
-        else:
-            from gradviz.gradients.table import flow_table
-
-            write_table(stream, flow_table(flow, by, top), flow.graph.title)
+        rows, table = row_limit(form, top, FLOW_ROWS), load("gradviz.gradients.table:flow_table")
+        write_result(stream, form, lambda: flow_data(flow), lambda: table(flow, by, rows), flow.graph.title)
     captured.raise_failure()
 
 
@@ -79,7 +76,7 @@ _ELEMENTS = 1000  # of a tensor that JSON lists
 
 @click.command("paths", cls=TargetCommand)
 @click.option("--to", "name", required=True, metavar="NAME", help="Where the paths end: a variable or parameter.")
-@top_option(PATHS_ROWS, "Paths to show", cuts_json=True)
+@top_option(PATHS_ROWS, "Paths to show")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -88,9 +85,9 @@ _ELEMENTS = 1000  # of a tensor that JSON lists
     help="Follow all paths up to this number, else only the largest.",
 )
 @run_custom_option
-@json_option("Print every path that was followed as JSON.")
+@form_option("Print every path that was followed as JSON.")
 @target_argument
-def paths_command(source: Source, name: str, top: int | None, limit: int, run_custom: bool, as_json: bool) -> None:
+def paths_command(source: Source, name: str, top: int | None, limit: int, run_custom: bool, form: Form) -> None:
     """Show the chain rule path by path.
 
     Every path from the output back to NAME contributes a product of derivatives; their sum is the gradient. All paths
@@ -99,12 +96,8 @@ def paths_command(source: Source, name: str, top: int | None, limit: int, run_cu
     with result_stream() as stream, _cuts_watched() as cuts:
         captured = source.read(lambda live: _find(live, name, limit, source.target.short, run_custom, cuts))
         paths = captured.result
-        if as_json:
-            write_json(stream, paths_data(paths, top))
-        else:
-            from gradviz.gradients.table import paths_table
-
-            write_table(stream, paths_table(paths, PATHS_ROWS if top is None else top), paths.graph.title)
+        rows, table = row_limit(form, top, PATHS_ROWS), load("gradviz.gradients.table:paths_table")
+        write_result(stream, form, lambda: paths_data(paths, top), lambda: table(paths, rows), paths.graph.title)
     captured.raise_failure()
 
 

@@ -7,14 +7,17 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import Field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar, get_args
 
 import click
 
 from gradviz.draw.options import option_fields
 from gradviz.errors import FormatError
+from gradviz.report.results import write_json, write_table
 
 if TYPE_CHECKING:
+    from gradviz.report.rich_parts import RenderableType
+
     _ParamType = click.ParamType[Any]  # later versions of click have it generic
 else:
     _ParamType = click.ParamType
@@ -66,15 +69,64 @@ def _option(item: Field[Any]) -> Callable[[F], F]:
     return click.option(flag, item.name, type=kind, default=default, show_default=default is not None, help=help)
 
 
-def top_option(rows: int, what: str = "Rows to show", *, cuts_json: bool = False) -> Callable[[F], F]:
-    """`--top`: `rows` unless it is given. Where it `cuts_json`, too, that is uncut without it, so that None is told then."""
-    default, told = None if cuts_json else rows, f"{what}; 0 for all. [default: {rows}]"
-    return click.option("--top", type=click.IntRange(min=0), default=default, metavar="N", help=told)
+def top_option(rows: int, what: str = "Rows to show") -> Callable[[F], F]:
+    """`--top`: None unless it is given, which `row_limit` turns into `rows`."""
+    told = f"{what}; 0 for all. [default: {rows}]"
+    return click.option("--top", type=click.IntRange(min=0), metavar="N", help=told)
 
 
 def json_option(help: str) -> Callable[[F], F]:
     """`--json`, which the command gets as `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help=help)
+
+
+Form = Literal["table", "csv", "json"]
+_JSON = "gradviz.json"
+
+
+def form_option(help: str) -> Callable[[F], F]:
+    """`--format`, and `--json` for short, which the command gets as `form`."""
+    told = "Print a table, every row as comma-separated values with exact numbers, or JSON."
+
+    def asked(ctx: click.Context, param: click.Parameter, json: bool) -> None:
+        ctx.meta[_JSON] = json
+
+    def chosen(ctx: click.Context, param: click.Parameter, form: str) -> str:
+        return "json" if ctx.meta[_JSON] else form
+
+    def add(function: F) -> F:
+        kinds = click.Choice(get_args(Form))
+        for decorate in (
+            click.option(
+                "--format", "form", type=kinds, default="table", show_default=True, callback=chosen, help=told
+            ),
+            click.option(
+                "--json", "as_json", is_flag=True, is_eager=True, expose_value=False, callback=asked, help=help
+            ),
+        ):
+            function = decorate(function)
+        return function
+
+    return add
+
+
+def row_limit(form: Form, top: int | None, rows: int) -> int:
+    """How many rows to show, 0 for all: what `--top` says, else so many in a table."""
+    return top if top is not None else 0 if form == "csv" else rows
+
+
+def write_result(
+    stream: TextIO, form: Form, data: Callable[[], Any], table: Callable[[], RenderableType], title: str = ""
+) -> None:
+    """Write a result in the format asked for."""
+    if form == "json":
+        write_json(stream, data())
+    elif form == "csv":
+        from gradviz.report.table import write_csv
+
+        write_csv(stream, table())
+    else:
+        write_table(stream, table(), title)
 
 
 # -- sizes of memory as people write them: `40GiB`, `512 MB`, `1e9` ----------------------------------------------------

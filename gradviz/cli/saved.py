@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
-from gradviz.cli.options import Size, json_option, top_option
+from gradviz.cli.options import Form, Size, form_option, row_limit, top_option, write_result
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.features import load
 from gradviz.memory.checkpoint import Advice, checkpoint_advice
 from gradviz.memory.saved import Saved, SavedRow, saved
-from gradviz.report.results import SAVED_ROWS, write_json, write_table
+from gradviz.report.results import SAVED_ROWS
 
 OVER = 1
 """Exit code when no plan keeps the budget."""
@@ -26,16 +28,16 @@ BY = ("line", "op-line", "module", "op", "node", "dtype", "tensor")
     help="What a row stands for. [default: the line of code, else the module, else the op, as far as recorded] Lines are the "
     "script's own if most would be a library's; op-line is always the line that called torch.",
 )
-@top_option(SAVED_ROWS, cuts_json=True)
+@top_option(SAVED_ROWS)
 @click.option(
     "--budget",
     type=Size(),
     metavar="SIZE",
     help="Print the modules to wrap in a checkpoint so that at most this is saved, such as 40GiB. Exit code 1 if no plan fits.",
 )
-@json_option("Print exact bytes as JSON; all rows unless --top is given.")
+@form_option("Print exact bytes as JSON; all rows unless --top is given.")
 @target_argument
-def command(source: Source, by: Any, top: int | None, budget: int | None, as_json: bool) -> None:
+def command(source: Source, by: Any, top: int | None, budget: int | None, form: Form) -> None:
     """Show the tensors saved for backward, in bytes.
 
     Lists them by line, module or op, as far as recorded. Nothing is unpacked, recomputed or kept. Under FakeTensorMode the
@@ -46,21 +48,18 @@ def command(source: Source, by: Any, top: int | None, budget: int | None, as_jso
     with result_stream() as stream:
         captured = source.graph()
         graph = captured.result
+        rows, joined = row_limit(form, top, SAVED_ROWS), form != "csv"
         if budget is None:
             with progress("adding up bytes"):
                 tensors = saved(graph, by=by)
-            data = as_data(tensors, graph.title, top)
+            data = partial(as_data, tensors, graph.title, top)
+            table = partial(load("gradviz.memory.table:saved_table"), tensors, rows, joined=joined)
         else:
             with progress("choosing checkpoints"):
                 advice = checkpoint_advice(graph, budget)
-            data = advice_data(advice, graph.title)
-        if as_json:
-            write_json(stream, data)
-        else:
-            from gradviz.memory.table import advice_table, saved_table
-
-            rows = SAVED_ROWS if top is None else top
-            write_table(stream, saved_table(tensors, rows) if budget is None else advice_table(advice), graph.title)
+            data = partial(advice_data, advice, graph.title)
+            table = partial(load("gradviz.memory.table:advice_table"), advice, joined=joined)
+        write_result(stream, form, data, table, graph.title)
     captured.raise_failure()
     if budget is not None and not advice.fits:
         click.get_current_context().exit(OVER)
@@ -111,6 +110,8 @@ def _row_data(row: SavedRow) -> dict[str, Any]:
         data["node"] = row.node
     if row.type:
         data["type"] = row.type
+    if row.inclusive is not None:
+        data["inclusive"] = row.inclusive
     if row.source is not None:
         data["source"] = row.source
     return data

@@ -6,23 +6,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from gradviz.cli.options import json_option, top_option
+from gradviz.cli.options import Form, form_option, row_limit, top_option, write_result
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import NotATensorError
+from gradviz.features import load
 from gradviz.rank import rank
-from gradviz.report.results import write_json, write_table
 
 if TYPE_CHECKING:
     from gradviz.run.outputs import LiveOutputs
     from gradviz.tensors import TensorFacts
 
+_ROWS = 100
+
 
 @click.command("tensors", cls=TargetCommand)
-@top_option(100)
-@json_option("Print all tensors as JSON.")
+@top_option(_ROWS)
+@form_option("Print all tensors as JSON.")
 @target_argument
-def command(source: Source, top: int, as_json: bool) -> None:
+def command(source: Source, top: int | None, form: Form) -> None:
     """List the script's tensors with their autograd state.
 
     The script stops after the first optimizer step, so gradients exist; without an optimizer it runs to its end. --continue
@@ -32,12 +34,10 @@ def command(source: Source, top: int, as_json: bool) -> None:
     with result_stream() as stream:
         captured = source.read(lambda live: _read(live, source), need_graph=False)
         listed = captured.result
-        if as_json:
-            write_json(stream, {"title": listed.title, "tensors": listed.tensors})
-        else:
-            from gradviz.tensors import tensors_table
-
-            write_table(stream, tensors_table(listed.tensors, top), listed.title if listed.at_call or rank() else "")
+        rows, table = row_limit(form, top, _ROWS), load("gradviz.tensors:tensors_table")
+        data = {"title": listed.title, "tensors": listed.tensors}
+        title = listed.title if listed.at_call or rank() else ""
+        write_result(stream, form, lambda: data, lambda: table(listed.tensors, rows), title)
     captured.raise_failure()
 
 

@@ -14,7 +14,7 @@ from gradviz.graph.amounts import forward_order
 from gradviz.report import labels
 from gradviz.report.results import FLOW_ROWS, PATHS_ROWS, note_lines
 from gradviz.report.rich_parts import Group, RenderableType, Text
-from gradviz.report.table import Column, FittedTable, table_of
+from gradviz.report.table import Amount, Column, FittedTable, table_of
 from gradviz.wording import bar, clip, count_text, few, number, one_line, plural, share
 
 if TYPE_CHECKING:
@@ -213,22 +213,28 @@ def _table(shown: Sequence[FlowRow], by: By, on: Scale | None) -> FittedTable:
     odd = any(row.nonfinite for row in shown)
     kind = {"module": "class", "node": "op"}.get(by, "kind")
     columns: list[tuple[Column, Callable[[FlowRow], Text]]] = [
-        (Column("step", "number", 3), lambda row: Text("-" if row.number is None else str(row.number), "dim")),
+        (
+            Column("step", "number", 3),
+            lambda row: Amount(row.number, "-" if row.number is None else str(row.number), "dim"),
+        ),
         (Column(_WORDS[by][0], "name"), lambda row: Text(one_line(row.name))),
         (Column(kind, leaves=8 if by == "node" else 2), lambda row: Text(clip(row.type, 40), "dim")),
-        (Column("norm", "number"), lambda row: Text(number(row.norm), "bold red" if row.nonfinite else "")),
-        (Column("max", "number", 7), lambda row: Text(number(row.max))),
-        (Column("zeros", "number", 6), lambda row: Text(share(row.zeros), "yellow" if row.zeros == 1 else "")),
+        (Column("norm", "number"), lambda row: Amount(row.norm, number(row.norm), "bold red" if row.nonfinite else "")),
+        (Column("max", "number", 7), lambda row: Amount(row.max, number(row.max))),
+        (
+            Column("zeros", "number", 6),
+            lambda row: Amount(row.zeros, share(row.zeros), "yellow" if row.zeros == 1 else ""),
+        ),
         (Column("not finite", "number", 0 if odd else 4), _not_finite),
         (Column("bar", "bar", 1), lambda row: Text(bar(on.part(row.norm) if on else None), "cyan")),
-        (Column("to its leaves", "number", 5), lambda row: Text(number(row.parameters))),
+        (Column("to its leaves", "number", 5), lambda row: Amount(row.parameters, number(row.parameters))),
     ]
     absent = {kind if not any(row.type for row in shown) else "", "to its leaves" if by != "module" else ""}
     return table_of([column for column in columns if column[0].title not in absent - {""}], shown)
 
 
 def _not_finite(row: FlowRow) -> Text:
-    return Text(count_text(row.nonfinite) if row.nonfinite else "", "bold red")
+    return Amount(row.nonfinite, count_text(row.nonfinite) if row.nonfinite else "", "bold red")
 
 
 # -- paths ---------------------------------------------------------------------------------------------------------------
@@ -240,12 +246,12 @@ def paths_table(paths: Paths, top: int | None = PATHS_ROWS) -> RenderableType:
     """The first `top` paths (0 or None for all), their sum, and the notes."""
     shown = paths.paths[:top] if top else paths.paths
     root, target = _ends(paths)
-    amounts = [(Text(_amount(paths, path)), _route(paths.graph, path)) for path in shown]
+    amounts = [(_amount(paths, path), _route(paths.graph, path)) for path in shown]
     total = paths.total.item() if _single(paths) else _norm(paths.total)
     what = f"the gradient of {root} with respect to {target}"
     title = "contribution" if _single(paths) else "norm of contribution"
     columns = (Column(title, "number"), Column("path", "text"))
-    table = FittedTable(columns, [*amounts, (Text(number(total), "bold"), Text(what, "bold"))])
+    table = FittedTable(columns, amounts, summary=[(Text(number(total), "bold"), Text(what, "bold"))])
     remarks = [Text(line, style="dim") for line in _path_remarks(paths, len(shown))]
     head = f"{plural(paths.count, 'path')} from {root} to {target}"
     return Group(Text(head, style="bold"), Text(), table, Text(), *remarks, *note_lines(paths.notes))
@@ -260,10 +266,10 @@ def _ends(paths: Paths) -> tuple[str, str]:
     return one_line(root.name), one_line(title(paths.graph, paths.target[0]))
 
 
-def _amount(paths: Paths, path: GradientPath) -> str:
-    if _single(paths):
-        return number(path.contribution.item())
-    return number(path.steps[-1].norm if path.steps else _norm(path.contribution))
+def _amount(paths: Paths, path: GradientPath) -> Amount:
+    norm = path.steps[-1].norm if path.steps else None
+    value = path.contribution.item() if _single(paths) else _norm(path.contribution) if norm is None else norm
+    return Amount(value, number(value))
 
 
 def _norm(tensor: object) -> float:

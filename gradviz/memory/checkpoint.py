@@ -6,20 +6,18 @@ it costs is one more run of its ops. Knows nothing of torch.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gradviz.errors import FormatError
 from gradviz.graph import Graph
+from gradviz.memory.series import pattern
 from gradviz.memory.wrapping import CallCosts, Gain, Wrapping
 from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, plural
 
 SHARES = (8, 4, 2, 1)
 """A module may bring back at most such a part of the budget when it is computed again. Each is tried, the best plan kept."""
-
-_NUMBER = re.compile(r"\d+")
 
 LAST_RESORT = (64, 32, 16, 8, 4, 2)
 """The same as parts of all that is held, for a budget that no plan meets."""
@@ -118,8 +116,8 @@ def _greedy(calls: CallCosts, budget: int, most_again: int) -> list[str]:
 
 def _alike_together(calls: CallCosts, paths: list[str]) -> list[str]:
     """Modules whose paths differ only in numbers one after the other, in forward order. What a plan comes to stays the same."""
-    kinds = list(dict.fromkeys(_NUMBER.sub("#", path) for path in paths))
-    return sorted(paths, key=lambda path: (kinds.index(_NUMBER.sub("#", path)), calls.first_op(path)))
+    kinds = list(dict.fromkeys(pattern(path) for path in paths))
+    return sorted(paths, key=lambda path: (kinds.index(pattern(path)), calls.first_op(path)))
 
 
 def _plan(calls: CallCosts, budget: int, most_again: int) -> Advice:

@@ -14,14 +14,19 @@ from itertools import accumulate
 from typing import Literal, NamedTuple, get_args
 
 from gradviz.errors import FormatError, did_you_mean
-from gradviz.graph import Graph, Leaf, Node, SavedState, SavedTensor, SourceLine, Storage, StorageKind
+from gradviz.graph import Graph, Leaf, Node, SavedState, SavedTensor, Scope, SourceLine, Storage, StorageKind
 from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
-from gradviz.graph.origins import Lines, op_line, telling_lines
+from gradviz.graph.origins import Lines, ScopeTree, op_line, telling_lines
+from gradviz.memory.frozen import frozen_notes
+from gradviz.report.labels import source_text
 from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, plural, tensor_line, verb
 
 By = Literal["node", "op", "module", "line", "op-line", "dtype", "tensor"]
 """What the rows stand for."""
+
+MOST = 0.95
+"""A line that holds more than this part of all tells too little: modules are rows then."""
 
 _WORD_AND_NUMBER = re.compile(r"(\D*)(\d*)")
 
@@ -41,6 +46,7 @@ class SavedRow(NamedTuple):
     node: int | None = None  # id, when the rows are nodes
     type: str = ""  # class of the module, when the rows are modules
     source: SourceLine | None = None  # when the rows are lines
+    inclusive: int | None = None  # `held` with that of the modules called inside, when the rows are modules
 
     @property
     def nbytes(self) -> int:
@@ -125,7 +131,7 @@ class Saved:
     @property
     def total(self) -> Total:
         """All rows as one: a number of bytes, parameters and buffers included, which prints with its unit."""
-        row = _joined(self.rows)
+        row = joined_rows(self.rows)
         total = Total(row.nbytes)
         total.row = row
         return total
@@ -137,7 +143,7 @@ class Saved:
         """
         if not count or count >= len(self.rows) - 1:
             return self.rows, None
-        return self.rows[:count], _joined(self.rows[count:])
+        return self.rows[:count], joined_rows(self.rows[count:])
 
 
 def saved(graph: Graph, by: By | None = None) -> Saved:
@@ -145,10 +151,10 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
 
     Args:
         graph: from `walk`, `record` or `load`. A folded graph is read as what it was folded from.
-        by: what a row stands for. None picks the source line when lines were recorded, else the module when modules
-            were, else the op. "line" is the script's own line where more than half would be a library's, and a note
-            says so; "tensor" has a row for each storage, with the slot that holds it and, in compiled functions, what made it;
-            "op-line" is always the line that called torch.
+        by: what a row stands for. None picks the source line when lines were recorded and none holds over 95 %, else
+            the module when modules were, else the op. "line" is the script's own line where more than half would be a
+            library's, and a note says so; "tensor" has a row for each storage, with the slot that holds it and, in compiled
+            functions, what made it; "op-line" is always the line that called torch.
 
     Raises FormatError for another `by`, and for "module" or a line when the graph has none.
 
@@ -168,11 +174,21 @@ def saved(graph: Graph, by: By | None = None) -> Saved:
     lines = Lines(op_line)
     if chosen == "line":
         lines = telling_lines(graph.nodes[i] for i in dict.fromkeys(holder.node for holder in first.values()))
+    rows = _rows(graph, chosen, first, lines)
     notes = [
         *memory_notes(graph, totals),
         *([f"{lines.note}; op-line instead of line names those"] if lines.note else []),
     ]
-    return Saved(chosen, _rows(graph, chosen, first, lines), totals, tuple(notes))
+    if by is None and chosen == "line" and rows and rows[0].share > MOST and graph.scopes:
+        by_module = _rows(graph, "module", first, lines)
+        if by_module[0].share < rows[0].share:
+            where = source_text(rows[0].source) if rows[0].source is not None else "code of no known line"
+            notes = [
+                *memory_notes(graph, totals),
+                f"{where} holds {100 * rows[0].share:.1f} % of it, so rows are modules; by line shows lines",
+            ]
+            chosen, rows = "module", by_module
+    return Saved(chosen, rows, totals, (*notes, *frozen_notes(graph)))
 
 
 # -- who holds what --------------------------------------------------------------------------------------------------
@@ -228,7 +244,7 @@ def _key(graph: Graph, by: By, node: Node, slot: SavedTensor, lines: Lines) -> S
         return SavedRow(slot.tensor.dtype if slot.tensor is not None else "")
     if by == "module":
         scope = graph.scopes[node.scope] if node.scope is not None else None
-        return SavedRow(scope.path or scope.type, type=scope.type) if scope is not None else SavedRow()
+        return SavedRow(_module(scope), type=scope.type) if scope is not None else SavedRow()
     source = lines.of(node)
     return SavedRow(f"{source.file}:{source.line}", source=source) if source is not None else SavedRow()
 
@@ -246,11 +262,29 @@ def _rows(graph: Graph, by: By, first: Mapping[int, Holder], lines: Lines) -> tu
         )
         for row, storages in groups.values()
     ]
+    if by == "module":
+        inclusive = _inclusive(graph, first)
+        rows = [row._replace(inclusive=inclusive[row.name] if row.name else row.held) for row in rows]
     rows.sort(key=lambda row: (-row.held, -row.nbytes, _natural(row.name), row.node or 0))
     sums = list(accumulate(row.held for row in rows))
     if not sums or not sums[-1]:
         return tuple(rows)
     return tuple(row._replace(share=row.held / sums[-1], cumulated=until / sums[-1]) for row, until in zip(rows, sums))
+
+
+def _module(scope: Scope) -> str:
+    return scope.path or scope.type
+
+
+def _inclusive(graph: Graph, first: Mapping[int, Holder]) -> Counter[str]:
+    """Bytes held by each module, with what the modules called inside it hold."""
+    tree, held = ScopeTree(graph), Counter[str]()
+    for storage, holder in first.items():
+        record = graph.storages[storage]
+        if record.kind in COUNTED:
+            for name in {_module(graph.scopes[scope]) for scope in tree.around(graph.nodes[holder.node].scope)}:
+                held[name] += record.nbytes or 0
+    return held
 
 
 def _sorted(kinds: Counter[StorageKind]) -> dict[StorageKind, int]:
@@ -262,7 +296,8 @@ def _natural(name: str) -> list[tuple[str, int]]:
     return [(word, int(number or 0)) for word, number in _WORD_AND_NUMBER.findall(name)]
 
 
-def _joined(rows: tuple[SavedRow, ...]) -> SavedRow:
+def joined_rows(rows: tuple[SavedRow, ...]) -> SavedRow:
+    """Several rows as one without a name."""
     kinds: Counter[StorageKind] = Counter()
     for row in rows:
         kinds.update(row.kinds)

@@ -5,18 +5,18 @@ Numbers come from `gradviz.memory.saved`; this module only words and aligns them
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
 
 from gradviz.graph import StorageKind
 from gradviz.memory.checkpoint import Advice, Wrap
-from gradviz.memory.saved import By, Saved, SavedRow
+from gradviz.memory.saved import By, Saved, SavedRow, joined_rows
+from gradviz.memory.series import series
 from gradviz.report import labels
 from gradviz.report.results import SAVED_ROWS, note_lines
 from gradviz.report.rich_parts import Group, RenderableType, Text
-from gradviz.report.table import Column, FittedTable
+from gradviz.report.table import Amount, Column, FittedTable
 from gradviz.wording import bytes_text, clip, count_text, one_line, plural
 
 _NOTHING_RECORDED: dict[By, str] = {
@@ -26,8 +26,10 @@ _NOTHING_RECORDED: dict[By, str] = {
 }
 
 
-def saved_table(result: Saved, top: int | None = SAVED_ROWS) -> RenderableType:
-    """The rows, at most `top` of them (0 or None for all), and the totals."""
+def saved_table(result: Saved, top: int | None = SAVED_ROWS, *, joined: bool = True) -> RenderableType:
+    """The rows, at most `top` of them (0 or None for all), and the totals. With `joined`, alike modules are one row."""
+    if joined and result.by == "module":
+        result = replace(result, rows=_alike(result.rows))
     parts: list[RenderableType] = []
     if result.rows:
         parts += [_rows(result, top), Text()]
@@ -37,8 +39,23 @@ def saved_table(result: Saved, top: int | None = SAVED_ROWS) -> RenderableType:
 # -- rows ------------------------------------------------------------------------------------------------------------
 
 
+def _alike(rows: Sequence[SavedRow]) -> tuple[SavedRow, ...]:
+    together = []
+    for title, places in series(
+        rows, lambda row: row.name, lambda row: (row.type, row.held, row.nbytes, row.inclusive)
+    ):
+        some = tuple(rows[place] for place in places)
+        inclusive = sum(row.inclusive or 0 for row in some)
+        kind = f"{some[0].type} {labels.again(len(some))}" if len(some) > 1 else some[0].type
+        together.append(joined_rows(some)._replace(name=title, type=kind, inclusive=inclusive))
+    together.sort(key=lambda row: -row.held)
+    sums = accumulate(row.share for row in together)
+    return tuple(row._replace(cumulated=until) for row, until in zip(together, sums))
+
+
 _COLUMNS = (
     Column("held", "number"),
+    Column("inclusive", "number", leaves=5),
     Column("share", "number", leaves=2),
     Column("sum", "number", leaves=1),
     Column("only graph", "number", leaves=6),
@@ -49,29 +66,38 @@ _COLUMNS = (
 
 def _rows(result: Saved, top: int | None) -> FittedTable:
     shown, others = result.top(top)
-    left_out = () if any(row.nbytes > row.held for row in result.rows) else ("weights",)
+    left_out = {"inclusive"} if result.by != "module" else set()
+    if all(row.nbytes == row.held for row in result.rows):
+        left_out.add("weights")
     beside = _BESIDE.get(result.by)
     rows = [(*_cells(row, left_out), *row_name(row, result.by)) for row in shown]
+    summary = [(*_cells(result.total.row, left_out, "bold"), Text("in all", "bold"), Text())]
     if others is not None:
         more = labels.more(len(result.rows) - len(shown))
-        rows.append((*_cells(others, left_out), Text(more, "dim"), Text()))
-    rows.append((*_cells(result.total.row, left_out, "bold"), Text("in all", "bold"), Text()))
+        summary.insert(0, (*_cells(others, left_out), Text(more, "dim"), Text()))
     columns = [column for column in _COLUMNS if column.title not in left_out]
+    if result.by == "module":
+        columns[0] = Column("exclusive", "number")
     name = Column(result.by, "code" if result.by == "tensor" else "name")  # a tensor has a sentence
-    return FittedTable((*columns, name, *([Column(beside, "code", 5)] if beside else [])), rows)
+    return FittedTable((*columns, name, *([Column(beside, "code", 5)] if beside else [])), rows, summary=summary)
 
 
-def _cells(row: SavedRow, left_out: Sequence[str], style: str = "") -> list[Text]:
-    weights = bytes_text(row.nbytes - row.held) if row.nbytes > row.held else ""
+def _cells(row: SavedRow, left_out: Collection[str], style: str = "") -> list[Text]:
+    weights = row.nbytes - row.held
     cells = (
-        bytes_text(row.held),
-        _percent(row.share),
-        _percent(row.cumulated),
-        bytes_text(row.only_graph),
-        weights,
-        count_text(row.storages),
+        _bytes(row.held, style),
+        _bytes(row.inclusive, style) if row.inclusive is not None else Text(),
+        Amount(row.share, _percent(row.share), style),
+        Amount(row.cumulated, _percent(row.cumulated), style),
+        _bytes(row.only_graph, style),
+        Amount(weights, bytes_text(weights) if weights else "", style),
+        Amount(row.storages, count_text(row.storages), style),
     )
-    return [Text(cell, style) for cell, column in zip(cells, _COLUMNS) if column.title not in left_out]
+    return [cell for cell, column in zip(cells, _COLUMNS) if column.title not in left_out]
+
+
+def _bytes(nbytes: int, style: str = "") -> Amount:
+    return Amount(nbytes, bytes_text(nbytes), style)
 
 
 def _percent(part: float) -> str:
@@ -138,76 +164,42 @@ def _lines(result: Saved) -> Iterator[tuple[str, int | None, str]]:
 # Which modules to wrap in a checkpoint, as a table with the outcome below it. Numbers come from
 # `gradviz.memory.checkpoint`; this module only words and aligns them.
 
-_NUMBER = re.compile(r"\d+")
 
-
-class Series(NamedTuple):
-    """Steps in a row whose paths differ in one number, such as `blocks.0` to `blocks.7`."""
-
-    title: str
-    steps: tuple[Wrap, ...]
-
-
-def advice_table(advice: Advice) -> RenderableType:
+def advice_table(advice: Advice, *, joined: bool = True) -> RenderableType:
     """What to wrap, what it frees and costs, and whether the budget holds then."""
     parts: list[RenderableType] = []
     if advice.steps:
-        parts += [_steps(advice), Text()]
+        parts += [_steps(advice, joined), Text()]
     return Group(*parts, *(Text(line) for line in _outcome(advice)))
 
 
 _STEPS = (
     Column("freed", "number"),
-    Column("recomputed", "number", leaves=1),
+    Column("recomputed ops", "number", leaves=1),
     Column("saved after", "number"),
     Column("recomputation peak", "number", leaves=2),
     Column("wrap in torch.utils.checkpoint", "text"),
 )
 
 
-def _steps(advice: Advice) -> FittedTable:
+def _steps(advice: Advice, joined: bool) -> FittedTable:
     rows = []
-    for series in joined(advice.steps):
-        last = series.steps[-1]
-        freed, ops = sum(step.freed for step in series.steps), sum(step.ops for step in series.steps)
-        again = max(step.again for step in series.steps)
-        cells = (bytes_text(freed), plural(ops, "op"), bytes_text(last.held), bytes_text(again))
-        rows.append((*map(Text, cells), _name(series)))
+    alike = series(
+        advice.steps, lambda step: step.path, lambda step: (step.type, step.ops, step.calls) if joined else step
+    )
+    for title, places in alike:
+        steps = [advice.steps[place] for place in places]
+        freed, ops = sum(step.freed for step in steps), sum(step.ops for step in steps)
+        after, again = min(step.held for step in steps), max(step.again for step in steps)
+        rows.append((_bytes(freed), Amount(ops, count_text(ops)), _bytes(after), _bytes(again), _name(title, steps)))
     return FittedTable(_STEPS, rows)
 
 
-def _name(series: Series) -> Text:
-    remarks = [clip(series.steps[0].type)]
-    if len(series.steps) > 1:
-        remarks.append(plural(len(series.steps), "module"))
-    if series.steps[0].calls > 1:
-        remarks.append(plural(series.steps[0].calls, "call"))
-    return Text.assemble(one_line(series.title or "the whole model"), (f"  {', '.join(remarks)}", "dim"))
-
-
-def joined(steps: tuple[Wrap, ...]) -> Iterator[Series]:
-    """Steps as series: neighbours of one class and size whose paths differ in one number that counts up or down."""
-    runs: list[list[Wrap]] = []
-    for step in steps:
-        if not runs or not _counts([*runs[-1], step]):
-            runs.append([])
-        runs[-1].append(step)
-    for run in runs:
-        first, last = sorted((run[0], run[-1]), key=_numbers)
-        yield Series(first.path if first is last else f"{first.path} to {last.path}", tuple(run))
-
-
-def _counts(steps: list[Wrap]) -> bool:
-    """Whether one number of the paths counts up or down by one, all else being equal."""
-    alike = {(_NUMBER.sub("#", step.path), step.type, step.ops, step.freed, step.calls) for step in steps}
-    varying = [column for column in zip(*map(_numbers, steps)) if len(set(column)) > 1]
-    if len(alike) > 1 or len(varying) != 1:
-        return False
-    return {after - before for before, after in pairwise(varying[0])} in ({1}, {-1})
-
-
-def _numbers(step: Wrap) -> list[int]:
-    return [int(number) for number in _NUMBER.findall(step.path)]
+def _name(title: str, steps: Sequence[Wrap]) -> Text:
+    remarks = clip(steps[0].type) + (f" {labels.again(len(steps))}" if len(steps) > 1 else "")
+    if steps[0].calls > 1:
+        remarks += f", {plural(steps[0].calls, 'call')}"
+    return Text.assemble(one_line(title or "the whole model"), (f"  {remarks}", "dim"))
 
 
 def _outcome(advice: Advice) -> Iterator[str]:

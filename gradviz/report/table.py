@@ -6,18 +6,19 @@ lines first; then columns leave in the order of their `leaves`; then code is cut
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from textwrap import wrap
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TextIO, TypeVar
 
 from rich.cells import cell_len
 
 from gradviz.report.results import console
-from gradviz.report.rich_parts import Console, ConsoleOptions, RenderResult, Text
+from gradviz.report.rich_parts import Console, ConsoleOptions, Group, RenderableType, RenderResult, Text
 
 T = TypeVar("T")
 
@@ -40,15 +41,29 @@ class Column(NamedTuple):
     leaves: int = 0
 
 
+class Amount(Text):
+    """A number in words for people, and the number itself for programs."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: float | None, words: str, style: str = "") -> None:
+        super().__init__(words, style)
+        self.value = value
+
+
 @dataclass(frozen=True)
 class FittedTable:
-    """Rows of cells for rich, fitted to the width that there is. A cell is one line of text. `styles` are those of whole rows."""
+    """Rows of cells for rich, fitted to the width that there is. A cell is one line of text. `styles` are those of whole rows.
+
+    `summary` are rows about the others, such as their sum.
+    """
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Text]]
     header: bool = True
     indent: int = 0
     styles: Sequence[str] = ()
+    summary: Sequence[Sequence[Text]] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self.lines(options.max_width)
@@ -56,13 +71,14 @@ class FittedTable:
     def lines(self, width: int) -> Iterator[Text]:
         """The table in so many cells."""
         room = width - self.indent
-        bodies = [[row[i].plain for row in self.rows] for i in range(len(self.columns))]
+        every = (*self.rows, *self.summary)
+        bodies = [[row[i].plain for row in every] for i in range(len(self.columns))]
         titles = self._titles(bodies, room)
         fitted = self._fitted([_width(*column) for column in zip(titles, bodies)], bodies, room)
         above = max((len(titles[i]) for i in fitted), default=0)
         heads = {i: [Text()] * (above - len(titles[i])) + [*map(Text, titles[i])] for i in fitted}
         yield from self._lines(fitted, heads, "bold")
-        for row, style in zip(self.rows, self.styles or repeat("")):
+        for row, style in zip(every, self.styles or repeat("")):
             yield from self._lines(fitted, {i: _cell(row[i], self.columns[i].kind, fitted[i]) for i in fitted}, style)
         hidden = [column.title for i, column in enumerate(self.columns) if i not in fitted]
         if hidden:
@@ -111,6 +127,18 @@ def table_of(columns: Iterable[tuple[Column, Callable[[T], Text]]], items: Seque
     """A row for each item, from columns that each know their cell of it."""
     chosen = tuple(columns)
     return FittedTable([column for column, _ in chosen], [[cell(item) for _, cell in chosen] for item in items])
+
+
+def write_csv(stream: TextIO, table: RenderableType) -> None:
+    """The first table with a header, as comma-separated values: every row with exact numbers, no bars and no summary."""
+    parts = table.renderables if isinstance(table, Group) else (table,)
+    rows = csv.writer(stream, lineterminator="\n")
+    for part in parts:
+        if isinstance(part, FittedTable) and part.header:
+            told = [i for i, column in enumerate(part.columns) if column.kind != "bar"]
+            rows.writerow(part.columns[i].title for i in told)
+            rows.writerows([getattr(row[i], "value", row[i].plain) for i in told] for row in part.rows)
+            return
 
 
 def _cell(text: Text, kind: Kind, width: int) -> Sequence[Text]:

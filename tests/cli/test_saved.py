@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,8 @@ def test_text_of_the_user_cannot_break_the_table(gradviz: Gradviz, tmp_path: Pat
     odd = SourceLine("/a/[red]x.py", 3, "f", "y = '\x1b[31m\n'  # [bold]")
     nodes = tuple(node._replace(op="[link]Op\nBackward", source=odd) for node in graph.nodes)
     type(graph)(nodes, storages=graph.storages, scopes=graph.scopes).save(str(tmp_path / "odd.json"))
-    by_line = gradviz("saved", tmp_path / "odd.json").stdout
+    by_line = gradviz("saved", tmp_path / "odd.json", "--by", "line").stdout
+    assert "\x1b" not in gradviz("saved", tmp_path / "odd.json").stdout
     assert "[red]x.py:3" in by_line and "\x1b" not in by_line and "[bold]" in by_line
     assert "[link]Op\\nBackward" in gradviz("saved", tmp_path / "odd.json", "--by", "op").stdout
 
@@ -143,8 +145,8 @@ def test_a_budget_names_modules_to_wrap(gradviz: Gradviz, recorded: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--budget", "lots"), "'lots' is no size"),
-        (("--budget", "0"), "no size"),
+        (("--budget", "lots"), "'lots' is not a size"),
+        (("--budget", "0"), "not a size"),
         (("--budget", "1GiB", "--by", "op"), "leave out --by"),
     ],
 )
@@ -178,3 +180,23 @@ def test_a_budget_needs_modules(gradviz: Gradviz, tmp_path: Path) -> None:
 )
 def test_sizes(text: str, nbytes: int | None) -> None:
     assert parse_size(text) == nbytes
+
+
+def test_csv_has_every_row_and_exact_numbers(gradviz: Gradviz, graph_file: Path) -> None:
+    written = list(csv.DictReader(gradviz("saved", graph_file, "--by", "node", "--format", "csv").stdout.splitlines()))
+    rows = saved(package.load(str(graph_file)), "node").rows
+    assert [(int(row["held"]), int(row["only graph"])) for row in written] == [
+        (row.held, row.only_graph) for row in rows
+    ]
+    cut = gradviz("saved", graph_file, "--by", "node", "--format", "csv", "--top", 2).stdout.splitlines()
+    assert len(cut) == 3
+
+
+def test_json_is_short_for_a_format(gradviz: Gradviz, graph_file: Path) -> None:
+    assert gradviz("saved", graph_file, "--json").stdout == gradviz("saved", graph_file, "--format", "json").stdout
+
+
+def test_csv_of_a_plan_has_a_row_for_each_module(gradviz: Gradviz, recorded: Path) -> None:
+    written = gradviz("saved", recorded, "--budget", "12KiB", "--format", "csv").stdout.splitlines()
+    data = json.loads(gradviz("saved", recorded, "--budget", "12KiB", "--json").stdout)
+    assert [int(row["freed"]) for row in csv.DictReader(written)] == [step["freed"] for step in data["wrap"]]

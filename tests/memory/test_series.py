@@ -1,0 +1,85 @@
+"""Alike modules as one row, and frozen layers that are kept."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import gradviz
+from gradviz.memory.saved import saved
+from gradviz.memory.series import series
+from gradviz.memory.table import saved_table
+from gradviz.report.results import plain
+from gradviz.wording import bytes_text
+
+
+@pytest.mark.parametrize(
+    ("paths", "titles"),
+    [
+        (["a.0", "a.1", "a.3"], ["a.0–1", "a.3"]),
+        (["a.10", "a.9", "b"], ["a.9–10", "b"]),
+        (["a.0.n1", "a.0.n2", "a.1.n1", "a.1.n2", "a.2.n1", "a.2.n2"], ["a.0–2.n1", "a.0–2.n2"]),
+        (["", "a"], ["", "a"]),
+        ([], []),
+    ],
+)
+def test_a_series_counts_on_in_one_number(paths: list[str], titles: list[str]) -> None:
+    found = list(series(paths, str, lambda _: None))
+    assert [one.title for one in found] == titles
+    assert sorted(place for one in found for place in one.places) == list(range(len(paths)))
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def recorded(net: nn.Module) -> gradviz.Graph:
+    with gradviz.record() as recording:
+        loss = net(torch.randn(32, 16)).sum()
+    return recording.graph(loss, model=net)
+
+
+def test_one_line_that_holds_all_gives_way_to_modules_and_alike_ones_are_one_row() -> None:
+    graph = recorded(Layers())
+    result = saved(graph)
+    assert result.by == "module" and saved(graph, "line").by == "line"
+    assert any("so rows are modules" in note for note in result.notes)
+    text = plain(saved_table(result))
+    assert "layers.0–5.1" in text and "Tanh ×6" in text and "exclusive" in text and "inclusive" in text
+    assert len(result.rows) > len(text.split("in all")[0].splitlines()) - 1  # data is a row for each module
+
+
+def test_inclusive_counts_each_storage_once_for_everything_around_it() -> None:
+    result = saved(recorded(nn.Sequential(Layers(), nn.Tanh())), "module")
+    rows = {row.name: row for row in result.rows}
+    for name, row in rows.items():
+        inside = [other.held for path, other in rows.items() if path == name or path.startswith(f"{name}.")]
+        assert row.inclusive == sum(inside)
+
+
+def test_what_trains_before_frozen_layers_is_named_with_what_it_costs() -> None:
+    net = Layers()
+    net.requires_grad_(False)
+    net.layers[0][0].bias.requires_grad_(True)  # type: ignore[index]
+    graph = recorded(net)
+    held = bytes_text(saved(graph).totals.held_only_by_graph)
+    told = "5 frozen layers (layers.1–5) are kept for backward only because layers.0.0.bias trains before them: "
+    assert f"{told}freezing it would free {held}" in saved(graph).notes
+
+
+def test_nothing_is_said_of_layers_that_are_kept_anyway() -> None:
+    net = Layers()
+    assert not any("frozen" in note for note in saved(recorded(net)).notes)
+    net.layers[5].requires_grad_(False)  # the last: all before it train
+    assert not any("frozen" in note for note in saved(recorded(net)).notes)
+    net.requires_grad_(False)
+    net.layers[5].requires_grad_(True)  # the first: nothing before it trains
+    assert not any("frozen" in note for note in saved(recorded(net)).notes)
