@@ -24,8 +24,8 @@ from gradviz.stages import Stage
 
 Depth = Literal["auto", "all"] | int
 PAGE = Limits()
-TRIES = 4
-"""Pictures that are measured."""
+TRIES, FILLS = 4, 10
+"""Pictures that are measured, and choices of what is open that are estimated for them."""
 FULL = 0.85
 """The part of a page that a picture fills at least: with less, more is tried."""
 FIRST = 0.9
@@ -134,28 +134,39 @@ def _first_view(
 
 
 def _best(opening: Opening, focus: int | None, limits: Limits, measure: Callable[[Graph], Size]) -> _View | None:
-    """The view with most boxes of a few that are measured. Each takes from the last how far the estimate was off."""
+    """The view with most boxes of a few that are measured. Each takes from the last how far the estimate was off; what was
+    measured already is followed by something between the best view and the last one that was too large.
+    """
     best: _View | None = None
     now = limits._replace(width=FIRST * limits.width, height=FIRST * limits.height)
-    tried: set[frozenset[tuple[int, ...]]] = set()
-    for _ in range(TRIES):
+    too_large = now
+    tried: dict[frozenset[tuple[int, ...]], bool] = {}
+    for _ in range(FILLS):
         _fill(opening, focus, now)
         shown = frozenset((child, *opening.sizes.span(child)) for child, _ in opening.visible())
         if shown in tried:
-            break
-        tried.add(shown)
+            if best is None or len(tried) == TRIES:
+                break
+            best, too_large = (best._replace(limits=now), too_large) if tried[shown] else (best, now)
+            now = _between(best.limits, too_large)
+            continue
         made, estimate = folded(opening), opening.sizes.of[0]
         size = measure(made)
         wide, tall = size.width / limits.width, size.height / limits.height
-        fits = max(wide, tall) <= 1.0
+        fits = tried[shown] = max(wide, tall) <= 1.0
         if fits and (best is None or opening.sizes.boxes > best.boxes):
             best = _View(opening.sizes.boxes, now, made)
-        if fits and max(wide, tall) >= FULL:
+        if (fits and max(wide, tall) >= FULL) or len(tried) == TRIES:
             break
         spare = 1.0 if fits else 0.97
+        too_large = too_large if fits else now
         width, height = spare * estimate.width / max(wide, 1e-3), spare * estimate.height / max(tall, 1e-3)
         now = now._replace(width=width, height=height)
     return best
+
+
+def _between(small: Limits, large: Limits) -> Limits:
+    return small._replace(width=(small.width + large.width) / 2, height=(small.height + large.height) / 2)
 
 
 def _fill(opening: Opening, focus: int | None, limits: Limits) -> None:

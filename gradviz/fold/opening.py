@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 from gradviz.fold.groups import Groups, Stretch
 from gradviz.fold.sizes import Sizes
+from gradviz.graph.origins import around
 
 FEW = 4
 """Ops of a group up to which a box says about as much as its ops would."""
-LEAST_BETWEEN = 3
-"""Children that a window leaves between its ends at least: fewer make little room."""
 SHARE = 0.4
-"""The part of a group's ops up to which a window may leave one of its children between the ends."""
+"""The part of a group's ops above which no window closes one of its children, and of all ops above which room is made for it."""
 
 
 class Limits(NamedTuple):
@@ -107,33 +106,46 @@ class Opening:
         return self.sizes.ops(at)
 
     def _try(self, at: int, limits: Limits) -> bool:
+        """Open a group, or a window of it; for a body, also with windows of the groups around it."""
         self._open(at)
         if self._fits(limits) or self._window(at, limits):
             return True
+        made = len(self.windows)
+        if self._weight[at] > SHARE * self._weight[0]:
+            for outer in around(self.groups, at):
+                if self._window(outer, limits):
+                    return True
+                self._enclose_all(outer, self._between(outer, 0) or self._between(outer, 2))
+        self._undo_to(made)
         self._close(at)
         return False
 
     def _window(self, at: int, limits: Limits) -> bool:
         """Show as many of the first and last children of an open group as the page holds; False when it holds none."""
-        count = len(self.groups[at].children)
-        if self.groups[at].kind == "run":
-            return False
-        ops = [1 if child >= 0 else self.sizes.ops(~child) for child in self.groups[at].children]
-        most = SHARE * sum(ops)
-        for i, child in enumerate(self.groups[at].children):
-            if child < 0 and ~child in self.open:
-                ops[i] = sum(ops) + 1  # what is open stays so
-        least, too_many = 0, max(count - LEAST_BETWEEN + 1, 1)  # of what is shown, the most that fits is between
+        least, too_many = -1, len(self.groups[at].children)
+        made = len(self.windows)
         while too_many - least > 1:
             shown = (least + too_many) // 2
-            first, after = -(-shown // 2), count - shown // 2
-            made = self._enclose(at, first, after)
-            fits = max(ops[first:after]) <= most and self._fits(limits)
-            self._undo(made)
-            least, too_many = (shown, too_many) if fits else (least, shown)
-        if least:
-            self._enclose(at, -(-least // 2), count - least // 2)
-        return bool(least)
+            self._enclose_all(at, self._between(at, shown))
+            least, too_many = (shown, too_many) if self._fits(limits) else (least, shown)
+            self._undo_to(made)
+        if least >= 0:
+            self._enclose_all(at, self._between(at, least))
+        return least >= 0
+
+    def _between(self, at: int, shown: int) -> list[tuple[int, int]]:
+        """The stretches of children that a window leaves closed: all but some at both ends, what is open, and a large part."""
+        children = self.groups[at].children
+        if self.groups[at].kind == "run":
+            return []
+        first, after = -(-shown // 2), len(children) - shown // 2
+        most = SHARE * self.sizes.ops(at)
+        kept = [i for i, child in enumerate(children) if child < 0 and self._is_kept(~child, most)]
+        ends = pairwise([first - 1, *(i for i in kept if first <= i < after), after])
+        return [(a + 1, b) for a, b in ends if 1 < b - a - 1 < len(children)]
+
+    def _is_kept(self, at: int, most: float) -> bool:
+        return at in self.open or at in self.windows or self.sizes.ops(at) > most
 
     def _fits(self, limits: Limits) -> bool:
         size = self.sizes.of[0]
@@ -146,6 +158,15 @@ class Opening:
         self.sizes.regroup(at)
         self._resized(at)
         return made
+
+    def _enclose_all(self, at: int, pieces: list[tuple[int, int]]) -> None:
+        for first, after in reversed(pieces):
+            self._enclose(at, first, after)
+
+    def _undo_to(self, count: int) -> None:
+        """Take all windows away but the first ones that were made."""
+        while len(self.windows) > count:
+            self._undo(self.windows[-1])
 
     def _undo(self, window: int) -> None:
         """Take the window away that was made last."""
@@ -167,8 +188,7 @@ class Opening:
     def reset(self) -> None:
         """Close everything, and take all windows away."""
         self._back_to({0})
-        while self.windows:
-            self._undo(self.windows[-1])
+        self._undo_to(0)
 
     def close_all(self) -> None:
         """Close the whole graph, too."""

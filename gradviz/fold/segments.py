@@ -36,14 +36,21 @@ class _Cutter:
 
     def cut(self, at: int) -> None:
         children = self._groups[at].children
-        cuts = self._cuts(children)
+        first, after = self._inner(children)
+        cuts = [first + cut for cut in self._cuts(children[first:after])]
         while True:
-            ends = pairwise([*cuts, len(children)])
+            ends = pairwise([*cuts, after])
             self._groups.enclose(at, ((a, b, Stretch(at, "segment")) for a, b in ends if b - a > 1))
             children = self._groups[at].children
             if len(children) <= MOST:
                 break
-            cuts = list(range(0, len(children), SIZE))
+            first, after = self._inner(children)
+            cuts = list(range(first, after, SIZE))
+
+    def _inner(self, children: list[int]) -> tuple[int, int]:
+        """The children that segments are made of: of modules, all but the first and the last, which stay as they are."""
+        is_call = [child < 0 and self._groups[~child].kind == "call" for child in (children[0], children[-1])]
+        return int(is_call[0]), len(children) - int(is_call[1])
 
     def _cuts(self, children: list[int]) -> list[int]:
         """Where the lowest segments begin."""

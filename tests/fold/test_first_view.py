@@ -75,6 +75,44 @@ def test_single_ops_of_a_loss_leave_room_for_the_module_that_has_most_ops() -> N
     assert chains and all(group.count == 1 for group in chains)
 
 
+def body_in_the_middle(*, before: int = 9, after: int = 9, loss: int = 1) -> Graph:
+    """A module of single ops around a module that has most of all ops, and which is one itself."""
+    program = Program()
+    x = program.op("ExpBackward0", weights=["w"])
+    with program.call("net", "Net"):
+        for i in range(before):
+            x = program.op(f"Before{i}Backward0", x)
+        with program.call("net.mixer", "Mixer"):
+            for i in range(55):
+                x = program.op(f"Mix{i}Backward0", x)
+        for i in range(after):
+            x = program.op(f"After{i}Backward0", x)
+    for i in range(loss):
+        x = program.op(f"Loss{i}Backward0", x)
+    return program.graph()
+
+
+@pytest.mark.parametrize("loss", [1, 20])
+def test_what_stands_around_the_largest_part_is_closed_to_make_room_for_it(loss: int) -> None:
+    graph = body_in_the_middle(loss=loss)
+    folded = fold(graph, measure=pages(20))
+    assert "net.mixer" in opened(folded)
+    assert (
+        sum(group.ops for group in folded.groups) + len(folded.nodes) - len(folded.groups) - 1 == len(graph.nodes) - 1
+    )
+
+
+def test_a_long_row_of_modules_shows_its_first_and_its_last() -> None:
+    program = Program()
+    x = program.op("ExpBackward0", weights=["w"])
+    with program.call("net", "Sequential"):
+        for i in range(90):
+            with program.call(f"net.{i}", f"Part{i}"):
+                x = program.op(f"Op{i}Backward0", x)
+    shown = {title.split()[0] for _, title, _ in titles(fold(program.graph(), measure=pages(12)))}
+    assert {"net.0", "net.89"} <= shown | opened(fold(program.graph(), measure=pages(12)))
+
+
 @pytest.mark.parametrize("page", [100, 30, 3])
 def test_a_small_module_in_focus_is_in_full_whatever_the_page(page: int) -> None:
     folded = fold(network(loss=30), focus="net.layers.2", measure=pages(page))

@@ -24,7 +24,7 @@ from gradviz.run.outputs import LiveOutputs
 from gradviz.run.program import parse_target
 from gradviz.run.run import read_graph
 from gradviz.walker.walk import capture
-from tests.real import boxes
+from tests.real import bodies, boxes
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
@@ -35,6 +35,7 @@ class Seen:
 
     problems: dict[str, str] = field(default_factory=dict)
     picture: str = ""  # the SVG that the command line writes
+    closed_bodies: list[str] = field(default_factory=list)
     only_one_shows: list[str] = field(default_factory=list)  # boxes of the picture or of the page
     recorded: Graph = field(default_factory=Graph)
     by_model: Graph = field(
@@ -71,6 +72,7 @@ def _read(seen: Seen, live: LiveOutputs, folder: Path) -> None:
 
 def _compare(seen: Seen) -> None:
     seen.only_one_shows = boxes.differences(seen.recorded)
+    seen.closed_bodies = bodies.closed_bodies(seen.recorded)
 
 
 def _draw(seen: Seen, path: Path) -> None:

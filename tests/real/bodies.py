@@ -1,0 +1,43 @@
+"""The closed boxes of a default picture that hold a large part of all ops, though nothing like them is open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradviz.draw.options import Options
+from gradviz.draw.output import folded
+from gradviz.fold.grouping import grouped
+from gradviz.fold.groups import Groups
+from gradviz.fold.opening import SHARE
+from gradviz.fold.shown import opened
+from gradviz.fold.titles import title
+from gradviz.graph import Graph
+
+
+def closed_bodies(graph: Graph) -> list[str]:
+    """Titles of calls, runs and segments with over 40 % of the ops that are closed, beside no open call or turn like them."""
+    groups = grouped(graph)
+    is_open = opened(groups, folded(graph, Options()))
+    most = SHARE * len(groups.order)
+    shown = {
+        key for at, group in enumerate(groups) if is_open[at] and group.scope is not None for key in _keys(groups, at)
+    }
+    return [
+        f"{title(groups, at)}, {len(groups.members(at)):,} of {len(groups.order):,} ops"
+        for at in _closed(groups, is_open)
+        if len(groups.members(at)) > most and not groups[at].is_rest and shown.isdisjoint(_keys(groups, at))
+    ]
+
+
+def _closed(groups: Groups, is_open: list[bool]) -> Iterator[int]:
+    for at, group in enumerate(groups):
+        if at and not is_open[at] and is_open[group.parent or 0] and group.op is None:
+            yield at
+
+
+def _keys(groups: Groups, at: int) -> set[object]:
+    """What calls have in common that show the same when they are open: the structure, or the module."""
+    scope = groups[at].scope
+    if scope is None:
+        return set()
+    return {groups.structure.get(scope, ("part", at)), groups.graph.scopes[scope].path}
