@@ -13,7 +13,7 @@ from tests.blocks import ROOT
 from tests.forks import Forks
 from tests.test_structure import CORE, FEATURES, MODULES, imports, part
 
-SMALL = ["graph/test_columns", "walker/test_walker", "walker/test_saved", "fold/test_rows", "draw/test_svg"]
+SMALL = ["graph/test_columns", "walker/test_walker", "walker/test_saved", "fold/test_closing", "draw/test_svg"]
 LARGE = [
     *("graph/test_hostile_files", "walker/test_naming", "walker/test_node_kinds", "walker/test_checkpointed"),
     *(

@@ -94,7 +94,12 @@ def by_asyncio(work: Callable[[], object]) -> None:
     async def main() -> None:
         await asyncio.get_running_loop().run_in_executor(None, work)
 
-    asyncio.run(main())
+    around = asyncio._get_running_loop()  # that of a browser, where its tests ran before in this process
+    asyncio._set_running_loop(None)
+    try:
+        asyncio.run(main())
+    finally:
+        asyncio._set_running_loop(around)
 
 
 def by_number(work: Callable[[], object]) -> None:
