@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import gradviz.report.results as results
-from gradviz.cli import render
+from gradviz.cli import options, render
 from gradviz.cli.main import main
 
 _write_table, _print_tree = results.write_table, render._print
@@ -57,7 +57,8 @@ def _execute(run: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    results.write_table, render._print = _table_everywhere, _tree_everywhere
+    results.write_table = options.write_table = _table_everywhere
+    render._print = _tree_everywhere
     for module in ("torch", "transformers"):
         if find_spec(module):
             __import__(module)  # once, for all that are forked
