@@ -16,8 +16,9 @@ from gradviz.draw.details import root_lines
 from gradviz.draw.heat import GradientNorms
 from gradviz.draw.marks import Marked
 from gradviz.fold.fold import Deeper, deeper
+from gradviz.fold.order import is_view
 from gradviz.graph import Graph, Leaf, RankShare, Root, column
-from gradviz.graph.amounts import depth
+from gradviz.graph.amounts import depth, forward_order
 from gradviz.rank import named
 from gradviz.report import labels
 from gradviz.wording import bar, bytes_text, count_text, one_line, plural, tensor_line
@@ -96,9 +97,28 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
     without = sum(column(graph.nodes, "none_inputs"))
     if without:
         yield f"not drawn: {plural(without, 'input')} without gradient"
+    yield from inferred_lines(graph)
     if is_all_freed(graph):
         yield "freed: backward() has run, the saved tensors are gone"
     yield from (one_line(note) for note in graph.notes if note.strip())
+
+
+def inferred_lines(graph: Graph) -> Iterator[str]:
+    """How far the modules can be relied on, when nobody recorded their calls."""
+    whole = graph.original or graph
+    if whole.attribution != "inferred":
+        return
+    own = {leaf.node for leaf in whole.leaves if leaf.kind == "parameter"}
+    for node in forward_order(whole):
+        inputs = whole.inputs(node)
+        if is_view(whole.nodes[node].op) and inputs and own.issuperset(edge.producer for edge in inputs):
+            own.add(node)
+    placed = [node.id for node in whole.nodes if node.scope is not None and node.id not in whole.leaf_of]
+    sure = sum(node in own or any(edge.producer in own for edge in whole.inputs(node)) for node in placed)
+    yield (
+        f"modules are inferred, not recorded: {sure:,} of {plural(len(placed), 'backward function')} in them use a parameter, "
+        f"which says the module; the others are placed by their neighbors"
+    )
 
 
 def cut_lines(outputs: int) -> Iterator[str]:

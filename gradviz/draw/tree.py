@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradviz.draw.heat import held_by_box
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
-from gradviz.draw.summary import bar_lines, footer_lines, held_line, mark_lines, rank_bars
+from gradviz.draw.summary import bar_lines, footer_lines, held_line, inferred_lines, mark_lines, rank_bars
 from gradviz.draw.tree_rows import BRANCH, Style, TreeRow, TreeRows
 from gradviz.draw.typesetting import ELLIPSIS
 from gradviz.errors import FormatError
@@ -256,8 +256,7 @@ def _module_notes(graph: Graph, rows: Iterable[OutlineRow]) -> Iterator[str]:
     """What must be known of a table of modules."""
     if any(row.alike > 1 for row in rows):
         yield "alike: modules of one structure, of which the first is shown open (depth=all shows each)"
-    if graph.attribution == "inferred":
-        yield "modules inferred from their parameters; record the forward pass to know them"
+    yield from inferred_lines(graph)
 
 
 def table(graph: Graph, options: Options, limit: int = 0) -> Outline:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
+from gradviz.fold.updates import Updates
 from gradviz.graph import Graph, Scope, SourceLine, column
 from gradviz.graph.amounts import forward_order
 
@@ -24,6 +25,8 @@ LEAST_OPS = 8
 without a function of its own makes each time."""
 LEAST_GRAD = 4
 """Ops that backward made for one `autograd.grad(..., create_graph=True)` to be a group."""
+_GRADIENT, _UPDATE = "grad() line ", "update step "
+"""How the names of what backward made, and of an inner update, begin."""
 _GRAD = re.compile(r"\bgrad\(|\bbackward\(.*\bcreate_graph\b")
 """A line where backward makes ops. `loss = net(x).sum(); loss.backward()` is not one."""
 
@@ -31,7 +34,8 @@ _GRAD = re.compile(r"\bgrad\(|\bbackward\(.*\bcreate_graph\b")
 class _Run(NamedTuple):
     """Ops that one function made one after the other, directly inside one module call (None: outside of all).
 
-    `name` is `func()`, `grad() line 12` for what backward made there, or `line 12` where the function has no name.
+    `name` is `func()`, `grad() line 12` for what backward made there, `update step 1` with the parameters computed from that, or
+    `line 12` where the function has no name.
     """
 
     scope: int | None
@@ -50,7 +54,7 @@ def with_functions(graph: Graph) -> Graph:
     >>> [(scope.path, scope.call) for scope in graph.scopes], graph.nodes[3].scope
     ([('func()', 1), ('func()', 2), ('func()', 3), ('func()', 4)], 1)
     """
-    runs = list(_runs(graph)) if any(column(graph.nodes, "source")) else []
+    runs = list(_with_updates(graph, _runs(graph))) if any(column(graph.nodes, "source")) else []
     count, own = Counter(run[:3] for run in runs), _own(graph, runs)
     calls = [run for run in runs if _is_group(run, count[run[:3]], run[:3] in own)]
     if not calls:
@@ -66,7 +70,7 @@ def with_functions(graph: Graph) -> Graph:
 
 
 def _is_group(run: _Run, calls: int, is_own: bool) -> bool:
-    if run.name.startswith("grad() line"):
+    if run.name.startswith((_GRADIENT, _UPDATE)):
         return len(run.nodes) >= LEAST_GRAD
     if run.name.startswith("line "):
         return calls >= LEAST_CALLS and len(run.nodes) >= LEAST_OPS
@@ -81,9 +85,28 @@ def _runs(graph: Graph) -> Iterator[_Run]:
         yield _Run(*key, [node for node, *_ in run])
 
 
+def _with_updates(graph: Graph, runs: Iterable[_Run]) -> Iterator[_Run]:
+    """The runs, with the ops that update parameters beside the gradient that they use."""
+    updates = Updates(graph)
+    gradient: _Run | None = None
+    for run in runs:
+        nodes = run.nodes
+        if gradient is not None:
+            step, count = updates.after(gradient.nodes, nodes if run.scope == gradient.scope else ())
+            name = f"{_UPDATE}{step}" if count else gradient.name
+            yield gradient._replace(name=name, nodes=gradient.nodes + nodes[:count])
+            nodes = nodes[count:]
+        gradient = run if run.name.startswith(_GRADIENT) else None
+        updates.pass_by(nodes)
+        if nodes and gradient is None:
+            yield run._replace(nodes=nodes)
+    if gradient is not None:
+        yield gradient
+
+
 def _name(source: SourceLine, scope: int | None) -> str:
     if _GRAD.search(source.text):
-        return f"grad() line {source.line}"
+        return f"{_GRADIENT}{source.line}"
     function = source.function
     says_nothing = not function or function.startswith(("<", "__")) or (function == "forward" and scope is not None)
     return f"line {source.line}" if says_nothing else f"{function}()"

@@ -13,6 +13,7 @@ marked `attribution="inferred"`: nobody saw the calls.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -192,7 +193,10 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     order = ForwardOrder(graph, ownership.owners, inputs)
     anchors = find_anchors(graph, ownership, inputs)
     modules = ownership.modules
-    anchored = {i: at for i, node in enumerate(order.nodes) if (at := anchors.module[node]) is not None}
+    backward = _made_by_backward(graph, inputs)
+    anchored = {
+        i: at for i, node in enumerate(order.nodes) if (at := anchors.module[node]) is not None and node not in backward
+    }
     calls = find_calls(modules, order, anchored, anchors.uses)
     extents = Extents(modules, order, calls, anchored)
     extents.widen()
@@ -202,6 +206,8 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
     for call in sorted(calls, key=lambda call: call.module):  # outer ones first
         for position in range(call.start, call.end + 1):
             place[order.nodes[position]] = number[call]
+    for node in backward:
+        place[node] = None
     first = {call.module: number[call] for call in sorted(calls, key=lambda call: -call.start)}
     for leaf, owners in ownership.owners.items():
         outers = (outer for owner in owners for outer in around(modules, owner))
@@ -210,6 +216,27 @@ def infer_scopes(graph: Graph, ownership: Ownership) -> Graph:
         node if node.scope == scope else node._replace(scope=scope) for node, scope in zip(graph.nodes, place)
     )
     return replace(graph, nodes=nodes, scopes=scopes, attribution="inferred")
+
+
+_BACKWARD = re.compile(r"\w+Backward(Data)?Backward\d+")
+_OF_FORMULAS = re.compile(r"(Mm|Bmm|T|Transpose|Sum|Mul|Div|Neg|Sub|Add|View|UnsafeView|Expand|Permute)Backward\d+")
+
+
+def _made_by_backward(graph: Graph, inputs: Inputs) -> set[int]:
+    """Operations of a gradient with a graph, and parameters that are computed with it: no forward of a module ran them.
+
+    They begin with the backward of an operation's own backward, and go on with what formulas of gradients consist of.
+    """
+    made: set[int] = set()
+    for node in reversed(graph.order):
+        op = graph.nodes[node].op
+        if _BACKWARD.fullmatch(op) or (_OF_FORMULAS.fullmatch(op) and not made.isdisjoint(inputs[node])):
+            made.add(node)
+    for node in graph.order:
+        users = [edge.consumer for edge in graph.consumers(node)]
+        if users and made.issuperset(users) and _OF_FORMULAS.fullmatch(graph.nodes[node].op):
+            made.add(node)  # the gradient that the first of them was given
+    return made
 
 
 def _silent_calls(modules: tuple[Registered, ...], extents: Extents) -> list[InferredCall]:

@@ -19,7 +19,7 @@ from gradviz.checks.output import code_lines
 from gradviz.comparison.diff import FieldChange, GraphDiff, Joined
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
-from gradviz.draw.summary import counts_line, is_all_freed
+from gradviz.draw.summary import counts_line, inferred_lines, is_all_freed
 from gradviz.fold.functions import with_functions
 from gradviz.graph import Graph, column
 from gradviz.page.pack import Pack
@@ -92,9 +92,7 @@ def about(graph: Graph) -> list[str]:
     words = [counts_line(graph)]
     if graph.torch:
         words.append(f"recorded by torch {one_line(graph.torch)}")
-    if graph.attribution == "inferred":
-        words.append("modules are inferred from parameters: nobody recorded the calls")
-    return [*words, *(one_line(note) for note in graph.notes if note.strip())]
+    return [*words, *inferred_lines(graph), *(one_line(note) for note in graph.notes if note.strip())]
 
 
 def _pieces(graph: Graph, options: Options, drawn: str, known: str) -> Iterator[str]:

@@ -105,3 +105,52 @@ def test_a_loss_on_the_line_of_its_backward_was_not_made_by_backward() -> None:
     source = SourceLine("agent.py", 7, "learn", "loss = net(x).sum(); loss.backward()")
     nodes = tuple(node._replace(source=source) if node.sequence in range(3, 9) else node for node in graph.nodes)
     assert names(replace(graph, nodes=nodes)) == set()
+
+
+UPDATE = ("MulBackward0", "SubBackward0")
+
+
+def meta(*, tail: tuple[str, str] = UPDATE, from_weight: bool = True) -> Graph:
+    """Two gradients of four ops that have a graph, each with two ops after it, the last one on the weights before."""
+    program = Program()
+    weights = x = program.op("CloneBackward0", weights=["w"])
+    lines: list[str] = ["copy = w.clone()"]
+    for _ in range(2):
+        for name in ("ForwardBackward0", *(f"Grad{i}Backward0" for i in range(4))):
+            x = program.op(name, x, weights)
+        gradient = program.op(tail[0], x)
+        weights = program.op(tail[1], gradient, weights if from_weight else x)
+        lines += [
+            "loss = net(x)",
+            *["g = torch.autograd.grad(loss, w, create_graph=True)[0]"] * 4,
+            *["w = w - rate * g"] * 2,
+        ]
+        x = weights
+    program.op("MeanBackward0", x)
+    graph = program.graph()
+    sources = [SourceLine("maml.py", i + 1, "main", line) for i, line in enumerate([*lines, "loss = y.mean()"])]
+    numbers = {text: source.line for source in reversed(sources) for text in [source.text]}
+    return replace(
+        graph,
+        nodes=tuple(
+            node
+            if node.sequence is None
+            else node._replace(source=(own := sources[node.sequence])._replace(line=numbers[own.text]))
+            for node in graph.nodes
+        ),
+    )
+
+
+def test_a_gradient_and_the_parameters_computed_from_it_are_an_update_step() -> None:
+    graph = with_functions(meta())
+    steps = {graph.scopes[node.scope].path: [] for node in graph.nodes if node.scope is not None}
+    for node in graph.nodes:
+        if node.scope is not None:
+            steps[graph.scopes[node.scope].path].append(node.op)
+    assert set(steps) == {"update step 1", "update step 2"}
+    assert all(len(ops) == 6 and set(UPDATE) < set(ops) for ops in steps.values())
+
+
+def test_a_penalty_on_a_gradient_is_no_update() -> None:
+    assert {name.split(" line")[0] for name in names(meta(tail=("MulBackward0", "MeanBackward0")))} == {"grad()"}
+    assert {name.split(" line")[0] for name in names(meta(from_weight=False))} == {"grad()"}

@@ -13,6 +13,7 @@ from torch import nn
 import gradviz
 from benchmarks.inference import agreement, both
 from benchmarks.inferred import CASES, hugging_face
+from gradviz.draw.summary import footer_lines
 from gradviz.graph import (
     Edge,
     Graph,
@@ -257,3 +258,25 @@ def test_calls_of_a_class_may_go_on_differently() -> None:
         loss = net(torch.randn(2, 3, 4)).sum()
     found = agreement(recording.graph(loss, model=net), gradviz.walk(loss, model=net))
     assert found.share >= 0.9, found.wrong
+
+
+def test_the_ops_of_a_gradient_are_in_no_module() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    x = torch.randn(5, 3, requires_grad=True)
+    gradient = torch.autograd.grad(net(x).sum(), x, create_graph=True)[0]
+    inferred = gradviz.walk(net(x).mean() + gradient.norm(), model=net)
+    places = {node.op: node.scope for node in inferred.nodes}
+    assert places["AddmmBackward0"] is not None
+    made = [node for node in inferred.nodes if node.op in ("TanhBackwardBackward0", "MmBackward0")]
+    assert len(made) == 3 and all(node.scope is None for node in made)
+
+
+def test_a_picture_says_that_its_modules_are_inferred_and_how_many_ops_say_so() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    inferred = gradviz.walk(net(torch.randn(5, 3)).sum(), model=net)
+    (line,) = [line for line in footer_lines(inferred) if "inferred" in line]
+    placed = [node for node in inferred.nodes if node.scope is not None and node.id not in inferred.leaf_of]
+    assert (
+        f"4 of {len(placed)} backward functions in them use a parameter" in line
+    )  # two products, two transposed weights
+    assert line in list(footer_lines(inferred.fold(depth=1)))
