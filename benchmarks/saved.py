@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import gradviz
-from gradviz.memory.checkpoint import checkpoint_advice
+from gradviz.memory.checkpoint import checkpoint_plan
 from tests.memory.test_checkpoint import GPT
 
 
@@ -37,8 +37,8 @@ def main() -> int:
         "walk(saved=True)": lambda: gradviz.walk(loss, **known, saved=True),
         "saved(graph)": lambda: gradviz.saved(graph),
         "saved(graph, by='node')": lambda: gradviz.saved(graph, by="node"),
-        "checkpoint advice, half": lambda: checkpoint_advice(graph, held // 2),
-        "checkpoint advice, a tenth": lambda: checkpoint_advice(graph, held // 10),
+        "checkpoint advice, half": lambda: checkpoint_plan(graph, held // 2),
+        "checkpoint advice, a tenth": lambda: checkpoint_plan(graph, held // 10),
     }
     print(f"{blocks} blocks, {len(graph.nodes)} nodes, {gradviz.saved(graph).totals.slots} saved tensors")
     print("{:<28} {:>10} {:>8} {:>10}".format("step", "ms", "ratio", "peak KiB"))

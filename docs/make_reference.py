@@ -26,6 +26,8 @@ MODULES = (
     "gradviz.graph.model",  # what graphs are made of
     "gradviz.checks.finding",  # and what the functions return
     "gradviz.memory.saved",
+    "gradviz.memory.checkpoint",
+    "gradviz.memory.wrapped",
     "gradviz.gradients.flow",
     "gradviz.gradients.paths",
     "gradviz.comparison.diff",

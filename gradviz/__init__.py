@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from gradviz.graph import Graph as Graph
     from gradviz.graph.files import load as load
     from gradviz.graph.networkx import to_networkx as to_networkx
+    from gradviz.memory.checkpoint import checkpoint_plan as checkpoint_plan
     from gradviz.memory.saved import saved as saved
+    from gradviz.memory.wrapped import apply_checkpoints as apply_checkpoints
     from gradviz.notebook import show as show
     from gradviz.ranks.pipeline import merge as merge
     from gradviz.recording.record import Recording as Recording, record as record
@@ -37,6 +39,8 @@ _HOME = {
     "load": "gradviz.graph.files",
     "to_networkx": "gradviz.graph.networkx",
     "saved": "gradviz.memory.saved",
+    "checkpoint_plan": "gradviz.memory.checkpoint",
+    "apply_checkpoints": "gradviz.memory.wrapped",
     "flow": "gradviz.api",
     "diff": "gradviz.comparison.diff",
     "merge": "gradviz.ranks.pipeline",

@@ -11,7 +11,7 @@ import click
 from gradviz.cli.options import render_options
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import destination, result_stream
-from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument
+from gradviz.cli.target import Source, TargetCommand, run_custom_option, target_argument, time_option
 from gradviz.draw.options import Options
 from gradviz.draw.output import FORMATS, format_of, get_format, listed
 from gradviz.errors import OutputError
@@ -108,8 +108,9 @@ def _to_stdout(source: Source, format: str, options: dict[str, Any], check: bool
 
 @click.command("tree", cls=TargetCommand)
 @render_options("by", "columns", "names", "depth", "max_depth", "max_rows", "leaves", "saved", "attributes", "color")
+@time_option
 @target_argument
-def tree_command(source: Source, **options: Any) -> None:
+def tree_command(source: Source, with_time: bool, **options: Any) -> None:
     """Print the graph as a tree of modules, nodes or lines of code.
 
     Modules are listed in the order they ran, each with its calls, ops, parameters, output and bytes saved for backward. --by
@@ -120,7 +121,7 @@ def tree_command(source: Source, **options: Any) -> None:
 
     refuse_backward(Options.of(options))
     with result_stream() as stream:
-        captured = source.graph()
+        captured = source.timed_graph()[0] if with_time else source.graph()
         _print(captured.result, options, stream)
     captured.raise_failure()
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.live import LiveGraph
     from gradviz.graph import Graph
+    from gradviz.memory.checkpoint import StepTime
     from gradviz.run.ending import RunResult
     from gradviz.run.outputs import LiveOutputs
 
@@ -151,12 +152,28 @@ class Source:
         role().leave_graph(captured)
         return captured
 
+    def timed_graph(self) -> tuple[RunResult[Graph], StepTime | None]:
+        """The same with the seconds of every module, measured over a few steps, and of a step; None for a saved graph."""
+        if self.target.kind == "graph":
+            return self.graph(), None
+        from gradviz.gradients.times import STEPS, ended, timed, together
+
+        captured = self.read(timed, steps=STEPS, afterwards=ended)
+        graph, step = together((captured.result, *captured.later))
+        return replace(captured, result=graph, later=()), step  # type: ignore[arg-type, return-value]
+
     def read(
-        self, read: Callable[[LiveOutputs], T], *, need_graph: bool = True, whole_step: bool = False
+        self,
+        read: Callable[[LiveOutputs], T],
+        *,
+        need_graph: bool = True,
+        whole_step: bool = False,
+        steps: int | None = None,
+        afterwards: Callable[[T, bool | None], T] | None = None,
     ) -> RunResult[T]:
         """Run the script and `read` what it leads to, while it is alive. Raises TargetError for a saved graph.
 
-        `need_graph` and `whole_step` are those of `Run`.
+        The options are those of `Run`.
         """
         from gradviz.run.run import Run
 
@@ -175,6 +192,8 @@ class Source:
                 need_graph=need_graph,
                 around=around,
                 whole_step=whole_step,
+                steps=steps,
+                afterwards=afterwards,
             ).captured()
 
     @contextmanager
@@ -248,6 +267,14 @@ class Source:
 def reading() -> AbstractContextManager[object]:
     """Shows how far it is while a graph is read."""
     return progress("reading the graph")
+
+
+time_option = click.option(
+    "--time",
+    "with_time",
+    is_flag=True,
+    help="Time forward and backward of each module, over the first 6 backward calls: medians, without the first.",
+)
 
 
 def target_argument(function: F) -> F:

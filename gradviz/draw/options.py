@@ -25,7 +25,7 @@ Color = Literal["kind", "memory", "grad"]
 
 LinkSource = Literal["none", "vscode", "file"]
 By = Literal["auto", "node", "module", "line"]
-OUTLINE_COLUMNS = ("calls", "ops", "parameters", "output", "saved", "made")
+OUTLINE_COLUMNS = ("calls", "ops", "parameters", "output", "saved", "forward", "backward", "made")
 
 
 def _option(

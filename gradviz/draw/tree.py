@@ -28,7 +28,7 @@ from gradviz.graph.origins import telling_lines
 from gradviz.report import labels
 from gradviz.report.results import WIDE
 from gradviz.stages import Stage
-from gradviz.wording import bytes_text, clip, count_text, one_line, tensor_line
+from gradviz.wording import bytes_text, clip, count_text, one_line, seconds_text, tensor_line
 
 if TYPE_CHECKING:
     from gradviz.report.rich_parts import Console, ConsoleOptions, RenderableType, RenderResult, Text
@@ -227,12 +227,15 @@ COLUMNS: dict[str, Heading] = {
     "parameters": Heading(lambda row: count_text(row.parameters) if row.parameters else "", leaves=3),
     "output": Heading(lambda row: tensor_line(row.output) if row.output else "", "word", leaves=1),
     "saved": Heading(lambda row: bytes_text(row.nbytes) if row.nbytes else ""),
+    "forward": Heading(lambda row: seconds_text(row.forward) if row.forward is not None else ""),
+    "backward": Heading(lambda row: seconds_text(row.backward) if row.backward is not None else ""),
     "made": Heading(lambda row: ", ".join(map(one_line, row.made)), "code", leaves=5),
 }
 """By heading."""
 _MODULE: tuple[tuple[str, Kind, int], ...] = (("module", "name", 0),)
 _LINE: tuple[tuple[str, Kind, int], ...] = (("line", "name", 0), ("code", "code", 6))
 FOR_MODULES = ("calls", "ops", "parameters", "output", "saved")
+FOR_TIMES = ("calls", "forward", "backward", "saved")
 FOR_LINES = ("ops", "saved", "made")
 
 
@@ -270,7 +273,8 @@ def table(graph: Graph, options: Options, limit: int = 0) -> Outline:
         outline_rows = outline.modules(graph, every=options.depth == "all", ops=ops)
     deepest = options.max_depth or math.inf
     outline_rows = (row for row in outline_rows if row.depth < deepest)
-    headings = options.columns or (FOR_LINES if by_line else FOR_MODULES)
+    timed = any(scope.forward is not None for scope in graph.scopes)
+    headings = options.columns or (FOR_LINES if by_line else FOR_TIMES if timed else FOR_MODULES)
     columns = [COLUMNS[heading] for heading in headings]
     kept = list(islice(outline_rows, limit or None))
     left = sum(1 for _ in outline_rows)

@@ -44,6 +44,8 @@ class OutlineRow(NamedTuple):
     parameters: int = 0
     output: TensorInfo | None = None
     nbytes: int = 0
+    forward: float | None = None  # seconds of the modules, where they were measured
+    backward: float | None = None
 
 
 def modules(graph: Graph, *, every: bool = False, ops: bool = False) -> Iterator[OutlineRow]:
@@ -139,8 +141,15 @@ def _module_row(tree: ScopeTree, group: _Group, depth: int, sums: _Sums) -> Outl
         calls=len(group.scopes) if group.alike == 1 else 1,
         alike=group.alike,
         output=last.output,
+        forward=_seconds([tree.scopes[scope].forward for scope in group.scopes]),
+        backward=_seconds([tree.scopes[scope].backward for scope in group.scopes]),
         **sums.of([node for scope in group.scopes for node in tree.members[scope]]),
     )
+
+
+def _seconds(of_calls: list[float | None]) -> float | None:
+    known = [seconds for seconds in of_calls if seconds is not None]
+    return sum(known) if known else None
 
 
 def lines(graph: Graph, line_of: Callable[[Node], SourceLine | None] = op_line) -> Iterator[OutlineRow]:

@@ -99,6 +99,8 @@ class Scope(NamedTuple):
     parent: int | None
     parameters: int | None = None  # elements of the module's own and its children's parameters
     output: TensorInfo | None = None
+    forward: float | None = None  # seconds of the call, with the calls inside it, where they were measured
+    backward: float | None = None  # the same of its backward functions
 
 
 class SourceLine(NamedTuple):

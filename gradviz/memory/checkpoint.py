@@ -1,12 +1,13 @@
 """Which modules to wrap in `torch.utils.checkpoint` so that a forward pass fits a budget of memory. An estimate.
 
 A wrapped module keeps its inputs and computes the rest again during backward. What it frees is what only it saved; what
-it costs is one more run of its ops. Knows nothing of torch.
+it costs is one more run of its forward. Knows nothing of torch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gradviz.errors import FormatError
@@ -16,11 +17,11 @@ from gradviz.memory.wrapping import CallCosts, Gain, Wrapping
 from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, plural
 
-SHARES = (8, 4, 2, 1)
-"""A module may bring back at most such a part of the budget when it is computed again. Each is tried, the best plan kept."""
+POINTS = 200
+"""Plans that are kept for a part of the model while it is joined with others: the cheapest for what they free."""
 
-LAST_RESORT = (64, 32, 16, 8, 4, 2)
-"""The same as parts of all that is held, for a budget that no plan meets."""
+LIMITS = 12
+"""How many limits are tried for what one module may bring back when it is computed again."""
 
 
 class Wrap(NamedTuple):
@@ -33,6 +34,16 @@ class Wrap(NamedTuple):
     ops: int  # forward ops that backward runs again
     held: int  # bytes held when backward begins, after this step
     again: int  # bytes that its largest call brings back while backward is inside it
+    seconds: float | None = None  # of one more forward, where it was measured
+
+
+class StepTime(NamedTuple):
+    """Seconds of a training step as measured: forward of the modules and backward, and half the range over the steps."""
+
+    forward: float
+    backward: float
+    spread: float
+    steps: int
 
 
 @displayed("gradviz.memory.table.advice_table")
@@ -50,6 +61,8 @@ class Advice:
     held: int
     peak: int
     ops: int  # forward ops in the whole graph
+    useless: tuple[str, ...] = ()  # modules that save tensors of their own, and free nothing: their inputs stay
+    step: StepTime | None = None
 
     def __repr__(self) -> str:
         wrap = plural(len(self.steps), "module")
@@ -65,12 +78,19 @@ class Advice:
         """Forward ops that backward runs again."""
         return sum(step.ops for step in self.steps)
 
+    @property
+    def seconds(self) -> float | None:
+        """The time that this takes, None where that of a module was not measured."""
+        seconds = [step.seconds for step in self.steps if step.seconds is not None]
+        return sum(seconds) if len(seconds) == len(self.steps) else None
 
-def checkpoint_advice(graph: Graph, budget: int) -> Advice:
-    """Modules to wrap in a non-reentrant checkpoint so that at most `budget` bytes are held for backward.
 
-    Greedy: the module that frees most bytes per op computed again comes first, until the budget holds or no module frees
-    anything. A module inside a wrapped one is not wrapped again; when the outer one is chosen later, it takes its place.
+def checkpoint_plan(graph: Graph, budget: int, step: StepTime | None = None) -> Advice:
+    """Modules to wrap in a non-reentrant checkpoint so that at most `budget` bytes are held for backward, at the least cost.
+
+    The cost is the time of one more forward where `graph` knows it of every module, else the number of ops. By dynamic
+    programming over the tree of modules: for each part the cheapest sets that free so much, none inside another. What a set frees
+    is then counted exactly, with what its modules have in common, and the cheapest that fits is taken.
 
     Raises FormatError for a graph without recorded modules and for a budget that is not above 0.
 
@@ -86,46 +106,88 @@ def checkpoint_advice(graph: Graph, budget: int) -> Advice:
             "and only where an op ran inside a torch.nn.Module"
         )
     calls = CallCosts(graph)
-    plans = [_plan(calls, budget, budget // share) for share in SHARES]
+    gains = {path: Wrapping(calls).gain(path) for path in calls.by_path}
+    useless = _alike_together(calls, [path for path in gains if gains[path].freed <= 0 and calls.saves_alone(path)])
+    return replace(_cheapest(calls, gains, budget), useless=tuple(useless), step=step)
+
+
+def _cheapest(calls: CallCosts, gains: Mapping[str, Gain], budget: int) -> Advice:
+    plans = [_plan(calls, budget, ())]
+    useful = [gain for gain in gains.values() if gain.freed > 0 and calls.total > budget]
+    timed = all(calls.seconds(path) is not None for path in gains)
+    for limit in _limits(useful):
+        costs = {
+            gain.path: (gain.freed, calls.seconds(gain.path) or 0.0 if timed else gain.ops)
+            for gain in useful
+            if gain.again <= limit
+        }
+        plans.append(_first_that_fits(calls, budget, _points(calls, costs)))
     fitting = [plan for plan in plans if plan.fits]
-    if fitting:
-        return min(fitting, key=lambda plan: plan.again)
-    plans += [_plan(calls, budget, calls.total // share) for share in LAST_RESORT]
-    return min(plans, key=lambda plan: (not plan.fits, plan.peak))
+    if not fitting:
+        return min(plans, key=lambda plan: plan.peak)
+    return min(fitting, key=lambda plan: (plan.seconds or 0.0, plan.again) if timed else (plan.again, plan.peak))
 
 
-def _greedy(calls: CallCosts, budget: int, most_again: int) -> list[str]:
-    """Paths to wrap when no call of a module may bring back more than `most_again` bytes."""
-    state = Wrapping(calls)
-    chosen: list[str] = []
-    gains: dict[str, Gain] = {}
-    stale: set[str] = set(calls.by_path)
-    while state.held > budget or state.peak() > budget:
-        gains.update((path, state.gain(path)) for path in stale)
-        best = max(
-            (gain for gain in gains.values() if gain.freed > 0 and gain.again <= most_again),
-            key=lambda gain: (gain.freed / gain.ops, -gain.place),
-            default=None,
+def _limits(useful: Sequence[Gain]) -> Iterable[int]:
+    """What one module may bring back: some sizes that occur, and the largest."""
+    sizes = sorted({gain.again for gain in useful})
+    return dict.fromkeys([*sizes[:: max(1, len(sizes) // LIMITS)], *sizes[-1:]])
+
+
+def _first_that_fits(calls: CallCosts, budget: int, points: Sequence[_Point]) -> Advice:
+    """Of points from the cheapest on, the last one where none fits. What is recomputed at once counts, too."""
+    enough = [i for i, point in enumerate(points) if calls.total - point.freed <= budget]
+    low, high = enough[0] if enough else len(points) - 1, len(points) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _plan(calls, budget, points[middle].paths).fits else (middle + 1, high)
+    return _plan(calls, budget, points[low].paths)
+
+
+class _Point(NamedTuple):
+    """A set of modules: the bytes that they free if each does so alone, and what that costs."""
+
+    freed: int = 0
+    cost: float = 0.0
+    paths: tuple[str, ...] = ()
+
+
+def _points(calls: CallCosts, costs: Mapping[str, tuple[int, float]]) -> list[_Point]:
+    """The sets of modules of which none is cheaper and frees as much, from the cheapest on."""
+    below: dict[str | None, list[_Point]] = {}
+    for path, parent in reversed(calls.parents.items()):
+        points = below.pop(path, [_Point()])
+        if path in costs:
+            points = _best([*points, _Point(*costs[path], (path,))])
+        around = below.get(parent, [_Point()])
+        below[parent] = _best(
+            [_Point(a.freed + b.freed, a.cost + b.cost, a.paths + b.paths) for a in around for b in points]
         )
-        if best is None:
-            break
-        stale = state.wrap(best.path)
-        chosen.append(best.path)
-    return [path for path in chosen if state.has(path)]  # an outer module may have taken the place of inner ones
+    return below[None]
 
 
-def _alike_together(calls: CallCosts, paths: list[str]) -> list[str]:
+def _best(points: Sequence[_Point]) -> list[_Point]:
+    """Without those that a cheaper one frees as much as, and thinned to a number that can be joined with others."""
+    best: list[_Point] = []
+    for point in sorted(points, key=lambda point: (point.cost, -point.freed, point.paths)):
+        if not best or point.freed > best[-1].freed:
+            best.append(point)
+    return best if len(best) <= POINTS else [best[i * (len(best) - 1) // (POINTS - 1)] for i in range(POINTS)]
+
+
+def _alike_together(calls: CallCosts, paths: Sequence[str]) -> list[str]:
     """Modules whose paths differ only in numbers one after the other, in forward order. What a plan comes to stays the same."""
-    kinds = list(dict.fromkeys(pattern(path) for path in paths))
+    kinds = list(dict.fromkeys(pattern(path) for path in sorted(paths, key=calls.first_op)))
     return sorted(paths, key=lambda path: (kinds.index(pattern(path)), calls.first_op(path)))
 
 
-def _plan(calls: CallCosts, budget: int, most_again: int) -> Advice:
-    """What comes of wrapping modules one after the other, of which no call may bring back more than `most_again` bytes."""
+def _plan(calls: CallCosts, budget: int, paths: Sequence[str]) -> Advice:
+    """What comes of wrapping these modules one after the other."""
     state = Wrapping(calls)
     steps: list[Wrap] = []
-    for path in _alike_together(calls, _greedy(calls, budget, most_again)):
+    for path in _alike_together(calls, paths):
         gain = state.gain(path)
         state.wrap(path)
-        steps.append(Wrap(path, *calls.described(path), gain.freed, gain.ops, state.held, gain.again))
+        described, seconds = calls.described(path), calls.seconds(path)
+        steps.append(Wrap(path, *described, gain.freed, gain.ops, state.held, gain.again, seconds))
     return Advice(budget, calls.total, tuple(steps), state.held, state.peak(), calls.ops)

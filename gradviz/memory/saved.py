@@ -47,6 +47,8 @@ class SavedRow(NamedTuple):
     type: str = ""  # class of the module, when the rows are modules
     source: SourceLine | None = None  # when the rows are lines
     inclusive: int | None = None  # `held` with that of the modules called inside, when the rows are modules
+    forward: float | None = None  # seconds of the modules, inclusive, where they were measured
+    backward: float | None = None
 
     @property
     def nbytes(self) -> int:
@@ -264,7 +266,14 @@ def _rows(graph: Graph, by: By, first: Mapping[int, Holder], lines: Lines) -> tu
     ]
     if by == "module":
         inclusive = _inclusive(graph, first)
-        rows = [row._replace(inclusive=inclusive[row.name] if row.name else row.held) for row in rows]
+        rows = [
+            row._replace(
+                inclusive=inclusive[row.name] if row.name else row.held,
+                forward=_seconds(graph, row.name, "forward"),
+                backward=_seconds(graph, row.name, "backward"),
+            )
+            for row in rows
+        ]
     rows.sort(key=lambda row: (-row.held, -row.nbytes, _natural(row.name), row.node or 0))
     sums = list(accumulate(row.held for row in rows))
     if not sums or not sums[-1]:
@@ -285,6 +294,12 @@ def _inclusive(graph: Graph, first: Mapping[int, Holder]) -> Counter[str]:
             for name in {_module(graph.scopes[scope]) for scope in tree.around(graph.nodes[holder.node].scope)}:
                 held[name] += record.nbytes or 0
     return held
+
+
+def _seconds(graph: Graph, name: str, phase: str) -> float | None:
+    seconds = [getattr(scope, phase) for scope in graph.scopes if _module(scope) == name]
+    known = [one for one in seconds if one is not None]
+    return sum(known) if known else None
 
 
 def _sorted(kinds: Counter[StorageKind]) -> dict[StorageKind, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import Any
 
 from gradviz.graph import StorageKind
 from gradviz.memory.checkpoint import Advice, Wrap
@@ -17,7 +18,7 @@ from gradviz.report import labels
 from gradviz.report.results import SAVED_ROWS, note_lines
 from gradviz.report.rich_parts import Group, RenderableType, Text
 from gradviz.report.table import Amount, Column, FittedTable
-from gradviz.wording import bytes_text, clip, count_text, one_line, plural
+from gradviz.wording import bytes_text, clip, count_text, few, one_line, plural, seconds_text
 
 _NOTHING_RECORDED: dict[By, str] = {
     "module": "outside every module",
@@ -45,17 +46,24 @@ def _alike(rows: Sequence[SavedRow]) -> tuple[SavedRow, ...]:
         rows, lambda row: row.name, lambda row: (row.type, row.held, row.nbytes, row.inclusive)
     ):
         some = tuple(rows[place] for place in places)
-        inclusive = sum(row.inclusive or 0 for row in some)
+        sums = {field: _sum([getattr(row, field) for row in some]) for field in ("inclusive", "forward", "backward")}
         kind = f"{some[0].type} {labels.again(len(some))}" if len(some) > 1 else some[0].type
-        together.append(joined_rows(some)._replace(name=title, type=kind, inclusive=inclusive))
+        together.append(joined_rows(some)._replace(name=title, type=kind, **sums))
     together.sort(key=lambda row: -row.held)
-    sums = accumulate(row.share for row in together)
-    return tuple(row._replace(cumulated=until) for row, until in zip(together, sums))
+    cumulated = accumulate(row.share for row in together)
+    return tuple(row._replace(cumulated=until) for row, until in zip(together, cumulated))
+
+
+def _sum(values: Sequence[float | None]) -> Any:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 _COLUMNS = (
     Column("held", "number"),
     Column("inclusive", "number", leaves=5),
+    Column("forward", "number"),
+    Column("backward", "number"),
     Column("share", "number", leaves=2),
     Column("sum", "number", leaves=1),
     Column("only graph", "number", leaves=6),
@@ -67,6 +75,8 @@ _COLUMNS = (
 def _rows(result: Saved, top: int | None) -> FittedTable:
     shown, others = result.top(top)
     left_out = {"inclusive"} if result.by != "module" else set()
+    if all(row.forward is None and row.backward is None for row in result.rows):
+        left_out |= {"forward", "backward"}
     if all(row.nbytes == row.held for row in result.rows):
         left_out.add("weights")
     beside = _BESIDE.get(result.by)
@@ -87,6 +97,8 @@ def _cells(row: SavedRow, left_out: Collection[str], style: str = "") -> list[Te
     cells = (
         _bytes(row.held, style),
         _bytes(row.inclusive, style) if row.inclusive is not None else Text(),
+        _time(row.forward),
+        _time(row.backward),
         Amount(row.share, _percent(row.share), style),
         Amount(row.cumulated, _percent(row.cumulated), style),
         _bytes(row.only_graph, style),
@@ -98,6 +110,10 @@ def _cells(row: SavedRow, left_out: Collection[str], style: str = "") -> list[Te
 
 def _bytes(nbytes: int, style: str = "") -> Amount:
     return Amount(nbytes, bytes_text(nbytes), style)
+
+
+def _time(seconds: float | None) -> Amount:
+    return Amount(seconds, seconds_text(seconds) if seconds is not None else "")
 
 
 def _percent(part: float) -> str:
@@ -176,6 +192,7 @@ def advice_table(advice: Advice, *, joined: bool = True) -> RenderableType:
 _STEPS = (
     Column("freed", "number"),
     Column("recomputed ops", "number", leaves=1),
+    Column("time", "number"),
     Column("saved after", "number"),
     Column("recomputation peak", "number", leaves=2),
     Column("wrap in torch.utils.checkpoint", "text"),
@@ -191,8 +208,11 @@ def _steps(advice: Advice, joined: bool) -> FittedTable:
         steps = [advice.steps[place] for place in places]
         freed, ops = sum(step.freed for step in steps), sum(step.ops for step in steps)
         after, again = min(step.held for step in steps), max(step.again for step in steps)
-        rows.append((_bytes(freed), Amount(ops, count_text(ops)), _bytes(after), _bytes(again), _name(title, steps)))
-    return FittedTable(_STEPS, rows)
+        cells = [_bytes(freed), Amount(ops, count_text(ops)), _time(_sum([step.seconds for step in steps]))]
+        rows.append((*cells, _bytes(after), _bytes(again), _name(title, steps)))
+    left_out = 2 if advice.seconds is None else None
+    columns, *body = ([cell for i, cell in enumerate(row) if i != left_out] for row in (_STEPS, *rows))
+    return FittedTable(columns, body)  # type: ignore[arg-type]
 
 
 def _name(title: str, steps: Sequence[Wrap]) -> Text:
@@ -213,6 +233,12 @@ def _outcome(advice: Advice) -> Iterator[str]:
         f"saved for backward: {before} now, {bytes_text(advice.held)} with this plan ({peak} peak during recomputation)"
     )
     yield f"recomputed in backward: {count_text(advice.again)} of {plural(advice.ops, 'op')}"
+    if advice.step is not None and advice.seconds is not None:
+        now, error = advice.step.forward + advice.step.backward, seconds_text(advice.step.spread)
+        yield f"step: {seconds_text(now)} now, {seconds_text(now + advice.seconds)} with this plan (± {error})"
+    if advice.useless:
+        titles = [one.title for one in series(advice.useless, str, lambda _: None)]
+        yield f"frees nothing if wrapped alone, because the inputs stay: {few(titles, 3)}"
     holds = "holds." if advice.fits else f"does not hold. The least possible that was found is {peak}, with this plan."
     yield f"the budget of {budget} {holds}"
     yield (

@@ -141,10 +141,25 @@ class CallCosts:
         for scope in self.tree.top_down:
             if self.tree.members[scope]:
                 self.by_path.setdefault(graph.scopes[scope].path, []).append(self._call(scope))
-        self.paths_of: dict[Unit, set[str]] = {}
-        for path, calls in self.by_path.items():
-            for unit in (unit for call in calls for unit in call.units):
-                self.paths_of.setdefault(unit, set()).add(path)
+        self.parents = {path: self._parent(calls[0].scope) for path, calls in self.by_path.items()}
+        """The module that each one is called in, outer ones first."""
+
+    def _parent(self, scope: int) -> str | None:
+        own = self.graph.scopes[scope].path
+        paths = (self.graph.scopes[outer].path for outer in self.tree.around(scope))
+        return next((path for path in paths if path != own), None)
+
+    def seconds(self, path: str) -> float | None:
+        """The time of one forward of all calls, None where it was not measured."""
+        seconds = [self.graph.scopes[call.scope].forward for call in self.by_path[path]]
+        known = [one for one in seconds if one is not None]
+        return sum(known) if len(known) == len(seconds) else None
+
+    def saves_alone(self, path: str) -> bool:
+        """Whether the module has saved tensors that nobody but the graph holds, and no modules inside."""
+        calls = self.by_path[path]
+        leaf = not any(self.tree.children[call.scope] for call in calls)
+        return leaf and any(self.can_go(unit) and self.nbytes[unit] for call in calls for unit in call.storages)
 
     def described(self, path: str) -> tuple[str, int]:
         """The module's class, and how often it is called."""
@@ -223,8 +238,8 @@ class Wrapping:
         place = min((self._calls.place[call.nodes[0]] for call in new), default=0)
         return Gain(path, freed, max(ops, 1), again, place)
 
-    def wrap(self, path: str) -> set[str]:
-        """Wrap this module. Returns the paths of modules whose gain may have changed."""
+    def wrap(self, path: str) -> None:
+        """Wrap this module."""
         self.held -= self.gain(path).freed
         new, inner = self._change(path)
         for call in inner:
@@ -234,11 +249,6 @@ class Wrapping:
             self._wrapped[call.scope] = call
             self._uses.update(call.inputs)
             self._region.update(dict.fromkeys(call.nodes, call.scope))
-        touched = {unit for call in (*new, *inner) for unit in call.units}
-        related = {scope for call in new for scope in self._related(call.scope)}
-        paths = {self._calls.graph.scopes[scope].path for scope in related}
-        paths.update(name for unit in touched for name in self._calls.paths_of[unit])
-        return paths & self._calls.by_path.keys()
 
     def peak(self) -> int:
         """The most that is held at any time of backward: when it begins, or while it is inside a wrapped call."""
@@ -263,13 +273,6 @@ class Wrapping:
         new = [call for call in new if sum(scope in outermost for scope in around(call.scope)) == 1]
         inner = [call for scope, call in self._wrapped.items() if not outermost.isdisjoint(around(scope))]
         return new, inner
-
-    def _related(self, scope: int) -> Iterable[int]:
-        """The scope, all around it and all inside it."""
-        inside = [scope]
-        for outer in inside:  # grows while it is read
-            inside.extend(self._calls.tree.children[outer])
-        return (*inside, *self._calls.tree.around(scope))
 
     def _stays(self, unit: Unit, override: Mapping[int, int] = {}, uses: Mapping[Unit, int] = {}) -> bool:
         """Whether this memory is held when backward begins. `override` and `uses` are what a change would add."""

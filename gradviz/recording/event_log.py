@@ -225,10 +225,27 @@ class ModuleCall:
     `own`: of a `__call__` of the module's own, known only from the frames of the nodes made inside, which carry it.
     """
 
-    __slots__ = ("began", "code", "frame", "module", "number", "output", "own", "parent", "place", "tree")
+    __slots__ = (
+        *(
+            "began",
+            "code",
+            "entered",
+            "frame",
+            "module",
+            "number",
+            "output",
+            "own",
+            "parent",
+            "place",
+            "seconds",
+            "tree",
+        ),
+    )
 
     number: int
     began: int  # the sequence number that the next node would have got
+    entered: float  # when, by the clock
+    seconds: float | None  # that it took, once it is over
     module: SeenModule
     tree: Tree
     parent: ModuleCall | None

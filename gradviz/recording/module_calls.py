@@ -15,6 +15,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
+from time import perf_counter
 from types import CodeType, FrameType
 from typing import Any
 
@@ -60,6 +61,7 @@ class ModuleCalls:
         self._trees: dict[SeenModule, Tree] = {}
         self._count = 0
         self._handles: list[Any] = []
+        self.clock = perf_counter
         self._until = ExitStack()
         self.own = OwnCalls(user, self._trees, self._begin)
 
@@ -135,7 +137,7 @@ class ModuleCalls:
             seen = self._seen[id(module)] = SeenModule(module)
         call = _new(ModuleCall)
         call.module, call.frame, call.code, call.output = seen, id(frame), frame.f_code, None
-        call.own, call.place, call.began, call.parent = False, place, made, outer
+        call.own, call.place, call.began, call.parent, call.seconds = False, place, made, outer, None
         call.tree = outer.tree if outer is not None else self._trees.setdefault(seen, Tree(seen))
         self._count = call.number = self._count + 1
         if seen not in call.tree.parameters:
@@ -146,6 +148,7 @@ class ModuleCalls:
         seen.began, seen.recording, seen.source = made, grad_enabled(), place.source if place is not None else None
         seen.checkpoint = None if seen.recording else self._checkpoint(frame, call)
         event_log.note_call(made)
+        call.entered = self.clock()
         return call
 
     def _checkpoint(self, frame: FrameType, call: ModuleCall) -> Any:
@@ -161,10 +164,11 @@ class ModuleCalls:
     def _leave(self, module: torch.nn.Module, arguments: Any, *result: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        event_log = self._event_log()
+        event_log, now = self._event_log(), self.clock()
         call = _closed(event_log.stack, module)
         if call is None:
             return
+        call.seconds = now - call.entered
         number = peek_sequence()
         event_log.note_call(number)
         if call.parent is None and number > call.began and module.__dict__.get("training") is False:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from traceback import walk_tb
 from types import TracebackType
@@ -260,11 +260,17 @@ class Recording:
             variables = namespaces(sys._getframe(1))
         return failure.last_outputs(session, module_paths(None, variables))
 
-    def attribution(self, model: torch.nn.Module | None = None, variables: Sequence[Namespace] = ()) -> Recorded:
+    def attribution(
+        self, model: torch.nn.Module | None = None, variables: Sequence[Namespace] = (), timed: bool = False
+    ) -> Recorded:
         """What `capture` needs to place nodes. The namespaces name the outermost modules."""
         session = self._running()
         paths = module_paths(model, variables)
-        return Recorded(self._spans(session), session.calls.trees(), paths, tuple(session.others.names))
+        return Recorded(self._spans(session), session.calls.trees(), paths, tuple(session.others.names), timed)
+
+    def use_clock(self, clock: Callable[[], float]) -> None:
+        """Time the module calls that begin from now on by this clock."""
+        self._running().calls.clock = clock
 
     def with_modules(self, variables: Sequence[Namespace]) -> list[Namespace]:
         """The namespaces, and one more of the outermost modules that ran and that they do not lead to, by class."""

@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 
 import gradviz
-from gradviz.memory.checkpoint import checkpoint_advice
+from gradviz.memory.checkpoint import checkpoint_plan
 
 torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
@@ -30,7 +30,7 @@ RESULTS: dict[str, tuple[Any, str, str]] = {
         "+ ExpBackward0",
     ),
     "saved": (gradviz.saved(graph), "<Saved: 80 B held for backward, 4 rows by module>", "in all"),
-    "advice": (checkpoint_advice(graph, 1), "<Advice: wrap 1 module, 64 B held now, 40 B then>", "the budget of 1 B"),
+    "advice": (checkpoint_plan(graph, 1), "<Advice: wrap 1 module, 64 B held now, 40 B then>", "the budget of 1 B"),
 }
 
 
