@@ -14,6 +14,7 @@ from gradviz.cli.progress import progress
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import GradvizError
+from gradviz.fold.fold import fold
 from gradviz.graph.amounts import overview
 from gradviz.report import labels
 from gradviz.report.results import write_json, write_table
@@ -122,6 +123,7 @@ def _sections(graph: Graph, counts: Overview) -> Iterator[RenderableType]:
         f"{plural(count, kind)} of {plural(counts.elements[kind], 'element')}" for kind, count in counts.leaves.items()
     )
     largest = [(labels.leaf_title(leaf), f"{tensor_line(leaf.tensor)}  {leaf.kind}") for leaf in counts.largest_leaves]
+    yield from _section("Parts", _parts(graph))
     yield from _section("Outputs", [_root_row(graph, root) for root in counts.roots])
     yield from _section(f"Leaves: {leaves or 'none'}", largest)
     yield from _section("Operations", _counts(counts.operations))
@@ -178,6 +180,20 @@ def _section(title: str, rows: list[Row]) -> Iterator[RenderableType]:
 def _root_row(graph: Graph, root: Root) -> Row:
     made = graph.nodes[root.node].op if root.node is not None else f"no graph: {root.why}"
     return labels.root_title(root), one_line(f"{tensor_line(root.tensor)}  {made}")
+
+
+def _parts(graph: Graph) -> list[Row]:
+    """The boxes of the picture of depth 1 in the order they ran, or of depth 2 where that is one model with its loss."""
+    top = fold(graph, depth=1)
+    top = fold(graph, depth=2) if len(top.groups) == 1 else top
+    ops = [node for node in reversed(top.nodes) if node.id not in top.leaf_of]
+    return [_part_row(top, node) for node in ops] if top.groups else []
+
+
+def _part_row(graph: Graph, node: Node) -> Row:
+    name, op = labels.op_title(graph, node)
+    inside = labels.group_line(node.folded) if node.folded is not None else ""
+    return name, "  ".join(filter(None, (op, labels.outputs_line(node.outputs), inside)))
 
 
 def _counts(counts: Mapping[str, int]) -> list[Row]:

@@ -234,19 +234,23 @@ def _node(graph: Graph, node: int) -> str:
     record, leaf = graph.nodes[node], graph.leaf_of.get(node)
     scope = graph.scopes[record.scope] if record.scope is not None else None
     parts = [
-        labels.leaf_title(leaf) if leaf is not None else labels.op_name(record),
+        *_title(graph, node),
         labels.names_text(record.names) if leaf is None else "",
         labels.outputs_line(record.outputs),
         f"in {scope.path or scope.type}" if scope is not None else "",
         labels.source_text(record.source) if record.source is not None else "",
     ]
-    return one_line("  ".join(filter(None, parts)))
+    return one_line("  ".join(dict.fromkeys(filter(None, parts))))
+
+
+def _title(graph: Graph, node: int) -> tuple[str, ...]:
+    leaf = graph.leaf_of.get(node)
+    return (labels.leaf_title(leaf),) if leaf is not None else labels.op_title(graph, graph.nodes[node])
 
 
 def _edge(graph: Graph, edge: Edge) -> str:
-    leaf = graph.leaf_of.get(edge.producer)
-    name = labels.leaf_title(leaf) if leaf is not None else labels.op_name(graph.nodes[edge.producer])
-    return one_line(f"{name} -> {labels.op_name(graph.nodes[edge.consumer])}, input {edge.position}")
+    producer, consumer = (_title(graph, node)[0] for node in (edge.producer, edge.consumer))
+    return one_line(f"{producer} -> {consumer}, input {edge.position}")
 
 
 def _words(changes: Iterable[FieldChange]) -> str:

@@ -29,22 +29,23 @@ def node_lines(
     held: int = 0,
     around: str = "",
     own: bool = False,
-    names: labels.OpNames = "backward",
+    names: labels.OpNames = "variable",
 ) -> Lines:
-    """Op, what its forward made, the names that has, where it was made; with `attributes` one line for each.
+    """Title, op and what it made, the names that has, where it was made; with `attributes` one line for each.
 
     `held` is the bytes that it holds for backward, when they are to be said. `around` is the path of the module whose frame
     is around the box: names leave it out. `own`: name the script's own line, too, where a library's made the node.
     """
-    lines = [labels.op_name(node, around, names)]
+    title, op = labels.op_title(graph, node, around, names)
+    lines = [title]
     group = node.folded
     if group is not None:
         lines += [labels.group_line(group), labels.same_line(group)]
-    if node.outputs:
-        lines.append(labels.outputs_line(node.outputs))
+    lines.append(f"{op} {labels.outputs_line(node.outputs)}".strip())
     if node.names:
         shown_below = {root.name for root in graph.roots_of.get(node.id, ())}  # the output's own box has that name
-        lines.append(labels.names_text(labels.relative(name, around) for name in node.names if name not in shown_below))
+        below = labels.names_text(labels.relative(name, around) for name in node.names if name not in shown_below)
+        lines.append(below if below != title else "")
     places = (node.script_line if own else None, node.source)
     lines.append(" → ".join(labels.source_text(place) for place in places if place is not None))
     if held and group is None:  # a group says so already

@@ -108,7 +108,7 @@ class Options:
 
     direction: Direction = _choice("down", Direction, "Layout direction, from leaves to outputs.")
     names: OpNames = _choice(
-        "backward", OpNames, "Name ops by backward function (AddmmBackward0), op (addmm) or variable."
+        "variable", OpNames, "Name ops by variable, by op (addmm) or by backward function (AddmmBackward0)."
     )
     depth: int | Literal["auto", "all"] = _value(
         "auto",
@@ -152,7 +152,7 @@ class Options:
     numbers: bool = _flag("Number boxes in the order of backward.")
     by: By = _choice("auto", By, "Rows of a tree: nodes from the output down, modules, or lines of code.")
     columns: str | tuple[str, ...] = _option(
-        (), f"Columns by module or line, separated by commas: {', '.join(OUTLINE_COLUMNS)}.", _column_names
+        (), f"Columns by module or line, with commas: {', '.join(OUTLINE_COLUMNS)}.", _column_names
     )
     link_source: LinkSource = _choice("none", LinkSource, "In SVG, a click on a box opens its line of code.")
     max_depth: int | None = _limit("Levels of branches to show in a tree; 0 for all.")

@@ -113,7 +113,7 @@ def scene(graph: Graph, options: Options) -> Scene:
     >>> root = Root(0, 0, "loss", TensorInfo((), "float32", "cpu"))
     >>> made = scene(Graph(nodes, (Edge(0, 1, 0, 0),), roots=(root,)), Options())
     >>> [box.lines[0] for box in made.boxes]
-    ['MulBackward0', 'ExpBackward0', 'loss']
+    ['mul', 'exp', 'loss']
     >>> [(link.source, link.target) for link in made.links]
     [(1, 0), (0, 2)]
     """
@@ -223,7 +223,7 @@ class _Drafter:
     ) -> int:
         """A box with what is said of every node, below the lines that it has."""
         told = labels.flag_words(self.graph, node).items() if node.flags else ()
-        lines = (*lines, *(words for flag, words in told if flag not in labels.ALARMS))
+        lines = (*lines, *(words for flag, words in told if flag not in (*labels.ALARMS, *labels.REMARKS)))
         norms = self.backward.of[node.id] if self.backward is not None else None
         lines = details.with_norms(lines, norms, numbers=self.options.numbers, grad=self.norms is not None)
         return self._add(self._kind(node.id, plain), lines, node.id, leaf, self._flags(node), scope, names)

@@ -234,7 +234,8 @@ def _leaf(leaf: Leaf) -> str:
 
 
 def _ops(graph: Graph) -> list[str]:
-    counts = Counter(labels.op_name(node) for node in graph.nodes if node.id not in graph.leaf_of)
+    ops = (node for node in graph.nodes if node.id not in graph.leaf_of)
+    counts = Counter(labels.op_title(graph, node, names="backward").name for node in ops)
     return [f"{count_text(count)} {op}" for op, count in counts.most_common()]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,7 +56,7 @@ def tree(graph: Graph, options: Options | None = None) -> RenderableType:
     """The graph as a rich renderable, at most 200 rows unless `max_rows` says otherwise."""
     options = options or Options()
     refuse_backward(options)
-    return TerminalTree(_named(graph, options), options)
+    return TerminalTree(graph, options)
 
 
 def render_text(graph: Graph, options: Options) -> Iterator[str]:
@@ -66,23 +65,14 @@ def render_text(graph: Graph, options: Options) -> Iterator[str]:
     >>> from gradviz.graph import Edge, Graph, Node
     >>> graph = Graph((Node(0, "AddBackward0"), Node(1, "ExpBackward0")), (Edge(0, 1, 0, 0),))
     >>> print("".join(render_text(graph, Options())), end="")
-    AddBackward0
-    ExpBackward0
+    add
+    exp
     <BLANKLINE>
     2 backward functions, 0 leaves, 0 outputs, 1 edge
     """
     refuse_backward(options)
-    for line in _lines(_named(graph, options), options, options.max_rows or 0):
+    for line in _lines(graph, options, options.max_rows or 0):
         yield f"{line.text}\n"
-
-
-def _named(graph: Graph, options: Options) -> Graph:
-    """The graph with its ops named as asked."""
-    if options.names == "backward":
-        return graph
-    return replace(
-        graph, nodes=tuple(node._replace(op=labels.op_name(node, names=options.names)) for node in graph.nodes)
-    )
 
 
 class _Line(NamedTuple):
@@ -281,7 +271,7 @@ def table(graph: Graph, options: Options, limit: int = 0) -> Outline:
     badges = marked(graph).nodes
     rows = [
         (
-            "  " * row.depth + title(graph, row) + _badge(row, badges),
+            "  " * row.depth + title(graph, row, options.names) + _badge(row, badges),
             *_code(row, by_line),
             *(one.text(row) for one in columns),
         )
@@ -307,13 +297,14 @@ def outline_by(graph: Graph, options: Options) -> str:
     return "module" if graph.scopes else "node"
 
 
-def title(graph: Graph, row: OutlineRow) -> str:
-    """Path and class of a module, a backward function with its leaves, or file and number of a line of code."""
+def title(graph: Graph, row: OutlineRow, names: labels.OpNames = "variable") -> str:
+    """Path and class of a module, an op with its leaves, or file and number of a line of code."""
     if row.node is not None:
         leaves = [graph.leaf_of[edge.producer] for edge in graph.inputs(row.node.id) if edge.producer in graph.leaf_of]
-        names = labels.names_text(labels.relative(name, row.around) for name in row.node.names)
-        words = [labels.op_name(row.node, row.around), names, *(labels.leaf_title(leaf, row.around) for leaf in leaves)]
-        return "  ".join(word for word in words if word)
+        held_by = labels.names_text(labels.relative(name, row.around) for name in row.node.names)
+        titles = labels.op_title(graph, row.node, row.around, names)
+        words = dict.fromkeys((*titles, held_by, *(labels.leaf_title(leaf, row.around) for leaf in leaves)))
+        return "  ".join(filter(None, words))
     if row.line is not None:
         return labels.source_text(row.line)
     if not row.type:

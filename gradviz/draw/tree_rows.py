@@ -200,12 +200,14 @@ class TreeRows:
     def _saved(self, slot: SavedTensor) -> str:
         return ", ".join(details.saved_lines(slot, self.graph))
 
-    def _title(self, node: int) -> Part:
+    def _title(self, node: int) -> list[Part]:
+        """The title, and the op where that is another word."""
         leaf = self.graph.leaf_of.get(node)
         if leaf is not None:
-            return "leaf", labels.leaf_title(leaf)
+            return [("leaf", labels.leaf_title(leaf))]
         record = self.graph.nodes[node]
-        return "group" if record.folded else "op", labels.op_name(record)
+        name, op = labels.op_title(self.graph, record, names=self.options.names)
+        return [("group" if record.folded else "op", name), *([("place", op)] if op else ())]
 
     def _use(self, step: _Pending) -> Iterator[Part]:
         """How the row above uses this one, where that is not plain."""
@@ -216,28 +218,28 @@ class TreeRows:
             yield "note", f"output {numbers}"
 
     def _reference(self, step: _Pending) -> tuple[Part, ...]:
-        return (self._title(step.node), *self._use(step), ("id", f"see #{step.node}"))
+        return (*self._title(step.node)[:1], *self._use(step), ("id", f"see #{step.node}"))
 
     def _node_parts(self, step: _Pending) -> tuple[Part, ...]:
         node, leaf = self.graph.nodes[step.node], self.graph.leaf_of.get(step.node)
-        parts = [self._title(step.node)]
+        parts = self._title(step.node)
         if leaf is not None:
             parts.append(("tensor", tensor_line(leaf.tensor)))
         else:
-            parts += self._op_parts(step.node)
+            parts += self._op_parts(step.node, parts[0][1])
         parts += self._use(step)
         parts += [("note", words) for words in (labels.placed_text(node), labels.moved_text(node)) if words]
         parts += [
             ("flag", f"[{words}]")
             for flag, words in labels.flag_words(self.graph, node).items()
-            if not (flag == "freed" and self.all_freed)
+            if flag not in labels.REMARKS and not (flag == "freed" and self.all_freed)
         ]
         parts += [("flag", f"[{words}]") for words in labels.mark_words(self.marked.nodes.get(step.node, ()))]
         if step.node in self.shape.referenced:
             parts.append(("id", f"#{step.node}"))
         return tuple(parts)
 
-    def _op_parts(self, id: int) -> Iterator[Part]:
+    def _op_parts(self, id: int, title: str) -> Iterator[Part]:
         node = self.graph.nodes[id]
         if node.outputs:
             yield "tensor", labels.outputs_line(node.outputs)
@@ -245,7 +247,7 @@ class TreeRows:
             yield "note", labels.group_line(node.group)
         roots = {root.name for root in self.graph.roots_of.get(id, ())}
         names = labels.names_text(name for name in node.names if name not in roots)
-        if names:
+        if names and names != title:
             yield "name", names
         place = _place(self.graph, node)
         if place:

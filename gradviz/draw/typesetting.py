@@ -85,19 +85,19 @@ def shorten(text: str, limit: int) -> str:
 
 
 def broken(text: str, limit: int) -> list[str]:
-    """The text in lines of at most `limit` cells, broken at spaces; what is longer without one is shortened.
+    """The text in lines of at most `limit` cells, broken at spaces; of what is longer without one a path loses its first parts.
 
     >>> broken("encoder.embed_tokens.weight = lm_head.weight", 30)
     ['encoder.embed_tokens.weight =', 'lm_head.weight']
+    >>> broken("binary_cross_entropy_with_logits", 20)
+    ['binary_cross_entropy', '_with_logits']
     """
     if cells(text) <= limit:
         return [text]
-    lines = wrap(" ".join(shorten(word, limit) for word in text.split(" ")), limit)
-    return (
-        lines
-        if len(lines) <= MOST_LINES
-        else [*lines[: MOST_LINES - 1], shorten(f"{lines[MOST_LINES - 1]} {ELLIPSIS}", limit)]
-    )
+    lines = wrap(" ".join(shorten(word, limit) if "." in word else word for word in text.split(" ")), limit)
+    if len(lines) <= MOST_LINES:
+        return lines
+    return [*lines[: MOST_LINES - 1], shorten(f"{lines[MOST_LINES - 1]} {ELLIPSIS}", limit)]
 
 
 def _fitting(text: str, limit: int) -> str:
@@ -334,13 +334,13 @@ class FrameTitle(NamedTuple):
 
 def frame_title(title: str) -> FrameTitle:
     """A frame's title: in one line when it is short, else broken between facts, the name in a line of its own."""
-    name, *parts = (shorten(part, FRAME_NAME) for part in _BETWEEN.split(one_line(title)))
+    name, *parts = _BETWEEN.split(one_line(title))
     lines = [", ".join((name, *parts))]
-    if cells(lines[0]) > FRAME_WIDE and parts:
-        lines = [name, parts[0]]
-        for part in parts[1:]:
+    if cells(lines[0]) > FRAME_WIDE:
+        lines = broken(name, FRAME_NAME)
+        for i, part in enumerate(parts):
             joined = f"{lines[-1]}, {part}"
-            lines[-1:] = [joined] if cells(joined) <= FRAME_WIDE else [lines[-1], part]
+            lines[-1:] = [joined] if i and cells(joined) <= FRAME_WIDE else [lines[-1], part]
     width = max(text_width(line, SIZES["dim"]) for line in lines)
     return FrameTitle(tuple(lines), width, FRAME_TITLE + FRAME_LINE * (len(lines) - 1))
 

@@ -8,24 +8,16 @@ from collections.abc import Iterable, Sequence
 from gradviz.fold.groups import Groups
 from gradviz.fold.order import is_view
 from gradviz.graph import GroupKind, Node
-from gradviz.graph.origins import forward_name
+from gradviz.graph.origins import op_text
 from gradviz.wording import plural
 
 MOST = 3
 """Classes or ops that a title names."""
 _HEAVY = re.compile(
-    r"(matmul|conv\w*|\w*softmax|\w*attention\w*|\w*norm\w*|\w*rnn\w*|\w*lstm\w*|\w*gru\w*|embedding\w*|\w*loss\w*|\w*pool\w*|"
+    r"(matmul|\w*addb?mm|conv\w*|\w*softmax|\w*attention\w*|\w*norm\w*|\w*rnn\w*|\w*lstm\w*|\w*gru\w*|embedding\w*|\w*loss\w*|\w*pool\w*|"
     r"\w*dropout|mv|dot|linear|cumsum|sort|topk|gather|scatter\w*|index\w*|cat|stack|fft\w*|linalg\w*|fused\w*)"
 )
 """Forward ops that carry the work of what they stand in, beside additions and the like."""
-_SAME = {
-    "mm": "matmul",
-    "bmm": "matmul",
-    "addmm": "matmul",
-    "baddbmm": "matmul",
-    "safe_softmax": "softmax",
-    "convolution": "conv",
-}
 
 
 def titled(path: str, type: str) -> str:
@@ -118,9 +110,9 @@ def _some(words: Sequence[str]) -> str:
 def work(nodes: Iterable[Node]) -> str:
     """The ops that carry the work, in order: `matmul, softmax, matmul`."""
     ops = list(nodes)
-    names = [_SAME.get(name, name) for name in (forward_name(node) for node in ops if not is_view(node.op))]
+    names = [op_text(node) for node in ops if not is_view(node.op)]
     heavy = [name for name in names if _HEAVY.fullmatch(name)]
-    chosen = heavy or names or [forward_name(node) for node in ops]
+    chosen = heavy or names or [op_text(node) for node in ops]
     once = [name for i, name in enumerate(chosen) if i == 0 or name != chosen[i - 1]]
     return _some(once if len(once) <= MOST else list(dict.fromkeys(once)))
 

@@ -217,3 +217,52 @@ def forward_name(node: Node) -> str:
     if name == node.op:  # AccumulateGrad, and names that are not made by autograd's rule
         return node.op
     return _WORD_STARTS.sub("_", _DIMENSIONS.sub(r"\1d", name)).lower()
+
+
+def op_text(node: Node) -> str:
+    """The op as code has it: `matmul` for any product of matrices, `[1:5]` for a slice, `** 2`, else its name.
+
+    >>> op_text(Node(0, "SliceBackward0", attributes={"dim": 1, "start": 2, "end": 2**63 - 1, "step": 1}))
+    '[:, 2:]'
+    >>> op_text(Node(0, "BmmBackward0")), op_text(Node(0, "PowBackward0", attributes={"exponent": 2}))
+    ('matmul', '** 2')
+    """
+    name = forward_name(node)
+    written = _WRITTEN.get(name)
+    if written is not None and node.attributes:
+        try:
+            return written(**node.attributes)
+        except (TypeError, ValueError):  # an older file, or a size that is a symbol
+            return name
+    return _USUAL.get(name, name)
+
+
+_USUAL = {
+    **dict.fromkeys(("mm", "bmm"), "matmul"),
+    **{f"native_{name}": name for name in ("layer_norm", "batch_norm", "group_norm", "dropout")},
+    **dict.fromkeys(("convolution", "conv_depthwise2d"), "conv"),
+    "safe_softmax": "softmax",
+    "unsafe_view": "view",
+}
+"""Ops that torch calls by another name than a user does."""
+
+
+def _place(dim: int, inside: str, sizes: Sequence[int]) -> str:
+    return f"[{':, ' * (dim + len(sizes) if dim < 0 else dim)}{inside}]"
+
+
+def _slice(dim: int, start: int, end: int, step: int, self_sym_sizes: Sequence[int] = ()) -> str:
+    reaches_end = end >= (self_sym_sizes[dim] if self_sym_sizes else 2**63 - 1)
+    inside = f"{start or ''}:{'' if reaches_end else end}{f':{step}' if step != 1 else ''}"
+    return _place(dim, inside, self_sym_sizes)
+
+
+def _select(dim: int, index: int, self_sym_sizes: Sequence[int] = ()) -> str:
+    return _place(dim, str(index), self_sym_sizes)
+
+
+def _power(exponent: float) -> str:
+    return f"** {exponent:.3g}"
+
+
+_WRITTEN: dict[str, Callable[..., str]] = {"slice": _slice, "select": _select, "pow": _power}

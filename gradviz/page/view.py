@@ -13,7 +13,7 @@ from gradviz.fold.grouping import grouped
 from gradviz.fold.groups import Groups, Kind
 from gradviz.fold.shown import opened
 from gradviz.fold.titles import kind_of, title
-from gradviz.graph import Graph, Group
+from gradviz.graph import Graph, Group, Node
 from gradviz.graph.amounts import held_bytes, known_elements
 from gradviz.page.pack import Pack, Table
 from gradviz.page.sheets import COPY, LEAF, OP, Cell, Sheets, Walk, make_sheets
@@ -53,10 +53,10 @@ class Sums(NamedTuple):
 class Texts:
     """Makes the texts of one graph."""
 
-    def __init__(self, walk: Walk, names: labels.OpNames = "backward") -> None:
+    def __init__(self, walk: Walk, names: labels.OpNames = "variable") -> None:
         self._names = names
         self._graph, self._groups, self._walk = walk.graph, walk.tree, walk
-        self._known: dict[object, Text] = {}
+        self._known: dict[Text, Text] = {}
         self.held = held_bytes(walk.graph)
         self._copies = Counter(cell.record for cell in walk.cells if cell.kind == COPY)
         self.sums = self._all_sums()
@@ -65,11 +65,8 @@ class Texts:
         """The text of a cell; equal texts are one object."""
         if cell.kind == OP:
             node = self._graph.nodes[cell.record]
-            key: object = (node.op, node.outputs, node.assigned)
-            if key not in self._known:
-                line = labels.outputs_line(node.outputs) if node.outputs else ""
-                self._known[key] = _short(labels.op_name(node, names=self._names), line)
-            return self._known[key]
+            text = self._op(node)
+            return self._known.setdefault(text, text)
         if cell.kind in (LEAF, COPY):
             leaf = self._graph.leaf_of[cell.record]
             around = self._path(cell.group)
@@ -90,9 +87,7 @@ class Texts:
         if group.op is not None:
             node, last = self._graph.nodes[group.op], self._graph.nodes[groups.members(old)[-1]]
             node = node._replace(assigned=last.assigned or node.assigned)
-            return _short(
-                labels.op_name(node, names=self._names), labels.outputs_line(node.outputs) if node.outputs else ""
-            )
+            return self._op(node)
         sums = self.sums[at]
         words = [plural(sums.ops, "op")]
         if sums.parameters:
@@ -108,6 +103,11 @@ class Texts:
             return Text(shorten(name, CELLS), line)
         path, _, more = name.partition(f" {kind}")
         return Text(shorten(path, CELLS), line, shorten(f"{kind}{more}", CELLS))
+
+    def _op(self, node: Node) -> Text:
+        around = self._graph.scopes[node.scope].path if node.scope is not None else ""
+        title, op = labels.op_title(self._graph, node, around, self._names)
+        return _short(title, f"{op} {labels.outputs_line(node.outputs)}".strip())
 
     def _path(self, at: int) -> str:
         """Path of the innermost module around what is in a group."""
@@ -145,7 +145,7 @@ CHEVRON = 20.0
 """Room in a closed group for the mark that says that it opens."""
 
 
-def view(graph: Graph, shown: Graph, *, views: bool = False, names: labels.OpNames = "backward") -> Pack:
+def view(graph: Graph, shown: Graph, *, views: bool = False, names: labels.OpNames = "variable") -> Pack:
     """Everything that is drawn of `graph`; what is open at first is what `shown`, a graph folded from it, does not fold."""
     groups = grouped(graph, views=views)
     is_open = opened(groups, shown)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gradviz.graph import (
     Function,
@@ -24,7 +24,7 @@ from gradviz.graph import (
     SourceLine,
     TensorInfo,
 )
-from gradviz.graph.origins import forward_name
+from gradviz.graph.origins import op_text
 from gradviz.wording import bytes_text, clip, count_text, number, one_line, plural, tensor_line
 
 FLAG_WORDS: dict[NodeFlag, str] = {
@@ -40,6 +40,9 @@ FLAG_WORDS: dict[NodeFlag, str] = {
     "recomputed": "computed again in backward",
 }
 ALARMS: tuple[NodeFlag, ...] = ("freed", "modified")  # what backward stumbles over; the others only tell what a node is
+REMARKS: tuple[NodeFlag, ...] = (
+    "hidden",
+)  # what only a tooltip says: nothing follows from it for the reader of a picture
 RECOMPUTED = "checkpoint: computed again"
 NOT_FINITE = "gradient not finite"
 
@@ -126,24 +129,51 @@ def relative(text: str, around: str) -> str:
     return re.sub(rf"(?<![\w.\]]){re.escape(around)}\.", "", text) if around and around in text else text
 
 
-OpNames = Literal["backward", "forward", "variable"]
+OpNames = Literal["variable", "forward", "backward"]
 
 
-def op_name(node: Node, around: str = "", names: OpNames = "backward") -> str:
-    """What the node is: its backward function as PyTorch writes it, or the title of the group it stands for.
+class OpTitle(NamedTuple):
+    """What a node is called, and its op of the forward pass where that is another word."""
 
-    `around` is the path of the module that it is shown in; names leave that out, here and below. `names`: say the op of the forward
-    pass instead, or the variable that its line assigns where there is one.
+    name: str
+    op: str = ""
+
+
+def op_title(graph: Graph, node: Node, around: str = "", names: OpNames = "variable") -> OpTitle:
+    """The variable that holds what an op made, else the module that returns it, else the op; of a folded node the group's title.
+
+    `around` is the path of the module that it is shown in; names leave that out, here and below. `names`: call it by its op of the
+    forward pass instead, or by its backward function as PyTorch writes it.
     """
     if node.folded is not None:
-        return group_title(node.folded, around)
-    op = node.op if names == "backward" else forward_name(node)
-    return clip(node.assigned if names == "variable" and node.assigned else op, 80).strip() or "unnamed"
+        return OpTitle(group_title(node.folded, around))
+    op = one_line(node.op if names == "backward" else op_text(node)).strip() or "unnamed"
+    name = (_variable(graph, node, around) or _module(graph, node, around)) if names == "variable" else ""
+    return OpTitle(name, op) if name else OpTitle(op)
+
+
+def _variable(graph: Graph, node: Node, around: str) -> str:
+    """The variable that the line assigns, else those that hold the tensor. An output has a box of its own with its name."""
+    outputs = {root.name for root in graph.roots_of.get(node.id, ())}
+    names = (node.assigned,) if node.assigned and node.assigned not in outputs else node.names
+    return names_text(relative(name, around) for name in names if name not in outputs)
+
+
+def _module(graph: Graph, node: Node, around: str) -> str:
+    """The attribute of the module that returns what the node made: `fc1`, `blocks.0`."""
+    scope = graph.scopes[node.scope] if node.scope is not None else None
+    if scope is None or not scope.type or scope.path == around:
+        return ""
+    users = (graph.nodes[edge.consumer].scope for edge in graph.consumers(node.id))
+    if node.id not in graph.roots_of and all(user == node.scope for user in users):
+        return ""
+    attribute = re.search(r"[^.]+(\.\d+)*$", scope.path)
+    return one_line(attribute.group()) if attribute is not None else ""
 
 
 def group_title(group: Group, around: str = "") -> str:
     """A folded group: `Linear ×12` (same parameters again), `Block, 12 alike`, `MulBackward0, 40 in a row`."""
-    title = clip(relative(group.title, around), 80).strip() or group.kind
+    title = one_line(relative(group.title, around)).strip() or group.kind
     if group.count == 1:
         return title
     if group.kind == "alike":

@@ -21,11 +21,11 @@ def test_every_node_and_leaf_is_printed_plain(gradviz: Gradviz, tmp_path: Path) 
     result = gradviz("tree", script(tmp_path, TRAINING))
     for name in (
         "loss",
-        "MulBackward0",
-        "SumBackward0",
-        "PowBackward0",
-        "TBackward0  weight",
-        "AddmmBackward0  bias",
+        "mul",
+        "sum",
+        "** 2",
+        "t  weight",
+        "addmm  bias",
     ):
         assert name in result.stdout
     assert ESCAPE not in result.stdout
@@ -49,8 +49,8 @@ def test_long_lines_are_not_broken_when_piped(gradviz: Gradviz, tmp_path: Path) 
 def test_a_pipe_gets_every_row_and_a_limit_is_kept(gradviz: Gradviz, tmp_path: Path) -> None:
     code = "import torch\ny = torch.ones(1, requires_grad=True)\nfor _ in range(300): y = y.exp()\n"
     path = script(tmp_path, code)
-    assert gradviz("tree", path).stdout.count("ExpBackward0") == 300
-    assert gradviz("tree", path, "--max-rows", 7).stdout.count("ExpBackward0") < 7
+    assert gradviz("tree", path).stdout.count("exp") == 300
+    assert gradviz("tree", path, "--max-rows", 7).stdout.count("exp") < 7
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
@@ -77,5 +77,5 @@ def test_colour_on_a_terminal_unless_no_color(tmp_path: Path, no_color: str, col
         pass
     os.close(ours)
     assert process.wait(60) == 0
-    assert b"AddmmBackward0" in said
+    assert b"addmm" in said
     assert (b"\x1b[36m" in said or b"\x1b[1;36m" in said) is coloured

@@ -56,7 +56,10 @@ def test_the_engine_agrees() -> None:
         assert function is not None
         function.register_prehook(lambda grads: called.append(f"gradient norm {float(grads[0].abs()):.4g}"))
     y.backward()
-    ops = sorted((box for box in drawn.boxes if "Backward" in box.lines[0]), key=lambda box: box.lines[0])
+    ops = sorted(
+        (box for box in drawn.boxes if box.kind != "leaf" and box.node is not None and box.about is None),
+        key=lambda box: box.lines[0],
+    )
     assert [box.lines[-1] for box in ops] == called == ["gradient norm 1", "gradient norm 3", "gradient norm 2"]
     leaves = {box.lines[0].split()[1]: box.lines[-1] for box in drawn.boxes if box.lines[0].split()[-1] in ("x", "w")}
     assert w.grad is not None and x.grad is not None
@@ -99,7 +102,7 @@ def test_a_gradient_that_is_not_finite_says_so() -> None:
     assert [step.norm for step in graph.backward][-1] == math.inf
     made = scene(graph, BOTH)
     kinds = {box.lines[0]: (box.kind, box.flags) for box in made.boxes}
-    assert kinds["#2 SqrtBackward0"] == ("heat5", ())
+    assert kinds["#2 sqrt"] == ("heat5", ())
     assert kinds["#3 x"] == ("leaf", ("gradient not finite",))
 
 

@@ -100,7 +100,7 @@ def test_data_may_leave_a_module_and_come_back() -> None:
 
 def test_a_module_is_a_cluster_around_its_boxes() -> None:
     source = written(GRAPHS["everything"])
-    assert re.search(r'subgraph cluster_1 \{\n +label="fc Linear[^}]*n0 \[label="ScaleBackward', source)
+    assert re.search(r'subgraph cluster_1 \{\n +label="fc Linear[^}]*n0 \[label="h = hidden', source)
 
 
 def test_directions_and_theme() -> None:

@@ -186,11 +186,11 @@ def test_curves_keep_the_placement_s_points() -> None:
     assert np.allclose(made.curves.points[3:7, 0] - on_curve[1, 0], [0, 0, 30, 30])  # upright at both ends of the bend
 
 
-def test_a_long_name_loses_its_end_and_is_told_in_the_tooltip() -> None:
+def test_a_long_name_breaks_over_lines_and_is_told_in_the_tooltip() -> None:
     name = "VeryLong" * 9
     made = drawn(Graph(nodes=(Node(0, name, (TensorInfo((2,), "float32", "cpu"),)),)))
-    text = made.blocks[0].words[0].text
-    assert cells(text) == MAX_CELLS and text.startswith("VeryLong") and text.endswith("…")
+    first, second, _ = (words.text for words in made.blocks[0].words)
+    assert cells(first) == MAX_CELLS and first + second == name
     assert name in made.blocks[0].tooltip
 
 
@@ -227,8 +227,9 @@ def test_frames_hug_what_they_hold() -> None:
 
 def test_names_of_the_user_s_code_stand_out() -> None:
     for graph, expected in ((GRAPHS["everything"], ["h = hidden"]), (GRAPHS["diamond"], [])):
-        made = drawn(graph)
-        assert [words.text for block in made.blocks for words in block.words if words.tone == "name"] == expected
+        told = drawn(graph, names="backward")
+        assert [words.text for block in told.blocks for words in block.words if words.tone == "name"] == expected
+        assert set(expected) <= {block.words[0].text for block in drawn(graph).blocks}  # the title
 
 
 def test_labels_of_edges_are_drawn_beside_them() -> None:

@@ -21,13 +21,13 @@ graph = recording.graph(loss, model=both)
 RESULTS = {
     "graph": ("graph", "TanhBackward0"),
     "tree": ("graph.tree()", "Sequential"),
-    "nodes": ("graph.tree(by='node')", "TanhBackward0"),
+    "nodes": ("graph.tree(by='node')", "tanh"),
     "check": ("gradviz.check(loss, model=both)", "spare.weight"),
     "saved": ("gradviz.saved(graph)", "in all"),
     "total": ("gradviz.saved(graph).total", " B"),
     "flow": ("gradviz.flow(loss, model=both)", "net.0.weight"),
     "paths": ("gradviz.paths(loss, net[0].weight, model=both)", "1 path from loss to"),
-    "diff": ("gradviz.diff(graph, gradviz.walk(loss.exp(), model=both))", "+ ExpBackward0"),
+    "diff": ("gradviz.diff(graph, gradviz.walk(loss.exp(), model=both))", "+ exp"),
     "show": ("gradviz.show(graph)", "TanhBackward0"),
     "make_dot": ("gradviz.make_dot(loss, params=dict(both.named_parameters()))", "TanhBackward0"),
 }

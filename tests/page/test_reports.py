@@ -86,7 +86,9 @@ def test_a_difference_that_goes_in_a_circle() -> None:
 
 @pytest.mark.parametrize("name", ["diamond", "everything", "odd_names"])
 def test_a_notebook_shows_the_page_in_a_frame(name: str) -> None:
-    frame = gradviz.show(GRAPHS[name], height=300, theme="dark")._repr_html_()
+    shown = gradviz.show(GRAPHS[name], height=300, theme="dark")._repr_html_()
+    style, _, frame = shown.partition("</style>")
+    assert style.startswith("<style>") and style.count("<") == 1
     assert frame.count("<") == 2  # nothing but the frame itself
     inner = html.unescape(frame.split('srcdoc="')[1].split('"')[0])
     assert inner.startswith("<!doctype html>") and 'data-theme="dark"' in inner

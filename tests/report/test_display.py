@@ -27,7 +27,7 @@ RESULTS: dict[str, tuple[Any, str, str]] = {
     "diff": (
         gradviz.diff(graph, gradviz.walk(loss.exp(), model=net)),
         "<GraphDiff: nodes: 1 added, 0 removed, 0 changed>",
-        "+ ExpBackward0",
+        "+ exp",
     ),
     "saved": (gradviz.saved(graph), "<Saved: 80 B held for backward, 4 rows by module>", "in all"),
     "advice": (checkpoint_plan(graph, 1), "<Advice: wrap 1 module, 64 B held now, 40 B then>", "the budget of 1 B"),

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from gradviz import wording
 from gradviz.draw.typesetting import FRAME_NAME, frame_title, shorten
 from gradviz.graph import (
+    Edge,
     Function,
     Graph,
     Group,
@@ -20,6 +21,7 @@ from gradviz.graph import (
     NodeFlag,
     Root,
     SavedTensor,
+    Scope,
     SourceLine,
     TensorInfo,
 )
@@ -95,7 +97,7 @@ def test_counts_and_plurals() -> None:
 )
 def test_group_titles(group: Group, text: str) -> None:
     assert labels.group_title(group) == text
-    assert labels.op_name(Node(0, "ignored", group=group)) == text
+    assert labels.op_title(Graph(), Node(0, "ignored", group=group)) == (text, "")
 
 
 def test_what_is_inside_a_group() -> None:
@@ -108,8 +110,45 @@ def test_names() -> None:
     assert labels.leaf_title(Leaf(0, (), FLOAT, "parameter")) == "unnamed parameter"
     assert labels.root_title(Root(0, 0, "", FLOAT)) == "output"
     assert labels.names_text(("", "b", " ")) == "b"
-    assert labels.op_name(Node(0, "")) == "unnamed"
-    assert labels.op_name(Node(0, "AddmmBackward0")) == "AddmmBackward0"
+    assert labels.op_title(Graph(), Node(0, "")).name == "unnamed"
+
+
+TITLED = Graph(
+    (
+        Node(0, "NllLossBackward0", names=("loss",), assigned="loss"),
+        Node(1, "SqueezeBackward1", scope=0, names=("logits", "seen"), assigned="out"),
+        Node(2, "MmBackward0", scope=1),
+        Node(3, "TBackward0", scope=1),
+        Node(4, "SliceBackward0", names=("model.memory",), attributes={"dim": 0, "start": 1, "end": 5, "step": 1}),
+        Node(5, "DivBackward0"),
+    ),
+    tuple(Edge(i, i + 1, 0, 0) for i in range(5)),
+    roots=(Root(0, 0, "loss", FLOAT),),
+    scopes=(Scope("model", "Net", 1, None), Scope("model.blocks.0", "Linear", 1, 0)),
+)
+
+
+@pytest.mark.parametrize(
+    ("node", "names", "title"),
+    [
+        (0, "variable", ("nll_loss", "")),  # the output's own box has the name
+        (1, "variable", ("out", "squeeze")),
+        (2, "variable", ("blocks.0", "matmul")),  # what the module returns
+        (3, "variable", ("t", "")),  # used inside the module only
+        (4, "variable", ("model.memory", "[1:5]")),
+        (5, "variable", ("div", "")),
+        (1, "forward", ("squeeze", "")),
+        (2, "forward", ("matmul", "")),
+        (1, "backward", ("SqueezeBackward1", "")),
+    ],
+)
+def test_what_an_op_is_called(node: int, names: labels.OpNames, title: tuple[str, str]) -> None:
+    assert labels.op_title(TITLED, TITLED.nodes[node], names=names) == title
+
+
+def test_inside_its_frame_an_op_is_not_called_by_the_module() -> None:
+    assert labels.op_title(TITLED, TITLED.nodes[2], "model.blocks.0") == ("matmul", "")
+    assert labels.op_title(TITLED, TITLED.nodes[4], "model") == ("memory", "[1:5]")
 
 
 def test_every_flag_has_words() -> None:
@@ -203,9 +242,11 @@ def test_a_frame_shortens_the_name_and_keeps_the_numbers() -> None:
     title = frame_title(
         "encoder.layers.0.a_very_long_name_of_a_module_in_a_module LongNameOfAClass, 109,483,778 parameters, (2, 3) float32"
     )
-    name, *facts = title.lines
+    path, name, *facts = title.lines
     assert facts == ["109,483,778 parameters", "(2, 3) float32"]
-    assert "…" in name and name.endswith("LongNameOfAClass") and len(name) <= FRAME_NAME
+    assert (
+        path == "…0.a_very_long_name_of_a_module_in_a_module" and name == "LongNameOfAClass" and len(path) <= FRAME_NAME
+    )
 
 
 @pytest.mark.parametrize(
