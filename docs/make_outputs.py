@@ -27,7 +27,6 @@ from click.testing import CliRunner
 from gradviz.cli.main import cli
 
 ROOT = Path(__file__).resolve().parent.parent
-GUIDE = ROOT / "docs" / "guide"
 ELSEWHERE = ("checks.md", "adding-a-")  # make_checks.py and worked_examples.py write those
 PAGES = (ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if not p.name.startswith(ELSEWHERE)))
 OUTPUT = re.compile(r"^```(\w*)\n\$ ([^\n]+)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
@@ -95,7 +94,7 @@ def main() -> None:
         path.write_text(filled(page), encoding="utf-8")
         for command in PICTURE.findall(page):
             subprocess.run([sys.executable, "-m", *shlex.split(command)], cwd=ROOT, check=True)
-    for picture in GUIDE.glob("pictures/*.svg"):  # tooltips name files relative to the repository
+    for picture in (ROOT / "docs").rglob("pictures/*.svg"):  # tooltips name files relative to the repository
         picture.write_text(picture.read_text(encoding="utf-8").replace(f"{ROOT}{os.sep}", ""), encoding="utf-8")
 
 

@@ -24,7 +24,7 @@ FLAGS = (
     "--no-first-run",
     "--disable-background-networking",
 )
-FIND = 'gradviz.search(gradviz.facts, "softmax").find((item) => gradviz.app.model.title(item).startsWith("Softmax"))'
+FIND = 'gradviz.search(gradviz.facts, "softmax").find((item) => item >= 0)'
 VIEWS = {
     "page.png": f"gradviz.app.visit({FIND})",
     "page_backward.png": (

@@ -26,6 +26,7 @@ FONTS = ("DejaVu Sans Mono", "Menlo", "Consolas", "Liberation Mono", "monospace"
 
 ADVANCE = 0.602  # em; DejaVu Sans Mono and Menlo, the widest of FONTS
 ELLIPSIS = "…"
+_DOT = re.compile(r"\.(?!(?<=[\d,.]\.)[\d,.]*\d)")  # between the parts of a path, not inside a number
 _NUMBER = re.compile(r"\d(?:[\d,.]*\d)?")
 
 
@@ -71,7 +72,7 @@ def shorten(text: str, limit: int) -> str:
     'embedding, …'
     """
     path, space, rest = text.partition(" ")
-    parts = path.split(".")
+    parts = _DOT.split(path)
     while cells(text) > limit and len(parts) > 1:
         del parts[0]
         text = f"{ELLIPSIS}{'.'.join(parts)}{space}{rest}"
