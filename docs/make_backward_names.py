@@ -15,7 +15,8 @@ TOP = """# What the backward names mean
 <!-- Written by `python docs/make_backward_names.py`. -->
 
 Autograd names a backward function after the op of torch whose gradient it computes: capitals, then `Backward`, then a number that
-counts the overloads of that op. Pictures show the op itself, `addmm`, and the backward function in its tooltip; `--names backward` shows `AddmmBackward0`.
+counts the overloads of that op. Pictures show the op itself, `addmm`, and the backward function in its tooltip; `--names backward`
+shows `AddmmBackward0`.
 
 `g` is the gradient that arrives and `out` the result of the op. An input that was broadcast receives the sum over the repeated
 dimensions. *Keeps* lists what backward needs of the forward pass: this is what `gradviz saved` counts. The tests check every
