@@ -6,7 +6,7 @@ Whatever is open, the boxes never form a cycle other than a box with itself: gro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -59,15 +59,10 @@ def fold(
     Raises FormatError for a depth below 1 and for a path that no recorded module has.
     """
     with Stage("fold"):
-        whole = graph.original or graph
-        if isinstance(depth, int) and depth < 1:
-            raise FormatError(
-                f"depth cannot be {depth}: 1 draws each outermost module as one box, 'all' draws every op"
-            )
-        paths = tuple(expand)
+        whole, paths = graph.original or graph, tuple(expand)
         if depth == "all" and focus is None and not paths:
             return whole
-        _check((*([focus] if focus else []), *paths), whole)
+        _check(depth, (*([focus] if focus else []), *paths), whole)
         limits = PAGE._replace(boxes=limit)
         if depth == "auto" and focus is None and len(whole.nodes) <= min(SMALL, limit) and _holds(measure, whole):
             return whole
@@ -76,17 +71,25 @@ def fold(
         also = [at for path in paths for at in opening.named(path)]
         if depth == "auto":
             return _first_view(opening, inside, also, limits, measure)
-        if depth == "all":
-            opening.show_all([*([inside] if inside is not None else []), *also])
-        else:
-            for at in also if inside is None else [inside, *also]:
-                opening.show(at)
-            opening.show_levels(depth - 1, inside or 0)
+        _show(opening, depth, inside, also)
         return folded(opening)
 
 
-def _check(paths: tuple[str, ...], graph: Graph) -> None:
-    """Raise FormatError for a path that no module or function has."""
+def _show(opening: Opening, depth: Literal["all"] | int, focus: int | None, expand: list[int]) -> None:
+    """Open what is asked for."""
+    wanted = expand if focus is None else [focus, *expand]
+    if depth == "all":
+        opening.show_all(wanted)
+        return
+    for at in wanted:
+        opening.show(at)
+    opening.show_levels(depth - 1, focus or 0)
+
+
+def _check(depth: Depth, paths: tuple[str, ...], graph: Graph) -> None:
+    """Raise FormatError for a depth below 1, and for a path that no module or function has."""
+    if isinstance(depth, int) and depth < 1:
+        raise FormatError(f"depth cannot be {depth}: 1 draws each outermost module as one box, 'all' draws every op")
     known = {scope.path for scope in with_functions(graph).scopes} if paths else set()
     for path in paths:
         if path not in known:
@@ -182,7 +185,7 @@ def _fill(opening: Opening, focus: int | None, limits: Limits) -> None:
 def folded(opening: Opening, *, few_leaves: bool = False) -> Graph:
     """The graph whose boxes are what is visible. With `few_leaves`, shared parameters are drawn inside a box and leaves joined."""
     groups = opening.groups
-    partition = Partition(groups.graph)
+    partition = Partition(groups.graph, groups.order)
     first_call = _first_calls(groups)
     for child, parent in opening.visible():
         if child < 0:
@@ -236,13 +239,26 @@ class Deeper(NamedTuple):
 
 def deeper(folded: Graph) -> Deeper:
     """Where a reader of a folded graph can look next: the closed module with the most ops; what no depth opens comes last."""
-    if folded.original is None:
-        return Deeper()
-    scopes, tree = folded.scopes, ScopeTree(folded)
-    whole = with_functions(folded.original).nodes
+    closed = sorted(_closed_calls(folded)) if folded.original is not None else []
+    tree = ScopeTree(folded)
+    opened = [tree.depth[node.scope] for node in folded.nodes if node.scope is not None]
+    depths = (max(call.depth, *opened, 0) + 1 for call in closed if not call.is_later)
+    return Deeper(next(depths, None), next((call.path for call in closed if call.path), None))
+
+
+class _Closed(NamedTuple):
+    """The call that a closed box begins with, as it sorts."""
+
+    is_later: bool  # a turn of a run whose first one is elsewhere
+    fewer: int  # ops, less than 0
+    depth: int
+    path: str  # "" when the module was called before
+
+
+def _closed_calls(folded: Graph) -> Iterator[_Closed]:
+    tree, scopes = ScopeTree(folded), folded.scopes
+    whole = with_functions(folded.original or folded).nodes
     scope_of, number = column(whole, "scope"), column(whole, "sequence")
-    opened = {tree.depth[node.scope] for node in folded.nodes if node.scope is not None}
-    closed: list[tuple[bool, int, int, str]] = []
     for node in folded.nodes:
         if node.folded is None or node.folded.kind == "more":
             continue
@@ -251,9 +267,5 @@ def deeper(folded: Graph) -> Deeper:
         if call is not None:
             siblings = tree.children[node.scope] if node.scope is not None else tree.outermost
             before = [scopes[other] for other in siblings if other < call and scopes[other].type == scopes[call].type]
-            is_later = node.folded.count > 1 and bool(before)
             path = "" if any(other.path == scopes[call].path for other in before) else scopes[call].path
-            closed.append((is_later, -node.folded.ops, tree.depth[call], path))
-    closed.sort()
-    depths = (max(depth, *opened, 0) + 1 for is_later, _, depth, _ in closed if not is_later)
-    return Deeper(next(depths, None), next((path for *_, path in closed if path), None))
+            yield _Closed(node.folded.count > 1 and bool(before), -node.folded.ops, tree.depth[call], path)

@@ -6,9 +6,8 @@ boxes carry the count of the edges they stand for, and the boxes form no cycle.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ from gradviz.graph import (
     Uses,
     column,
 )
-from gradviz.graph.amounts import forward_order, held_bytes, parameter_elements
+from gradviz.graph.amounts import held_bytes, parameter_elements
 
 
 class Part(NamedTuple):
@@ -47,13 +46,15 @@ class Earlier(NamedTuple):
 
 @dataclass
 class Partition:
-    """`box_of[node]` is the box of each node; `parts` describes the boxes that are not single nodes.
+    """`order` has all nodes but leaves, each after those it uses, and those of one box together. `box_of[node]` is the box of each
+    node; `parts` describes the boxes that are not single nodes.
 
     `turn_of[node]` is the turn of its loop, or of its set of alike parts, that a joined node belongs to. `earlier[box]` is the
     first call of a module that the box calls again: what both use is drawn with that one.
     """
 
     graph: Graph
+    order: Sequence[int]
     box_of: list[int] = field(init=False)
     parts: dict[int, Part] = field(default_factory=dict)
     turn_of: dict[int, int] = field(default_factory=dict)
@@ -64,11 +65,10 @@ class Partition:
         self._next = len(self.box_of)
 
     def join(self, nodes: Iterable[int], part: Part) -> int:
-        """Put all these nodes into one new box; boxes left empty are forgotten."""
+        """Put all these nodes into one new box."""
         box = self._next
         self._next += 1
         for node in nodes:
-            self.parts.pop(self.box_of[node], None)
             self.box_of[node] = box
         self.parts[box] = part
         return box
@@ -80,40 +80,18 @@ class Partition:
             members.setdefault(box, []).append(node)
         return members
 
-    def size(self) -> int:
-        """How many boxes there are, leaves included."""
-        return len(set(self.box_of))
-
-    def scope(self, box: int) -> int | None:
-        """The module call that a box lies in."""
-        return self.parts[box].scope if box in self.parts else self.graph.nodes[box].scope
-
-    def edges(self, stand_in: Mapping[int, int] | None = None) -> set[tuple[int, int]]:
-        """Producer and consumer of the edges between two boxes, each pair once; `stand_in` would take the places of some boxes."""
-        box_of = self.box_of if stand_in is None else [stand_in.get(box, box) for box in self.box_of]
-        ends = zip(column(self.graph.edges, "producer"), column(self.graph.edges, "consumer"))
-        pairs = ((box_of[producer], box_of[consumer]) for producer, consumer in ends)
-        return {pair for pair in pairs if pair[0] != pair[1]}
-
-    def places(self) -> dict[int, int]:
-        """Where in forward order each box begins."""
-        places: dict[int, int] = {}
-        for place, node in enumerate(forward_order(self.graph)):
-            places.setdefault(self.box_of[node], place)
-        return places
-
     def absorb_parameters(self, *, shared: bool = False) -> None:
         """A parameter that only one box uses belongs to it. One that several use stays visible between them, or is drawn inside
         the first of them with `shared`, when that is a box that has parameters. Later calls of a module do not count.
         """
-        ordered = in_order(self.edges(), self.places()) if shared or self.earlier else []
-        order = {box: i for i, box in enumerate(ordered)}
+        first_of: dict[int, int] = {}
+        for place, node in enumerate(self.order):
+            first_of.setdefault(self.box_of[node], place)
         for leaf in self.graph.leaves:
             if leaf.kind != "parameter":
                 continue
             users = {self.box_of[edge.consumer] for edge in self.graph.consumers(leaf.node)}
-            known = [box for box in users if box in order]  # boxes on a cycle have no place
-            first = min(known, key=order.__getitem__) if len(users) > 1 and known else next(iter(users), -1)
+            first = min(users, key=lambda box: first_of.get(box, -1), default=-1)
             others = users - {first} - self.later_users(leaf.node)
             part = self.parts.get(first)
             if part is not None and part.owns and (shared or not others):
@@ -289,26 +267,3 @@ def _kinds(node: Node) -> dict[TensorInfo | None, int]:
     """Kinds of tensors that leave a folded box. Of a segment, and of an op with views, they count as one."""
     as_one = node.group is not None and node.group.kind in ("chain", "op")
     return {info: 0 if as_one else place for place, info in enumerate(node.outputs)}
-
-
-# -- order -------------------------------------------------------------------------------------------------------------
-
-
-def in_order(edges: Iterable[tuple[int, int]], places: Mapping[int, int]) -> list[int]:
-    """Boxes, each after those it uses and else by its place. Boxes on a cycle, and what comes after those, are left out."""
-    consumers: dict[int, list[int]] = {}
-    waiting = dict.fromkeys(places, 0)
-    for producer, consumer in edges:
-        consumers.setdefault(producer, []).append(consumer)
-        waiting[consumer] += 1
-    ready = [(places[box], box) for box, count in waiting.items() if not count]
-    heapq.heapify(ready)
-    ordered: list[int] = []
-    while ready:
-        box = heapq.heappop(ready)[1]
-        ordered.append(box)
-        for consumer in consumers.get(box, ()):
-            waiting[consumer] -= 1
-            if not waiting[consumer]:
-                heapq.heappush(ready, (places[consumer], consumer))
-    return ordered

@@ -149,15 +149,17 @@ class Signs:
             lengths = {start: end - start for start, end in zip(starts, [*starts[1:], len(turns)])}
             first = max(lengths, key=lambda start: (lengths[start], -start))
             run = _Found(run.start + first * run.period, run.period, lengths[first])
-        one = children[run.start : run.start + run.period]
-        ops = sum(self.ops[~child] if child < 0 else 1 for child in one)
-        has_calls = any(child < 0 and self._groups[~child].op is None for child in one)
-        least = LEAST_OPS if run.period == 1 else 2 * LEAST_OPS
+        return run if self._is_shorter(run, children[run.start : run.start + run.period]) else None
+
+    def _is_shorter(self, run: _Found, turn: Sequence[int]) -> bool:
+        """Whether a run is easier to read than its turns, of which this is one, one by one."""
+        ops = sum(self.ops[~child] if child < 0 else 1 for child in turn)
         if run.turns < 2 or (run.turns == 2 and ops <= FEW):
-            return None
-        if not has_calls and (ops * run.turns < least or (run.turns == 2 and run.period < LEAST_OPS)):
-            return None
-        return run
+            return False
+        if any(child < 0 and self._groups[~child].op is None for child in turn):
+            return True
+        least = LEAST_OPS if run.period == 1 else 2 * LEAST_OPS
+        return ops * run.turns >= least and (run.turns > 2 or run.period >= LEAST_OPS)
 
     def _turn(self, children: Sequence[int], run: _Found, turn: int) -> Hashable:
         begin = run.start + turn * run.period

@@ -6,6 +6,8 @@ Names are given relative to the group around, so that groups of one structure re
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, get_args
 
 from gradviz.draw.typesetting import shorten, text_width
@@ -187,25 +189,26 @@ def _texts(pack: Pack, cells: list[Text], titles: list[Text], texts: Texts) -> N
 
 def _sheets(pack: Pack, sheets: Sheets) -> None:
     """Sheets one after another; the children of a group follow from the number of cells and groups on its sheet."""
-    laid = sheets.laid
+    laid, flat = sheets.laid, chain.from_iterable
     shapes = [sheet.shape for sheet in laid]
+    edges = [edge for shape in shapes for edge in shape.edges]
     lines = [line for sheet in laid for line in sheet.points]
     pack.add(
         sheet=sheets.of,
-        ports=(cell for ports in sheets.ports for cell in ports),
+        ports=flat(sheets.ports),
         children=(len(shape.widths) for shape in shapes),
-        into=(shape.into for shape in shapes),
-        out=(shape.out for shape in shapes),
+        into=map(attrgetter("into"), shapes),
+        out=map(attrgetter("out"), shapes),
         edges=(len(shape.edges) for shape in shapes),
-        width=(sheet.width for sheet in laid),
-        height=(sheet.height for sheet in laid),
-        boxWidth=(w for shape in shapes for w in shape.widths),
-        isGroup=(int(g) for shape in shapes for g in shape.is_group),
-        x=(v for sheet in laid for v in sheet.x),
-        y=(v for sheet in laid for v in sheet.y),
-        above=(a for shape in shapes for a, _ in shape.edges),
-        below=(b for shape in shapes for _, b in shape.edges),
+        width=map(attrgetter("width"), laid),
+        height=map(attrgetter("height"), laid),
+        boxWidth=flat(map(attrgetter("widths"), shapes)),
+        isGroup=map(int, flat(map(attrgetter("is_group"), shapes))),
+        x=flat(map(attrgetter("x"), laid)),
+        y=flat(map(attrgetter("y"), laid)),
+        above=map(itemgetter(0), edges),
+        below=map(itemgetter(1), edges),
         points=(len(line) // 2 for line in lines),
-        pointX=(v for line in lines for v in line[::2]),
-        pointY=(v for line in lines for v in line[1::2]),
+        pointX=flat(line[::2] for line in lines),
+        pointY=flat(line[1::2] for line in lines),
     )
