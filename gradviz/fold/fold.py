@@ -30,8 +30,8 @@ FULL = 0.85
 """The part of a page that a picture fills at least: with less, more is tried."""
 FIRST = 0.9
 """How much of a page is filled first, by the estimate, which knows no detours."""
-LEAVES = 8
-"""Leaves that stay single when there are so many that no page holds them."""
+LEAVES = (8, 4, 1)
+"""Leaves that stay single when there are so many that no page holds them; fewer where their names are long."""
 
 
 def fold(
@@ -128,12 +128,23 @@ def _first_view(
         return best.graph
     if best is not None or measure is None:
         _fill(opening, focus, best.limits if best is not None else limits)
-    elif focus is None and not _holds(measure, folded(opening, few_leaves=True)):
-        opening.reset()
-        opening.close_all()
+    else:
+        return _with_few_leaves(opening, focus, expand, measure)
     for at in expand:
         opening.show(at)
-    return folded(opening, few_leaves=measure is not None and best is None)
+    return folded(opening)
+
+
+def _with_few_leaves(opening: Opening, focus: int | None, expand: list[int], measure: Callable[[Graph], Size]) -> Graph:
+    """What is open, with as many single leaves as the page holds; all in one box when it holds none of these."""
+    most = next((most for most in LEAVES if _holds(measure, folded(opening, leaves=most))), None)
+    if most is None and focus is None:
+        opening.reset()
+        opening.close_all()
+        most = next((most for most in LEAVES if _holds(measure, folded(opening, leaves=most))), None)
+    for at in expand:
+        opening.show(at)
+    return folded(opening, leaves=most or LEAVES[-1])
 
 
 def _best(opening: Opening, focus: int | None, limits: Limits, measure: Callable[[Graph], Size]) -> _View | None:
@@ -182,17 +193,17 @@ def _fill(opening: Opening, focus: int | None, limits: Limits) -> None:
 # -- the folded graph ------------------------------------------------------------------------------------------------------
 
 
-def folded(opening: Opening, *, few_leaves: bool = False) -> Graph:
-    """The graph whose boxes are what is visible. With `few_leaves`, shared parameters are drawn inside a box and leaves joined."""
+def folded(opening: Opening, *, leaves: int | None = None) -> Graph:
+    """The graph whose boxes are what is visible. With `leaves`, shared parameters are drawn inside a box, and so many single."""
     groups = opening.groups
     partition = Partition(groups.graph, groups.order)
     first_call = _first_calls(groups)
     for child, parent in opening.visible():
         if child < 0:
             _join(partition, groups, ~child, parent, first_call)
-    partition.absorb_parameters(shared=few_leaves)
-    if few_leaves:
-        partition.join_leaves(LEAVES)
+    partition.absorb_parameters(shared=leaves is not None)
+    if leaves is not None:
+        partition.join_leaves(leaves)
     return replace(partition.folded(), original=groups.recorded)
 
 

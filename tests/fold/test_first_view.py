@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -11,7 +12,6 @@ from gradviz.fold.fold import PAGE, fold
 from gradviz.fold.sizes import Size
 from gradviz.graph import (
     Graph,
-    Leaf,
     Root,
     Scope,
 )
@@ -148,6 +148,10 @@ def many_leaves() -> Graph:
     return program.graph()
 
 
+def _as_inputs(graph: Graph) -> Graph:
+    return replace(graph, leaves=tuple(leaf._replace(kind="input") for leaf in graph.leaves))
+
+
 def test_a_small_graph_is_folded_when_its_page_does_not_hold_it() -> None:
     graph = functions(8)
     assert fold(graph) is graph
@@ -158,19 +162,24 @@ def test_a_small_graph_is_folded_when_its_page_does_not_hold_it() -> None:
 def test_the_leaves_that_no_page_holds_are_one_box() -> None:
     folded = fold(many_leaves(), measure=pages(12))
     assert boxes(folded) <= 12
-    inputs = tuple(Leaf(leaf.node, leaf.names, leaf.tensor, "input") for leaf in many_leaves().leaves)
-    graph = many_leaves().__class__(**{**vars(many_leaves()), "leaves": inputs})
-    folded = fold(graph, measure=pages(12))
+    folded = fold(_as_inputs(many_leaves()), measure=pages(12))
     (rest,) = [group for group in folded.groups if group.kind == "more"]
     assert (rest.title, rest.ops, len(rest.nodes)) == ("+52 more leaves", 0, 52)
+
+
+@pytest.mark.parametrize("width", [300.0, 700.0])
+def test_leaves_with_long_names_are_fewer(width: float) -> None:
+    folded = fold(
+        _as_inputs(many_leaves()), measure=lambda graph: Size(width * len(graph.leaves), 100.0 * boxes(graph))
+    )
+    assert 0 < width * len(folded.leaves) <= PAGE.width
+    assert sum(len(group.nodes) for group in folded.groups if group.kind == "more") + len(folded.leaves) == 60
 
 
 @settings(max_examples=100, deadline=None)
 @given(programs(), st.integers(2, 12), st.booleans())
 def test_every_page_that_holds_two_boxes_and_the_leaves_is_kept(graph: Graph, most: int, inputs: bool) -> None:
-    if inputs:
-        leaves = tuple(leaf._replace(kind="input") for leaf in graph.leaves)
-        graph = graph.__class__(**{**vars(graph), "leaves": leaves})
+    graph = _as_inputs(graph) if inputs else graph
     folded = fold(graph, measure=without_leaves(most))
     assert boxes(folded) - len(folded.leaves) <= most
     assert len(folded.leaves) <= len(graph.leaves)
