@@ -99,7 +99,7 @@ gradviz --help lists every command."""
 
 NEEDS = {
     **dict.fromkeys(("flow", "paths"), ("gradients", "compiled")),
-    "saved": ("memory",),
+    **dict.fromkeys(("saved", "fit"), ("memory",)),
     "diff": ("comparison",),
     "merge": ("ranks", "comparison", "checks"),
     "check": ("checks", "source", "gradients", "compiled", "memory"),
@@ -110,6 +110,7 @@ NEEDS = {
 MODULE_OF = {
     **dict.fromkeys(("render", "tree"), "render"),
     "saved": "saved",
+    "fit": "fit",
     "tensors": "tensors",
     **dict.fromkeys(("flow", "paths"), "gradients"),
     **dict.fromkeys(("diff", "merge"), "compare"),

@@ -7,6 +7,7 @@ puts all of it back. Knows nothing of torch or graphs.
 
 from __future__ import annotations
 
+import ast
 import atexit
 import builtins
 import io
@@ -186,13 +187,13 @@ def _processes() -> int:
 
 
 class Program:
-    """The user's code, ready to run once. `namespace` fills while it runs."""
+    """The user's code, ready to run once: the `source` of a script. `namespace` fills while it runs."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._processes = _processes()
         self._main = _main(target)
-        self._source = _read(target.place) if target.kind == "script" else b""
+        self.source: bytes | ast.Module = _read(target.place) if target.kind == "script" else b""
 
     @property
     def namespace(self) -> dict[str, Any]:
@@ -217,7 +218,7 @@ class Program:
             variables |= {"__package__": spec.parent, "__spec__": spec}
             sys.argv[0] = str(spec.origin)
         else:
-            code = compile(self._source, variables["__file__"], "exec", dont_inherit=True)
+            code = compile(self.source, variables["__file__"], "exec", dont_inherit=True)
         exec(code, variables)
 
     @contextmanager

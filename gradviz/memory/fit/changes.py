@@ -1,0 +1,154 @@
+"""What would make more fit, each with its bytes: the same allocations replayed, some of them freed earlier or smaller."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradviz.memory.fit.trace import Sizes
+from gradviz.wording import plural
+
+_LEAST = 0.01
+"""The share of the peak that a change must save to be worth a line."""
+Largest = Callable[[Sizes], "int | None"]
+
+
+class Change(NamedTuple):
+    """One change: what to do and what it costs, the peak with it, the bytes saved and the largest batch, where that is known."""
+
+    what: str
+    cost: str
+    peak: int
+    saves: int
+    largest: int | None
+
+
+def changes(sizes: Sizes, batch: int, largest: Largest | None, autocast: Sizes | None) -> list[Change]:
+    """Those that save something, the cheapest first."""
+    before = sizes.peak(batch)
+    found = []
+    for what, cost, other, times in _candidates(sizes, batch, autocast, largest is not None):
+        peak = other.peak(-(-batch // times))
+        if before - peak >= _LEAST * before:
+            most = largest(other) if largest is not None else None
+            found.append(Change(what, cost, peak, before - peak, None if most is None else most * times))
+    return found
+
+
+def _candidates(
+    sizes: Sizes, batch: int, autocast: Sizes | None, varies: bool
+) -> Iterator[tuple[str, str, Sizes, int]]:
+    yield "optimizer.zero_grad(set_to_none=True) right after optimizer.step()", "nothing", _early_freed(sizes), 1
+    plans = [(other.peak(batch), what, other) for what, other in _checkpoints(sizes)]
+    if plans:
+        _, what, other = min(plans, key=lambda plan: plan[:2])
+        yield what, "computes them again in backward", other, 1
+    if varies and batch > 1:
+        yield "accumulate gradients over 2 batches of half the size", "BatchNorm sees half", _accumulated(sizes), 2
+    if autocast is not None:
+        yield "torch.autocast(dtype=torch.bfloat16) around the forward pass", "less precise", autocast, 1
+    state = np.array([kind == "optimizer" for kind in sizes.kinds], dtype=bool)
+    if state.any():
+        yield (
+            "Adafactor in place of this optimizer",
+            "trains differently",
+            _with_state(sizes, state, _factored(sizes)),
+            1,
+        )
+        yield "SGD without momentum in place of this optimizer", "trains differently", _with_state(sizes, state, 0), 1
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+
+
+def _spans(sizes: Sizes, kind: str) -> Iterator[tuple[int, int, int | None]]:
+    """Storages of a kind, each with the events at which it is made and freed."""
+    freed = {~int(event): i for i, event in enumerate(sizes.trace.events) if event < 0}
+    for i, event in enumerate(map(int, sizes.trace.events)):
+        if event >= 0 and sizes.kinds[event] == kind:
+            yield event, i, freed.get(event)
+
+
+def _early_freed(sizes: Sizes) -> Sizes:
+    """Gradients that outlive a step are freed at its end, and made again where backward made them the first time."""
+    phases = sizes.trace.phases
+    backwards = [at for at, name in phases if name == "backward"]
+    insert, drop = [], set[int]()
+    for end in (at for (_, before), (at, _) in pairwise(phases) if before == "step"):
+        following = next((at for at in backwards if at >= end), None)
+        for storage, born, freed in _spans(sizes, "gradients"):
+            if born < end and (freed is None or freed > end) and following is not None:
+                insert.append((end, ~storage))
+                if freed is not None and freed <= following:
+                    drop.add(freed)
+                else:
+                    first = max(at for at in backwards if at <= born) if backwards[0] <= born else born
+                    insert.append((following + born - first, storage))
+    return sizes.changed(insert, drop)
+
+
+def _accumulated(sizes: Sizes) -> Sizes:
+    """Gradients of the first backward stay; those of later ones are added to them at once."""
+    backwards = [at for at, name in sizes.trace.phases if name == "backward"]
+    insert, drop = [], set[int]()
+    for storage, born, freed in _spans(sizes, "gradients"):
+        drop |= {freed} if freed is not None else set()
+        if len(backwards) > 1 and born >= backwards[1]:
+            insert.append((born + 1, ~storage))
+    return sizes.changed(insert, drop)
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+
+def _checkpoints(sizes: Sizes) -> Iterator[tuple[str, Sizes]]:
+    """For each series of modules: what is held only inside them is freed at their end, and made again when backward comes."""
+    trace, series = sizes.trace, defaultdict[tuple[str, str], set[int]](set)
+    names = defaultdict[tuple[str, str], dict[str, None]](dict)
+    for number, call in enumerate(trace.calls):
+        if call.path and call.ended is not None and call.backward is not None and call.backward >= call.ended:
+            key = re.sub(r"\d+", "*", call.path), call.type
+            series[key].add(number)
+            names[key][call.path] = None
+    held = [span for span in _spans(sizes, "activations") if trace.storages[span[0]].call >= 0]
+    for (path, type), calls in series.items():
+        insert, drop = [], set[int]()
+        for storage, _, freed in held:
+            number = trace.within(trace.storages[storage].call, calls)
+            if number < 0 or storage in trace.calls[number].outputs:
+                continue
+            ended, again = trace.calls[number].ended or 0, trace.calls[number].backward or 0
+            if freed is None or freed > again:
+                insert += [(ended, ~storage), (again, storage)]
+            elif freed > ended:
+                insert.append((ended, ~storage))
+                drop.add(freed)
+        if insert:
+            yield f"checkpoint {path} ({plural(len(names[path, type]), type)})", sizes.changed(insert, drop)
+
+
+# -- the optimizer -----------------------------------------------------------------------------------------------------
+
+
+def _with_state(sizes: Sizes, state: NDArray[np.bool_], nbytes: int) -> Sizes:
+    """The first tensor of the state has all its bytes."""
+    dims = sizes.dims.copy()
+    dims[state, 0] = 0
+    dims[int(state.argmax())] = [nbytes, *[1] * (dims.shape[1] - 1)]
+    return replace(sizes, dims=dims)
+
+
+def _factored(sizes: Sizes) -> int:
+    """A row and a column in float32 for each matrix, as Adafactor keeps them, and a whole vector for each vector."""
+    shapes = [sizes.trace.storages[i].shape or () for i, kind in enumerate(sizes.kinds) if kind == "parameters"]
+    return sum(
+        4 * sum(prod(shape) // side for side in shape[-2:]) if len(shape) > 1 else 4 * prod(shape) for shape in shapes
+    )

@@ -1,0 +1,173 @@
+"""Runs a script under the tracker, with another batch: `python -m gradviz.memory.fit.child SPECIFICATION RESULT`.
+
+The batch is an option of the script's, a name that it assigns, or the `batch_size` of the first DataLoader. Is never imported by
+the process that the user started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import builtins
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+from gradviz.errors import TargetError
+from gradviz.run.ending import users_code
+from gradviz.run.engine import watching_backward, when_imported
+from gradviz.run.program import Program, Target
+
+_CHOSEN = "__gradviz_batch__"
+
+
+@dataclass
+class Batch:
+    """The batch to run with: `value`, None as the script has it. `now` is what the script has, as soon as it is met."""
+
+    name: str
+    value: int | None
+    now: int | None = None
+    met: bool = False
+
+    def choose(self, own: Any) -> Any:
+        """The batch in place of the script's own one."""
+        self.met = True
+        self.now = own if self.now is None and type(own) is int else self.now
+        return own if self.value is None else self.value
+
+    def arguments(self, given: Sequence[str]) -> list[str]:
+        """The script's arguments with the option in them, where the batch is one."""
+        words = list(given)
+        for i, word in enumerate(words):
+            option, _, joined = word.partition("=")
+            if option == self.name:
+                own = joined or (words[i + 1] if i + 1 < len(words) else "")
+                value = str(self.choose(int(own) if own.isdigit() else own))
+                words[i : i + 1 if joined else i + 2] = [f"{option}={value}"] if joined else [option, value]
+                return words
+        return words if self.value is None else [*words, self.name, str(self.value)]
+
+    def watch_options(self) -> None:
+        """Read the option's default from the script's own parser."""
+        parsers: Any = argparse.ArgumentParser
+        original = parsers.parse_known_args
+
+        def parse(parser: argparse.ArgumentParser, *arguments: Any, **options: Any) -> Any:
+            for action in parser._actions:
+                if self.name in action.option_strings:
+                    self.choose(action.default)
+            return original(parser, *arguments, **options)
+
+        parsers.parse_known_args = parse
+
+    def assigned(self, source: bytes) -> ast.Module:
+        """The script with the value of each assignment to the name, and of a parameter's default, replaced."""
+        setattr(builtins, _CHOSEN, self.choose)
+        module: ast.Module = _Assigned(self.name).visit(ast.parse(source))
+        return ast.fix_missing_locations(module)
+
+    def watch_loaders(self) -> None:
+        """Give the first DataLoader that has a batch size this one."""
+        from torch.utils.data import DataLoader
+
+        loaders: Any = DataLoader
+        original = loaders.__init__
+        parameters = signature(original)
+
+        def create(loader: Any, *arguments: Any, **options: Any) -> None:
+            given = parameters.bind(loader, *arguments, **options)
+            given.apply_defaults()
+            sampled = given.arguments["batch_sampler"] is not None
+            if not self.met and not sampled and given.arguments["batch_size"] is not None:
+                given.arguments["batch_size"] = self.choose(given.arguments["batch_size"])
+            original(*given.args, **given.kwargs)
+
+        loaders.__init__ = create
+
+
+class _Assigned(ast.NodeTransformer):
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _chosen(self, value: ast.expr) -> ast.expr:
+        return ast.Call(ast.Name(_CHOSEN, ast.Load()), [value], [])
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        if any(isinstance(target, ast.Name) and target.id == self._name for target in node.targets):
+            node.value = self._chosen(node.value)
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
+        if isinstance(node.target, ast.Name) and node.target.id == self._name and node.value is not None:
+            node.value = self._chosen(node.value)
+        return node
+
+    def visit_arguments(self, node: ast.arguments) -> ast.arguments:
+        positional = [*node.posonlyargs, *node.args][-len(node.defaults) :] if node.defaults else []
+        pairs = [*zip(positional, node.defaults), *zip(node.kwonlyargs, node.kw_defaults)]
+        chosen = {
+            id(value): self._chosen(value) for name, value in pairs if name.arg == self._name and value is not None
+        }
+        node.defaults = [chosen.get(id(value), value) for value in node.defaults]
+        node.kw_defaults = [chosen.get(id(value), value) for value in node.kw_defaults]
+        return node
+
+
+def run(specification: dict[str, Any]) -> dict[str, Any]:
+    """Run the script until its second optimizer step, and return what the tracker noted, the batch and how it ended."""
+    program = Program(Target(**specification["target"]))
+    batch = Batch(specification["name"], specification["batch"])
+    arguments = list(specification["arguments"])
+    started: list[Any] = []
+    if batch.name.startswith("-"):
+        batch.watch_options()
+        arguments = batch.arguments(arguments)
+    elif batch.name:
+        program.source = batch.assigned(program.source if isinstance(program.source, bytes) else b"")
+
+    with ExitStack() as undo:
+
+        def begin() -> None:
+            from gradviz.memory.fit.tracker import Tracker
+
+            if specification["fake"]:
+                from torch._subclasses.fake_tensor import FakeTensorMode
+
+                undo.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+            if not batch.name:
+                batch.watch_loaders()
+            started.append(undo.enter_context(Tracker(gpu=specification["gpu"], autocast=specification["autocast"])))
+
+        undo.enter_context(when_imported("torch", begin))
+        undo.enter_context(program.interpreter(arguments))
+        undo.enter_context(watching_backward(lambda call: started[0].on_backward(call)))
+        with users_code() as outcome:
+            program.run()
+        notes = started[0].notes() if started else None
+    failure = outcome.failure
+    if failure is not None:
+        failure.show()
+    error = f"{type(failure.error).__name__}: {failure.error}" if failure is not None else ""
+    return {"notes": notes, "error": error, "now": batch.now, "met": batch.met}
+
+
+def main() -> None:
+    """Read what to run, run it, write what was noted."""
+    with open(sys.argv[1], encoding="utf-8") as file:
+        specification = json.load(file)
+    result = sys.argv[2]
+    try:
+        told = run(specification)
+    except TargetError as error:
+        told = {"notes": None, "error": str(error), "now": None, "met": False}
+    with open(result, "w", encoding="utf-8") as file:
+        json.dump(told, file)
+
+
+if __name__ == "__main__":
+    main()
