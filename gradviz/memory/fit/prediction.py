@@ -15,7 +15,7 @@ from gradviz.memory.fit.runs import ChildFailed, Folder, Specification, copied_f
 from gradviz.memory.fit.trace import BLOCK, PHASES, Moment, Sizes, Trace, one_run, read, two_runs
 from gradviz.report.results import displayed
 
-BATCHES = (4, 8)
+BATCHES = (8, 16)
 _MOST = 2**24
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "MemoryError", "code -9")
 

@@ -1,0 +1,143 @@
+"""`gradviz fit`: the predicted peak is what torch's own tracker counts, and the script's folder stays as it was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.fit import MODELS, WITHIN, counted, predicted
+from gradviz.memory.fit.changes import changes
+from gradviz.memory.fit.child import Batch
+from gradviz.memory.fit.prediction import largest_batch
+from gradviz.memory.fit.runs import copied_folder
+from gradviz.memory.fit.trace import Call, Sizes, Storage, Trace, one_run, two_runs
+
+QUICK = [
+    "MLP, AdamW",
+    "MLP, SGD",
+    "MLP, Adam by foreach",
+    "GRU",
+    "GPT",
+    "GPT, checkpointed",
+    "contrastive",
+    "loop over samples",
+]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_larger_batch_takes_what_was_predicted(name: str) -> None:
+    pytest.importorskip("torch.distributed._tools.mem_tracker")
+    ours, theirs = predicted(MODELS[name]).peak(32), counted(MODELS[name], 32)
+    assert abs(ours - theirs) <= WITHIN * theirs
+
+
+def test_a_checkpoint_saves_what_was_said() -> None:
+    plain, again = predicted(MODELS["GPT"]), predicted(MODELS["GPT, checkpointed"])
+    offered = [change for change in changes(plain, 32, None, None) if change.what.startswith("checkpoint")]
+    assert offered
+    assert abs(offered[0].peak - again.peak(32)) <= 0.05 * again.peak(32)
+
+
+# -- traces made by hand -----------------------------------------------------------------------------------------------
+
+
+def trace(shapes: Sequence[tuple[int, ...]], events: Sequence[int], kinds: Sequence[str] = ()) -> Trace:
+    """Storages of bytes that one line makes in a forward pass of one module, and two backwards and a step after it."""
+    storages = [
+        Storage(int(np.prod(shape)), 1, shape, "cpu", int(events.index(i) >= 3), 0, 0, f"op{i}", kind)
+        for i, (shape, kind) in enumerate(zip(shapes, kinds or [""] * len(shapes)))
+    ]
+    call = Call("block", "Block", -1, 0, 2, 3, [])
+    return Trace(storages, np.array(events), [(0, "forward"), (3, "backward")], [None], [call], 1, False)
+
+
+def lines(small: Sequence[tuple[int, ...]], large: Sequence[tuple[int, ...]], events: Sequence[int]) -> Sizes:
+    return two_runs(trace(small, events), trace(large, events), (4, 8), 1)
+
+
+def test_each_dimension_is_a_line_of_its_own() -> None:
+    sizes = lines([(4, 4), (10,), (9, 5)], [(8, 8), (10,), (17, 5)], [0, 1, 2])
+    assert sizes.nbytes(16).tolist() == [16 * 16, 10, 33 * 5]
+
+
+def test_the_peak_moves_with_the_batch() -> None:
+    sizes = lines([(100,), (4,)], [(100,), (8,)], [0, ~0, 1, ~1])
+    assert [sizes.peak(batch) for batch in (1, 100, 101, 500)] == [100, 100, 101, 500]
+    assert (largest_batch(sizes, 300), largest_batch(sizes, 99)) == (300, 0)
+
+
+def test_tensors_made_in_a_loop_are_counted() -> None:
+    def samples(count: int) -> Trace:
+        one = trace([(3,)] * count, list(range(count)))
+        return replace(one, storages=[storage._replace(op="op", phase=0) for storage in one.storages])
+
+    sizes = two_runs(samples(4), samples(8), (4, 8), 1)
+    assert (sizes.uneven, sizes.peak(40)) == (8, 120)
+
+
+def test_kinds_tell_what_backward_finds() -> None:
+    sizes = one_run(trace([(1,), (2,), (3,)], [0, 1, ~1, 2, ~0]), 1)
+    assert list(sizes.kinds) == ["activations", "temporary", "temporary"]
+
+
+def test_blocks_of_the_allocator_are_whole() -> None:
+    assert one_run(trace([(1,), (513,)], [0, 1]), 512).peak(0) == 3 * 512
+
+
+def test_events_can_be_inserted_and_dropped() -> None:
+    sizes = one_run(trace([(5,), (7,)], [0, 1, ~1, ~0]), 1)
+    changed = sizes.changed([(1, ~0), (3, 0)], {3})
+    assert changed.trace.events.tolist() == [0, ~0, 1, ~1, 0]
+    assert changed.trace.phases == [(0, "forward"), (4, "backward")]
+    assert (sizes.peak(0), changed.peak(0)) == (12, 7)
+
+
+# -- the batch ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "now"),
+    [
+        (["--bs", "32", "-v"], ["--bs", "4", "-v"], 32),
+        (["--bs=32"], ["--bs=4"], 32),
+        (["-v"], ["-v", "--bs", "4"], None),
+    ],
+)
+def test_an_option_is_replaced_or_added(given: list[str], expected: list[str], now: int | None) -> None:
+    batch = Batch("--bs", 4)
+    assert (batch.arguments(given), batch.now) == (expected, now)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["bs = 32", "bs: int = 32", "def f(a, bs=32): return bs\nbs = f(0)", "def f(*, bs=32): return bs\nbs = f()"],
+)
+def test_a_name_that_is_assigned_is_replaced(source: str) -> None:
+    batch, found = Batch("bs", 4), {"__name__": "script"}
+    exec(compile(batch.assigned(source.encode()), "script.py", "exec"), found)
+    assert (found["bs"], batch.now in (32, 4), batch.met) == (4, True, True)
+
+
+# -- the folder --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_linked_and_changed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.txt").write_text("one")
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "deep.txt").write_text("two")
+    with copied_folder() as folder:
+        (folder.path / "inner" / "deep.txt").write_text("changed")
+        (folder.path / "small.txt").unlink()
+        assert folder.changed() == []
+        (folder.path / ".venv" / "new").write_text("through the link")
+        assert [os.path.basename(path) for path in folder.changed()] == [".venv"]
+    assert (tmp_path / "small.txt").read_text() == "one"
+    assert (tmp_path / "inner" / "deep.txt").read_text() == "two"
+    assert not folder.path.exists()
