@@ -22,7 +22,7 @@ from torch.profiler import profile
 from torch.utils.checkpoint import checkpoint
 
 from gradviz.memory.fit.prediction import BATCHES
-from gradviz.memory.fit.trace import Sizes, Trace, read, two_runs
+from gradviz.memory.fit.trace import Forecast, Trace, read, two_runs
 from gradviz.memory.fit.tracker import Tracker
 from gradviz.run.ending import Stopped
 from gradviz.run.engine import watching_backward
@@ -274,7 +274,7 @@ def traced(model: Callable[[], Parts], batch: int) -> Trace:
     return read(tracker.notes())
 
 
-def predicted(model: Callable[[], Parts]) -> Sizes:
+def predicted(model: Callable[[], Parts]) -> Forecast:
     """Bytes at any batch, from two tiny ones."""
     return two_runs(*(traced(model, batch) for batch in BATCHES), BATCHES, 1)
 

@@ -63,6 +63,8 @@ def command(
         raise TargetError(
             f"{batch!r} is looked for in a script, not with -m. Name an option, such as --batch=--batch-size."
         )
+    if source.at is not None or source.keep_going:
+        raise click.UsageError("fit runs to the second optimizer step: leave out --at and --continue.")
     short = one_line(source.target.short)
     complain(f"running {short} {'once' if once else 'a few times'} in child processes, in a copy of this folder")
     wanted = Specification(source.target, source.arguments, batch, fake=fake, gpu=not cpu)

@@ -87,3 +87,9 @@ def test_only_whole_scripts_are_taken(gradviz: Gradviz, tmp_path: Path, target: 
     (tmp_path / "train.py").write_text("")
     (tmp_path / "graph.json").write_text("{}")
     assert "whole script" in gradviz("fit", target, "--memory", "1GiB", code=2).output
+
+
+@pytest.mark.parametrize("option", [["--at", "2"], ["--continue"]])
+def test_it_runs_to_the_second_step(gradviz: Gradviz, tmp_path: Path, option: list[str]) -> None:
+    (tmp_path / "train.py").write_text("")
+    assert "second optimizer step" in gradviz("fit", "train.py", "--memory", "1GiB", *option, code=2).output

@@ -15,7 +15,7 @@ from gradviz.memory.fit.changes import changes
 from gradviz.memory.fit.child import Batch
 from gradviz.memory.fit.prediction import largest_batch
 from gradviz.memory.fit.runs import copied_folder
-from gradviz.memory.fit.trace import Call, Sizes, Storage, Trace, one_run, two_runs
+from gradviz.memory.fit.trace import Allocation, Call, Forecast, Trace, one_run, two_runs
 
 QUICK = [
     "MLP, AdamW",
@@ -49,14 +49,14 @@ def test_a_checkpoint_saves_what_was_said() -> None:
 def trace(shapes: Sequence[tuple[int, ...]], events: Sequence[int], kinds: Sequence[str] = ()) -> Trace:
     """Storages of bytes that one line makes in a forward pass of one module, and two backwards and a step after it."""
     storages = [
-        Storage(int(np.prod(shape)), 1, shape, "cpu", int(events.index(i) >= 3), 0, 0, f"op{i}", kind)
+        Allocation(int(np.prod(shape)), 1, shape, "cpu", int(events.index(i) >= 3), 0, 0, f"op{i}", kind)
         for i, (shape, kind) in enumerate(zip(shapes, kinds or [""] * len(shapes)))
     ]
     call = Call("block", "Block", -1, 0, 2, 3, [])
     return Trace(storages, np.array(events), [(0, "forward"), (3, "backward")], [None], [call], 1, False)
 
 
-def lines(small: Sequence[tuple[int, ...]], large: Sequence[tuple[int, ...]], events: Sequence[int]) -> Sizes:
+def lines(small: Sequence[tuple[int, ...]], large: Sequence[tuple[int, ...]], events: Sequence[int]) -> Forecast:
     return two_runs(trace(small, events), trace(large, events), (4, 8), 1)
 
 

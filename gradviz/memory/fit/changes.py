@@ -13,15 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradviz.memory.fit.trace import Sizes
+from gradviz.memory.fit.trace import Forecast
 from gradviz.wording import plural
 
 _LEAST = 0.01
 """The share of the peak that a change must save to be worth a line."""
-Largest = Callable[[Sizes], "int | None"]
+Largest = Callable[[Forecast], "int | None"]
 
 
-class Change(NamedTuple):
+class Saving(NamedTuple):
     """One change: what to do and what it costs, the peak with it, the bytes saved and the largest batch, where that is known."""
 
     what: str
@@ -31,7 +31,7 @@ class Change(NamedTuple):
     largest: int | None
 
 
-def changes(sizes: Sizes, batch: int, largest: Largest | None, autocast: Sizes | None) -> list[Change]:
+def changes(sizes: Forecast, batch: int, largest: Largest | None, autocast: Forecast | None) -> list[Saving]:
     """Those that save something, the cheapest first."""
     before = sizes.peak(batch)
     found = []
@@ -39,13 +39,13 @@ def changes(sizes: Sizes, batch: int, largest: Largest | None, autocast: Sizes |
         peak = other.peak(-(-batch // times))
         if before - peak >= _LEAST * before:
             most = largest(other) if largest is not None else None
-            found.append(Change(what, cost, peak, before - peak, None if most is None else most * times))
+            found.append(Saving(what, cost, peak, before - peak, None if most is None else most * times))
     return found
 
 
 def _candidates(
-    sizes: Sizes, batch: int, autocast: Sizes | None, varies: bool
-) -> Iterator[tuple[str, str, Sizes, int]]:
+    sizes: Forecast, batch: int, autocast: Forecast | None, varies: bool
+) -> Iterator[tuple[str, str, Forecast, int]]:
     yield "optimizer.zero_grad(set_to_none=True) right after optimizer.step()", "nothing", _early_freed(sizes), 1
     plans = [(other.peak(batch), what, other) for what, other in _checkpoints(sizes)]
     if plans:
@@ -69,7 +69,7 @@ def _candidates(
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
 
-def _spans(sizes: Sizes, kind: str) -> Iterator[tuple[int, int, int | None]]:
+def _spans(sizes: Forecast, kind: str) -> Iterator[tuple[int, int, int | None]]:
     """Storages of a kind, each with the events at which it is made and freed."""
     freed = {~int(event): i for i, event in enumerate(sizes.trace.events) if event < 0}
     for i, event in enumerate(map(int, sizes.trace.events)):
@@ -77,7 +77,7 @@ def _spans(sizes: Sizes, kind: str) -> Iterator[tuple[int, int, int | None]]:
             yield event, i, freed.get(event)
 
 
-def _early_freed(sizes: Sizes) -> Sizes:
+def _early_freed(sizes: Forecast) -> Forecast:
     """Gradients that outlive a step are freed at its end, and made again where backward made them the first time."""
     phases = sizes.trace.phases
     backwards = [at for at, name in phases if name == "backward"]
@@ -95,7 +95,7 @@ def _early_freed(sizes: Sizes) -> Sizes:
     return sizes.changed(insert, drop)
 
 
-def _accumulated(sizes: Sizes) -> Sizes:
+def _accumulated(sizes: Forecast) -> Forecast:
     """Gradients of the first backward stay; those of later ones are added to them at once."""
     backwards = [at for at, name in sizes.trace.phases if name == "backward"]
     insert, drop = [], set[int]()
@@ -109,7 +109,7 @@ def _accumulated(sizes: Sizes) -> Sizes:
 # -- checkpoints -------------------------------------------------------------------------------------------------------
 
 
-def _checkpoints(sizes: Sizes) -> Iterator[tuple[str, Sizes]]:
+def _checkpoints(sizes: Forecast) -> Iterator[tuple[str, Forecast]]:
     """For each series of modules: what is held only inside them is freed at their end, and made again when backward comes."""
     trace, series = sizes.trace, defaultdict[tuple[str, str], set[int]](set)
     names = defaultdict[tuple[str, str], dict[str, None]](dict)
@@ -138,7 +138,7 @@ def _checkpoints(sizes: Sizes) -> Iterator[tuple[str, Sizes]]:
 # -- the optimizer -----------------------------------------------------------------------------------------------------
 
 
-def _with_state(sizes: Sizes, state: NDArray[np.bool_], nbytes: int) -> Sizes:
+def _with_state(sizes: Forecast, state: NDArray[np.bool_], nbytes: int) -> Forecast:
     """The first tensor of the state has all its bytes."""
     dims = sizes.dims.copy()
     dims[state, 0] = 0
@@ -146,7 +146,7 @@ def _with_state(sizes: Sizes, state: NDArray[np.bool_], nbytes: int) -> Sizes:
     return replace(sizes, dims=dims)
 
 
-def _factored(sizes: Sizes) -> int:
+def _factored(sizes: Forecast) -> int:
     """A row and a column in float32 for each matrix, as Adafactor keeps them, and a whole vector for each vector."""
     shapes = [sizes.trace.storages[i].shape or () for i, kind in enumerate(sizes.kinds) if kind == "parameters"]
     return sum(

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradviz.errors import TargetError
-from gradviz.memory.fit.changes import Change, changes
+from gradviz.memory.fit.changes import Saving, changes
 from gradviz.memory.fit.runs import ChildFailed, Folder, Specification, copied_folder
-from gradviz.memory.fit.trace import BLOCK, PHASES, Moment, Sizes, Trace, one_run, read, two_runs
+from gradviz.memory.fit.trace import BLOCK, PHASES, Forecast, Moment, Trace, one_run, read, two_runs
 from gradviz.report.results import displayed
 
 BATCHES = (8, 16)
@@ -28,14 +28,14 @@ class Prediction:
     `limit` is the memory without the margin. `largest` is None where no batch can be varied or any fits; `why` says so.
     """
 
-    sizes: Sizes
+    sizes: Forecast
     batch: int
     now: int | None
     memory: int
     limit: int
     largest: int | None
     why: str
-    changes: Sequence[Change]
+    changes: Sequence[Saving]
     notes: Sequence[str]
 
     @property
@@ -81,7 +81,7 @@ def predict(wanted: Specification, memory: int, *, margin: float, once: bool = F
     return Prediction(sizes, batch, now, memory, limit, largest, why, found, notes)
 
 
-def largest_batch(sizes: Sizes, limit: int) -> int | None:
+def largest_batch(sizes: Forecast, limit: int) -> int | None:
     """The largest batch whose peak is within the limit; 0 where none is, None where any is."""
     low, high = 0, 1
     while sizes.peak(high) <= limit:
@@ -116,12 +116,12 @@ def _told(
     return pair, told, wanted
 
 
-def _sizes(traces: Sequence[Trace], pair: tuple[int, int] | None, wanted: Specification) -> Sizes:
+def _sizes(traces: Sequence[Trace], pair: tuple[int, int] | None, wanted: Specification) -> Forecast:
     block = BLOCK if wanted.gpu else 1
     return one_run(traces[-1], block) if pair is None else two_runs(traces[0], traces[1], pair, block)
 
 
-def _with_autocast(folder: Folder, wanted: Specification, pair: tuple[int, int] | None) -> Sizes | None:
+def _with_autocast(folder: Folder, wanted: Specification, pair: tuple[int, int] | None) -> Forecast | None:
     runs = [replace(wanted, autocast=True, batch=batch) for batch in pair or (None,)]
     try:
         return _sizes([read(one["notes"]) for one in folder.run(runs)], pair, wanted)
@@ -136,7 +136,7 @@ def _refuse_no_step(wanted: Specification, trace: Trace) -> None:
         )
 
 
-def _why_no_batch(sizes: Sizes, pair: tuple[int, int] | None, wanted: Specification, once: bool) -> str:
+def _why_no_batch(sizes: Forecast, pair: tuple[int, int] | None, wanted: Specification, once: bool) -> str:
     if once:
         return "--once allows one run, and a batch needs two"
     if pair is None:
@@ -146,7 +146,7 @@ def _why_no_batch(sizes: Sizes, pair: tuple[int, int] | None, wanted: Specificat
     return ""
 
 
-def _notes(sizes: Sizes, wanted: Specification, pair: tuple[int, int] | None, now: int | None) -> Iterator[str]:
+def _notes(sizes: Forecast, wanted: Specification, pair: tuple[int, int] | None, now: int | None) -> Iterator[str]:
     tensors = "fake tensors" if wanted.fake else "real tensors"
     if pair is None:
         yield f"measured in one run with {tensors}"

@@ -26,7 +26,7 @@ BLOCK = 512
 """Bytes to which the allocator of a GPU rounds up."""
 
 
-class Storage(NamedTuple):
+class Allocation(NamedTuple):
     """One storage as it was made. `phase` and `call` are numbers of the trace's; `call` is -1 outside every module."""
 
     nbytes: int
@@ -56,7 +56,7 @@ class Call(NamedTuple):
 class Trace:
     """One run. An event is the number of a storage that is made, or its complement when it is freed."""
 
-    storages: Sequence[Storage]
+    storages: Sequence[Allocation]
     events: Ints
     phases: Sequence[tuple[int, str]]
     places: Sequence[SourceLine | None]
@@ -86,7 +86,7 @@ def read(notes: dict[str, Any]) -> Trace:
     if len(phases) > 1 and phases[1][1] == "backward":  # no module was called before
         phases[0] = (0, "forward")
     return Trace(
-        [Storage(*facts) for facts in notes["storages"]],
+        [Allocation(*facts) for facts in notes["storages"]],
         np.array(notes["events"], dtype=np.int64),
         phases,
         [SourceLine(**place) if place else None for place in notes["places"]],
@@ -108,7 +108,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Forecast:
     """Bytes of each storage of a trace by batch, a product of straight lines. `uneven` counts those made in loops over samples."""
 
     trace: Trace
@@ -146,7 +146,7 @@ class Sizes:
         name = next(name for begin, name in reversed(self.trace.phases) if begin <= at)
         return Moment(sum(kinds.values()), kinds, last, list(live), name)
 
-    def changed(self, insert: Iterable[tuple[int, int]], drop: Collection[int] = ()) -> Sizes:
+    def changed(self, insert: Iterable[tuple[int, int]], drop: Collection[int] = ()) -> Forecast:
         """The same with events inserted before others, given as pairs of number and event, and with events dropped."""
         pairs, events = sorted(insert), self.trace.events
         kept = (
@@ -186,7 +186,7 @@ def kinds_of(trace: Trace, varies: Sequence[bool]) -> list[str]:
         else:
             freed[~event] = i
 
-    def kind(number: int, storage: Storage) -> str:
+    def kind(number: int, storage: Allocation) -> str:
         if storage.kind:
             return storage.kind
         held = any(born[number] <= at < freed.get(number, at + 1) for at in backwards)
@@ -197,19 +197,19 @@ def kinds_of(trace: Trace, varies: Sequence[bool]) -> list[str]:
     return [kind(number, storage) for number, storage in enumerate(trace.storages)]
 
 
-def one_run(trace: Trace, block: int) -> Sizes:
-    """Sizes that no batch changes."""
+def one_run(trace: Trace, block: int) -> Forecast:
+    """Forecast that no batch changes."""
     dims = np.array([[_counted(trace, storage)] for storage in trace.storages], dtype=float).reshape(-1, 1)
-    return Sizes(trace, kinds_of(trace, [False] * len(dims)), 0, dims, np.zeros_like(dims), block)
+    return Forecast(trace, kinds_of(trace, [False] * len(dims)), 0, dims, np.zeros_like(dims), block)
 
 
-def two_runs(small: Trace, large: Trace, batches: tuple[int, int], block: int) -> Sizes:
-    """Sizes as lines through two runs. Storages are matched by line, module and op, in the order in which they were made.
+def two_runs(small: Trace, large: Trace, batches: tuple[int, int], block: int) -> Forecast:
+    """Forecast as lines through two runs. Storages are matched by line, module and op, in the order in which they were made.
 
     Where one run made more of them than the other, as code does that loops over samples, their number is a line, too.
     """
     known, counts = (
-        defaultdict[object, list[Storage]](list),
+        defaultdict[object, list[Allocation]](list),
         Counter(_key(large, storage) for storage in large.storages),
     )
     for storage in small.storages:
@@ -231,21 +231,21 @@ def two_runs(small: Trace, large: Trace, batches: tuple[int, int], block: int) -
     slopes[:, 0] = np.where(dims[:, 0] > 0, slopes[:, 0], 0)
     slopes /= batches[1] - batches[0]
     kinds = kinds_of(large, [bool(row.any()) for row in slopes])
-    return Sizes(large, kinds, batches[1], dims, slopes, block, uneven)
+    return Forecast(large, kinds, batches[1], dims, slopes, block, uneven)
 
 
-def _key(trace: Trace, storage: Storage) -> object:
+def _key(trace: Trace, storage: Allocation) -> object:
     place = trace.places[storage.place]
     path = trace.calls[storage.call].path if storage.call >= 0 else ""
     return storage.phase, place and (place.file, place.line), path, storage.op, storage.kind
 
 
-def _lengths(one: Storage, other: Storage) -> tuple[Sequence[int], Sequence[int]]:
+def _lengths(one: Allocation, other: Allocation) -> tuple[Sequence[int], Sequence[int]]:
     """What to multiply for the bytes of two storages that belong together: their shapes where these can be compared."""
     if one.shape is None or other.shape is None or len(one.shape) != len(other.shape) or one.itemsize != other.itemsize:
         return [one.nbytes], [other.nbytes]
     return [one.itemsize, *one.shape], [other.itemsize, *other.shape]
 
 
-def _counted(trace: Trace, storage: Storage) -> int:
+def _counted(trace: Trace, storage: Allocation) -> int:
     return storage.nbytes if storage.device == trace.device else 0
