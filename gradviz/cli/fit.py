@@ -49,7 +49,7 @@ OVER = 1
 def command(
     source: Source, memory: int, batch: str, once: bool, fake: bool, cpu: bool, margin: float, as_json: bool
 ) -> None:
-    """Predict the peak memory of a training step, and the largest batch that fits.
+    """Predict the peak memory of a step and the batch that fits.
 
     Runs the script in child processes until its second optimizer step, with tiny batches, in a copy of the folder.
     Exit code 1 when the script's own batch does not fit.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradviz.memory.fit.trace import Forecast
+from gradviz.memory.fit.trace import Forecast, Trace
 from gradviz.wording import plural
 
 _LEAST = 0.01
@@ -69,7 +69,10 @@ def _candidates(
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
 
-def _spans(sizes: Forecast, kind: str) -> Iterator[tuple[int, int, int | None]]:
+Span = tuple[int, int, "int | None"]
+
+
+def _spans(sizes: Forecast, kind: str) -> Iterator[Span]:
     """Storages of a kind, each with the events at which it is made and freed."""
     freed = {~int(event): i for i, event in enumerate(sizes.trace.events) if event < 0}
     for i, event in enumerate(map(int, sizes.trace.events)):
@@ -111,28 +114,32 @@ def _accumulated(sizes: Forecast) -> Forecast:
 
 def _checkpoints(sizes: Forecast) -> Iterator[tuple[str, Forecast]]:
     """For each series of modules: what is held only inside them is freed at their end, and made again when backward comes."""
-    trace, series = sizes.trace, defaultdict[tuple[str, str], set[int]](set)
-    names = defaultdict[tuple[str, str], dict[str, None]](dict)
-    for number, call in enumerate(trace.calls):
-        if call.path and call.ended is not None and call.backward is not None and call.backward >= call.ended:
-            key = re.sub(r"\d+", "*", call.path), call.type
-            series[key].add(number)
-            names[key][call.path] = None
+    trace = sizes.trace
     held = [span for span in _spans(sizes, "activations") if trace.storages[span[0]].call >= 0]
+    series = defaultdict[tuple[str, str], set[int]](set)
+    for number, call in enumerate(trace.calls):
+        if call.path and call.backward >= call.ended >= 0:
+            series[re.sub(r"\d+", "*", call.path), call.type].add(number)
     for (path, type), calls in series.items():
-        insert, drop = [], set[int]()
-        for storage, _, freed in held:
-            number = trace.within(trace.storages[storage].call, calls)
-            if number < 0 or storage in trace.calls[number].outputs:
-                continue
-            ended, again = trace.calls[number].ended or 0, trace.calls[number].backward or 0
-            if freed is None or freed > again:
-                insert += [(ended, ~storage), (again, storage)]
-            elif freed > ended:
-                insert.append((ended, ~storage))
-                drop.add(freed)
+        insert, drop = _recomputed(trace, held, calls)
         if insert:
-            yield f"checkpoint {path} ({plural(len(names[path, type]), type)})", sizes.changed(insert, drop)
+            modules = plural(len({trace.calls[number].path for number in calls}), type)
+            yield f"checkpoint {path} ({modules})", sizes.changed(insert, drop)
+
+
+def _recomputed(trace: Trace, held: Sequence[Span], calls: set[int]) -> tuple[list[tuple[int, int]], set[int]]:
+    insert, drop = [], set[int]()
+    for storage, _, freed in held:
+        number = trace.within(trace.storages[storage].call, calls)
+        call = trace.calls[number]
+        if number < 0 or storage in call.outputs:
+            continue
+        if freed is None or freed > call.backward:
+            insert += [(call.ended, ~storage), (call.backward, storage)]
+        elif freed > call.ended:
+            insert.append((call.ended, ~storage))
+            drop.add(freed)
+    return insert, drop
 
 
 # -- the optimizer -----------------------------------------------------------------------------------------------------

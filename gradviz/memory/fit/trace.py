@@ -41,14 +41,14 @@ class Allocation(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of a module: when it began and ended, and when backward first came to it, counted in events."""
+    """One call of a module: when it began and ended, and when backward first came to it, counted in events; -1 for never."""
 
     path: str
     type: str
     parent: int
     began: int
-    ended: int | None
-    backward: int | None
+    ended: int
+    backward: int
     outputs: Sequence[int]
 
 

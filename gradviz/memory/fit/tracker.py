@@ -176,7 +176,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._places.setdefault(place, len(self._places)), self._stack[-1][0] if self._stack else -1
 
     def _first_in_backward(self, call: int) -> None:
-        while call >= 0 and self.calls[call]["backward"] is None:
+        while call >= 0 and self.calls[call]["backward"] < 0:
             self.calls[call]["backward"] = len(self.events)
             call = self.calls[call]["parent"]
 
@@ -192,7 +192,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         parent = self._stack[-1][0] if self._stack else -1
         self._stack.append((len(self.calls), id(module)))
         call = {"path": self._names.get(id(module), ""), "type": type(module).__name__, "parent": parent}
-        self.calls.append({**call, "began": len(self.events), "ended": None, "backward": None, "outputs": []})
+        self.calls.append({**call, "began": len(self.events), "ended": -1, "backward": -1, "outputs": []})
 
     def _leave_module(self, module: torch.nn.Module, arguments: Any, result: Any) -> None:
         while self._stack:
