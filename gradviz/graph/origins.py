@@ -226,6 +226,8 @@ def op_text(node: Node) -> str:
     '[:, 2:]'
     >>> op_text(Node(0, "BmmBackward0")), op_text(Node(0, "PowBackward0", attributes={"exponent": 2}))
     ('matmul', '** 2')
+    >>> op_text(Node(0, "ScaledDotProductFlashAttentionForCpuBackward0"))
+    'scaled_dot_product_attention'
     """
     name = forward_name(node)
     written = _WRITTEN.get(name)
@@ -234,17 +236,17 @@ def op_text(node: Node) -> str:
             return written(**node.attributes)
         except (TypeError, ValueError):  # an older file, or a size that is a symbol
             return name
+    name = _KERNEL.sub("", name)
     return _USUAL.get(name, name)
 
 
-_USUAL = {
-    **dict.fromkeys(("mm", "bmm"), "matmul"),
-    **{f"native_{name}": name for name in ("layer_norm", "batch_norm", "group_norm", "dropout")},
-    **dict.fromkeys(("convolution", "conv_depthwise2d"), "conv"),
-    "safe_softmax": "softmax",
-    "unsafe_view": "view",
-}
+_USUAL = {"mm": "matmul", "bmm": "matmul", "convolution": "conv"}
 """Ops that torch calls by another name than a user does."""
+_KERNEL = re.compile(
+    r"^(?:native|unsafe|safe|cudnn|miopen|mkldnn)_|_with_indices$|_for_cpu$|"
+    r"(?<=scaled_dot_product)_(?:flash|efficient|fused|cudnn)(?=_attention)"
+)
+"""What names of ops say of how they are computed."""
 
 
 def _place(dim: int, inside: str, sizes: Sequence[int]) -> str:

@@ -14,6 +14,17 @@ from functools import lru_cache
 
 from gradviz.graph import SourceLine
 
+_CONTAINERS = (
+    ast.List,
+    ast.Tuple,
+    ast.Set,
+    ast.Dict,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+    ast.Lambda,
+)
 LONGEST = 12
 """Lines that a statement is looked for before and after its line."""
 
@@ -72,4 +83,6 @@ def _target(statement: ast.stmt) -> str:
         target = statement.target
     else:
         return ""
+    if isinstance(statement.value, _CONTAINERS):
+        return ""  # the variable holds a list, and no op made that
     return ast.unparse(target) if isinstance(target, (ast.Name, ast.Attribute)) else ""

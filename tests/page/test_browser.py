@@ -166,7 +166,7 @@ def test_everything_can_be_done_with_keys(open_page: Open) -> None:
     page.keyboard.press("/")
     page.keyboard.type("op3")
     page.keyboard.press("Enter")
-    assert "Op3" in page.inner_text("#panel-title")
+    assert "op3" in page.inner_text("#panel-title")
     page.keyboard.press("Escape")
     page.keyboard.press("p")
     assert page.is_visible("#player")
