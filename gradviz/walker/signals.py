@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` makes an enum of every answer, in ten times the time
 import signal
+import sys
 import threading
 import time
 from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from itertools import islice
+from itertools import islice, takewhile
 from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
-from gradviz.packages import frames_from
+from gradviz.packages import frames_from, is_foundation, runs_around_user
 
 _NUMBERS = tuple(sorted(_signal.valid_signals()))
 _DEEPEST = 12  # frames between what is not to be interrupted and a handler
@@ -50,6 +51,8 @@ class _Handlers:
         self._depth = 0
         self._reading = self._dropping = False
         self._late: list[int] = []  # that a thread is about to send again
+        self._waits: dict[int, None] = {}  # for the first call or return out there
+        self._watch = self._outside
 
     @contextmanager
     def replaced(self) -> Iterator[None]:
@@ -115,6 +118,7 @@ class _Handlers:
     def drop(self) -> None:
         """Nothing that still comes is wanted, until the handlers are put back."""
         self._dropping = True
+        self._waits.clear()
         while self._late:
             time.sleep(_AGAIN)
 
@@ -122,10 +126,25 @@ class _Handlers:
         if self._reading:
             self._came[number] = None
         elif _interrupts(frame):
-            self._late.append(number)
-            start_new_thread(self._send_later, (number,))
+            self._put_off(number)
         elif not self._dropping:
             self._users[number](number, frame)
+
+    def _put_off(self, number: int) -> None:
+        """A profile function sees where torch's work is over. With one of the user's in its place, the handler is tried again."""
+        if sys.getprofile() in (None, self._watch):
+            self._waits[number] = None
+            sys.setprofile(self._watch)
+        else:
+            self._late.append(number)
+            start_new_thread(self._send_later, (number,))
+
+    def _outside(self, frame: FrameType, event: str, _: object) -> None:
+        into = frame.f_back if event == "return" else frame
+        if not self._reading and not _interrupts(frame) and not _is_own(into):
+            sys.setprofile(None)
+            waiting, self._waits = tuple(self._waits), {}
+            _send(waiting)
 
     def _send_later(self, number: int) -> None:
         """In a thread of its own: the main one has to go on."""
@@ -197,6 +216,12 @@ _CALLED = _Handlers._called.__code__
 def _interrupts(frame: FrameType | None) -> bool:
     """Whether this frame, or one not far above it, is not to be interrupted."""
     return any(around.f_code in _uninterrupted for around in islice(frames_from(frame), _DEEPEST))
+
+
+def _is_own(frame: FrameType | None) -> bool:
+    """Whether gradviz is at work here, between this frame and the user's code."""
+    files = (around.f_code.co_filename for around in frames_from(frame))
+    return any(runs_around_user(file) for file in takewhile(is_foundation, files))
 
 
 def _send(numbers: Sequence[int]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -103,6 +105,43 @@ def test_a_signal_waits_for_the_end_and_what_its_handler_raises_gets_out(handler
     assert reached == ["inner", "outer"]
     assert signalled(raised.value)
     assert SEEN == {"handled": 1}
+
+
+@needs_alarms
+def test_a_signal_in_the_midst_of_torchs_work_is_handled_before_the_next_call_of_the_user(handler_raises: None) -> None:
+    @uninterrupted
+    def hook(module: torch.nn.Module, inputs: object) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+        reached.append("hook")
+
+    reached: list[str] = []
+    model = torch.nn.Linear(3, 2)
+    model.register_forward_pre_hook(hook)
+    with HANDLERS.replaced():
+        with pytest.raises(Late) as raised:
+            model(torch.ones(2, 3))
+            reached.append("user")
+        assert reached == ["hook"] and SEEN == {"handled": 1}
+        assert signalled(raised.value) and sys.getprofile() is None
+
+
+@needs_alarms
+def test_with_a_profile_of_the_users_a_signal_is_handled_a_little_later(handler_raises: None) -> None:
+    @uninterrupted
+    def hook() -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    def users(*_: object) -> None:
+        pass
+
+    sys.setprofile(users)
+    try:
+        with HANDLERS.replaced(), pytest.raises(Late):
+            hook()
+            assert sys.getprofile() is users
+            time.sleep(10)
+    finally:
+        sys.setprofile(None)
 
 
 @needs_alarms
