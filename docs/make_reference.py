@@ -28,6 +28,7 @@ MODULES = (
     "gradviz.memory.saved",
     "gradviz.memory.checkpoint",
     "gradviz.memory.wrapped",
+    "gradviz.memory.oom",
     "gradviz.gradients.flow",
     "gradviz.gradients.paths",
     "gradviz.comparison.diff",

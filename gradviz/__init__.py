@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gradviz.graph.files import load as load
     from gradviz.graph.networkx import to_networkx as to_networkx
     from gradviz.memory.checkpoint import checkpoint_plan as checkpoint_plan
+    from gradviz.memory.oom import explain_oom as explain_oom
     from gradviz.memory.saved import saved as saved
     from gradviz.memory.wrapped import apply_checkpoints as apply_checkpoints
     from gradviz.notebook import show as show
@@ -41,6 +42,7 @@ _HOME = {
     "saved": "gradviz.memory.saved",
     "checkpoint_plan": "gradviz.memory.checkpoint",
     "apply_checkpoints": "gradviz.memory.wrapped",
+    "explain_oom": "gradviz.memory.oom",
     "flow": "gradviz.api",
     "diff": "gradviz.comparison.diff",
     "merge": "gradviz.ranks.pipeline",

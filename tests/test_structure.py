@@ -56,7 +56,7 @@ _READS_LIVE_OBJECTS = tuple(
     f"gradviz.{name}"
     for name in (
         *("walker", "variables", "source", "recording", "run", "tensors", "gradients", "checks", "api", "torchviz"),
-        *("compiled.live", "ranks.reading", "memory.fit.tracker", "memory.wrapped"),
+        *("compiled.live", "ranks.reading", "memory.fit.tracker", "memory.wrapped", "memory.oom"),
     )
 )
 

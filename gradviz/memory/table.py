@@ -30,7 +30,7 @@ _NOTHING_RECORDED: dict[By, str] = {
 def saved_table(result: Saved, top: int | None = SAVED_ROWS, *, joined: bool = True) -> RenderableType:
     """The rows, at most `top` of them (0 or None for all), and the totals. With `joined`, alike modules are one row."""
     if joined and result.by == "module":
-        result = replace(result, rows=_alike(result.rows))
+        result = replace(result, rows=alike_rows(result.rows))
     parts: list[RenderableType] = []
     if result.rows:
         parts += [_rows(result, top), Text()]
@@ -40,7 +40,8 @@ def saved_table(result: Saved, top: int | None = SAVED_ROWS, *, joined: bool = T
 # -- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _alike(rows: Sequence[SavedRow]) -> tuple[SavedRow, ...]:
+def alike_rows(rows: Sequence[SavedRow]) -> tuple[SavedRow, ...]:
+    """Rows of modules, those of alike modules as one."""
     together = []
     for title, places in series(
         rows, lambda row: row.name, lambda row: (row.type, row.held, row.nbytes, row.inclusive)
@@ -213,6 +214,13 @@ def _steps(advice: Advice, joined: bool) -> FittedTable:
     left_out = 2 if advice.seconds is None else None
     columns, *body = ([cell for i, cell in enumerate(row) if i != left_out] for row in (_STEPS, *rows))
     return FittedTable(columns, body)  # type: ignore[arg-type]
+
+
+def step_titles(advice: Advice) -> list[str]:
+    """The modules to wrap, alike ones together: `blocks.0–5`."""
+    return [
+        one.title or "the whole model" for one in series(advice.steps, lambda step: step.path, lambda step: step.type)
+    ]
 
 
 def _name(title: str, steps: Sequence[Wrap]) -> Text:

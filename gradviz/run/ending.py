@@ -42,6 +42,7 @@ class Failure:
 
     error: BaseException
     show_with: Callable[[type[BaseException], BaseException, TracebackType | None], Any]
+    explanation: str = ""  # printed before the traceback
 
     @property
     def exit_code(self) -> int | None:
@@ -57,6 +58,7 @@ class Failure:
             if self.error.code is not None and not isinstance(self.error.code, int):
                 print(self.error.code, file=sys.stderr)
             return
+        sys.stderr.write(self.explanation)
         for link in _chain(self.error):
             with suppress(TypeError, AttributeError):  # an exception class may refuse
                 link.__traceback__ = _users_part(link.__traceback__)

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gradviz.errors import GradvizError, NoGraphError, TargetError
+from gradviz.features import hook
 from gradviz.graph import Graph
 from gradviz.rank import rank
 from gradviz.run.ending import Failure, RunResult, Stopped, stoppable_main, users_code
@@ -176,6 +177,11 @@ class Run(Generic[T]):
             finally:
                 self._selection.close()
         self._failure = self._failure or outcome.failure
+        explanation = hook("gradviz.memory.oom:explanation") if "torch" in sys.modules and self._failure else None
+        if explanation is not None and self._failure is not None:
+            first = self._results[0] if self._results else None
+            told = explanation(self._failure.error, self._recording(), [self._program.namespace], first)
+            self._failure = replace(self._failure, explanation=told)
 
     def _ended(self) -> RunResult[T]:
         """What was read at calls, else what can be read now that the code has ended."""
