@@ -283,9 +283,12 @@ def modules_of(context: CheckContext, members: Sequence[Parameter]) -> list[str]
         if parameter.names[0] not in chosen and parameter.model == members[0].model
     ]
     spoiled = {"", *(prefix for module in rest for prefix in _prefixes(module))}
+    ran = {scope.path for scope in context.graph.scopes}
     outermost: dict[str, str] = {}
     for parameter in members:
-        outer = next((prefix for prefix in _prefixes(parameter.module) if prefix not in spoiled), parameter.module)
+        idle = parameter.run is not None and not parameter.run.calls
+        apart = spoiled | ran if idle else spoiled  # what ran is not named as what never ran
+        outer = next((prefix for prefix in _prefixes(parameter.module) if prefix not in apart), parameter.module)
         outermost.setdefault(outer, parameter.type if outer == parameter.module else "")
     model = context.models[members[0].model] if context.models else None
     return [

@@ -183,6 +183,15 @@ def test_a_recording_that_is_open_is_found() -> None:
     assert "unknown" in one(gradviz.check(loss, net), "unused-parameter").why
 
 
+def test_a_module_that_ran_is_not_named_as_one_that_never_did() -> None:
+    net = Two(lambda self, x: self.a(x))
+    net.a = torch.nn.Sequential(net.a, torch.nn.ReLU())
+    net.a[1].forgotten = torch.nn.Linear(4, 4)
+    with gradviz.record():
+        found = one(gradviz.check(net(torch.ones(1, 4)).sum(), net), "unused-parameter")
+    assert "a.1.forgotten (Linear)" in found.summary and "b (Linear)" in found.summary
+
+
 def test_the_outer_one_of_two_open_recordings_knows_more() -> None:
     net = Two(lambda self, x: self.a(x) + self.b(x).detach())
     with gradviz.record():
