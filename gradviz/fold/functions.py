@@ -11,12 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from gradviz.fold.updates import Updates
 from gradviz.graph import Graph, Scope, SourceLine, column
 from gradviz.graph.amounts import forward_order
+from gradviz.graph.origins import ScopeTree
 
 LEAST_CALLS = 4
 """How often a function is called for its calls to be groups: of three, such as for queries, keys and values, each is read."""
@@ -42,6 +43,7 @@ class _Run(NamedTuple):
     file: str
     name: str
     nodes: list[int]
+    calls: tuple[int, ...] = ()  # of modules, between these ops
 
 
 def with_functions(graph: Graph) -> Graph:
@@ -54,7 +56,7 @@ def with_functions(graph: Graph) -> Graph:
     >>> [(scope.path, scope.call) for scope in graph.scopes], graph.nodes[3].scope
     ([('func()', 1), ('func()', 2), ('func()', 3), ('func()', 4)], 1)
     """
-    runs = list(_with_updates(graph, _runs(graph))) if any(column(graph.nodes, "source")) else []
+    runs = _whole(graph, _with_updates(graph, _runs(graph))) if any(column(graph.nodes, "source")) else []
     count, own = Counter(run[:3] for run in runs), _own(graph, runs)
     calls = [run for run in runs if _is_group(run, count[run[:3]], run[:3] in own)]
     if not calls:
@@ -65,6 +67,8 @@ def with_functions(graph: Graph) -> Graph:
         number[run.name] += 1
         for node in run.nodes:
             nodes[node] = nodes[node]._replace(scope=len(scopes))
+        for call in run.calls:
+            scopes[call] = scopes[call]._replace(parent=len(scopes))
         scopes.append(Scope(run.name, "", number[run.name], run.scope))
     return replace(graph, scopes=tuple(scopes), nodes=tuple(nodes))
 
@@ -83,6 +87,54 @@ def _runs(graph: Graph) -> Iterator[_Run]:
     made = ((node, source, scopes[node]) for node, source in numbered if source is not None)
     for key, run in groupby(made, key=lambda op: (op[2], op[1].file, _name(op[1], op[2]))):
         yield _Run(*key, [node for node, *_ in run])
+
+
+def _whole(graph: Graph, runs: Iterable[_Run]) -> list[_Run]:
+    """The runs, those of one call of a function with nothing but calls of modules between them as one: it made these calls."""
+    tree, stretches = ScopeTree(graph), list[list[_Run]]()
+    last: dict[int | None, list[_Run]] = {}  # the last stretch directly in each scope
+    since: dict[int | None, dict[int, None]] = {}  # calls in each scope since then
+    for run in runs:
+        for inner, outer in pairwise((*tree.around(run.scope), None)):
+            since.setdefault(outer, {})[inner or 0] = None
+        piece = run._replace(calls=tuple(since.pop(run.scope, ())))
+        before = last.get(run.scope)
+        if before is not None and before[0][:3] == run[:3] and run.name.endswith("()"):
+            before.append(piece)
+        else:
+            last[run.scope] = [piece]
+            stretches.append(last[run.scope])
+    return [call for stretch in stretches for call in _calls(graph, stretch)]
+
+
+def _calls(graph: Graph, stretch: list[_Run]) -> Iterator[_Run]:
+    """Pieces of one function as its calls. The next call begins where the first line comes again after another one; where all
+    is on that line, each piece is a call, for nothing tells a loop in the function from one around it.
+    """
+    if len(stretch) == 1:
+        yield stretch[0]._replace(calls=())
+        return
+    first = before = _line(graph, stretch[0].nodes[0])
+    calls: list[list[_Run]] = [[]]
+    for piece in stretch:
+        calls[-1].append(piece._replace(nodes=[]))
+        for node in piece.nodes:
+            line = _line(graph, node)
+            if line == first and before != first:
+                calls.append([piece._replace(nodes=[], calls=())])
+            calls[-1][-1].nodes.append(node)
+            before = line
+    for pieces in calls:
+        nodes = [node for piece in pieces for node in piece.nodes]
+        if len({_line(graph, node) for node in nodes}) > 1:
+            yield pieces[0]._replace(nodes=nodes, calls=tuple(call for piece in pieces[1:] for call in piece.calls))
+        else:
+            yield from (piece._replace(calls=()) for piece in pieces if piece.nodes)
+
+
+def _line(graph: Graph, node: int) -> int:
+    source = graph.nodes[node].source
+    return source.line if source is not None else 0
 
 
 def _with_updates(graph: Graph, runs: Iterable[_Run]) -> Iterator[_Run]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 from gradviz.draw.summary import footer_lines
@@ -154,3 +155,42 @@ def test_a_gradient_and_the_parameters_computed_from_it_are_an_update_step() -> 
 def test_a_penalty_on_a_gradient_is_no_update() -> None:
     assert {name.split(" line")[0] for name in names(meta(tail=("MulBackward0", "MeanBackward0")))} == {"grad()"}
     assert {name.split(" line")[0] for name in names(meta(from_weight=False))} == {"grad()"}
+
+
+def stepped(lines: list[int | None]) -> Graph:
+    """Two ops of `step` on each of these lines, a call of a module for None; a mean in `main` before and after it all."""
+    program = Program()
+    x = program.op("ExpBackward0", weights=["w"])
+    sources = [SourceLine("ode.py", 99, "main")]
+    for line in lines:
+        with program.call("net", "Net") if line is None else nullcontext():
+            for name in ("MulBackward0", "AddBackward0"):
+                x = program.op(name, x)
+                sources.append(SourceLine("ode.py", line or 50, "forward" if line is None else "step"))
+    program.op("MeanBackward0", x)
+    sources.append(SourceLine("ode.py", 99, "main"))
+    graph = program.graph()
+    nodes = (n if n.sequence is None else n._replace(source=sources[n.sequence]) for n in graph.nodes)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def calls_of_step(lines: list[int | None]) -> list[int]:
+    """How many calls of the module each call of `step` made."""
+    graph = with_functions(stepped(lines))
+    calls = [i for i, scope in enumerate(graph.scopes) if scope.path == "step()"]
+    return [sum(scope.parent == call for scope in graph.scopes) for call in calls]
+
+
+def test_calls_of_modules_lie_in_the_function_that_goes_on_after_them() -> None:
+    step: list[int | None] = [1, None, 2, None, 3]
+    assert calls_of_step(step * 4) == [2, 2, 2, 2]
+    folded = fold(stepped([*step, None] * 9), depth=1)
+    assert max(count for _, title, count in titles(folded) if "step()" in title) >= 8
+
+
+def test_a_loop_of_module_calls_in_a_function_is_one_call_when_another_line_ends_it() -> None:
+    assert calls_of_step([1, None, 1, None, 1, None, 2] * 4) == [3, 3, 3, 3]
+
+
+def test_nothing_tells_a_loop_in_a_function_from_one_around_it() -> None:
+    assert calls_of_step([1, None] * 5) == [0] * 5
