@@ -9,9 +9,6 @@ EXPECTED: dict[str, dict[str, str]] = {
     "seq2seq_attention": {
         "body": "every step of the decoder reads all of the encoder's states, and the edges fill the page"
     },
-    "spiking_surrogate": {
-        "body": "two loops stand beside each other: the readout's goes to the window around the membrane's"
-    },
     "hypernetwork": {
         "scopes": "a module beside its caller makes the weights: who calls whom is not in the registration"
     },
