@@ -23,6 +23,7 @@ assert before == (random.getstate(), str(numpy.random.get_state()), torch.get_rn
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "result",
     [
