@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +15,13 @@ import pytest
 from benchmarks.fit import MODELS, WITHIN, counted, predicted
 from gradviz.memory.fit.changes import changes
 from gradviz.memory.fit.child import Batch
-from gradviz.memory.fit.prediction import largest_batch
-from gradviz.memory.fit.runs import copied_folder
+from gradviz.memory.fit.prediction import Prediction, _told, largest_batch
+from gradviz.memory.fit.runs import ChildFailed, Folder, Specification, copied_folder
+from gradviz.memory.fit.table import fit_table
 from gradviz.memory.fit.trace import Allocation, Call, Forecast, Trace, one_run, two_runs
+from gradviz.report.results import console
+from gradviz.run.program import Target
+from gradviz.wording import bytes_text
 
 QUICK = [
     "MLP, AdamW",
@@ -95,6 +101,52 @@ def test_events_can_be_inserted_and_dropped() -> None:
     assert changed.trace.events.tolist() == [0, ~0, 1, ~1, 0]
     assert changed.trace.phases == [(0, "forward"), (4, "backward")]
     assert (sizes.peak(0), changed.peak(0)) == (12, 7)
+
+
+def test_gradients_that_outlive_a_step_can_be_freed() -> None:
+    """The second backward is shorter than the first, as that of a penalty is; the gradient is there again at its end."""
+    made = trace([(5,), (50,), (9,), (1,)], [0, 1, ~1, 2, 3, ~3, 0], ["", "", "gradients", ""])
+    made = replace(made, events=np.array([0, 1, ~1, 2, ~0, 1, ~1, 3]))
+    made = replace(made, phases=[(0, "forward"), (1, "backward"), (4, "step"), (5, "forward"), (7, "backward")])
+    found = {saving.what: saving for saving in changes(one_run(made, 1), 0, None, None)}
+    assert [(saving.peak, saving.saves) for what, saving in found.items() if "set_to_none" in what] == [(55, 4)]
+
+
+# -- what is told ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def told() -> Prediction:
+    forecast = predicted(MODELS["GPT"])
+    limit = 2**20
+    found = changes(forecast, 32, lambda other: largest_batch(other, limit), None)
+    return Prediction(forecast, 32, 32, limit, limit, largest_batch(forecast, limit), "", found, ["a note"])
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_the_tables_fit_the_terminal(told: Prediction, width: int) -> None:
+    stream = io.StringIO()
+    console(stream, width=width).print(fit_table(told))
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert f"at batch 32: does not fit in {bytes_text(told.memory)}" in " ".join(lines[0].split())
+    assert any(line.split()[:1] == ["activations"] for line in lines)
+
+
+def test_the_cheapest_change_comes_first_and_each_saves(told: Prediction) -> None:
+    assert [change.cost for change in told.changes][:2] == ["computes them again in backward", "BatchNorm sees half"]
+    assert all(change.saves > 0 and change.peak + change.saves == told.peak.total for change in told.changes)
+
+
+def test_out_of_memory_goes_on_with_fake_tensors() -> None:
+    class NoMemory(Folder):
+        def run(self, wanted: Sequence[Specification]) -> list[dict[str, Any]]:
+            if not all(one.fake for one in wanted):
+                raise ChildFailed("RuntimeError: DefaultCPUAllocator: can't allocate memory")
+            return [{"met": True} for _ in wanted]
+
+    _, _, wanted = _told(NoMemory(Path("nowhere"), {}), Specification(Target("script", "train.py"), ()), False)
+    assert wanted.fake
 
 
 # -- the batch ---------------------------------------------------------------------------------------------------------

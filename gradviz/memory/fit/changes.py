@@ -87,6 +87,7 @@ def _early_freed(sizes: Forecast) -> Forecast:
     insert, drop = [], set[int]()
     for end in (at for (_, before), (at, _) in pairwise(phases) if before == "step"):
         following = next((at for at in backwards if at >= end), None)
+        over = next((at for at, _ in phases if following is not None and at > following), len(sizes.trace.events))
         for storage, born, freed in _spans(sizes, "gradients"):
             if born < end and (freed is None or freed > end) and following is not None:
                 insert.append((end, ~storage))
@@ -94,7 +95,7 @@ def _early_freed(sizes: Forecast) -> Forecast:
                     drop.add(freed)
                 else:
                     first = max(at for at in backwards if at <= born) if backwards[0] <= born else born
-                    insert.append((following + born - first, storage))
+                    insert.append((min(following + born - first, over), storage))
     return sizes.changed(insert, drop)
 
 

@@ -84,12 +84,16 @@ class Folder:
     def _result(self, number: int, child: subprocess.Popen[bytes]) -> dict[str, Any]:
         child.wait()
         result = self.path.parent / f"{number}.result.json"
-        told = json.loads(result.read_text()) if result.exists() else {}
+        told = json.loads(self._as_original(result)) if result.exists() else {}
         if told.get("error") or not told.get("notes"):
-            said = (self.path.parent / f"{number}.err").read_text(errors="replace").strip().splitlines()[-12:]
+            said = self._as_original(self.path.parent / f"{number}.err").strip().splitlines()[-12:]
             why = told.get("error") or f"the child process ended with code {child.returncode}"
             raise ChildFailed("\n".join([*said, why] if not said or why not in said[-1] else said))
         return dict(told)
+
+    def _as_original(self, file: Path) -> str:
+        """A text that a child wrote, with the folder in place of its copy."""
+        return file.read_text(encoding="utf-8", errors="replace").replace(str(self.path), os.getcwd())
 
 
 @contextmanager
