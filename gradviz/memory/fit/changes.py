@@ -82,21 +82,25 @@ def _spans(sizes: Forecast, kind: str) -> Iterator[Span]:
 
 def _early_freed(sizes: Forecast) -> Forecast:
     """Gradients that outlive a step are freed at its end, and made again where backward made them the first time."""
-    phases = sizes.trace.phases
-    backwards = [at for at, name in phases if name == "backward"]
-    insert, drop = [], set[int]()
-    for end in (at for (_, before), (at, _) in pairwise(phases) if before == "step"):
-        following = next((at for at in backwards if at >= end), None)
-        over = next((at for at, _ in phases if following is not None and at > following), len(sizes.trace.events))
+    trace, insert, drop = sizes.trace, list[tuple[int, int]](), set[int]()
+    for end in (at for (_, before), (at, _) in pairwise(trace.phases) if before == "step"):
+        following, over = _next_backward(trace, end)
         for storage, born, freed in _spans(sizes, "gradients"):
-            if born < end and (freed is None or freed > end) and following is not None:
+            if over and born < end and (freed is None or freed > end):
                 insert.append((end, ~storage))
                 if freed is not None and freed <= following:
                     drop.add(freed)
                 else:
-                    first = max(at for at in backwards if at <= born) if backwards[0] <= born else born
+                    first = max((at for at, name in trace.phases if name == "backward" and at <= born), default=born)
                     insert.append((min(following + born - first, over), storage))
     return sizes.changed(insert, drop)
+
+
+def _next_backward(trace: Trace, event: int) -> tuple[int, int]:
+    """The events at which the next backward begins and ends; twice 0 where none follows."""
+    ends = [*(at for at, _ in trace.phases[1:]), len(trace.events)]
+    spans = ((at, end) for (at, name), end in zip(trace.phases, ends) if name == "backward" and at >= event)
+    return next(spans, (0, 0))
 
 
 def _accumulated(sizes: Forecast) -> Forecast:
