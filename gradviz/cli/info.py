@@ -185,7 +185,7 @@ def _root_row(graph: Graph, root: Root) -> Row:
 def _parts(graph: Graph) -> list[Row]:
     """The boxes of the picture of depth 1 in the order they ran, or of depth 2 where that is one model with its loss."""
     top = fold(graph, depth=1)
-    top = fold(graph, depth=2) if len(top.groups) == 1 else top
+    top = fold(graph, depth=2) if [group.kind for group in top.groups] == ["module"] else top
     ops = [node for node in reversed(top.nodes) if node.id not in top.leaf_of]
     return [_part_row(top, node) for node in ops] if top.groups else []
 

@@ -82,3 +82,14 @@ def test_the_graphviz_in_use_is_named(monkeypatch: pytest.MonkeyPatch, chosen: s
     if chosen == "bundled":
         pytest.importorskip("pygraphviz")
     assert said in environment()["graphviz"]
+
+
+def test_the_parts_of_the_model_are_the_pictures_top_level(gradviz: Gradviz, tmp_path: Path) -> None:
+    code = (
+        "import torch\nfrom torch import nn\nmodel = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))\n"
+        "hidden = model(torch.ones(4, 2)) * 2\nhidden.sum().backward()\n"
+    )
+    lines = gradviz("info", script(tmp_path, code)).stdout.splitlines()
+    first = lines.index("Parts") + 1
+    titles = [line.strip().split("  ")[0] for line in lines[first : lines.index("", first)]]
+    assert titles == ["model.0 Linear", "model.1 Tanh", "model.2 Linear", "hidden", "sum"]

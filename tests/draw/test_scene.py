@@ -344,3 +344,10 @@ def test_a_long_chain_and_the_same_scene_twice() -> None:
     made = scene(chain(100_000), Options())
     assert len(made.boxes) == 100_002 and len(made.links) == 100_001
     assert scene(random_dag(3, 200), Options()) == scene(random_dag(3, 200), Options())
+
+
+def test_what_python_cannot_read_is_said_in_the_tooltip_only() -> None:
+    graph = Graph((Node(0, "ExpBackward0", flags=("hidden", "custom")),))
+    (box,) = scene(graph, Options()).boxes
+    assert FLAG_WORDS["hidden"] not in (*box.lines, *box.flags) and FLAG_WORDS["custom"] in box.lines
+    assert FLAG_WORDS["hidden"] in dict(details(graph, graph.nodes[0]))["flags"]
