@@ -196,7 +196,8 @@ _STEPS = (
     Column("time", "number"),
     Column("saved after", "number"),
     Column("recomputation peak", "number", leaves=2),
-    Column("wrap in torch.utils.checkpoint", "text"),
+    Column("wrap in torch.utils.checkpoint", "name"),
+    Column("class", "code", 3),
 )
 
 
@@ -210,7 +211,7 @@ def _steps(advice: Advice, joined: bool) -> FittedTable:
         freed, ops = sum(step.freed for step in steps), sum(step.ops for step in steps)
         after, again = min(step.held for step in steps), max(step.again for step in steps)
         cells = [_bytes(freed), Amount(ops, count_text(ops)), _time(_sum([step.seconds for step in steps]))]
-        rows.append((*cells, _bytes(after), _bytes(again), _name(title, steps)))
+        rows.append((*cells, _bytes(after), _bytes(again), *_name(title, steps)))
     left_out = 2 if advice.seconds is None else None
     columns, *body = ([cell for i, cell in enumerate(row) if i != left_out] for row in (_STEPS, *rows))
     return FittedTable(columns, body)  # type: ignore[arg-type]
@@ -223,11 +224,11 @@ def step_titles(advice: Advice) -> list[str]:
     ]
 
 
-def _name(title: str, steps: Sequence[Wrap]) -> Text:
+def _name(title: str, steps: Sequence[Wrap]) -> tuple[Text, Text]:
     remarks = clip(steps[0].type) + (f" {labels.again(len(steps))}" if len(steps) > 1 else "")
     if steps[0].calls > 1:
         remarks += f", {plural(steps[0].calls, 'call')}"
-    return Text.assemble(one_line(title or "the whole model"), (f"  {remarks}", "dim"))
+    return Text(one_line(title or "the whole model")), Text(remarks, "dim")
 
 
 def _outcome(advice: Advice) -> Iterator[str]:

@@ -7,12 +7,15 @@ from one to the other), or when it is an input of a wrapped call. Knows nothing 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from functools import cached_property
+from statistics import median
 from typing import NamedTuple
 
 from gradviz.graph import Graph, Node, SavedTensor, TensorInfo
 from gradviz.graph.amounts import COUNTED, ONLY_GRAPH, forward_order, tensor_bytes
 from gradviz.graph.origins import ScopeTree
+from gradviz.memory.series import pattern
 
 # Which storage the tensor on an edge has, as far as saved tensors tell. A graph does not record the storage of a
 # result, only those of saved tensors. But a node that saved its result or its input did so in a slot with a telling
@@ -149,11 +152,22 @@ class CallCosts:
         paths = (self.graph.scopes[outer].path for outer in self.tree.around(scope))
         return next((path for path in paths if path != own), None)
 
+    @cached_property
+    def _seconds(self) -> dict[str, float | None]:
+        """By module. Alike ones take as long as their median: what differs between them is noise."""
+        kinds: dict[Hashable, list[float | None]] = {}
+        kind_of: dict[str, Hashable] = {}
+        for path, calls in self.by_path.items():
+            seconds = [self.graph.scopes[call.scope].forward for call in calls]
+            known = [one for one in seconds if one is not None]
+            kind_of[path] = (pattern(path), self.described(path), sum(len(call.nodes) for call in calls))
+            kinds.setdefault(kind_of[path], []).append(sum(known) if len(known) == len(seconds) else None)
+        medians = {kind: median(filter(None, each)) if all(each) else None for kind, each in kinds.items()}
+        return {path: medians[kind] for path, kind in kind_of.items()}
+
     def seconds(self, path: str) -> float | None:
         """The time of one forward of all calls, None where it was not measured."""
-        seconds = [self.graph.scopes[call.scope].forward for call in self.by_path[path]]
-        known = [one for one in seconds if one is not None]
-        return sum(known) if len(known) == len(seconds) else None
+        return self._seconds[path]
 
     def saves_alone(self, path: str) -> bool:
         """Whether the module has saved tensors that nobody but the graph holds, and no modules inside."""

@@ -258,7 +258,7 @@ def test_alike_modules_stand_in_one_row() -> None:
         loss = model(tokens)
     advice = checkpoint_plan(recording.graph(loss, model=model), 500_000)
     text = plain(advice_table(advice))
-    assert "blocks.0–5  Block ×6" in text
+    assert "blocks.0–5" in text and "Block ×6" in text
     assert "estimate" in text and "the budget of 488.3 KiB" in text
 
 
