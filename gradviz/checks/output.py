@@ -145,8 +145,20 @@ def _fitting(text: str, cells: int) -> str:
     return text
 
 
+class _Wrapper(textwrap.TextWrapper):
+    """Breaks a name that is longer than a line behind a dot, an underscore or a slash."""
+
+    def _split(self, text: str) -> list[str]:
+        chunks: list[str] = super()._split(text)
+        long = (_NAME_PARTS.findall(chunk) if len(chunk) > self.width else [chunk] for chunk in chunks)
+        return [part for parts in long for part in parts]
+
+
+_NAME_PARTS = re.compile(r"[^._/]+[._/]*|[._/]+")
+
+
 def _wrapped(line: str, width: int) -> list[str]:
-    return textwrap.wrap(line, max(20, width), break_long_words=False, break_on_hyphens=False) or [""]
+    return _Wrapper(max(20, width), break_on_hyphens=False).wrap(line) or [""]
 
 
 def _checked(findings: Findings, verbose: bool) -> str:

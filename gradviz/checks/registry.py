@@ -139,7 +139,7 @@ def run(
         if (rule.ranks > 1) != together:
             continue
         if rule.needs_values and not values and not readable:
-            skipped.append((rule.id, "reads numbers: add --values"))
+            skipped.append((rule.id, "reads numbers: add --values, in Python values=True"))
             continue
         ran.append(rule.id)
         for about in (readable or context) if rule.needs_values else context:

@@ -43,13 +43,18 @@ class CutLines:
         with self._calls.watching():
             yield
 
-    def sentence(self, leaf: torch.Tensor, name: str) -> str:
-        """The last line that cut off this leaf, or what was computed from it; "" when none was seen."""
+    def sentence(self, tensor: torch.Tensor, name: str) -> str:
+        """The last line that cut off this leaf, or what was computed from it, or that returned it; "" when none was seen."""
         with self._calls.paused():
-            found = self._watch.cuts(lambda tensor: (name,) if tensor is leaf else ())
-        found = tuple(cut for cut in found if cut.source.file and (name in cut.leaf or name in cut.behind))
+            names = {id(tensor): (name,)}
+            seen = self._watch.cuts(lambda other: names.get(id(other), ()))
+            given = [self._watch.cut(event, lambda other: ()) for event in self._watch.cuts_of(tensor)]
+        off = [cut for cut in seen if name in cut.leaf or name in cut.behind]
+        found = [cut for cut in (off or given) if cut.source.file]
         if not found:
             return ""
         cut = max(found, key=lambda cut: cut.at)
-        of = name if name in cut.leaf else f"a tensor computed from {name}"
-        return f"Line {cut.source.line} {CUT[cut.kind].format(of=one_line(of))}: `{clip(cut.source.text.strip(), 70)}`"
+        of = name if name in cut.leaf else f"a tensor computed from {name}" if off else "a tensor"
+        result = "" if off else f" to compute {name}"
+        words = CUT[cut.kind].format(of=one_line(of))
+        return f"Line {cut.source.line} {words}{result}: `{clip(cut.source.text.strip(), 70)}`"

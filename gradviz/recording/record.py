@@ -192,6 +192,11 @@ class Recording:
         self._ends: dict[EventLog, int] | None = None
         self._failure: _Unfinished | None = None
 
+    def __repr__(self) -> str:
+        if self._session is None:
+            return "<Recording, not begun: with gradviz.record() as recording: ...>"
+        return f"<Recording, {'open' if self._ends is None else 'ended'}: recording.graph(loss) returns the graph>"
+
     def __enter__(self) -> Recording:
         if self._session is not None:
             raise GradvizError("this recording has been used already: call gradviz.record() for another one")

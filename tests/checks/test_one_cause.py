@@ -182,3 +182,10 @@ def test_any_line_has_columns_inside_it_and_fits_the_width(text: str, part: str,
     assert 1 <= shown.column < shown.end_column <= len(shown.text) + 1
     line, carets = code_lines(shown, width)
     assert cell_len(line) <= width and cell_len(carets) <= width and "^" in carets
+
+
+def test_a_name_longer_than_a_line_breaks_behind_a_dot_and_keeps_the_indent() -> None:
+    name = ".".join(["net"] + ["a_module_with_a_long_name"] * 4)
+    lines = [line for line, _ in report(Findings((finding("a", names=(name, "b")),), ("a",)), 60)]
+    assert all(len(line) <= 60 for line in lines) and sum("a_module_with_a_long_name." in line for line in lines) > 1
+    assert all(line.startswith(("   ", "1. ")) for line in lines if "long_name" in line)

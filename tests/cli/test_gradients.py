@@ -126,7 +126,7 @@ def test_the_scripts_output_is_kept_apart(tmp_path: Path) -> None:
 def test_a_picture_with_gradients_and_its_file(gradviz: Gradviz, tmp_path: Path) -> None:
     asked = ("--color", "grad", "--numbers")
     drawn = gradviz("render", CHAIN_RULE, *asked, "--format", "dot", "-o", "-").stdout
-    assert "#1 MulBackward0" in drawn and r"#4 w\n() float32\ngradient norm 5" in drawn
+    assert "#1 y" in drawn and r"#4 w\n() float32\ngradient norm 5" in drawn
     bare, full = tmp_path / "bare.json", tmp_path / "full.json"
     gradviz("render", CHAIN_RULE, "-o", bare)
     gradviz("render", CHAIN_RULE, "--numbers", "-o", full)
@@ -142,6 +142,12 @@ def test_a_tree_refuses_before_the_script_runs(gradviz: Gradviz, tmp_path: Path,
     refused = gradviz(*words, path, "--color", "grad", code=2)
     assert refused.exit_code == 2 and "gradviz flow --by node" in refused.stderr
     assert "ran" not in refused.stdout + refused.stderr
+
+
+def test_a_target_that_a_cut_returned_is_told_with_its_line(gradviz: Gradviz, tmp_path: Path) -> None:
+    text = "import torch\nw = torch.ones(2, requires_grad=True)\nh = (w * 2).detach()\n(h * w).sum().backward()\n"
+    said = gradviz("paths", script(tmp_path, text), "--to", "h", code=2).stderr
+    assert "Line 3 detaches a tensor to compute h: `h = (w * 2).detach()`" in said
 
 
 @pytest.mark.parametrize(
