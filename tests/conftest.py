@@ -10,8 +10,12 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
+
+with suppress(ImportError):
+    import setuptools  # noqa: F401 -- puts a folder of its own on sys.path, in whichever test imports it first
 
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"

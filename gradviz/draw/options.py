@@ -151,9 +151,7 @@ class Options:
     color: Color = _choice("kind", Color, "Colour boxes by kind, memory held, or incoming gradient.")
     numbers: bool = _flag("Number boxes in the order of backward.")
     by: By = _choice("auto", By, "Rows of a tree: nodes from the output down, modules, or lines of code.")
-    columns: str | tuple[str, ...] = _option(
-        (), f"Columns by module or line, with commas: {', '.join(OUTLINE_COLUMNS)}.", _column_names
-    )
+    columns: str | tuple[str, ...] = _option((), f"Columns, with commas: {', '.join(OUTLINE_COLUMNS)}.", _column_names)
     link_source: LinkSource = _choice("none", LinkSource, "In SVG, a click on a box opens its line of code.")
     max_depth: int | None = _limit("Levels of branches to show in a tree; 0 for all.")
     max_rows: int | None = _limit("Rows of a tree; 200 in a terminal, all in a file; 0 for all.")

@@ -77,7 +77,7 @@ def test_a_name_in_it_and_the_main_of_a_package(gradviz: Gradviz, tmp_path: Path
         (("-m", "pkg.trian"), "there is no module 'pkg.trian'"),
         (("-m", "nowhere.train"), "there is no module 'nowhere'"),
         (("-m", "pkg/train.py"), "is not a module's name"),
-        (("-m", "pkg.train", "other.py"), "-m pkg.train is the target, so 'other.py' has no place"),
+        (("-m", "pkg.train", "other.py"), "-m pkg.train is the target, so remove 'other.py'"),
         ((), "Missing argument 'TARGET'"),
     ],
 )

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from gradviz.draw.options import Options
 from gradviz.draw.output import render
 from gradviz.graph import Graph
 from gradviz.graph.files import loads
@@ -84,7 +85,7 @@ def check_json(graph: Graph) -> None:
 
 
 def check_dot(graph: Graph) -> None:
-    dot = render(graph, "dot")
+    dot = render(graph, "dot", Options(names="backward"))
     assert isinstance(dot, str) and dot.startswith("digraph") and dot.rstrip().endswith("}")
     for name in {node.op for node in graph.nodes[:1]}:
         assert name.removesuffix("0").removesuffix("Backward") in dot

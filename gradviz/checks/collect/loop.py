@@ -73,6 +73,8 @@ class LeafWatch:
         """Inside, the steps of all optimizers are noted."""
 
         def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            if torch.compiler.is_compiling():
+                return
             self._updated = True
             with isolated(), suppress(Exception):  # an optimizer of the user's own may hold anything
                 for leaf in optimized(optimizer):
