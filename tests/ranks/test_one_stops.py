@@ -75,7 +75,11 @@ FIRST = {
 @pytest.mark.parametrize("mode", FIRST)
 def test_the_first_finding(mode: str, tmp_path: Path) -> None:
     done = torchrun(2, tmp_path, "check", "train.py", "--ranks-wait", 2, "--", mode, text=TRAINING)
-    assert FIRST[mode] in " ".join(done.stdout.partition("where:")[0].split()), done.stdout + done.stderr
+    first = " ".join(done.stdout.partition("where:")[0].split())
+    aborted = (
+        mode == "extra" and "rank 1 was ended by SIGABRT in all_reduce" in first
+    )  # gloo met another collective first
+    assert FIRST[mode] in first or aborted, done.stdout + done.stderr
     assert done.left == ()
     if mode in ("hang", "spin"):  # said while they still ran
         assert "Still waiting: rank 0 waits in backward at train.py:" in done.stderr
