@@ -53,8 +53,10 @@ def render_command(
         from gradviz.draw.tree import refuse_backward
 
         refuse_backward(Options.of(options))
-    if check and _needs_backward(options):
-        raise click.UsageError("--check cannot be drawn together with --color grad or --numbers. Draw two pictures.")
+    if check + (options["color"] == "time") + _needs_backward(options) > 1:
+        raise click.UsageError(
+            "--check, --color time and gradients (--color grad, --numbers) are read at different calls. Draw two pictures."
+        )
     source = replace(source, run_custom=run_custom)
     if output == _TO_STDOUT:
         _to_stdout(source, format or _DEFAULT, options, check)
@@ -66,6 +68,8 @@ def render_command(
 
 def _read(source: Source, options: dict[str, Any], check: bool) -> RunResult[Graph]:
     """The graph to draw. With `check` it is that of the worst finding, which may be of a later backward call."""
+    if options["color"] == "time":
+        return source.timed_graph()[0]
     if not check:
         return source.graph(backward=_needs_backward(options))
     from gradviz.run.ending import RunResult
@@ -121,7 +125,7 @@ def tree_command(source: Source, with_time: bool, **options: Any) -> None:
 
     refuse_backward(Options.of(options))
     with result_stream() as stream:
-        captured = source.timed_graph()[0] if with_time else source.graph()
+        captured = source.timed_graph()[0] if with_time or options["color"] == "time" else source.graph()
         _print(captured.result, options, stream)
     captured.raise_failure()
 

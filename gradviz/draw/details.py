@@ -26,14 +26,14 @@ def node_lines(
     node: Node,
     *,
     attributes: bool = False,
-    held: int = 0,
+    amount: str = "",
     around: str = "",
     own: bool = False,
     names: labels.OpNames = "variable",
 ) -> Lines:
     """Title, op and what it made, the names that has, where it was made; with `attributes` one line for each.
 
-    `held` is the bytes that it holds for backward, when they are to be said. `around` is the path of the module whose frame
+    `amount` is what it is coloured by, such as `holds 8 B`. `around` is the path of the module whose frame
     is around the box: names leave it out. `own`: name the script's own line, too, where a library's made the node.
     """
     title, op = labels.op_title(graph, node, around, names)
@@ -48,8 +48,7 @@ def node_lines(
         lines.append(below if below != title else "")
     places = (node.script_line if own else None, node.source)
     lines.append(" → ".join(labels.source_text(place) for place in places if place is not None))
-    if held and group is None:  # a group says so already
-        lines.append(labels.held_text(held))
+    lines.append(amount)
     if attributes:
         lines.extend(labels.attribute_line(name, value) for name, value in node.attributes.items())
     else:

@@ -13,7 +13,7 @@ from gradviz.fold.titles import titled
 from gradviz.graph import Graph, Scope, SourceLine
 from gradviz.graph.origins import ScopeTree, calls_from
 from gradviz.report import labels
-from gradviz.wording import count_text, one_line, plural, tensor_line
+from gradviz.wording import count_text, one_line, plural, seconds_text, tensor_line
 
 if TYPE_CHECKING:
     from gradviz.draw.scene import Box
@@ -91,6 +91,8 @@ def frame_title(scope: Scope, around: str = "", line: SourceLine | None = None, 
         words.append(plural(scope.parameters, "parameter"))
     if scope.output is not None:
         words.append(tensor_line(scope.output))
+    if scope.forward is not None:
+        words.append(f"takes {seconds_text(scope.forward + (scope.backward or 0))}")
     return ", ".join(words)
 
 

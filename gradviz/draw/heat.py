@@ -1,7 +1,7 @@
-"""Amounts at each box of a graph, folded or not, and the scale by which boxes are compared: bytes held, gradients that arrive.
+"""Amounts at each box of a graph, folded or not, and the scale by which boxes are compared: bytes, seconds, gradients.
 
 A step of the scale is a factor down from the largest amount, so that one huge node does not make all others look alike: of two for
-bytes, of ten for gradients, which differ by orders of magnitude. Knows nothing of colours.
+bytes and seconds, of ten for gradients, which differ by orders of magnitude. Knows nothing of colours.
 """
 
 from __future__ import annotations
@@ -54,6 +54,46 @@ def held_by_box(graph: Graph) -> tuple[int, ...]:
     if graph.original is not None:
         nbytes = [sum([nbytes[node] for node in nodes]) for nodes in graph.inside]
     return tuple(nbytes)
+
+
+def own_seconds(graph: Graph) -> list[float]:
+    """Seconds of forward and backward of each module call, without the calls inside it. Empty where nobody measured."""
+    if all(scope.forward is None for scope in graph.scopes):
+        return []
+    whole = [(scope.forward or 0.0) + (scope.backward or 0.0) for scope in graph.scopes]
+    own = list(whole)
+    for scope, seconds in zip(graph.scopes, whole):
+        if scope.parent is not None:
+            own[scope.parent] -= seconds
+    return [max(seconds, 0.0) for seconds in own]
+
+
+def seconds_by_box(graph: Graph) -> tuple[float, ...]:
+    """Seconds of every box: own ones of the calls whose ops are all in it. Raises FormatError when nobody measured.
+
+    >>> from gradviz.graph import Node, Scope
+    >>> scopes = Scope("net", "Net", 0, None, forward=3.0), Scope("net.a", "Linear", 0, 0, forward=1.0, backward=1.0)
+    >>> nodes = (Node(i, "ExpBackward0", sequence=i, scope=scope) for i, scope in enumerate((1, 0, 0)))
+    >>> seconds_by_box(Graph(tuple(nodes), scopes=scopes))  # the last two share one second, and no one knows how
+    (2.0, 0.0, 0.0)
+    """
+    whole = graph.original or graph
+    own = own_seconds(whole)
+    if not own:
+        raise FormatError(
+            "this graph does not know how long its modules took. On the command line, draw the script itself, not a graph "
+            "saved without times."
+        )
+    boxes: list[set[int]] = [set() for _ in own]
+    for box, inside in enumerate(graph.inside):
+        for node in map(whole.nodes.__getitem__, inside):
+            if node.scope is not None and node.sequence is not None:  # an AccumulateGrad has none
+                boxes[node.scope].add(box)
+    seconds = [0.0] * len(graph.nodes)
+    for own_one, at in zip(own, boxes):
+        if len(at) == 1:
+            seconds[at.pop()] += own_one
+    return tuple(seconds)
 
 
 class BoxNorms(NamedTuple):

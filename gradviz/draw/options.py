@@ -21,7 +21,7 @@ Leaves = Literal["auto", "shared", "per-use", "hidden"]
 Views = Literal["auto", "show"]
 LayoutEngine = Literal["auto", "dot", "layered"]
 Theme = Literal["auto", "light", "dark"]
-Color = Literal["kind", "memory", "grad"]
+Color = Literal["kind", "memory", "grad", "time"]
 
 LinkSource = Literal["none", "vscode", "file"]
 By = Literal["auto", "node", "module", "line"]
@@ -148,7 +148,9 @@ class Options:
         float,
     )
     theme: Theme = _choice("auto", Theme, "Colour theme; auto follows the reader's setting where possible.")
-    color: Color = _choice("kind", Color, "Colour boxes by kind, memory held, or incoming gradient.")
+    color: Color = _choice(
+        "kind", Color, "Colour boxes by kind, memory held, incoming gradient, or time of forward and backward."
+    )
     numbers: bool = _flag("Number boxes in the order of backward.")
     by: By = _choice("auto", By, "Rows of a tree: nodes from the output down, modules, or lines of code.")
     columns: str | tuple[str, ...] = _option((), f"Columns, with commas: {', '.join(OUTLINE_COLUMNS)}.", _column_names)

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from gradviz.draw import details
 from gradviz.draw.frames import Frame, Frames
-from gradviz.draw.heat import STEPS, Heat, gradient_norms, held_by_box
+from gradviz.draw.heat import STEPS, Heat, gradient_norms, held_by_box, seconds_by_box
 from gradviz.draw.marks import marked
 from gradviz.draw.options import Options
 from gradviz.draw.palette import HEAT, MEANING, BoxKind
@@ -27,11 +27,12 @@ from gradviz.draw.summary import (
     mark_lines,
     rank_bars,
     saved_lines,
+    seconds_line,
 )
 from gradviz.graph import Base, Edge, Graph, Leaf, Node, Root, SavedState, SavedTensor, column
 from gradviz.report import labels
 from gradviz.stages import Stage
-from gradviz.wording import plural, tensor_line
+from gradviz.wording import plural, seconds_text, tensor_line
 
 APART = 2  # edges between the same two boxes that are still drawn one by one; more are one link
 TOLD = 12  # edges that a tooltip lists
@@ -135,12 +136,13 @@ class _Drafter:
         self.all_freed = is_all_freed(graph)
         self.split = self._leaves_to_split()
         self.frames = Frames(graph)
-        self.held = held_by_box(graph) if options.color == "memory" else None
+        amounts = {"memory": held_by_box, "time": seconds_by_box}.get(options.color)
+        self.amounts = amounts(graph) if amounts is not None else None
         self.backward = gradient_norms(graph) if options.color == "grad" or options.numbers else None
         self.norms = self.backward if options.color == "grad" else None
         self.heat = self.norms.heat if self.norms is not None else None
-        if self.held is not None:
-            self.heat = Heat(self.held, max(self.held, default=0), factor=2)
+        if self.amounts is not None:
+            self.heat = Heat(self.amounts, max(self.amounts, default=0), factor=2)
         self.marked = marked(graph)
         self.owners = {leaf.storage: leaf.node for leaf in graph.leaves if leaf.storage is not None}
         self.bundles = _bundles(graph)
@@ -199,11 +201,16 @@ class _Drafter:
                 self.several.add(node.id)
             leaf = leaf_of.get(node.id)
             if leaf is None:
-                held = self.held[node.id] if self.held is not None else 0
                 around, own = self._path(node.scope), self.frames.tells_no_line(node.scope)
                 attributes = self.options.attributes
                 lines = details.node_lines(
-                    self.graph, node, attributes=attributes, held=held, around=around, own=own, names=self.options.names
+                    self.graph,
+                    node,
+                    attributes=attributes,
+                    amount=self._amount(node),
+                    around=around,
+                    own=own,
+                    names=self.options.names,
                 )
                 names = tuple(labels.relative(name, around) for name in node.names)
                 kind: BoxKind = "group" if node.folded else "op"
@@ -227,6 +234,13 @@ class _Drafter:
         norms = self.backward.of[node.id] if self.backward is not None else None
         lines = details.with_norms(lines, norms, numbers=self.options.numbers, grad=self.norms is not None)
         return self._add(self._kind(node.id, plain), lines, node.id, leaf, self._flags(node), scope, names)
+
+    def _amount(self, node: Node) -> str:
+        """What a box is coloured by, in words. A folded box says in another line what it holds."""
+        amount = self.amounts[node.id] if self.amounts is not None else 0
+        if not amount or (self.options.color == "memory" and node.folded is not None):
+            return ""
+        return labels.held_text(int(amount)) if self.options.color == "memory" else f"takes {seconds_text(amount)}"
 
     def _path(self, scope: int | None) -> str:
         """The module whose frame is around a box in this scope."""
@@ -389,11 +403,10 @@ class _Drafter:
         drawn = {box.kind for box in self.boxes}
         entries = [Legend(kind, text) for kind, text in MEANING.items() if kind in drawn]
         if self.heat is not None:
-            told = labels.scale_text if self.norms is None else labels.norm_scale_text
             for step, kind in enumerate(HEAT, 1):
                 if kind in drawn:
                     most = self.heat.above(step + 1) if step < STEPS else None
-                    entries.append(Legend(kind, told(self.heat.above(step), most)))
+                    entries.append(Legend(kind, labels.scale_text(self.options.color, self.heat.above(step), most)))
         return tuple(entries)
 
     def _footer(self) -> tuple[str, ...]:
@@ -403,8 +416,8 @@ class _Drafter:
         lines += cut_lines(self.outputs_cut)
         if self.options.saved:
             lines += saved_lines(self.graph)
-        if self.held is not None:
-            lines.append(held_line(self.held))
+        if self.amounts is not None:
+            lines.append((held_line if self.options.color == "memory" else seconds_line)(self.amounts))
         if self.backward is not None:
             lines += backward_lines(self.backward, numbers=self.options.numbers, grad=self.norms is not None)
         return tuple(lines)

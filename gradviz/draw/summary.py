@@ -21,7 +21,7 @@ from gradviz.graph import Graph, Leaf, RankShare, Root, column
 from gradviz.graph.amounts import depth, forward_order
 from gradviz.rank import named
 from gradviz.report import labels
-from gradviz.wording import bar, bytes_text, count_text, one_line, plural, tensor_line
+from gradviz.wording import bar, bytes_text, count_text, one_line, plural, seconds_text, tensor_line
 
 
 class Bar(NamedTuple):
@@ -148,9 +148,17 @@ def saved_lines(graph: Graph) -> Iterator[str]:
             yield f"not drawn: {plural(count, 'saved tensor')} inside folded boxes"
 
 
-def held_line(nbytes: Sequence[int]) -> str:
+def held_line(nbytes: Sequence[float]) -> str:
     """What all boxes hold together: their numbers add up to it."""
-    return f"held for backward: {bytes_text(sum(nbytes))}, each storage once, at the box that saved it first"
+    return f"held for backward: {bytes_text(int(sum(nbytes)))}, each storage once, at the box that saved it first"
+
+
+def seconds_line(seconds: Sequence[float]) -> str:
+    """What the times of boxes are."""
+    return (
+        f"time of forward and backward: {seconds_text(sum(seconds))} in these boxes; modules are timed, so several ops of "
+        "one open module have no time of their own"
+    )
 
 
 def backward_lines(norms: GradientNorms, *, numbers: bool, grad: bool) -> Iterator[str]:

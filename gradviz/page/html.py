@@ -17,6 +17,7 @@ from typing import Any
 from gradviz.checks.finding import Finding, Findings
 from gradviz.checks.output import code_lines
 from gradviz.comparison.diff import FieldChange, GraphDiff, Joined
+from gradviz.draw.heat import own_seconds
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.draw.summary import counts_line, inferred_lines, is_all_freed
@@ -81,7 +82,8 @@ def render(graph: Graph, options: Options, add: Callable[[Pack], None] = lambda 
             view(whole, graph, views=options.views == "show", names=options.names),
             records(with_functions(whole)),
         )
-        color = options.color if options.color != "grad" or whole.backward else "kind"
+        known_of = {"grad": bool(whole.backward), "time": bool(own_seconds(whole))}
+        color = options.color if known_of.get(options.color, True) else "kind"
         known.put(about=about(whole), allFreed=is_all_freed(whole), color=color)
         add(known)
         return _pieces(whole, options, drawn.base64(), known.base64())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gradviz.draw.heat import own_seconds
 from gradviz.draw.summary import rank_bars
 from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
 from gradviz.graph.amounts import ONLY_GRAPH, held_bytes, known_elements, tensor_bytes
@@ -27,6 +28,7 @@ def records(graph: Graph) -> Pack:
         leaves=[_leaf(leaf) for leaf in graph.leaves],
         roots=[_root(root) for root in graph.roots],
         scopes=[_scope(scope) for scope in graph.scopes],
+        seconds=[float(f"{seconds:.3g}") for seconds in own_seconds(graph)],
         marks=[mark[:-1] for mark in graph.marks],  # all but the kind
         ofRanks=bool(graph.by_rank),
         byRank=rank_bars(graph),

@@ -6,7 +6,7 @@ Everything here returns one line of plain text. Each format escapes that text it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -25,7 +25,7 @@ from gradviz.graph import (
     TensorInfo,
 )
 from gradviz.graph.origins import op_text
-from gradviz.wording import bytes_text, clip, count_text, number, one_line, plural, tensor_line
+from gradviz.wording import bytes_text, clip, count_text, number, one_line, plural, seconds_text, tensor_line
 
 FLAG_WORDS: dict[NodeFlag, str] = {
     "custom": "custom function",
@@ -64,19 +64,19 @@ def slot_bytes_text(nbytes: int | None, storage: int | None) -> str:
     return f"{bytes_text(nbytes)} {'of' if nbytes < storage else 'in'} a {bytes_text(storage)} storage"
 
 
-def scale_text(above: float, most: float | None) -> str:
-    """One step of a scale of memory: `holds 2.0 KiB to 4.0 KiB`."""
-    least = bytes_text(int(above))
+def scale_text(color: str, above: float, most: float | None) -> str:
+    """One step of a scale: `holds 2.0 KiB to 4.0 KiB`, `gradient norm 0.01 to 0.1`, `takes more than 2.50 ms`."""
+    what, over, text = _SCALES[color]
     if most is None:
-        return f"holds more than {least}"
-    return f"holds {least} to {bytes_text(int(most))}" if int(above) else f"holds up to {bytes_text(int(most))}"
+        return f"{what} {over} {text(above)}"
+    return f"{what} {text(above) if text(above) != text(0) else 'up'} to {text(most)}"
 
 
-def norm_scale_text(above: float, most: float | None) -> str:
-    """One step of a scale of gradients: `gradient norm 0.01 to 0.1`."""
-    if most is None:
-        return f"gradient norm above {number(above)}"
-    return f"gradient norm {number(above) if above else 'up'} to {number(most)}"
+_SCALES: dict[str, tuple[str, str, Callable[[float], str]]] = {
+    "memory": ("holds", "more than", lambda nbytes: bytes_text(int(nbytes))),
+    "grad": ("gradient norm", "above", number),
+    "time": ("takes", "more than", seconds_text),
+}
 
 
 def again(count: int) -> str:

@@ -55,3 +55,15 @@ def test_timing_leaves_the_training_as_it_is(gradviz: Gradviz, tmp_path: Path) -
     timed = gradviz("saved", at, "--time", "--continue").stderr
     losses = [line for line in untimed.splitlines() if line.startswith("loss")]
     assert len(losses) == 8 and losses == [line for line in timed.splitlines() if line.startswith("loss")]
+
+
+@pytest.mark.slow
+def test_modules_are_coloured_by_their_time(gradviz: Gradviz, tmp_path: Path) -> None:
+    at = script(tmp_path, STEPPING.format(steps=8))
+    gradviz("render", at, "--color", "time", "-o", tmp_path / "times.svg")
+    drawn = (tmp_path / "times.svg").read_text()
+    assert "takes more than" in drawn and "time of forward and backward" in drawn
+    assert "Draw two pictures" in gradviz("render", at, "--color", "time", "--numbers", code=2).output
+    gradviz("render", at, "-o", tmp_path / "untimed.json")
+    untimed = gradviz("render", tmp_path / "untimed.json", "--color", "time", "-o", tmp_path / "no.svg", code=2)
+    assert "does not know how long" in untimed.output

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from gradviz.draw.details import details
-from gradviz.draw.heat import held_by_box
+from gradviz.draw.heat import held_by_box, seconds_by_box
 from gradviz.draw.options import Options
 from gradviz.draw.scene import (
     Box,
@@ -15,6 +15,7 @@ from gradviz.draw.scene import (
     scene,
     subject,
 )
+from gradviz.errors import FormatError
 from gradviz.fold.titles import titled
 from gradviz.graph import (
     Edge,
@@ -43,6 +44,7 @@ from tests.builders import (
     shared_leaf,
     squared,
     tensor,
+    timed_graph,
     views,
 )
 
@@ -276,6 +278,21 @@ def test_colours_can_mean_memory() -> None:
         "holds more than 500 B",
     ]
     assert any("2.1 KiB" in line for line in made.footer)
+
+
+def test_time_colours_what_is_timed() -> None:
+    """Two ops of one module have no time of their own; folded, the module has it, and all boxes together what it took."""
+    made = scene(timed_graph(), Options(color="time"))
+    assert [box.kind for box in made.boxes] == ["heat5", "op", "op", "heat5"]
+    assert [box.lines[-1] for box in made.boxes if box.kind == "heat5"] == ["takes 1.00 s"] * 2
+    assert any("2.00 s in these boxes" in line for line in made.footer)
+    assert [entry.text for entry in made.legend if entry.text.startswith("takes")] == ["takes more than 500 ms"]
+    assert sum(seconds_by_box(timed_graph().fold(depth=1))) == 5
+
+
+def test_no_time_without_a_measurement() -> None:
+    with pytest.raises(FormatError, match="how long"):
+        scene(chain(2), Options(color="time"))
 
 
 def test_folded_boxes_hold_what_is_inside() -> None:

@@ -17,9 +17,11 @@ from gradviz.graph import (
 from tests.builders import (
     GRAPHS,
     accumulate,
+    chain,
     leaf,
     random_dag,
     tensor,
+    timed_graph,
 )
 from tests.page.conftest import Open
 from tests.page.graphs import PAGES, blocks, hostile
@@ -458,6 +460,16 @@ def test_color_is_the_first_overlay(open_page: Open) -> None:
     page = open_page(GRAPHS["everything"], color="memory")
     assert page.input_value("#overlay") == "memory"
     assert "held for backward" in page.inner_text("#legend")
+
+
+def test_times_of_modules_are_a_colour(open_page: Open) -> None:
+    """An op that shares its module with another one has no time; the module around both has."""
+    page = open_page(timed_graph(), color="time")
+    assert page.input_value("#overlay") == "time"
+    assert "of 5.00 s" in page.inner_text("#legend")
+    said = page.evaluate("[0, 1, 2, 3, ~0].map(gradviz.app.overlay.line)")
+    assert said == ["1.00 s", "", "", "1.00 s", "5.00 s"]
+    assert "time" not in open_page(chain(2)).eval_on_selector_all("#overlay option", "all => all.map(one => one.value)")
 
 
 def test_opening_moves_with_its_title_under_the_pointer(browser: Any, tmp_path: Any) -> None:
