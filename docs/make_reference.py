@@ -33,6 +33,7 @@ MODULES = (
     "gradviz.gradients.paths",
     "gradviz.comparison.diff",
     "gradviz.ranks.rank_diff",
+    "gradviz.explanation",
     "gradviz.notebook",
     "gradviz.recording.record",
     "gradviz.draw.options",

@@ -11,11 +11,12 @@ import torch
 from gradviz.features import hook
 from gradviz.graph import Graph
 from gradviz.recording.attribution import OwnershipAttribution
-from gradviz.variables.scanner import callers_variables
+from gradviz.variables.scanner import callers_variables, name_of
 from gradviz.walker.names import outermost_modules
 from gradviz.walker.walk import capture
 
 if TYPE_CHECKING:
+    from gradviz.explanation import Why
     from gradviz.gradients.flow import GradientFlow
     from gradviz.gradients.paths import Paths
     from gradviz.recording.record import Recording
@@ -145,3 +146,28 @@ def paths(
 
     live = open_graph(output, model=model, params=params, variables=callers_variables(sys._getframe(1)))
     return find_paths(live, target, limit=limit, run_custom=run_custom)
+
+
+def why(outputs: object, tensor: torch.Tensor, *, recording: Recording | None = None) -> Why:
+    """Why a backward from `outputs` gives `tensor` a gradient, or none: who holds it, which path leads to it, which step fills it.
+
+    Args:
+        outputs: a tensor, or any nesting of tensors.
+        tensor: a leaf or an intermediate result.
+        recording: a `gradviz.record()`, which knows modules that were never called. Without it, the one that is open.
+
+    >>> import torch, gradviz
+    >>> w, v = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    >>> loss = (w * w).sum()
+    >>> gradviz.why(loss, w).grad, gradviz.why(loss, v).reason
+    ('empty now, filled at step 3 of 3', 'the loss does not depend on it')
+
+    Source: https://docs.pytorch.org/docs/stable/notes/autograd.html
+    """
+    from gradviz.explanation import explain
+    from gradviz.recording.record import open_recording
+    from gradviz.run.outputs import LiveOutputs
+
+    variables = callers_variables(sys._getframe(1))
+    live = LiveOutputs(outputs, variables, "", recording=recording or open_recording())
+    return explain(live, tensor, name_of(tensor, variables) or "the tensor")

@@ -29,7 +29,7 @@ _LEVELS = {
     "walker": 4,
     **dict.fromkeys(("recording", "tensors"), 5),
     "run": 6,
-    "draw": 7,
+    **dict.fromkeys(("draw", "explanation"), 7),
     # Above the core: the features, each a folder that can be deleted, and what stands outside
     **dict.fromkeys(("source", "inference", "memory", "compiled", "comparison", "formulas"), 8),
     "gradients": 9,
@@ -55,7 +55,19 @@ FEATURES = (
 _READS_LIVE_OBJECTS = tuple(
     f"gradviz.{name}"
     for name in (
-        *("walker", "variables", "source", "recording", "run", "tensors", "gradients", "checks", "api", "torchviz"),
+        *(
+            "walker",
+            "variables",
+            "source",
+            "recording",
+            "run",
+            "tensors",
+            "explanation",
+            "gradients",
+            "checks",
+            "api",
+            "torchviz",
+        ),
         *("compiled.live", "ranks.reading", "memory.fit.tracker", "memory.wrapped", "memory.oom"),
     )
 )

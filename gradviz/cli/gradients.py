@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +10,8 @@ import click
 from gradviz.cli.options import Form, form_option, row_limit, top_option, write_result
 from gradviz.cli.streams import result_stream
 from gradviz.cli.target import Source, TargetCommand, measured, opened, run_custom_option, target_argument
-from gradviz.errors import NoPathError, NotATensorError
+from gradviz.cli.why import cuts_watched, named_tensor
+from gradviz.errors import NoPathError
 from gradviz.features import load
 from gradviz.report.results import FLOW_ROWS, PATHS_ROWS
 
@@ -93,7 +92,7 @@ def paths_command(source: Source, name: str, top: int | None, limit: int, run_cu
     Every path from the output back to NAME contributes a product of derivatives; their sum is the gradient. All paths
     are counted. Writes no .grad and frees nothing.
     """
-    with result_stream() as stream, _cuts_watched() as cuts:
+    with result_stream() as stream, cuts_watched() as cuts:
         captured = source.read(lambda live: _find(live, name, limit, source.target.short, run_custom, cuts))
         paths = captured.result
         rows, table = row_limit(form, top, PATHS_ROWS), load("gradviz.gradients.table:paths_table")
@@ -101,28 +100,10 @@ def paths_command(source: Source, name: str, top: int | None, limit: int, run_cu
     captured.raise_failure()
 
 
-@contextmanager
-def _cuts_watched() -> Iterator[list[CutLines]]:
-    """Around the script: the lines that cut are seen as soon as torch is there."""
-    from gradviz.run.engine import when_imported
-
-    cuts: list[CutLines] = []
-
-    def begin() -> None:
-        from gradviz.recording.cut_words import CutLines
-
-        cuts.append(CutLines())
-        until.enter_context(cuts[0].watching())
-
-    with ExitStack() as until, when_imported("torch", begin):
-        yield cuts
-
-
 def _find(live: LiveOutputs, name: str, limit: int, place: str, run_custom: bool, cuts: list[CutLines]) -> Paths:
     from gradviz.gradients.paths import find_paths
-    from gradviz.run.outputs import lookup
 
-    target = _tensor(lookup(name, live.variables, place), name, place)
+    target = named_tensor(name, live, place)
     try:
         return find_paths(opened(live), target, limit=limit, run_custom=run_custom).with_names(name, live.names)
     except NoPathError as error:
@@ -130,18 +111,6 @@ def _find(live: LiveOutputs, name: str, limit: int, place: str, run_custom: bool
         if not hint and target.requires_grad:
             hint = f"`gradviz check {place}` looks for the line that cuts the graph"
         raise NoPathError(f"{error}. {hint}".rstrip(". ") + ".") from None
-
-
-def _tensor(value: object, name: str, place: str) -> torch.Tensor:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value
-    if isinstance(value, torch.nn.Module):
-        names = [f"{name}.{parameter}" for parameter, _ in value.named_parameters()]
-        hint = f" Name a parameter, such as {names[0]}." if names else ""
-        raise NotATensorError(f"{name} in {place} is a module, not a tensor.{hint}")
-    raise NotATensorError(f"{name} in {place} is not a tensor; its type is {type(value).__name__}.")
 
 
 def paths_data(paths: Paths, top: int | None = None) -> dict[str, Any]:

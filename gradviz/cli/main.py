@@ -112,6 +112,7 @@ MODULE_OF = {
     "saved": "saved",
     "fit": "fit",
     "tensors": "tensors",
+    "why": "why",
     **dict.fromkeys(("flow", "paths"), "gradients"),
     **dict.fromkeys(("diff", "merge"), "compare"),
     "check": "check",

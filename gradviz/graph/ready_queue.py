@@ -1,4 +1,4 @@
-"""The queue in which the engine keeps backward functions that are ready to run, with its exact order.
+"""The order in which the engine runs backward functions, and the queue in which it keeps those that are ready.
 
 The engine takes the highest sequence number first. Equal ones (every AccumulateGrad has the same) come out as its binary heap
 leaves them, so the heap is built here as the C++ library of Linux builds it: `std::push_heap` and `std::pop_heap`.
@@ -6,6 +6,9 @@ Source: https://gcc.gnu.org/onlinedocs/libstdc++/latest-doxygen/a00527_source.ht
 """
 
 from __future__ import annotations
+
+from gradviz.graph import Graph, column
+from gradviz.graph.columns import UNNUMBERED
 
 
 class ReadyQueue:
@@ -58,3 +61,42 @@ class ReadyQueue:
             heap[hole] = heap[(hole - 1) // 2]
             hole = (hole - 1) // 2
         heap[hole] = value
+
+
+def engine_order(graph: Graph) -> list[int]:
+    """The order in which the engine runs everything behind the roots.
+
+    >>> from gradviz.graph import Edge, Graph, Node, Root, TensorInfo
+    >>> nodes = (Node(0, "MulBackward0", sequence=5), Node(1, "ExpBackward0", sequence=3), Node(2, "SinBackward0", sequence=4))
+    >>> edges = (Edge(0, 1, 0, 0), Edge(0, 2, 0, 1))
+    >>> engine_order(Graph(nodes, edges, roots=(Root(0, 0, "y", TensorInfo((), "float32", "cpu")),)))
+    [0, 2, 1]
+    """
+    sequences, producers = column(graph.nodes, "sequence"), column(graph.edges, "producer")
+    behind = list(dict.fromkeys(root.node for root in graph.roots if root.node is not None))
+    waiting = [0] * len(graph.nodes)  # edges that lead to a node from what the roots reach, and have not been run
+    reached = bytearray(len(graph.nodes))
+    for node in behind:
+        reached[node] = 1
+    starts = tuple(behind)
+    for node in behind:  # grows while it is read
+        for place in graph.input_places(node):
+            producer = producers[place]
+            waiting[producer] += 1
+            if not reached[producer]:
+                reached[producer] = 1
+                behind.append(producer)
+    queue, order = ReadyQueue(), list[int]()
+    ready = [node for node in starts if not waiting[node]]
+    while ready or queue:
+        for node in ready:
+            sequence = sequences[node]
+            queue.push(node, UNNUMBERED if sequence is None else sequence)
+        order.append(queue.pop())
+        ready = []
+        for place in graph.input_places(order[-1]):
+            producer = producers[place]
+            waiting[producer] -= 1
+            if not waiting[producer]:
+                ready.append(producer)
+    return order

@@ -11,9 +11,8 @@ from gradviz.draw.heat import own_seconds
 from gradviz.draw.summary import rank_bars
 from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
 from gradviz.graph.amounts import ONLY_GRAPH, held_bytes, known_elements, tensor_bytes
-from gradviz.graph.columns import UNNUMBERED
 from gradviz.graph.origins import forward_name
-from gradviz.graph.ready_queue import ReadyQueue
+from gradviz.graph.ready_queue import engine_order
 from gradviz.page.pack import NOTHING, Pack, Table
 from gradviz.report import labels
 from gradviz.wording import clip, one_line, tensor_line
@@ -191,45 +190,6 @@ def backward_steps(graph: Graph) -> BackwardSteps:
     """The steps of one backward call from all roots."""
     order = [step.node for step in graph.backward] or engine_order(graph)
     return BackwardSteps(order, _freed(graph, order), *_gradients(graph, order))
-
-
-def engine_order(graph: Graph) -> list[int]:
-    """The order in which the engine runs everything behind the roots.
-
-    >>> from gradviz.graph import Edge, TensorInfo
-    >>> nodes = (Node(0, "MulBackward0", sequence=5), Node(1, "ExpBackward0", sequence=3), Node(2, "SinBackward0", sequence=4))
-    >>> edges = (Edge(0, 1, 0, 0), Edge(0, 2, 0, 1))
-    >>> engine_order(Graph(nodes, edges, roots=(Root(0, 0, "y", TensorInfo((), "float32", "cpu")),)))
-    [0, 2, 1]
-    """
-    sequences, producers = column(graph.nodes, "sequence"), column(graph.edges, "producer")
-    behind = list(dict.fromkeys(root.node for root in graph.roots if root.node is not None))
-    waiting = [0] * len(graph.nodes)  # edges that lead to a node from what the roots reach, and have not been run
-    reached = bytearray(len(graph.nodes))
-    for node in behind:
-        reached[node] = 1
-    starts = tuple(behind)
-    for node in behind:  # grows while it is read
-        for place in graph.input_places(node):
-            producer = producers[place]
-            waiting[producer] += 1
-            if not reached[producer]:
-                reached[producer] = 1
-                behind.append(producer)
-    queue, order = ReadyQueue(), list[int]()
-    ready = [node for node in starts if not waiting[node]]
-    while ready or queue:
-        for node in ready:
-            sequence = sequences[node]
-            queue.push(node, UNNUMBERED if sequence is None else sequence)
-        order.append(queue.pop())
-        ready = []
-        for place in graph.input_places(order[-1]):
-            producer = producers[place]
-            waiting[producer] -= 1
-            if not waiting[producer]:
-                ready.append(producer)
-    return order
 
 
 def _freed(graph: Graph, order: list[int]) -> list[int]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 
+from gradviz.graph import SourceLine
 from gradviz.packages import UserCode
 from gradviz.recording.cuts import CutWatch, DetachKind
 from gradviz.recording.torch_calls import TorchCalls
@@ -30,6 +32,13 @@ CUT: dict[DetachKind, str] = {
 """What a line does that cuts; `of` is what it cuts off."""
 
 
+class CutReason(NamedTuple):
+    """What a line did to a tensor."""
+
+    words: str
+    source: SourceLine
+
+
 class CutLines:
     """The lines that cut while a script runs. Begin it when torch is there."""
 
@@ -45,6 +54,13 @@ class CutLines:
 
     def sentence(self, tensor: torch.Tensor, name: str) -> str:
         """The last line that cut off this leaf, or what was computed from it, or that returned it; "" when none was seen."""
+        found = self.reason(tensor, name, one_line(name))
+        if found is None:
+            return ""
+        return f"{found.words[0].upper()}{found.words[1:]}: `{clip(found.source.text.strip(), 70)}`"
+
+    def reason(self, tensor: torch.Tensor, name: str, it: str = "it") -> CutReason | None:
+        """The same, with `it` for the tensor; None when none was seen."""
         with self._calls.paused():
             names = {id(tensor): (name,)}
             seen = self._watch.cuts(lambda other: names.get(id(other), ()))
@@ -52,9 +68,8 @@ class CutLines:
         off = [cut for cut in seen if name in cut.leaf or name in cut.behind]
         found = [cut for cut in (off or given) if cut.source.file]
         if not found:
-            return ""
+            return None
         cut = max(found, key=lambda cut: cut.at)
-        of = name if name in cut.leaf else f"a tensor computed from {name}" if off else "a tensor"
-        result = "" if off else f" to compute {name}"
-        words = CUT[cut.kind].format(of=one_line(of))
-        return f"Line {cut.source.line} {words}{result}: `{clip(cut.source.text.strip(), 70)}`"
+        of = it if name in cut.leaf else f"a tensor computed from {it}" if off else "a tensor"
+        result = "" if off else f" to compute {it}"
+        return CutReason(f"line {cut.source.line} {CUT[cut.kind].format(of=of)}{result}", cut.source)

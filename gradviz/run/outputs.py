@@ -33,7 +33,7 @@ class LiveOutputs:
     holds them all. `recording` knows module calls and source lines; it is None when nothing was recorded. `notes` is what a
     reader of the graph must know about how it was found.
     `frame` is the one that torch called the engine from at backward call `call`; both are None when the script has ended.
-    `create_graph` is that of the call; `ran` is whether the engine has run already.
+    `create_graph` and `accumulates` are those of the call; `ran` is whether the engine has run already.
     """
 
     outputs: Any
@@ -46,6 +46,7 @@ class LiveOutputs:
     call: int | None = None
     create_graph: bool = False
     ran: bool = False
+    accumulates: bool = True
 
     @property
     def attribution(self) -> Attribution | None:

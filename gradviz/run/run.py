@@ -322,7 +322,8 @@ class Run(Generic[T]):
             names = tuple(name_of(output, variables) or f"output[{i}]" for i, output in enumerate(outputs))
         notes = self._selection.remarks(self._calls, call, place)
         seen = LiveOutputs(outputs if names else outputs[0], variables, title, names, notes)
-        self._take(replace(seen, frame=call.frame, call=self._calls, create_graph=call.create_graph, ran=ran))
+        seen = replace(seen, create_graph=call.create_graph, accumulates=call.accumulates)
+        self._take(replace(seen, frame=call.frame, call=self._calls, ran=ran))
 
     def _read_after_step(self) -> None:
         """An optimizer has stepped: the first time, its parameters, their gradients and all else are there to read."""

@@ -7,7 +7,8 @@ from functools import partial
 import torch
 
 import gradviz
-from gradviz.page.records import backward_steps, engine_order
+from gradviz.graph.ready_queue import engine_order
+from gradviz.page.records import backward_steps
 from tests.builders import GRAPHS, chain
 
 

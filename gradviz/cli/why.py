@@ -1,0 +1,79 @@
+"""`gradviz why`: why one tensor gets a gradient, or none, on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from gradviz.cli.options import json_option, write_result
+from gradviz.cli.streams import result_stream
+from gradviz.cli.target import Source, TargetCommand, target_argument
+from gradviz.errors import NotATensorError
+from gradviz.features import load
+
+if TYPE_CHECKING:
+    import torch
+
+    from gradviz.explanation import Why
+    from gradviz.recording.cut_words import CutLines
+    from gradviz.run.outputs import LiveOutputs
+
+
+@click.command("why", cls=TargetCommand)
+@json_option("Print everything as JSON.")
+@target_argument
+@click.argument("name", metavar="NAME")
+def command(source: Source, name: str, as_json: bool) -> None:
+    """Say why a tensor gets a gradient, or none.
+
+    NAME is a variable or parameter (w, model.fc.weight); w.grad means the same. Says what fills its .grad, who holds it, which
+    path leads to it from the loss, and which line cuts the graph.
+    """
+    with result_stream() as stream, cuts_watched() as cuts:
+        captured = source.read(lambda live: _explain(live, name, source.target.short, cuts))
+        why, table = captured.result, load("gradviz.explanation:why_table")
+        write_result(stream, "json" if as_json else "table", why._asdict, lambda: table(why))
+    captured.raise_failure()
+
+
+def _explain(live: LiveOutputs, name: str, place: str, cuts: list[CutLines]) -> Why:
+    from gradviz.explanation import explain
+
+    name = name.removesuffix(".grad")
+    return explain(live, named_tensor(name, live, place), name, *cuts)
+
+
+@contextmanager
+def cuts_watched() -> Iterator[list[CutLines]]:
+    """Around the script: the lines that cut are seen as soon as torch is there."""
+    from gradviz.run.engine import when_imported
+
+    cuts: list[CutLines] = []
+
+    def begin() -> None:
+        from gradviz.recording.cut_words import CutLines
+
+        cuts.append(CutLines())
+        until.enter_context(cuts[0].watching())
+
+    with ExitStack() as until, when_imported("torch", begin):
+        yield cuts
+
+
+def named_tensor(name: str, live: LiveOutputs, place: str) -> torch.Tensor:
+    """The tensor of a name. Raises TargetError or NotATensorError, which say what to name."""
+    import torch
+
+    from gradviz.run.outputs import lookup
+
+    value = lookup(name, live.variables, place)
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, torch.nn.Module):
+        names = [f"{name}.{parameter}" for parameter, _ in value.named_parameters()]
+        hint = f" Name a parameter, such as {names[0]}." if names else ""
+        raise NotATensorError(f"{name} in {place} is a module, not a tensor.{hint}")
+    raise NotATensorError(f"{name} in {place} is not a tensor; its type is {type(value).__name__}.")

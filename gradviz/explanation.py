@@ -1,0 +1,187 @@
+"""Why a tensor gets a gradient, or none: what it is, who holds it, which path leads to it, and which line cuts that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from gradviz.graph import Graph, SourceLine, TensorInfo
+from gradviz.graph.ready_queue import engine_order
+from gradviz.recording.reasons import Reasons
+from gradviz.report import labels
+from gradviz.report.results import displayed
+from gradviz.variables.scanner import Namespace, scan
+from gradviz.walker.isolation import isolated
+from gradviz.walker.tensors import grad_fn_of, tensor_info
+from gradviz.walker.walk import Walked, capture
+from gradviz.wording import count_text, number, one_line, plural, tensor_line
+
+if TYPE_CHECKING:
+    from gradviz.recording.cut_words import CutLines
+    from gradviz.report.rich_parts import RenderableType
+    from gradviz.run.outputs import LiveOutputs
+
+SHOWN = 9  # steps of a path in the table
+
+
+class WhyStep(NamedTuple):
+    """One function on the way from the output to the tensor."""
+
+    name: str
+    op: str
+    source: SourceLine | None
+
+
+@displayed("gradviz.explanation.why_table")
+class Why(NamedTuple):
+    """Plain data. `grad` says in words what `.grad` holds and which step of backward fills it.
+
+    `step` counts from 1, of `steps`; None where no gradient reaches the tensor. `path` is a shortest one, the output first.
+    `reason` is why no gradient does, and `cause` the line that this is about.
+    """
+
+    name: str
+    outputs: tuple[str, ...]
+    names: tuple[str, ...]
+    tensor: TensorInfo
+    is_leaf: bool
+    requires_grad: bool
+    grad: str
+    step: int | None
+    steps: int
+    reason: str
+    cause: SourceLine | None
+    module: str
+    optimizers: tuple[str, ...]
+    path: tuple[WhyStep, ...]
+
+    def __repr__(self) -> str:
+        return f"<Why: {one_line(self.name)}, .grad {self.grad}>"
+
+
+def explain(live: LiveOutputs, tensor: torch.Tensor, name: str, cuts: CutLines | None = None) -> Why:
+    """What can be said of `tensor`, which the caller calls `name`, before the backward of these outputs runs."""
+    walks: list[Walked] = []
+    graph = capture(
+        live.outputs,
+        variables=live.variables,
+        title=live.title,
+        attribution=live.attribution,
+        saved=False,
+        need_graph=False,
+        inspect=walks.append,
+    ).with_root_names(live.names)
+    (walked,) = walks
+    with isolated():
+        reasons = Reasons(live.variables, live.recording, cuts)
+        made_by = grad_fn_of(tensor, asked_for=True)
+        leaves = {id(leaf): node for node, leaf in walked.variables.items()}
+        node = leaves.get(id(tensor)) if made_by is None else walked.position_of.get(made_by)
+        order = engine_order(graph)
+        step = order.index(node) + 1 if node in order else None
+        reason = reasons.reason(tensor, name) if step is None else None
+        owner = reasons.owner(tensor)
+        return Why(
+            name=name,
+            outputs=tuple(root.name for root in graph.roots),
+            names=walked.names.leaf(tensor),
+            tensor=tensor_info(tensor),
+            is_leaf=made_by is None,
+            requires_grad=tensor.requires_grad,
+            grad=_grad(tensor, name, step, len(order), live),
+            step=step,
+            steps=len(order),
+            reason=reason.words if reason is not None else "",
+            cause=reason.source if reason is not None else None,
+            module=f"{owner[0] or 'the model'} ({type(owner[1]).__name__})" if owner is not None else "",
+            optimizers=tuple(_optimizers(live.variables, tensor)),
+            path=tuple(_path(graph, node)) if step is not None and node is not None else (),
+        )
+
+
+def _grad(tensor: torch.Tensor, name: str, step: int | None, steps: int, live: LiveOutputs) -> str:
+    at = f"at step {count_text(step or 0)} of {count_text(steps)}"
+    if not tensor.is_leaf and not tensor.retains_grad:
+        kept = f"; {name}.retain_grad() before backward() would fill it {at}" if step is not None else ""
+        return f"stays empty, because it is not a leaf{kept}"
+    before = ("empty" if tensor.grad is None else "filled") + (" now" if live.call is None else " before this call")
+    if step is None:
+        return f"{before}, and stays so: no gradient reaches it"
+    if not live.accumulates:
+        return f"{before}, and stays so: torch.autograd.grad() returns gradients"
+    return f"{before}, {'filled' if tensor.grad is None else 'added to'} {at}"
+
+
+def _optimizers(variables: Sequence[Namespace], tensor: torch.Tensor) -> Iterator[str]:
+    seen: set[int] = set()
+    for named in scan(variables):
+        if named.kind != "optimizer" or id(named.value) in seen:
+            continue
+        seen.add(id(named.value))
+        for i, group in enumerate(named.value.param_groups):
+            if any(parameter is tensor for parameter in group["params"]):
+                rate = group.get("lr")
+                told = f", lr {number(rate)}" if isinstance(rate, float) else ""
+                yield f"{one_line(named.name)} ({type(named.value).__name__}), parameter group {i}{told}"
+
+
+def _path(graph: Graph, node: int) -> Iterator[WhyStep]:
+    """The shortest way from an output to a node of its graph."""
+    towards: dict[int, int] = {}
+    reached = list(dict.fromkeys(root.node for root in graph.roots if root.node is not None))
+    for consumer in reached:
+        for edge in graph.inputs(consumer):
+            if edge.producer not in towards and edge.producer not in reached[:1]:
+                towards[edge.producer] = consumer
+                reached.append(edge.producer)
+    nodes = [node]
+    while nodes[-1] in towards:
+        nodes.append(towards[nodes[-1]])
+    for at in reversed(nodes):
+        record = graph.nodes[at]
+        leaf = graph.leaf_of.get(at)
+        title = labels.op_title(graph, record)
+        name = labels.leaf_title(leaf) if leaf is not None else title.name
+        yield WhyStep(name, "leaf" if leaf is not None else title.op, record.script_line or record.source)
+
+
+# -- as a table ----------------------------------------------------------------------------------------------------------
+
+
+def why_table(why: Why) -> RenderableType:
+    """One screen."""
+    from gradviz.report.rich_parts import Group, Text
+    from gradviz.report.table import Column, FittedTable
+
+    facts = [[Text(word, "bold"), Text(one_line(text))] for word, text in _facts(why) if text]
+    steps = [[Text(one_line(cell)) for cell in row] for row in _steps(why)]
+    columns = [Column("path", "name"), Column("op", "word", 2), Column("line", "code", 1)]
+    title = Text(f"{one_line(why.name)}  {tensor_line(why.tensor)}", "bold")
+    said = FittedTable([Column("", "word"), Column("", "text")], facts, header=False)
+    return Group(title, Text(), said, Text(), FittedTable(columns, steps)) if steps else Group(title, Text(), said)
+
+
+def _facts(why: Why) -> Iterator[tuple[str, str]]:
+    yield ".grad", why.grad
+    yield "because", why.reason
+    if why.cause is not None:
+        yield "line", f"{labels.source_text(why.cause)}  {why.cause.text.strip()}"
+    yield "leaf", ("yes" if why.is_leaf else "no, computed") + f"; requires_grad={why.requires_grad}"
+    yield "also named", labels.names_text(name for name in why.names if name != why.name)
+    yield "held by", why.module
+    trained = why.is_leaf and why.requires_grad
+    for optimizer in why.optimizers or (("none that a variable holds",) if trained else ()):
+        yield "optimizer", optimizer
+    outputs = ", ".join(why.outputs[:3])
+    yield "path", f"{plural(len(why.path) - 1, 'step')} from {outputs}" if why.path else f"none from {outputs}"
+
+
+def _steps(why: Why) -> Iterator[tuple[str, str, str]]:
+    told = [(step.name, step.op, labels.source_text(step.source) if step.source else "") for step in why.path]
+    cut = len(told) - SHOWN
+    yield from told if cut <= 0 else told[: SHOWN // 2]
+    if cut > 0:
+        yield (labels.more(cut), "", "")
+        yield from told[SHOWN // 2 + cut :]

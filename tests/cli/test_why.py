@@ -1,0 +1,121 @@
+"""`gradviz why`: what is said of one tensor, checked against what backward then does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Gradviz
+from tests.cli.scripts import REPOSITORY, script
+from tests.cli.test_terminal import in_terminal
+
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(4, 8)
+        self.spare = nn.Linear(8, 8)
+        self.auxiliary = nn.Linear(4, 8)
+        self.teacher = nn.Linear(4, 8)
+        self.head = nn.Linear(8, 2)
+        self.head.bias.requires_grad_(False)
+
+    def forward(self, x):
+        self.auxiliary(x)
+        with torch.no_grad():
+            target = self.teacher(x)
+        z = torch.relu(self.encoder(x)).detach()
+        return self.head(z) * (z - target).mean()
+
+net = Net()
+trainer = torch.optim.SGD(net.head.parameters(), lr=0.1)
+for step in range(3):
+    out = net(torch.ones(3, 4))
+    loss = out.sum()
+    loss.backward()
+    print(net.head.weight.grad is not None, net.encoder.weight.grad is None)
+    trainer.step()
+"""
+
+REASONS = {
+    "net.encoder.weight": ("line 19 detaches a tensor computed from it", "z = torch.relu(self.encoder(x)).detach()"),
+    "net.spare.bias": ("net.spare was never called", "self.spare = nn.Linear(8, 8)"),
+    "net.auxiliary.weight": ("net.auxiliary ran, but the loss does not use its result", "self.auxiliary(x)"),
+    "net.teacher.weight": ("net.teacher ran with gradients off (torch.no_grad())", "target = self.teacher(x)"),
+    "net.head.bias": ("frozen: requires_grad is False", None),
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_the_reason_and_its_line(gradviz: Gradviz, tmp_path: Path, name: str) -> None:
+    told = json.loads(gradviz("why", script(tmp_path, NET), name, "--json").stdout)
+    words, text = REASONS[name]
+    assert told["reason"] == words
+    assert (told["cause"] and told["cause"]["text"]) == text
+    assert told["step"] is None and not told["path"]
+    assert told["grad"] == "empty before this call, and stays so: no gradient reaches it"
+
+
+def test_the_step_that_fills_a_gradient(gradviz: Gradviz, tmp_path: Path) -> None:
+    told = [
+        json.loads(gradviz("why", script(tmp_path, NET), "net.head.weight.grad", "--json", "--at", at).stdout)
+        for at in (1, 2)
+    ]
+    assert told[0]["grad"] == "empty before this call, filled at step 5 of 5"
+    assert told[1]["grad"] == "filled before this call, added to at step 5 of 5"  # nothing clears it
+    assert [step["name"] for step in told[0]["path"]] == ["sum", "out", "head", "t", "net.head.weight"]
+    assert told[0]["module"] == "net.head (Linear)"
+    assert told[0]["optimizers"] == ["trainer (SGD), parameter group 0, lr 0.1"]
+
+
+def test_the_step_is_the_place_in_the_order_that_flow_measures(gradviz: Gradviz) -> None:
+    path = REPOSITORY / "samples" / "gpt.py"
+    order = json.loads(gradviz("flow", path, "--json").stdout)["order"]
+    name = next(step["name"] for step in reversed(order) if step["name"].endswith("bias"))
+    told = json.loads(gradviz("why", path, name, "--json").stdout)
+    assert (told["step"], told["steps"]) == ([step["name"] for step in order].index(name) + 1, len(order))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "grad"),
+    [
+        (
+            "y = w * 2\nloss = y.sum()\nloss.backward()",
+            "y",
+            "y.retain_grad() before backward() would fill it at step 2",
+        ),
+        ("loss = (w * 2).sum()\ntorch.autograd.grad(loss, w)", "w", "torch.autograd.grad() returns gradients"),
+        ("loss = (w * 2).sum()", "w", "empty now, filled at step 3 of 3"),
+    ],
+)
+def test_what_grad_holds_is_said_as_it_is(gradviz: Gradviz, tmp_path: Path, text: str, name: str, grad: str) -> None:
+    path = script(tmp_path, f"import torch\nw = torch.ones(3, requires_grad=True)\n{text}\n")
+    assert grad in json.loads(gradviz("why", path, name, "--json").stdout)["grad"]
+
+
+def test_a_loss_without_a_graph_has_a_reason_too(gradviz: Gradviz, tmp_path: Path) -> None:
+    text = "import torch\nw = torch.ones(3, requires_grad=True)\nloss = (w * 2).detach().sum()\nloss.backward()\n"
+    out = gradviz("why", script(tmp_path, text), "w").stdout
+    assert "line 3 detaches a tensor computed from it" in out and "none from loss" in out
+
+
+def test_wrong_names_are_explained(gradviz: Gradviz, tmp_path: Path) -> None:
+    path = script(tmp_path, NET)
+    assert "Name a parameter, such as net.encoder.weight." in gradviz("why", path, "net", code=2).stderr
+    assert "has no variable 'nett'" in gradviz("why", path, "nett.head", code=2).stderr
+    assert "saved graph" in gradviz("why", "graph.json", "w", code=2).stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["net.encoder.weight", "net.head.weight", "out"])
+def test_one_screen_of_80_columns(tmp_path: Path, name: str) -> None:
+    script(tmp_path, NET)
+    told, code = in_terminal("-m", "gradviz", "why", "script.py", name, cwd=tmp_path, width=80)
+    lines = [line.rpartition("\r")[2] for line in told.splitlines()]
+    assert code == 0 and len(lines) < 24
+    assert max(map(len, lines)) <= 80 and not any("…" in line for line in lines)
