@@ -1,6 +1,6 @@
 """Writes a scene as DOT source, for people who have their own Graphviz.
 
-Ids are opaque (`n17`); every text passes `quote`. Colours are those of the palette, which are torchviz's. This module
+Ids are opaque (`n17`); every text passes `quote`. Colours are those of the palette. This module
 decides nothing about what is drawn, and runs no Graphviz.
 """
 

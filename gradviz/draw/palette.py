@@ -1,7 +1,7 @@
-"""The colours, and what each of them means: those of torchviz, once for light and once for dark pages.
+"""The colours of pictures and of the page, and what each of them means, once for light and once for dark.
 
-Light blue is a leaf, grey a backward function, orange a saved tensor, green an output and dark green the base of a
-view. This module knows colours and their meaning, not how any format writes them.
+As in torchviz, blue is a leaf, grey a backward function, orange a saved tensor, green an output and dark green the base
+of a view. This module knows colours and their meaning, not how any format writes them.
 """
 
 from __future__ import annotations
@@ -34,22 +34,24 @@ MEANING: dict[BoxKind, str] = {
 
 
 _FILLS: dict[BoxKind, tuple[str, str]] = {  # of boxes: light, dark
-    "op": ("#d3d3d3", "#3d4147"),
-    "leaf": ("#add8e6", "#1d4e63"),
-    "output": ("#caff70", "#37570f"),
-    "base": ("#a2cd5a", "#2c4a1e"),
-    "saved": ("#ffa500", "#784400"),
-    "group": ("#e8e8f2", "#333552"),
-    "stale": ("#ffe6bf", "#4a3a22"),
-    "heat1": ("#fffbe6", "#2b2920"),
-    "heat2": ("#fff3bf", "#383220"),
-    "heat3": ("#ffe98f", "#463c1c"),
-    "heat4": ("#ffdd57", "#534416"),
-    "heat5": ("#ffcb1f", "#5f4a0e"),
-    "added": ("#b7f0c0", "#1f4d2b"),
-    "removed": ("#ffc2c2", "#5c2328"),
-    "changed": ("#ffd9a8", "#5a3d12"),
+    "op": ("#e7e8eb", "#393b3f"),
+    "leaf": ("#97caed", "#0d5571"),
+    "output": ("#d2ed96", "#44561e"),
+    "base": ("#a8c673", "#2e4925"),
+    "saved": ("#feb958", "#734917"),
+    "group": ("#d9d2f0", "#474072"),
+    "stale": ("#ffe3c3", "#503f2b"),
+    "heat1": ("#fcf3d9", "#29251d"),
+    "heat2": ("#fce3ac", "#392f1d"),
+    "heat3": ("#ffd085", "#4b381c"),
+    "heat4": ("#ffbb64", "#61401a"),
+    "heat5": ("#ffa852", "#79461a"),
+    "added": ("#c0eec3", "#224d2f"),
+    "removed": ("#ffbfc1", "#65272d"),
+    "changed": ("#ffd4a0", "#593c1c"),
 }
+"""Kinds differ in lightness, so that they differ in grey and for every eye; steps of heat are even in CIELAB."""
+"""Kinds differ in lightness, so that they differ in grey and for every eye; steps of heat are even in CIELAB."""
 
 
 class Palette(NamedTuple):
@@ -71,7 +73,7 @@ LIGHT = Palette(
     muted="#555555",
     line="#555555",
     border="#777777",
-    warning="#b00020",
+    warning="#9a0020",
 )
 DARK = Palette(
     {kind: fills[1] for kind, fills in _FILLS.items()},
@@ -80,7 +82,7 @@ DARK = Palette(
     muted="#b0b4ba",
     line="#9aa0a6",
     border="#7d838a",
-    warning="#ffada6",
+    warning="#ffc9c2",
 )
 
 

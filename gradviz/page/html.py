@@ -20,12 +20,13 @@ from gradviz.comparison.diff import FieldChange, GraphDiff, Joined
 from gradviz.draw.heat import own_seconds
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
+from gradviz.draw.palette import DARK, LIGHT, Palette, border, dim
 from gradviz.draw.summary import counts_line, inferred_lines, is_all_freed
 from gradviz.fold.functions import with_functions
 from gradviz.graph import Graph, column
 from gradviz.page.pack import Pack
 from gradviz.page.records import records
-from gradviz.page.view import view
+from gradviz.page.view import usual_dtype, view
 from gradviz.stages import Stage
 from gradviz.wording import one_line
 
@@ -68,6 +69,25 @@ def in_order() -> list[str]:
     return list(ordered)
 
 
+_DARK = re.compile(r'^\[data-theme="dark"\] (\{.*?^\}\n)', re.DOTALL | re.MULTILINE)
+
+
+@lru_cache(maxsize=1)
+def style() -> str:
+    """The style sheet with the colours of pictures: dark where the page is set to it, else where the reader asks for it."""
+    text = asset("style.css").replace("/* light kinds */", _kinds(LIGHT)).replace("/* dark kinds */", _kinds(DARK))
+    asked = '@media (prefers-color-scheme: dark) {\n:root:not([data-theme="light"]) '
+    return _DARK.sub(lambda dark: f"{dark[0]}{asked}{dark[1]}}}\n", text)
+
+
+def _kinds(colors: Palette) -> str:
+    """Fill, border and second line of each kind of box."""
+    return " ".join(
+        f"--{kind}: {fill}; --{kind}-line: {border(colors, kind)}; --{kind}-dim: {dim(colors, kind)};"
+        for kind, fill in colors.fills.items()
+    )
+
+
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
@@ -78,13 +98,13 @@ def render(graph: Graph, options: Options, add: Callable[[Pack], None] = lambda 
     """
     whole = graph.original if graph.original is not None else graph
     with Stage("page"):
-        drawn, known = (
-            view(whole, graph, views=options.views == "show", names=options.names),
-            records(with_functions(whole)),
-        )
+        dtype, several = usual_dtype(whole)
+        drawn = view(whole, graph, dtype, views=options.views == "show", names=options.names)
+        known = records(with_functions(whole))
         known_of = {"grad": bool(whole.backward), "time": bool(own_seconds(whole))}
         color = options.color if known_of.get(options.color, True) else "kind"
-        known.put(about=about(whole), allFreed=is_all_freed(whole), color=color)
+        known.put(about=about(whole), allFreed=is_all_freed(whole), color=color, titles=options.names)
+        known.put(dtype=f"{dtype} where a box names no dtype" if several else dtype)
         add(known)
         return _pieces(whole, options, drawn.base64(), known.base64())
 
@@ -100,12 +120,12 @@ def about(graph: Graph) -> list[str]:
 def _pieces(graph: Graph, options: Options, drawn: str, known: str) -> Iterator[str]:
     """The pieces of the file around its two blocks of data."""
     title = one_line(graph.title).strip() or "graph"
-    style, code = asset("style.css"), script()
+    sheet, code = style(), script()
     words = {
         "theme": "" if options.theme == "auto" else f' data-theme="{options.theme}"',
-        "policy": policy(code, style),
+        "policy": policy(code, sheet),
         "title": _escaped(title),
-        "style": style,
+        "style": sheet,
         "description": _escaped(f"Graph of {title}. Arrow keys move, plus and minus zoom, Enter opens."),
         "summary": _escaped(". ".join(about(graph)) + ". The outline lists every module and operation."),
         "noscript": _escaped(f"{title}: {counts_line(graph)}. The page needs JavaScript; nothing is loaded."),
@@ -117,12 +137,12 @@ def _pieces(graph: Graph, options: Options, drawn: str, known: str) -> Iterator[
         yield words[piece] if i % 2 else piece
 
 
-def policy(code: str, style: str) -> str:
+def policy(code: str, sheet: str) -> str:
     """A Content-Security-Policy: this script and this style, pictures made here, and nothing from anywhere."""
     rules = (
         "default-src 'none'",
         f"script-src 'sha256-{_hash(code)}'",
-        f"style-src 'sha256-{_hash(style)}'",
+        f"style-src 'sha256-{_hash(sheet)}'",
         "img-src data: blob:",
         "base-uri 'none'",
         "form-action 'none'",

@@ -5,6 +5,7 @@ Names are given relative to the group around, so that groups of one structure re
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -52,11 +53,20 @@ class Sums(NamedTuple):
     nbytes: int
 
 
-class Texts:
-    """Makes the texts of one graph."""
+def usual_dtype(graph: Graph) -> tuple[str, bool]:
+    """The dtype that most tensors have, which boxes leave out, and whether some have another."""
+    made = (output for node in graph.nodes for output in node.outputs)
+    leaves = (leaf.tensor for leaf in graph.leaves)
+    counts = Counter(one_line(tensor.dtype) for tensor in chain(made, leaves) if tensor is not None)
+    return (max(counts, key=lambda dtype: (counts[dtype], dtype)), len(counts) > 1) if counts else ("", False)
 
-    def __init__(self, walk: Walk, names: labels.OpNames = "variable") -> None:
+
+class Texts:
+    """Makes the texts of one graph; `dtype` is the one that goes without saying."""
+
+    def __init__(self, walk: Walk, dtype: str = "", names: labels.OpNames = "variable") -> None:
         self._names = names
+        self._dtype = re.compile(rf" {re.escape(dtype)}(?!\w)") if dtype else None
         self._graph, self._groups, self._walk = walk.graph, walk.tree, walk
         self._known: dict[Text, Text] = {}
         self.held = held_bytes(walk.graph)
@@ -76,11 +86,11 @@ class Texts:
             title = names or f"unnamed {leaf.kind}"
             if cell.kind == COPY:
                 title += f" {labels.again(self._copies[cell.record])}"
-            text = _short(title, tensor_line(leaf.tensor))
+            text = self._short(title, tensor_line(leaf.tensor))
             return self._known.setdefault(text, text)
         root = self._graph.roots[cell.record]
         line = tensor_line(root.tensor) if root.node is not None else "no graph"
-        return _short(labels.root_title(root), line)
+        return self._short(labels.root_title(root), line)
 
     def group(self, at: int) -> Text:
         """The text of a group, by number of the walk: the title that it has in a picture."""
@@ -109,7 +119,11 @@ class Texts:
     def _op(self, node: Node) -> Text:
         around = self._graph.scopes[node.scope].path if node.scope is not None else ""
         title, op = labels.op_title(self._graph, node, around, self._names)
-        return _short(title, f"{op} {labels.outputs_line(node.outputs)}".strip())
+        return self._short(title, f"{op} {labels.outputs_line(node.outputs)}".strip())
+
+    def _short(self, title: str, line: str) -> Text:
+        said = self._dtype.sub("", line) if self._dtype is not None else line
+        return Text(shorten(title, CELLS), shorten(said, CELLS))
 
     def _path(self, at: int) -> str:
         """Path of the innermost module around what is in a group."""
@@ -134,10 +148,6 @@ class Texts:
         return [Sums(*counts) for counts in counted]
 
 
-def _short(title: str, line: str) -> Text:
-    return Text(shorten(title, CELLS), shorten(line, CELLS))
-
-
 def _relative(path: str, around: str) -> str:
     """A path as it is called inside another."""
     return (path.removeprefix(f"{around}.") or path) if around else path
@@ -147,12 +157,14 @@ CHEVRON = 20.0
 """Room in a closed group for the mark that says that it opens."""
 
 
-def view(graph: Graph, shown: Graph, *, views: bool = False, names: labels.OpNames = "variable") -> Pack:
+def view(
+    graph: Graph, shown: Graph, dtype: str = "", *, views: bool = False, names: labels.OpNames = "variable"
+) -> Pack:
     """Everything that is drawn of `graph`; what is open at first is what `shown`, a graph folded from it, does not fold."""
     groups = grouped(graph, views=views)
     is_open = opened(groups, shown)
     made = Walk(groups.graph, groups)
-    texts = Texts(made, names)
+    texts = Texts(made, dtype, names)
     cells, titles = [texts.cell(cell) for cell in made.cells], [texts.group(i) for i in range(len(made.groups))]
 
     def width(item: int) -> float:

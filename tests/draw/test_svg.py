@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from gradviz.draw.options import Theme
 from gradviz.draw.palette import (
     DARK,
+    HEAT,
     LIGHT,
     BoxKind,
     Palette,
@@ -206,3 +208,19 @@ def test_numbers_are_short(value: float, text: str) -> None:
 
 def test_straight_pieces_become_lines() -> None:
     assert path_data(["1", "2", "1", "3", "1", "4", "1", "5", "1", "6", "2", "6", "2", "7.5"]) == "M1 2V5C1 6 2 6 2 7.5"
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
+def test_kinds_differ_at_a_glance(palette: Palette) -> None:
+    """In lightness, too, so that they differ in grey."""
+    pairs = combinations(("op", "leaf", "group"), 2)
+    assert min(contrast(palette.fills[one], palette.fills[other]) for one, other in pairs) > 1.07
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
+def test_heat_goes_one_way(palette: Palette) -> None:
+    """More is further from the background, in steps of the same size."""
+    light = [116 * luminance(palette.fills[kind]) ** (1 / 3) - 16 for kind in HEAT]
+    steps = [abs(later - sooner) for sooner, later in pairwise(light)]
+    assert light in (sorted(light), sorted(light, reverse=True))
+    assert max(steps) < 1.5 * min(steps)

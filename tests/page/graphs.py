@@ -50,6 +50,14 @@ def blocks(count: int, ops: int = 5) -> Graph:
     return Graph(tuple(nodes), tuple(ordered), leaves, roots, tuple(scopes), title="net", attribution="recorded")
 
 
+def with_views(count: int) -> Graph:
+    """A chain in which every other op only changes a shape."""
+    ops = ("ExpBackward0", "ViewBackward0", "SinBackward0", "TBackward0", "MulBackward0")
+    nodes = tuple(Node(i, ops[i * i % 5], (tensor(2, 3),), 2 * count - i) for i in range(2 * count))
+    edges = tuple(Edge(i, i + 1, 0, 0) for i in range(2 * count - 1))
+    return Graph(nodes, edges, roots=(Root(0, 0, "y", tensor(2, 3)),))
+
+
 PAGES: dict[str, Graph] = {
     "blocks": blocks(7),
     "long": chain(700),

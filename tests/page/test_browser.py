@@ -24,7 +24,7 @@ from tests.builders import (
     timed_graph,
 )
 from tests.page.conftest import Open
-from tests.page.graphs import PAGES, blocks, hostile
+from tests.page.graphs import PAGES, blocks, hostile, with_views
 
 pytestmark = pytest.mark.slow
 
@@ -429,16 +429,11 @@ def test_text_has_contrast(open_page: Open, theme: str) -> None:
         for name, value in page.evaluate("gradviz.app.colors").items()
         if len(value) == 7
     }
-    grounds = ["bg", "sheet", "sheet-2", "op", "leaf", "output", "group", "added", "removed", "changed"]
-    grounds += [f"heat-{i}" for i in range(1, 6)] + [f"class-{i}" for i in range(1, 9)]
-    low = [
-        (name, ground)
-        for name in ("text", "muted")
-        for ground in grounds
-        if contrast(colors[name], colors[ground]) < 4.5
-    ]
-    assert [pair for pair in low if pair[0] == "text"] == []
-    assert [ground for _, ground in low if ground in ("bg", "sheet", "sheet-2", "op", "leaf", "output", "group")] == []
+    kinds = ["op", "leaf", "output", "group", "saved", "added", "removed", "changed"]
+    tints = [*kinds, *(f"heat{i}" for i in range(1, 6)), *(f"class-{i}" for i in range(1, 9))]
+    pairs = [("text", ground) for ground in ("bg", "sheet", "sheet-2", *tints)]
+    pairs += [("muted", ground) for ground in ("bg", "sheet", "sheet-2")] + [(f"{kind}-dim", kind) for kind in kinds]
+    assert [pair for pair in pairs if contrast(colors[pair[0]], colors[pair[1]]) < 4.5] == []
     for name in ("accent", "warn"):
         assert contrast(colors[name], colors["bg"]) >= 4.5
 
@@ -454,6 +449,56 @@ def test_a_pressed_button_under_the_pointer_can_be_read(open_page: Open, theme: 
         for name in ("color", "backgroundColor")
     )
     assert contrast(text, ground) >= 4.5
+
+
+def test_ops_go_by_three_names(open_page: Open) -> None:
+    page = open_page(GRAPHS["everything"])
+    cell = page.evaluate("gradviz.facts.cellOf[0]")
+    title = "cell => gradviz.app.model.title(cell)"
+    own = page.evaluate(title, cell)
+    page.click("#show summary")
+    page.select_option("#names", "backward")
+    assert page.evaluate(title, cell) == "ScaleBackward"
+    page.select_option("#names", "variable")
+    assert page.evaluate(title, cell) == own != "ScaleBackward"
+
+
+def test_views_are_shown_on_a_switch(open_page: Open) -> None:
+    shown = f"{BOXES}.filter(box => box.item >= 0).length"
+    page = open_page(with_views(40))
+    page.click("#open-all")
+    page.click("#show summary")
+    page.uncheck("#views")
+    assert not page.is_checked("#views")
+    before = page.evaluate(shown)
+    page.check("#views")
+    assert page.evaluate(shown) > before
+    page.uncheck("#views")
+    assert page.evaluate(shown) == before
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (1920, 1080), (1024, 768), (390, 844)])
+def test_the_first_view_can_be_read(open_page: Open, size: tuple[int, int]) -> None:
+    """Small graphs grow, large ones are not shrunk, and nothing of the header is out of the window."""
+    small, large = open_page(GRAPHS["diamond"], size=size), open_page(blocks(90), size=size)
+    assert small.evaluate("gradviz.app.camera.k") >= (1.0 if size[0] < 400 else 1.3)
+    assert 0.9 <= large.evaluate("gradviz.app.camera.k") <= 1.6
+    for page in (small, large):
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        edges = (
+            "[...document.querySelectorAll('header button, header select')].map(e => e.getBoundingClientRect().right)"
+        )
+        assert max(page.evaluate(edges)) <= size[0]
+
+
+def test_the_panel_never_covers_the_box_that_was_clicked(open_page: Open) -> None:
+    page = open_page(blocks(30), size=(1024, 768))
+    page.evaluate("gradviz.app.openAll(); gradviz.app.visit(gradviz.facts.cellOf[3]); gradviz.app.select(null)")
+    page.evaluate("gradviz.app.pan(gradviz.app.width / 2 - 60, 0)")
+    cell = page.evaluate("gradviz.facts.cellOf[3]")
+    page.mouse.click(*title_at(page, cell))
+    panel = page.locator("#panel").bounding_box()
+    assert panel and title_at(page, cell)[0] < panel["x"]
 
 
 def test_color_is_the_first_overlay(open_page: Open) -> None:

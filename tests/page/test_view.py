@@ -27,6 +27,7 @@ from gradviz.page.sheets import (
     Walk,
     make_sheets,
 )
+from gradviz.page.view import Texts, usual_dtype
 from tests.builders import (
     GRAPHS,
     accumulate,
@@ -172,6 +173,17 @@ def test_parameters_of_a_module_that_is_called_again_stand_in_each_call() -> Non
     scopes = (Scope("cell", "Cell", 1, None), Scope("cell", "Cell", 2, None))
     _, made, _ = prepared(Graph(nodes, edges, (leaf(2, "w"),), (Root(0, 0, "y", tensor()),), scopes))
     assert [cell.group for cell in made.cells if cell.kind == COPY] == [1, 2]
+
+
+def test_the_usual_dtype_goes_without_saying() -> None:
+    """Another is said in the box that has it."""
+    nodes = (Node(0, "MulBackward0", (tensor(2),), 2), Node(1, "ToCopyBackward0", (tensor(2, dtype="float16"),), 1))
+    graph = Graph(nodes, (Edge(0, 1, 0, 0),), roots=(Root(0, 0, "y", tensor(2)),))
+    assert usual_dtype(graph) in (("float16", True), ("float32", True))
+    _, made, _ = prepared(graph)
+    texts = Texts(made, "float32")
+    assert sorted(texts.cell(cell).line for cell in made.cells) == ["(2,)", "(2,)", "(2,) float16"]
+    assert sorted(Texts(made, "float").cell(cell).line for cell in made.cells)[0] == "(2,) float16"
 
 
 def test_a_parameter_stands_inside_the_module_that_uses_it() -> None:

@@ -2,6 +2,7 @@
  * The state of the page and everything that changes it: what is open, selected, coloured, which step runs, and the camera. Parts of
  * the page listen for what changed; none calls another.
  */
+import { OP } from "./model.js";
 import { Layout, TITLE } from "./sheet.js";
 import { textWidth } from "./painter.js";
 import { Trace, litEdges } from "./trace.js";
@@ -15,6 +16,7 @@ import { say } from "./dom.js";
 /** @typedef {"open" | "select" | "facts" | "overlay" | "step" | "camera" | "theme" | "lit"} Change */
 
 const SHORT = 150; // ms
+const LEGIBLE = 0.9, LARGE = 1.6; // letters of 10 px, and 18 px
 
 export class App {
   /** @param {Model} model @param {HTMLElement} stage */
@@ -90,6 +92,28 @@ export class App {
     say(words);
     this.changed("open");
     this.fit();
+  }
+
+  /** Show or hide ops that only change a shape: open or close every group of an op with such. @param {boolean} shown */
+  showViews(shown) {
+    for (const g of this.model.withViews()) this.layout.open[g] = shown ? 1 : 0;
+    this.layout.forgetAll();
+    say(shown ? "ops that only change a shape are shown" : "ops that only change a shape are hidden");
+    this.changed("open", "camera");
+  }
+
+  /** Title ops by variable, by forward op, or by backward function. @param {string} names "variable", "forward" or "backward" */
+  setNames(names) {
+    const { facts, model } = this, column = { forward: "forward", backward: "op" }[names];
+    model.rename = null;
+    const alike = new Map(model.withViews().map((g) => [~g, model.alike(~g)])); // by their own titles
+    if (facts && column) {
+      model.rename = (item) => {
+        const cell = item >= 0 ? item : alike.get(item) ?? -1;
+        return cell >= 0 && model.kind[cell] === OP ? facts.word(column, model.record[cell]) : "";
+      };
+    }
+    this.changed("select", "open", "lit");
   }
 
   /** Open or close a group where it stands: its title stays where it is on the screen. @param {number} g @param {boolean} [open] */
@@ -232,8 +256,8 @@ export class App {
     this.changed("camera");
   }
 
-  /** The camera that shows a rectangle of the page whole, no larger than life. @param {{x: number, y: number, w: number, h: number}} r @param {number} [largest] @returns {Camera} */
-  cameraFor(r, largest = 1) {
+  /** The camera that shows a rectangle of the page whole, small ones larger than life. @param {{x: number, y: number, w: number, h: number}} r @param {number} [largest] @returns {Camera} */
+  cameraFor(r, largest = LARGE) {
     const width = Math.max(this.width - this.covered, 80), margin = Math.min(32, width / 12), left = width > 500 ? 54 : margin; // left of it are buttons
     const k = Math.min((width - margin - left) / Math.max(r.w, 1), (this.height - 2 * margin) / Math.max(r.h, 1), largest);
     return { k, x: left + (width - margin - left - r.w * k) / 2 - r.x * k, y: Math.max((this.height - r.h * k) / 2, margin) - r.y * k };
@@ -242,11 +266,10 @@ export class App {
   /** Everything; where that would be too small to read, its top at a size that can be read. @param {boolean} [whole] however small @param {boolean} [at_once] */
   fit(whole = false, at_once = false) {
     const r = this.layout.rect(~0), camera = this.cameraFor(r);
-    const readable = 0.62;
-    if (!whole && camera.k < readable) {
+    if (!whole && camera.k < LEGIBLE) {
       const width = Math.max(this.width - this.covered, 80);
       const left = width > 500 ? 54 : 10, room = width - left - 14;
-      const k = Math.min(Math.max(room / r.w, readable), 1);
+      const k = Math.min(Math.max(room / r.w, LEGIBLE), 1);
       const top = r.w * k <= room + 1 ? r.w / 2 : this.#firstRow();
       const x = left + room / 2 - top * k;
       this.fly({ k, x: r.w * k > room ? Math.min(left, Math.max(left + room - r.w * k, x)) : x, y: 28 }, at_once);
@@ -262,6 +285,13 @@ export class App {
       x = sheet.box[4 * i] + sheet.box[4 * i + 2] / 2;
     }
     return x;
+  }
+
+  /** Move sideways where the panel would cover a box. @param {number} item */
+  clear(item) {
+    const r = this.layout.rect(item), { x, k } = this.camera, room = this.width - this.covered - 20, left = x + r.x * k;
+    const beyond = left + r.w * k - room;
+    if (this.covered && beyond > 0) this.fly({ ...this.camera, x: x - Math.min(beyond, Math.max(0, left - 20)) });
   }
 
   /** @param {number} item */

@@ -122,6 +122,7 @@ export class Stage {
     if (event.shiftKey && app.selected !== null) return app.select(hit.item, true);
     if (hit.item < 0) app.toggle(~hit.item);
     app.select(hit.item);
+    if (hit.item >= 0) app.clear(hit.item);
   }
 
   #keys() {

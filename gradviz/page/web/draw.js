@@ -139,13 +139,13 @@ export class Drawer {
     const kind = isGroup ? "group" : ["op", "leaf", "leaf", "output"][model.kind[item]];
     p.alpha(this.#fades(item) ? FADED : 1);
     const round = isGroup ? 8 * k : kind === "op" ? 5 * k : (r.h / 2);
-    const tint = this.look.fill(item), fill = tint || colors[kind], second = tint ? colors.text : colors.muted; // on a tint, muted text has too little contrast
+    const tint = this.look.fill(item), fill = tint || colors[kind], second = tint ? colors.text : colors[`${kind}-dim`]; // on a tint, dim text has too little contrast
     if (isGroup && r.w > 14 && r.h > 10) {  // a second sheet behind it: there is more inside
       p.rect(r.x + 3 * k, r.y + 3 * k, r.w, r.h, round, colors[kind], colors[`${kind}-line`], 1);
     }
     p.rect(r.x, r.y, r.w, r.h, round, fill, colors[`${kind}-line`], 1);
     if (11 * k >= READABLE) {
-      const title = model.title(item), line = this.look.line(item) || model.line(item), type = model.type(item), size = 11 * k;
+      const title = fitted(model.title(item), 11, r.w / k - (isGroup ? 28 : 6)), line = this.look.line(item) || model.line(item), type = model.type(item), size = 11 * k;
       const middle = r.x + r.w / 2 + (isGroup ? 7 * k : 0);
       const y = r.y + (isGroup ? 16.5 : line ? 14.5 : 21) * k;
       if (type) {

@@ -65,6 +65,17 @@ function controls(app) {
   click("fit", () => app.fit(true));
   click("zoom-in", () => app.zoom(1.25));
   click("zoom-out", () => app.zoom(0.8));
+  const views = /** @type {HTMLInputElement} */ (byId("views")), names = /** @type {HTMLSelectElement} */ (byId("names")), model = app.model;
+  const groups = model.withViews();
+  views.disabled = groups.length === 0;
+  views.addEventListener("change", () => app.showViews(views.checked));
+  app.on("open", () => (views.checked = groups.every((g) => app.layout.isOpen(g))));
+  views.checked = groups.every((g) => app.layout.isOpen(g));
+  names.addEventListener("change", () => app.setNames(names.value));
+  app.on("facts", () => {
+    names.value = app.facts?.head.titles;
+    names.disabled = names.value !== "variable"; // the file has no others
+  });
   click("toggle-outline", () => {
     const gone = document.body.classList.toggle("no-outline");
     byId("toggle-outline").setAttribute("aria-expanded", String(!gone));
@@ -85,7 +96,7 @@ function overlays(app) {
       if (entry.color) swatch.style.background = `var(--${entry.color})`;
       else swatch.hidden = true;
       return el("li", {}, swatch, el("span", { text: entry.text }));
-    }));
+    }), facts.head.dtype ? el("li", { text: `dtype ${facts.head.dtype}` }) : "");
   };
   app.on("overlay", show);
   show();

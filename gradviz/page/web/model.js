@@ -7,6 +7,7 @@
 /** @typedef {import("./data.js").Column} Column */
 
 export const OP = 0, LEAF = 1, COPY = 2, OUTPUT = 3;
+const WITH_VIEWS = 2; // kind of a group
 export const CELL_HEIGHT = 34, GROUP_HEIGHT = 38;
 
 /**
@@ -56,6 +57,8 @@ export class Model {
     this.cellGroup = new Int32Array(this.cells);
     this.cellLocal = new Int32Array(this.cells);
     this.groupLocal = new Int32Array(this.groups);
+    /** Another name of an item, "" for its own. @type {((item: number) => string) | null} */
+    this.rename = null;
     this.#number();
   }
 
@@ -107,11 +110,20 @@ export class Model {
   /** @param {number} item */
   #row(item) { return item < 0 ? this.text.group[~item] : this.text.cell[item]; }
   /** @param {number} item */
-  title(item) { return this.words[this.text.title[this.#row(item)]]; }
+  title(item) { return (this.rename && this.rename(item)) || this.words[this.text.title[this.#row(item)]]; }
   /** @param {number} item */
   line(item) { return this.words[this.text.line[this.#row(item)]]; }
   /** The class of a module, "" for everything else. @param {number} item */
   type(item) { return this.words[this.text.type[this.#row(item)]]; }
+
+  /** Groups that are an op with the ops beside it that only change a shape. @returns {number[]} */
+  withViews() { return [...this.groupKind.keys()].filter((g) => this.groupKind[g] === WITH_VIEWS); }
+
+  /** The cell in a group that has its title, or -1. @param {number} item */
+  alike(item) {
+    for (let cell = this.first[~item]; cell < this.end[~item]; cell++) if (this.title(cell) === this.title(item)) return cell;
+    return -1;
+  }
 
   /** The child of `g` that holds a cell, by local number, or -1 when it lies outside. @param {number} g @param {number} cell */
   childOf(g, cell) {

@@ -31,8 +31,8 @@ export function overlay(id, facts) {
 function kinds(facts) {
   return [
     { color: "leaf", text: facts.model.kind.some((kind) => kind === LEAF || kind === COPY) ? "leaf" : "" },
-    { color: "op", text: "backward function" },
-    { color: "group", text: "group: opens" },
+    { color: "op", text: "op" },
+    { color: "group", text: facts.model.groups > 1 ? "several ops: opens" : "" },
     { color: "output", text: "output" },
   ].filter((entry) => entry.text);
 }
@@ -76,9 +76,9 @@ function heldMemory(facts) {
 function shares(amount, text, whole) {
   const total = amount(~0) || 1;
   const step = (/** @type {number} */ item) => SHARES.filter((share) => amount(item) > share * total).length;
-  const legend = SHARES.map((share, i) => ({ color: `heat-${i + 1}`, text: i ? `over ${share * 100} %` : "up to 1 %" }));
+  const legend = SHARES.map((share, i) => ({ color: `heat${i + 1}`, text: i ? `over ${share * 100} %` : "up to 1 %" }));
   legend.push({ color: "", text: whole });
-  return { fill: (item) => (step(item) ? `heat-${step(item)}` : ""), line: (item) => (amount(item) ? text(amount(item)) : ""), legend };
+  return { fill: (item) => (step(item) ? `heat${step(item)}` : ""), line: (item) => (amount(item) ? text(amount(item)) : ""), legend };
 }
 
 /** Modules are timed: the time of a call belongs to the innermost item that has all its ops. @param {Facts} facts @returns {Overlay} */
@@ -124,9 +124,9 @@ function gradient(facts) {
     const norm = most(item);
     if (norm === Infinity) return "warn";
     if (!(norm > 0)) return "";
-    return `heat-${Math.max(1, 5 - Math.floor(Math.log10(largest / norm) + 1e-9))}`;
+    return `heat${Math.max(1, 5 - Math.floor(Math.log10(largest / norm) + 1e-9))}`;
   };
-  const legend = [1, 2, 3, 4, 5].map((i) => ({ color: `heat-${i}`, text: i === 1 ? `up to ${(largest / 1e4).toPrecision(2)}` : `to ${(largest / 10 ** (5 - i)).toPrecision(2)}` }));
+  const legend = [1, 2, 3, 4, 5].map((i) => ({ color: `heat${i}`, text: i === 1 ? `up to ${(largest / 1e4).toPrecision(2)}` : `to ${(largest / 10 ** (5 - i)).toPrecision(2)}` }));
   if (model.cells && norms.some((norm) => norm === Infinity)) legend.push({ color: "warn", text: "not finite" });
   const line = (/** @type {number} */ item) => (most(item) >= 0 ? `norm ${item < 0 ? "≤ " : ""}${most(item) === Infinity ? "not finite" : Number(most(item).toPrecision(3))}` : "");
   return { fill, line, legend: [...legend, { color: "", text: "norm of the gradient that arrives" }] };

@@ -135,7 +135,7 @@ export class Player {
     const pad = 8, top = m.total[m.peak] || 1; // the slider's knob is 16 wide
     const px = (/** @type {number} */ i) => pad + ((w - 2 * pad) * i) / Math.max(1, n - 1), py = (/** @type {number} */ v) => h - 2 - ((h - 14) * v) / top;
     const every = Math.max(1, Math.floor(n / w));
-    for (const [values, color] of /** @type {[Float64Array, string][]} */ ([[m.total, colors["soft-line"]], [m.saved, colors["heat-4"]]])) {
+    for (const [values, color] of /** @type {[Float64Array, string][]} */ ([[m.total, colors["soft-line"]], [m.saved, colors["heat4"]]])) {
       c.beginPath();
       c.moveTo(px(0), h);
       for (let i = 0; i < n; i += every) c.lineTo(px(i), py(values[i]));
