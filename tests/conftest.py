@@ -43,7 +43,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _installed() -> dict[str, object]:
     """Everything global that gradviz could leave behind, by name. Torch's part only once torch is imported."""
+    signal.getsignal(signal.SIGINT)  # puts back what another thread could not
     found: dict[str, object] = {
+        "signal.signal, signal.getsignal": (signal.signal, signal.getsignal),
+        "handlers of signals": [signal.getsignal(number) for number in signal.valid_signals()],
         "sys.gettrace()": sys.gettrace(),
         "sys.getprofile()": sys.getprofile(),
         "threading's trace function": getattr(threading, "_trace_hook", None),

@@ -49,6 +49,10 @@ class _Handlers:
         self._came: dict[int, None] = {}  # while the main thread was reading
         self._instead = self._called
         self._depth = 0
+        self._lock = threading.RLock()  # a handler may come back to it
+        self._originals: tuple[Callable[..., Any], Callable[..., Any]] | None = (
+            None  # what sets a handler, and what asks
+        )
         self._reading = self._dropping = False
         self._late: list[int] = []  # that a thread is about to send again
         self._waits: dict[int, None] = {}  # for the first call or return out there
@@ -68,8 +72,8 @@ class _Handlers:
 
     def replace(self) -> None:
         """Put another one in the place of each, until `restore`. May be nested."""
-        self._depth += 1
-        if self._depth == 1:
+        self._count(1)
+        if self._originals is None:
             self._originals = signal.signal, signal.getsignal
             try:
                 signal.signal, signal.getsignal = self._setter(*self._originals), self._getter(self._originals[1])
@@ -80,16 +84,22 @@ class _Handlers:
                 raise
 
     def restore(self) -> None:
-        """Take back one `replace`. From another thread that cannot be done: the handlers then run through this one for good."""
-        if not _is_main():
-            return
-        self._depth -= 1
-        if self._depth == 0:
-            signal.signal, signal.getsignal = self._originals
+        """Take back one `replace`. From another thread only counted: what is replaced is put back when the main one comes by."""
+        self._count(-1)
+        self._dropping = False
+        self._put_back()
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._depth += change
+
+    def _put_back(self) -> None:
+        if self._depth == 0 and self._originals is not None and _is_main():
+            (signal.signal, signal.getsignal), self._originals = self._originals, None
             for number, handler in self._users.items():
                 if _signal.getsignal(number) is self._instead:
                     _signal.signal(number, handler)
-            self._users, self._dropping = {}, False
+            self._users = {}
 
     def begin(self) -> bool:
         """From now on they wait. Says whether it is for the caller to `end` that: in the main thread, for the outermost."""
@@ -123,12 +133,14 @@ class _Handlers:
             time.sleep(_AGAIN)
 
     def _called(self, number: int, frame: FrameType | None) -> None:
+        users = self._users[number]
+        self._put_back()
         if self._reading:
             self._came[number] = None
         elif _interrupts(frame):
             self._put_off(number)
         elif not self._dropping:
-            self._users[number](number, frame)
+            users(number, frame)
 
     def _put_off(self, number: int) -> None:
         """A profile function sees where torch's work is over. With one of the user's in its place, the handler is tried again."""
@@ -157,7 +169,9 @@ class _Handlers:
         def set_handler(signalnum: Any, handler: Any) -> Any:
             before = self._getter(asked)(signalnum)
             original(signalnum, handler)
-            self._take(int(signalnum))
+            self._put_back()
+            if self._originals is not None:
+                self._take(int(signalnum))
             return before
 
         return set_handler
@@ -165,6 +179,7 @@ class _Handlers:
     def _getter(self, original: Callable[..., Any]) -> Any:
         @wraps(original)
         def handler_of(signalnum: Any) -> Any:
+            self._put_back()
             handler = original(signalnum)
             return self._users[int(signalnum)] if handler is self._instead else handler
 

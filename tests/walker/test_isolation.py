@@ -171,6 +171,19 @@ def test_the_user_sees_the_handlers_that_were_set(handler_raises: None) -> None:
 
 
 @needs_alarms
+def test_what_another_thread_takes_back_the_main_one_puts_back(handler_raises: None) -> None:
+    mine, setter = signal.getsignal(signal.SIGUSR1), signal.signal
+    HANDLERS.replace()
+    thread = threading.Thread(target=HANDLERS.restore)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGUSR1) is mine
+    assert signal.signal is setter
+    with pytest.raises(Late):
+        signal.raise_signal(signal.SIGUSR1)
+
+
+@needs_alarms
 def test_a_handler_does_not_run_in_the_midst_of_what_is_marked(handler_raises: None) -> None:
     order = []
 
