@@ -18,6 +18,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -44,6 +45,8 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 FIRST, SEEN, EVERY = 32, 8, 128
 """Backward calls up to which all calls are seen; from then on those before `SEEN` of `EVERY` backward calls."""
+
+_PATIENCE, _AGAIN = 1.0, 0.001  # seconds
 
 _IN_PYTHON = frozenset(("torch.functional", "torch.nn.functional"))
 """Modules of torch whose functions call others of it."""
@@ -208,7 +211,8 @@ class TorchCalls:
             self._scripts(mine)
             self._undo.enter_context(tapped(torch.autograd.graph._engine_run_backward, self._backward_began))
             self._undo.enter_context(tapped(torch.nn.Parameter.__new__, self._parameter_began))
-            self._undo.callback(_leave, mode)
+            self._undo.callback(self._leave)
+            self._references = sys.getrefcount(mode)
             _enter(mode)
             _watching.add(self)
             yield
@@ -236,7 +240,21 @@ class TorchCalls:
             return
         self._backwards += 1
         if self._backwards >= FIRST:
-            (_enter if self._backwards % EVERY < SEEN else _leave)(self._mode)
+            if self._backwards % EVERY < SEEN:
+                _enter(self._mode)
+            else:
+                self._leave()
+
+    def _leave(self) -> None:
+        """Work that torch gave to a thread of its own (gloo's, say) has a reference to the modes of that moment.
+
+        To drop the last one it waits for the interpreter, and whoever waits for that thread and holds the interpreter, as the end
+        of a process group does, would wait for ever. So nobody goes on before the work is done.
+        """
+        _take_out(self._mode)
+        patience = time.monotonic() + _PATIENCE
+        while sys.getrefcount(self._mode) > self._references and time.monotonic() < patience:
+            time.sleep(_AGAIN)
 
     def _returned(self, result: Any, _: object, given: Given) -> Any:
         """A function of torch has returned. Written flat: every call of the torch API passes here."""
@@ -326,7 +344,7 @@ def _others(mode: Any) -> list[Any]:
     return [other for other in reversed(taken) if other is not mode]
 
 
-def _leave(mode: Any) -> None:
+def _take_out(mode: Any) -> None:
     for other in _others(mode):
         _stack.push(other)
 

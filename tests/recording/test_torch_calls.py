@@ -7,6 +7,8 @@ import os
 import pickle
 import signal
 import sys
+import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.overrides import TorchFunctionMode, has_torch_function, has_torch_function_variadic
 
@@ -187,6 +190,22 @@ def test_a_fork_is_not_watched() -> None:
         if not child:
             os._exit(has_torch_function_variadic is not torch._C._has_torch_function_variadic)
         assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(not dist.is_gloo_available(), reason="needs gloo")
+def test_its_end_waits_for_work_of_torchs_threads_that_refers_to_the_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else that thread drops the last reference, for which it waits for the interpreter."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # torch sets one
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with TorchCalls(_ignored).watching():
+            work = [dist.all_reduce(torch.ones(1), async_op=True)]
+            threading.Timer(0.2, work.clear).start()
+            begun = time.monotonic()
+        assert not work
+        assert 0.1 < time.monotonic() - begun < 0.9
+    finally:
+        dist.destroy_process_group()
 
 
 def test_everything_is_put_back() -> None:
