@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradviz.cli.options import Size, json_option
+from gradviz.cli.options import Form, Size, form_option, write_result
 from gradviz.cli.progress import progress
 from gradviz.cli.streams import complain, result_stream
 from gradviz.cli.target import Source, TargetCommand, target_argument
 from gradviz.errors import TargetError
-from gradviz.report.results import write_json, write_table
+from gradviz.features import load
 from gradviz.wording import one_line
 
 if TYPE_CHECKING:
@@ -40,14 +40,13 @@ OVER = 1
 @click.option(
     "--margin",
     type=click.FloatRange(0, 0.9),
-    default=0.1,
-    show_default=True,
-    help="Share of the memory to leave for what is not seen: workspaces of kernels, fragmentation, the CUDA context.",
+    help="Share of the memory to leave for what is not seen: workspaces of kernels, fragmentation, the CUDA context. "
+    "[default: 0.1; 0.2 for convolutions and LSTMs on a CPU]",
 )
-@json_option("Print exact bytes as JSON.")
+@form_option("Print exact bytes as JSON.")
 @target_argument
 def command(
-    source: Source, memory: int, batch: str, once: bool, fake: bool, cpu: bool, margin: float, as_json: bool
+    source: Source, memory: int, batch: str, once: bool, fake: bool, cpu: bool, margin: float | None, form: Form
 ) -> None:
     """Predict the peak memory of a step and the batch that fits.
 
@@ -71,10 +70,8 @@ def command(
     with result_stream() as stream:
         with progress("measuring tiny batches"):
             result = predict(wanted, memory, margin=margin, once=once)
-        if as_json:
-            write_json(stream, as_data(result, source.target.title))
-        else:
-            write_table(stream, result.__rich__(), source.target.title)  # type: ignore[attr-defined]
+        title, table = source.target.title, load("gradviz.memory.fit.table:fit_table")
+        write_result(stream, form, lambda: as_data(result, title), lambda: table(result), title)
     if not result.fits:
         click.get_current_context().exit(OVER)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gradviz.errors import FormatError
 from gradviz.graph import Graph
-from gradviz.memory.series import pattern
+from gradviz.memory.series import pattern, series
 from gradviz.memory.wrapping import CallCosts, Gain, Wrapping
 from gradviz.report.results import displayed
 from gradviz.wording import bytes_text, plural
@@ -109,6 +109,13 @@ def checkpoint_plan(graph: Graph, budget: int, step: StepTime | None = None) -> 
     gains = {path: Wrapping(calls).gain(path) for path in calls.by_path}
     useless = _alike_together(calls, [path for path in gains if gains[path].freed <= 0 and calls.saves_alone(path)])
     return replace(_cheapest(calls, gains, budget), useless=tuple(useless), step=step)
+
+
+def titles(advice: Advice) -> list[str]:
+    """The modules to wrap, alike ones together: `blocks.0–5`."""
+    return [
+        one.title or "the whole model" for one in series(advice.steps, lambda step: step.path, lambda step: step.type)
+    ]
 
 
 def _cheapest(calls: CallCosts, gains: Mapping[str, Gain], budget: int) -> Advice:

@@ -16,9 +16,9 @@ import torch
 
 from gradviz.errors import FormatError, reason_of
 from gradviz.graph import Graph
-from gradviz.memory.checkpoint import checkpoint_plan
+from gradviz.memory.checkpoint import checkpoint_plan, titles
 from gradviz.memory.saved import By, saved
-from gradviz.memory.table import alike_rows, row_name, step_titles
+from gradviz.memory.table import alike_rows, row_name
 from gradviz.packages import is_foundation
 from gradviz.recording.record import Recording, record
 from gradviz.variables.scanner import Namespace, namespaces, scan
@@ -108,9 +108,9 @@ def _plan(graph: Graph, budget: int) -> Iterator[str]:
     except FormatError:
         return
     if plan.steps:
-        titles = few(step_titles(plan), HEAVIEST)
+        modules = few(titles(plan), HEAVIEST)
         now, then, ops = bytes_text(plan.before), bytes_text(plan.held), plural(plan.again, "op")
-        yield f"  plan: wrap {titles} in torch.utils.checkpoint: {now} now, {then} with this plan, {ops} recomputed"
+        yield f"  plan: wrap {modules} in torch.utils.checkpoint: {now} now, {then} with this plan, {ops} recomputed"
 
 
 def _growth(first: Graph, now: Graph) -> Iterator[str]:

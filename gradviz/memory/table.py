@@ -217,13 +217,6 @@ def _steps(advice: Advice, joined: bool) -> FittedTable:
     return FittedTable(columns, body)  # type: ignore[arg-type]
 
 
-def step_titles(advice: Advice) -> list[str]:
-    """The modules to wrap, alike ones together: `blocks.0–5`."""
-    return [
-        one.title or "the whole model" for one in series(advice.steps, lambda step: step.path, lambda step: step.type)
-    ]
-
-
 def _name(title: str, steps: Sequence[Wrap]) -> tuple[Text, Text]:
     remarks = clip(steps[0].type) + (f" {labels.again(len(steps))}" if len(steps) > 1 else "")
     if steps[0].calls > 1:

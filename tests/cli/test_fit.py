@@ -58,6 +58,28 @@ def test_the_batch_is_found_and_the_folder_stays(
 
 
 @pytest.mark.slow
+def test_its_table_is_for_spreadsheets_too(gradviz: Gradviz, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOADER)
+    printed = gradviz("fit", "train.py", "--cpu", "--memory", "1GiB", "--format", "csv").stdout.splitlines()
+    peak = fit(gradviz, tmp_path, LOADER, "--memory", "1GiB")["phases"]
+    assert printed[0] == "held,setup,forward,backward,optimizer step"
+    assert printed[-1].split(",")[1:] == [str(phase["total"]) for phase in peak.values()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("options", "part"), [(["--cpu"], 0.8), ([], 0.9), (["--cpu", "--margin", "0"], 1)])
+def test_convolutions_on_a_cpu_have_a_wide_margin(
+    gradviz: Gradviz, tmp_path: Path, options: list[str], part: float
+) -> None:
+    net = "net = nn.Conv1d(1, 4, 3)"
+    source = NET.replace("net = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 1))", net)
+    (tmp_path / "train.py").write_text(f"{source}for _ in range(3):\n    x = torch.randn(size, 1, 32){STEPS}")
+    told = json.loads(gradviz("fit", "train.py", "--batch=size", "--memory", "1GiB", "--json", *options).stdout)
+    assert told["limit"] == int(2**30 * part)
+    assert any("workspaces on a CPU" in note for note in told["notes"]) == ("--cpu" in options)
+
+
+@pytest.mark.slow
 def test_what_does_not_fit_is_an_exit_code(gradviz: Gradviz, tmp_path: Path) -> None:
     told = fit(gradviz, tmp_path, LOADER, "--memory", "200KiB", code=1)
     assert (told["fits"], told["batch"]["largest"]) == (False, 0)

@@ -134,6 +134,7 @@ def run(specification: dict[str, Any]) -> dict[str, Any]:
 
         def begin() -> None:
             from gradviz.memory.fit.tracker import Tracker
+            from gradviz.recording.record import record
 
             if specification["fake"]:
                 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -141,7 +142,8 @@ def run(specification: dict[str, Any]) -> dict[str, Any]:
                 undo.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
             if not batch.name:
                 batch.watch_loaders()
-            started.append(undo.enter_context(Tracker(gpu=specification["gpu"], autocast=specification["autocast"])))
+            recording = undo.enter_context(record())
+            started.append(undo.enter_context(Tracker(recording, gpu=specification["gpu"])))
 
         undo.enter_context(when_imported("torch", begin))
         undo.enter_context(program.interpreter(arguments))

@@ -35,7 +35,6 @@ class Specification:
     batch: int | None = None
     fake: bool = False
     gpu: bool = True
-    autocast: bool = False
 
 
 class ChildFailed(ScriptError):

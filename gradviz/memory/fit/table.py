@@ -12,7 +12,7 @@ from gradviz.memory.fit.prediction import Prediction
 from gradviz.memory.fit.trace import KINDS
 from gradviz.report import labels
 from gradviz.report.results import note_lines
-from gradviz.report.table import Column, FittedTable
+from gradviz.report.table import Amount, Column, FittedTable
 from gradviz.wording import bytes_text, clip, count_text, one_line, share
 
 _LINES = 5
@@ -61,13 +61,13 @@ def _phases(result: Prediction) -> FittedTable:
     rows = [
         [Text(names.get(kind, kind)), *(_bytes(moment.kinds[kind]) for moment in phases.values())] for kind in kinds
     ]
-    rows.append([Text("peak", "bold"), *(Text(bytes_text(moment.total), "bold") for moment in phases.values())])
+    rows.append([Text("peak", "bold"), *(_bytes(moment.total, "bold") for moment in phases.values())])
     columns = [Column("held"), *(Column(_STEP[name], "number") for name in phases)]
     return FittedTable(columns, rows)
 
 
-def _bytes(nbytes: int) -> Text:
-    return Text(bytes_text(nbytes) if nbytes else "-")
+def _bytes(nbytes: int, style: str = "") -> Text:
+    return Amount(nbytes, bytes_text(nbytes) if nbytes else "-", style)
 
 
 def _at_the_peak(result: Prediction) -> list[RenderableType]:

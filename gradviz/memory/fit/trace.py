@@ -62,7 +62,6 @@ class Trace:
     places: Sequence[SourceLine | None]
     calls: Sequence[Call]
     steps: int
-    autocast: bool
 
     @cached_property
     def device(self) -> str:
@@ -92,7 +91,6 @@ def read(notes: dict[str, Any]) -> Trace:
         [SourceLine(**place) if place else None for place in notes["places"]],
         [Call(**call) for call in notes["calls"]],
         notes["steps"],
-        notes["autocast"],
     )
 
 

@@ -18,10 +18,15 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import dataloader
 
+from gradviz.graph.files import dump
 from gradviz.packages import UserCode, with_text
+from gradviz.recording.record import Recording
 from gradviz.run.ending import Stopped
 from gradviz.run.engine import Afterwards, EngineCall
+from gradviz.run.program import Program
+from gradviz.variables.scanner import variables_at
 from gradviz.walker.private import peek_sequence
+from gradviz.walker.walk import capture
 
 _STEPS = 2
 _DENSE = {torch.bool: False, **dict.fromkeys((torch.float32, torch.float64, torch.float16, torch.bfloat16), 0.5)}
@@ -30,18 +35,18 @@ _DENSE = {torch.bool: False, **dict.fromkeys((torch.float32, torch.float64, torc
 class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """What is live from `with` on, as columns of plain data in `notes`.
 
-    `gpu` has optimizers step as they do there, with all parameters in one call; `autocast` runs the forward pass in bfloat16.
+    `gpu` has optimizers step as they do there, with all parameters in one call.
     """
 
-    def __init__(self, *, gpu: bool = False, autocast: bool = False) -> None:
+    def __init__(self, recording: Recording | None = None, *, gpu: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.paused = False
         self.events: list[int] = []
         self.storages: list[list[Any]] = []
         self.phases: list[tuple[int, str]] = [(0, "setup")]
         self.calls: list[dict[str, Any]] = []
-        self.autocast_seen = False
-        self._autocast, self._gpu = autocast, gpu
+        self._recording, self._gpu = recording, gpu
+        self._graph = ""
         self._live: dict[int, tuple[int, Any]] = {}
         self._stack: list[tuple[int, int]] = []
         self._user = UserCode()
@@ -66,8 +71,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             "calls": self.calls,
             "places": places,
             "steps": max(self._steps.values(), default=0),
-            "backwards": self._backwards,
-            "autocast": self.autocast_seen,
+            "graph": self._graph,
         }
 
     # -- what runs while the script does -------------------------------------------------------------------------------
@@ -153,7 +157,6 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         facts = [storage.nbytes(), itemsize, shape, str(tensor.device), len(self.phases) - 1, place, call, str(op), ""]
         self.storages.append(facts)
         self.events.append(index)
-        self.autocast_seen |= torch.is_autocast_enabled(tensor.device.type)
 
     def _free(self, key: int, index: int) -> None:
         if self._live.get(key, (None,))[0] == index:
@@ -207,11 +210,6 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def phase(self, name: str) -> None:
         """Another part of the step begins."""
-        if self._autocast:
-            device = next((facts[3] for facts in self.storages if not facts[3].startswith("cpu")), "cpu")
-            torch.set_autocast_dtype(device.partition(":")[0], torch.bfloat16)
-            torch.set_autocast_enabled(device.partition(":")[0], name == "forward")
-            torch.clear_autocast_cache()
         if self.phases[-1][1] != name:
             self.phases.append((len(self.events), name))
 
@@ -221,8 +219,17 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise Stopped
         self._backwards += 1
         self._mark_all()
+        if self._recording is not None and not self._graph:
+            self._graph = self._read_graph(self._recording, call)
         self.phase("backward")
         return partial(self._after_backward, call.accumulates)
+
+    def _read_graph(self, recording: Recording, call: EngineCall) -> str:
+        before, self.paused = self.paused, True
+        variables = variables_at(call.frame, {}, Program.run.__code__)
+        graph = capture(list(call.outputs), variables=variables, attribution=recording.attribution(None, variables))
+        self.paused = before
+        return "".join(dump(graph))
 
     def _after_backward(self, accumulates: bool, filled: bool | None) -> None:
         self._mark_all()
