@@ -188,19 +188,29 @@ def _called_in_mathml(name: str, parts: list[Written]) -> Written:
     if name in _WORDS:
         return Written(_row(*_around(_WORDS[name], parts)), 0)
     listed = _operator(",").join(part.text for part in parts)
-    return Written(_row(_tag("mi", escape(name)), _operator("("), listed, _operator(")")))
+    return Written(_row(_tag("mi", escape(name)), _in_brackets(listed)))
 
 
 def _around(words: str, parts: list[Written]) -> list[str]:
     """A sentence with formulas in it."""
     pieces = words.replace("{0}", "\0" + "0\0").replace("{1}", "\0" + "1\0").split("\0")
     return [
-        parts[int(piece)].text if piece in ("0", "1") else _tag("mtext", escape(piece)) for piece in pieces if piece
+        parts[int(piece)].text if piece in ("0", "1") else _tag("mtext", escape(piece).replace(" ", "\u00a0"))
+        for piece in pieces
+        if piece
     ]
 
 
 def _fenced(part: Written, strength: float) -> str:
-    return _row(_operator("("), part.text, _operator(")")) if part.strength < strength else part.text
+    return _row(_in_brackets(part.text)) if part.strength < strength else part.text
+
+
+def _in_brackets(content: str) -> str:
+    """Brackets grow with a fraction, and with nothing else."""
+    left, right = (
+        _operator(sign) if "<mfrac>" in content else f'<mo stretchy="false">{sign}</mo>' for sign in ("(", ")")
+    )
+    return left + content + right
 
 
 def _row(*parts: str) -> str:

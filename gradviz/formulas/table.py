@@ -46,7 +46,7 @@ _INDEXED = "placed(g, x, index)"  # the same, where a tensor says the places
 _REPEATED = "repeated(g, x)"
 _HAT = {"h": "(x - m) * r"}
 _NORM_NOTE = "m and r are the mean of x and 1 / sqrt(variance + eps)"
-_NORMED = {"b": "sum_to(g, b)", "w": "sum_to(g * h, w)"}
+_NORMED = {"w": "sum_to(g * h, w)", "b": "sum_to(g, b)"}
 
 FORMULAS: tuple[Formula, ...] = (
     Formula("AddBackward0", "x + y", "x + y", {"x": "g", "y": "g"}),

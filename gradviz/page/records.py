@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from gradviz.draw.heat import own_seconds
 from gradviz.draw.summary import rank_bars
+from gradviz.formulas.lookup import as_data, formula_of, keeps, sentence
+from gradviz.formulas.table import MIXES, Formula
 from gradviz.graph import Base, Graph, Leaf, Node, Root, SavedTensor, Scope, SourceLine, column
 from gradviz.graph.amounts import ONLY_GRAPH, held_bytes, known_elements, tensor_bytes
 from gradviz.graph.origins import forward_name
@@ -31,8 +33,18 @@ def records(graph: Graph) -> Pack:
         marks=[mark[:-1] for mark in graph.marks],  # all but the kind
         ofRanks=bool(graph.by_rank),
         byRank=rank_bars(graph),
+        formulas={op: known for op in sorted(set(column(graph.nodes, "op"))) if (known := _formula(op))},
     )
     return pack
+
+
+def _formula(op: str) -> dict[str, Any]:
+    """What an op computes, sends back and keeps; empty where nobody knows."""
+    known = formula_of(op)
+    if known is None:
+        return {"note": sentence(op)} if sentence(op) else {}
+    told = {"needs": keeps(known), "mixes": MIXES[known.dims]} if isinstance(known, Formula) else {}
+    return {**as_data(known), **told}
 
 
 class _Writer:
@@ -59,6 +71,7 @@ class _Writer:
             storageBytes=column(graph.storages, "nbytes"),
             storageKind=kinds.numbers(column(graph.storages, "kind")),
             producer=column(graph.edges, "producer"),
+            position=column(graph.edges, "position"),
             output=column(graph.edges, "output"),
             inputs=(len(graph.input_places(i)) for i in range(len(graph.nodes))),
         )

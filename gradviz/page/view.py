@@ -27,7 +27,7 @@ TITLE_SIZE, LINE_SIZE = 11.0, 10.0
 CELLS = 64
 """Longer lines are shortened; the panel has them in full."""
 PAD = 10.0
-LEAST = 56.0
+LEAST = 72.0
 
 
 class Text(NamedTuple):

@@ -67,6 +67,18 @@ def test_what_a_formula_needs_is_what_torch_saves(op: str) -> None:
     assert bool(kept(FORMULA_OF[op])) == (saves and "only its shape is needed" not in FORMULA_OF[op].note)
 
 
+@pytest.mark.parametrize("op", FORMULA_OF)
+def test_gradients_are_in_the_order_of_the_inputs(op: str) -> None:
+    """Readers of the formula tell by the place which of the neighbours receives what."""
+    case = CASES[op]
+    leaves = {name: value.clone().requires_grad_() for name, value in case.inputs.items()}
+    node: Any = case.op(*leaves.values()).grad_fn
+    letters = list(FORMULA_OF[op].gradients)
+    for place, (following, _) in enumerate(node.next_functions):
+        if following is not None and following.name().endswith("AccumulateGrad"):
+            assert following.variable is leaves[letters[place]]
+
+
 def _tensors(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or any(isinstance(one, torch.Tensor) for one in value)
 

@@ -17,7 +17,7 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 Open = Callable[..., Any]
-"""Opens the page of a graph: `open_page(graph, size=(1440, 900), **save options)`."""
+"""Opens the page of a graph, or one that is written: `open_page(graph, size=(1440, 900), **save options)`."""
 
 
 @pytest.fixture(scope="session")
@@ -39,9 +39,10 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
     contexts: list[Any] = []
     problems: list[str] = []
 
-    def opened(graph: Graph, size: tuple[int, int] = (1440, 900), hash: str = "", **options: Any) -> Any:
-        path = tmp_path / f"page{len(contexts)}.html"
-        graph.save(str(path), **options)
+    def opened(graph: Graph | Path, size: tuple[int, int] = (1440, 900), hash: str = "", **options: Any) -> Any:
+        path = graph if isinstance(graph, Path) else tmp_path / f"page{len(contexts)}.html"
+        if isinstance(graph, Graph):
+            graph.save(str(path), **options)
         context = browser.new_context(viewport={"width": size[0], "height": size[1]}, reduced_motion="reduce")
         contexts.append(context)
         page = context.new_page()

@@ -71,7 +71,7 @@ export class App {
     for (let g = 0; g < this.model.groups; g++) this.layout.open[g] = this.model.firstOpen[g];
     this.layout.open[0] = 1;
     this.layout.forgetAll();
-    if (!quiet) this.#afterAll("as in the static picture");
+    if (!quiet) this.#afterAll("as the page opened");
   }
 
   openAll() {

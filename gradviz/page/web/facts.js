@@ -114,6 +114,9 @@ export class Facts {
     return found;
   }
 
+  /** A tensor without the dtype that goes without saying. @param {string} text */
+  brief(text) { return this.head.dtype ? text.replaceAll(` ${this.head.dtype.split(" ")[0]}`, "") : text; }
+
   /** A text of a column, "" for nothing. @param {string} name @param {number} i */
   word(name, i) {
     const at = this.c[name][i];

@@ -4,6 +4,8 @@ import { COPY, LEAF, OUTPUT } from "./model.js";
 import { bytesText } from "./overlay.js";
 import { kindWord } from "./draw.js";
 import { stepOf } from "./look.js";
+import { formulaSections } from "./formula.js";
+import { wayOut } from "./trace.js";
 
 /** @typedef {import("./app.js").App} App */
 /** @typedef {import("./facts.js").Facts} Facts */
@@ -42,10 +44,11 @@ export class Panel {
   /** @param {number} item */
   #what(item) {
     const { app } = this, facts = app.facts;
-    if (item < 0) return ["the page", "call", "operation with its views", "what repeats", "one turn", "segment"][app.model.groupKind[~item]];
+    if (item < 0) return ["everything", "call of a module or function", "op, with ops that only change its shape", "what repeats", "one turn", "ops in a row"][app.model.groupKind[~item]];
     if (!facts) return kindWord(app.model.kind[item]);
-    const leaf = facts.leafOf.get(facts.nodeOf(item));
-    return leaf ? `leaf: ${leaf.kind}` : kindWord(app.model.kind[item]);
+    const node = facts.nodeOf(item), leaf = facts.leafOf.get(node);
+    if (leaf || node >= facts.nodes) return leaf ? `leaf: ${leaf.kind}` : kindWord(app.model.kind[item]);
+    return `backward function ${facts.word("op", node)}, ${this.#step(facts, node)}`;
   }
 
   /** @param {number} item */
@@ -72,7 +75,7 @@ export class Panel {
   /** @param {number} node */
   #link(node) {
     const { app } = this, facts = /** @type {Facts} */ (app.facts), cell = facts.cellOf[node];
-    return this.#to(cell, `${app.model.title(cell)}${node < facts.nodes ? ` #${node}` : ""}`);
+    return this.#to(cell, app.model.title(cell));
   }
 
   /** @param {number} item @param {string} text */
@@ -112,20 +115,36 @@ export class Panel {
     const c = facts.c, outputs = facts.outputs[c.outs[node]], scope = facts.scopeOf(node), forward = facts.word("forward", node);
     /** @type {[string, Node | string][]} */
     const rows = [
-      ["op", facts.word("op", node)], ["made by", forward === facts.word("op", node) ? "" : forward], ["custom function", facts.word("function", node)],
+      ["op", forward], ["custom function", facts.word("function", node)],
       ...outputs.map((text, i) => /** @type {[string, string]} */ ([outputs.length > 1 ? `output ${i}` : "output", text])),
       ["names", facts.names[c.name[node]].join(", ")], ["flags", facts.flags[c.flag[node]].map(([, words]) => words).join(", ")],
       ["module", scope ? this.#module(facts, node) : ""],
-      ...this.#lines(facts, node),
-      ["holds", c.held[node] ? bytesText(Number(c.held[node])) : ""], ["backward", this.#step(facts, node)],
+      ...this.#lines(facts, node), ["holds", c.held[node] ? bytesText(Number(c.held[node])) : ""],
       ["sequence", c.sequence[node] >= 0 ? String(c.sequence[node]) : ""], ["no gradient", c.noneInputs[node] ? plural(c.noneInputs[node], "input") : ""], ["node", `#${node}`],
       ["finding", this.#findings(facts, node)], ["difference", this.#difference(facts, node)],
     ];
-    const parts = [table(rows)], attributes = facts.attributes[c.attribute[node]];
-    if (attributes.length) parts.push(section("Attributes", table(attributes)));
+    const explained = formulaSections(facts, node, slotsOf(facts, node), (one) => this.#link(one));
+    const parts = [...explained, this.#way(facts, node), section("Facts", table(rows))], attributes = facts.attributes[c.attribute[node]];
     const saved = this.#saved(facts, node);
     if (saved) parts.push(section("Saved for backward", saved));
-    return [...parts, ...this.#neighbours(facts, node)];
+    parts.push(...this.#neighbours(facts, node));
+    if (attributes.length) parts.push(section("Other saved values", table(attributes.map(([name, text]) => [name.replace(/^(\w+)_sym_(\w+)$/, "$2 of $1"), text]))));
+    return parts;
+  }
+
+  /** Shapes, and norms where they were measured, on the shortest way to an output. @param {Facts} facts @param {number} node */
+  #way(facts, node) {
+    const way = wayOut(facts, node), list = el("ol", { class: "way" }), norms = facts.head.norms;
+    const shown = way.length > MANY ? [...way.slice(0, MANY / 2), -1, ...way.slice(-MANY / 2)] : way;
+    for (const one of shown) {
+      if (one < 0) list.append(el("li", { text: `… ${count(way.length - MANY)} more …` }));
+      else {
+        const at = stepOf(facts, one), tensor = one < facts.nodes ? facts.outputs[facts.c.outs[one]].join(", ") : facts.roots[one - facts.nodes].tensor;
+        const norm = norms && at >= 0 && norms[at] !== null ? `  ‖gradient‖ ${norms[at]}` : "";
+        list.append(el("li", {}, this.#link(one), el("span", { text: ` ${facts.brief(tensor)}${norm}` })));
+      }
+    }
+    return section(norms ? "Shapes and gradient norms on the way to the output" : "Shapes on the way to the output", list);
   }
 
   /** @param {Facts} facts @param {number} node */

@@ -31,6 +31,28 @@ export function reach(facts, starts, up) {
   return seen;
 }
 
+/** The shortest way from a node to an output, ends included; only the node where it reaches none. @param {Facts} facts @param {number} start @returns {number[]} */
+export function wayOut(facts, start) {
+  const before = new Int32Array(facts.total).fill(-1), queue = [start];
+  before[start] = start;
+  for (let i = 0; i < queue.length; i++) {
+    const node = queue[i];
+    if (node >= facts.nodes) {
+      const way = [node];
+      while (way[0] !== start) way.unshift(before[way[0]]);
+      return way;
+    }
+    for (let k = facts.outStart[node]; k < facts.outStart[node + 1]; k++) {
+      const next = facts.used[facts.outEdge[k]];
+      if (before[next] < 0) {
+        before[next] = node;
+        queue.push(next);
+      }
+    }
+  }
+  return [start];
+}
+
 /** Nodes with producers before consumers. @param {Facts} facts @returns {Int32Array} */
 export function forwardOrder(facts) {
   const waiting = new Int32Array(facts.total), order = new Int32Array(facts.total);

@@ -1,0 +1,100 @@
+"""What people ask of a page, each question with the actions that its answer takes: clicks, keys and words typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import gradviz
+from gradviz.cli.main import cli
+from tests.page.conftest import Open
+from tests.page.test_browser import title_at
+
+pytestmark = pytest.mark.slow
+
+
+ATTENTION = """
+import math
+import torch
+
+torch.manual_seed(0)
+x = torch.randn(5, 8)
+Wq, Wk, Wv = (torch.randn(8, 8, requires_grad=True) for _ in range(3))
+q, k, v = x @ Wq, x @ Wk, x @ Wv
+scores = q @ k.T / math.sqrt(8)
+weights = torch.softmax(scores, -1)
+out = weights @ v
+loss = out.pow(2).mean()
+loss.backward()
+"""
+
+
+def rendered(folder: Path, script: str, *options: str) -> Path:
+    """The page that `gradviz render` writes of a script."""
+    (folder / "train.py").write_text(script)
+    words = ["render", str(folder / "train.py"), "-o", str(folder / "train.html"), *options]
+    assert CliRunner().invoke(cli, words).exit_code == 0
+    return folder / "train.html"
+
+
+@pytest.fixture(scope="module")
+def attention(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return rendered(tmp_path_factory.mktemp("attention"), ATTENTION, "--color", "grad")
+
+
+def cell_of(page: Any, op: str) -> int:
+    """The box of the first op of this name."""
+    found = "op => gradviz.facts.cellOf[[...Array(gradviz.facts.nodes).keys()].find(i => gradviz.facts.word('op', i) === op)]"
+    return int(page.evaluate(found, op))
+
+
+def click(page: Any, op: str) -> None:
+    """One action: a click on the box of an op."""
+    page.mouse.click(*title_at(page, cell_of(page, op)))
+
+
+def test_what_does_this_compute_and_on_which_line(open_page: Open, attention: Path) -> None:
+    page = open_page(attention)
+    click(page, "SoftmaxBackward0")
+    assert page.inner_text("#panel-title") == "weights"
+    panel = page.inner_text("#panel")
+    for words in (
+        "SoftmaxBackward0",
+        "What it computed",
+        "What it sends back",
+        "needs out, for the gradient of x",
+        "100 B",
+    ):
+        assert words in panel
+    assert "weights = torch.softmax(scores, -1)" in panel
+    assert page.locator("#panel math").count() == 2
+    box = page.locator("#panel math mfrac").first.bounding_box()
+    assert box and box["height"] > 20  # drawn, not spelled
+    assert page.locator("#panel math").last.get_attribute("alttext") == "out · (g − Σ_dim g · out)"
+
+
+def test_the_vjp_names_the_neighbours_that_receive_it(open_page: Open, attention: Path) -> None:
+    page = open_page(attention)
+    click(page, "DivBackward0")
+    assert "x is matmul" in page.inner_text("#panel")
+
+
+def test_torchs_own_text_is_marked_as_such(open_page: Open) -> None:
+    x = torch.randn(3, requires_grad=True)
+    page = open_page(gradviz.walk(torch.celu(x).sum()))
+    click(page, "CeluBackward0")
+    assert "torch's own text, of celu(self, alpha)" in page.inner_text("#panel")
+    assert page.locator("#panel math").count() == 0
+
+
+def test_which_way_does_the_gradient_come(open_page: Open, attention: Path) -> None:
+    """Shapes and norms on the way to the output."""
+    page = open_page(attention)
+    click(page, "SoftmaxBackward0")
+    rows = page.locator("#panel .way li").all_inner_texts()
+    assert [row.split()[0] for row in rows] == ["weights", "out", "**", "mean", "loss"]
+    assert all("‖gradient‖" in row for row in rows[:-1]) and "(5, 8)" in rows[1]
