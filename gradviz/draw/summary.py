@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gradviz.draw.details import root_lines
 from gradviz.draw.heat import GradientNorms
 from gradviz.draw.marks import Marked
-from gradviz.fold.fold import Deeper, deeper
+from gradviz.fold.opening import Deeper
 from gradviz.fold.order import is_view
 from gradviz.graph import Graph, Leaf, RankShare, Root, column
 from gradviz.graph.amounts import depth, forward_order
@@ -86,8 +86,8 @@ def footer_lines(graph: Graph, *, split: int = 0, copies: int = 0, hidden: int =
         if leaves:
             words += f" and {plural(leaves, 'leaf', 'leaves')}"
         yield f"folded: {plural(len(graph.groups), 'group')} for {words}"
-        if graph.original is not None:
-            yield more_line(deeper(graph))
+        if graph.opening is not None:
+            yield more_line(graph.opening.deeper())
     if graph.views:
         yield f"drawn with their op: {plural(graph.views, 'view')}, which only change a shape or a layout; --views show draws them"
     if split:

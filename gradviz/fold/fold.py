@@ -5,8 +5,7 @@ Whatever is open, the boxes never form a cycle other than a box with itself: gro
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -18,8 +17,7 @@ from gradviz.fold.opening import Limits, Opening
 from gradviz.fold.partition import Earlier, Part, Partition
 from gradviz.fold.sizes import Size
 from gradviz.fold.titles import calls_in, kind_of, title, turns_of
-from gradviz.graph import Graph, column
-from gradviz.graph.origins import ScopeTree
+from gradviz.graph import Graph
 from gradviz.stages import Stage
 
 Depth = Literal["auto", "all"] | int
@@ -124,15 +122,12 @@ def _first_view(
 ) -> Graph:
     """The most that the page holds, and what is to be expanded. What no page holds has its leaves joined, or is one box."""
     best = _best(opening, focus, limits, measure) if measure is not None else None
-    if best is not None and not expand:
-        return best.graph
-    if best is not None or measure is None:
-        _fill(opening, focus, best.limits if best is not None else limits)
-    else:
+    if best is None and measure is not None:
         return _with_few_leaves(opening, focus, expand, measure)
+    _fill(opening, focus, best.limits if best is not None else limits)
     for at in expand:
         opening.show(at)
-    return folded(opening)
+    return folded(opening) if best is None or expand else best.graph
 
 
 def _with_few_leaves(opening: Opening, focus: int | None, expand: list[int], measure: Callable[[Graph], Size]) -> Graph:
@@ -204,7 +199,7 @@ def folded(opening: Opening, *, leaves: int | None = None) -> Graph:
     partition.absorb_parameters(shared=leaves is not None)
     if leaves is not None:
         partition.join_leaves(leaves)
-    return replace(partition.folded(), original=groups.recorded)
+    return replace(partition.folded(), original=groups.recorded, opening=opening)
 
 
 def _join(partition: Partition, groups: Groups, at: int, parent: int, first_call: dict[str, int]) -> None:
@@ -224,7 +219,7 @@ def _join(partition: Partition, groups: Groups, at: int, parent: int, first_call
 
 def _module_of(groups: Groups, at: int) -> str:
     """The path of the module that a box calls, alone or beside functions; "" when there are several, or none."""
-    scopes = [groups.graph.scopes[scope] for scope in calls_in(groups, at)]
+    scopes = calls_in(groups, at).values()
     paths = {scope.path for scope in scopes if scope.type} or {scope.path for scope in scopes}
     return paths.pop() if len(paths) == 1 else ""
 
@@ -236,47 +231,3 @@ def _first_calls(groups: Groups) -> dict[str, int]:
         if group.scope is not None:
             first.setdefault(groups.graph.scopes[group.scope].path, at)
     return first
-
-
-# -- what to ask for to see more -------------------------------------------------------------------------------------------
-
-
-class Deeper(NamedTuple):
-    """A depth that opens the largest closed module and leaves open what is open; the path of the largest closed module."""
-
-    depth: int | None = None  # None when a depth opens nothing more
-    path: str | None = None  # None when no closed module has a path of its own, or only loops are closed
-
-
-def deeper(folded: Graph) -> Deeper:
-    """Where a reader of a folded graph can look next: the closed module with the most ops; what no depth opens comes last."""
-    closed = sorted(_closed_calls(folded)) if folded.original is not None else []
-    tree = ScopeTree(folded)
-    opened = [tree.depth[node.scope] for node in folded.nodes if node.scope is not None]
-    depths = (max(call.depth, *opened, 0) + 1 for call in closed if not call.is_later)
-    return Deeper(next(depths, None), next((call.path for call in closed if call.path), None))
-
-
-class _Closed(NamedTuple):
-    """The call that a closed box begins with, as it sorts."""
-
-    is_later: bool  # a turn of a run whose first one is elsewhere
-    fewer: int  # ops, less than 0
-    depth: int
-    path: str  # "" when the module was called before
-
-
-def _closed_calls(folded: Graph) -> Iterator[_Closed]:
-    tree, scopes = ScopeTree(folded), folded.scopes
-    whole = with_functions(folded.original or folded).nodes
-    scope_of, number = column(whole, "scope"), column(whole, "sequence")
-    for node in folded.nodes:
-        if node.folded is None or node.folded.kind == "more":
-            continue
-        first = min(node.folded.nodes, key=lambda member: math.inf if number[member] is None else number[member])
-        call = next((scope for scope in tree.around(scope_of[first]) if scopes[scope].parent == node.scope), None)
-        if call is not None:
-            siblings = tree.children[node.scope] if node.scope is not None else tree.outermost
-            before = [scopes[other] for other in siblings if other < call and scopes[other].type == scopes[call].type]
-            path = "" if any(other.path == scopes[call].path for other in before) else scopes[call].path
-            yield _Closed(node.folded.count > 1 and bool(before), -node.folded.ops, tree.depth[call], path)

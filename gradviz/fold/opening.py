@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from gradviz.fold.groups import Groups, Stretch
 from gradviz.fold.sizes import Sizes
-from gradviz.graph.origins import around
+from gradviz.fold.titles import calls_in
+from gradviz.graph.origins import ScopeTree, around
 
 FEW = 4
 """Ops of a group up to which a box says about as much as its ops would."""
@@ -27,6 +28,13 @@ class Limits(NamedTuple):
     width: float = 2000.0
     height: float = 2600.0
     boxes: float = 100.0
+
+
+class Deeper(NamedTuple):
+    """A depth that opens the largest closed module and leaves open what is open; the path of the largest closed module."""
+
+    depth: int | None = None  # None when a depth opens nothing more
+    path: str | None = None  # None when no closed module has a path of its own, or only loops are closed
 
 
 class Opening:
@@ -62,6 +70,8 @@ class Opening:
         while waiting:
             choice = max(waiting, key=lambda at: (self._weight[at], -at))
             waiting.remove(choice)
+            if self.groups[choice].parent not in self.open:
+                continue  # in a window that was made meanwhile
             if choice not in self.open and self._ops_of_one(choice) <= FEW:
                 few.append(choice)
             elif choice in self.open or self._try(choice, limits):
@@ -73,6 +83,8 @@ class Opening:
         """Open groups of few ops all together, and what is in them, or none."""
         before = set(self.open)
         for at in few:  # grows while it is read
+            if self.groups[at].parent not in self.open:
+                continue
             self._open(at)
             for opened in self._with_turn(at):
                 few += [inner for inner in self._closed(opened) if inner not in self.open]
@@ -252,6 +264,21 @@ class Opening:
             at for at, group in enumerate(self.groups) if group.scope is not None and scopes[group.scope].path == path
         ]
         return found if len(found) <= 3 else found[:1]
+
+    def deeper(self) -> Deeper:
+        """Where a reader can look next: the closed call with the most ops; what no depth opens comes last."""
+        groups, depths = self.groups, ScopeTree(self.groups.graph).depth
+        opened = max((depths[scope] for at in self.open if (scope := groups[at].scope) is not None), default=0)
+        closed = [
+            (groups[~child].is_rest, -self.sizes.ops(call), call, scope)
+            for child, _ in self.visible()
+            if child < 0
+            for call, scope in calls_in(groups, ~child).items()
+        ]
+        closed.sort()
+        deeper = (max(depths[groups[call].scope or 0], opened) + 1 for is_rest, _, call, _ in closed if not is_rest)
+        paths = (scope.path for *_, scope in closed if scope.call == 1 and scope.path)
+        return Deeper(next(deeper, None), next(paths, None))
 
     # -- open and closed ---------------------------------------------------------------------------------------------------
 

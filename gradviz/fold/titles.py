@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from gradviz.fold.groups import Groups
 from gradviz.fold.order import is_view
-from gradviz.graph import GroupKind, Node
+from gradviz.graph import GroupKind, Node, Scope
 from gradviz.graph.origins import op_text
 from gradviz.wording import plural
 
@@ -41,7 +42,7 @@ def title(groups: Groups, at: int) -> str:
 
 def _of_several(groups: Groups, at: int) -> str:
     """`layers.1–11 Block`, `layers.0–11 Attention, Mamba`, `features.3–10 Block, 8 of one class`, `matmul, softmax, matmul`."""
-    scopes = [groups.graph.scopes[scope] for scope in calls_in(groups, at)]
+    scopes = calls_in(groups, at).values()
     modules = [scope for scope in scopes if scope.type]
     functions = list(dict.fromkeys(scope.path for scope in scopes if not scope.type))
     if not modules and not functions:
@@ -66,14 +67,15 @@ def _ops_beside_calls(groups: Groups, at: int) -> int:
     return sum(1 for _ in ops) if groups[at].kind == "turn" else 0
 
 
-def calls_in(groups: Groups, at: int) -> list[int]:
-    """The outermost calls inside a group, in order."""
-    found: list[int] = []
+def calls_in(groups: Groups, at: int) -> dict[int, Scope]:
+    """The outermost calls inside a group, in order, by their groups."""
+    found: dict[int, Scope] = {}
     waiting = [at]
     while waiting:
-        group = groups[waiting.pop()]
+        inner = waiting.pop()
+        group = groups[inner]
         if group.scope is not None:
-            found.append(group.scope)
+            found[inner] = groups.graph.scopes[group.scope]
         else:
             waiting.extend(~child for child in reversed(group.children) if child < 0)
     return found
@@ -122,8 +124,8 @@ def kind_of(groups: Groups, at: int) -> GroupKind:
     group = groups[at]
     if group.kind != "run":
         return "op" if group.op is not None else "module" if group.kind == "call" else "chain"
-    firsts = [next(iter(calls_in(groups, ~child)), None) if child < 0 else None for child in turns_in(groups, at)]
-    paths = {groups.graph.scopes[scope].path for scope in firsts if scope is not None}
+    calls = (calls_in(groups, ~child).values() for child in turns_in(groups, at) if child < 0)
+    paths = {scope.path for inside in calls for scope in islice(inside, 1)}
     if len(paths) > 1:
         return "alike"
     turn_of = turns_of(groups, at)

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from gradviz.fold.opening import Opening
+
 Shape = tuple[int | str, ...]
 """Sizes of a tensor. A symbolic or ragged size is text, such as `"s93"` or `"j1"`."""
 
@@ -313,6 +315,7 @@ class Graph:
         default=(), compare=False, repr=False
     )  # to be drawn; a graph file keeps no findings
     original: Graph | None = field(default=None, compare=False, repr=False)  # what a folded graph was folded from
+    opening: Opening | None = field(default=None, compare=False, repr=False)  # and which of its groups are open
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

@@ -99,7 +99,7 @@ def render(graph: Graph, options: Options, add: Callable[[Pack], None] = lambda 
     whole = graph.original if graph.original is not None else graph
     with Stage("page"):
         dtype, several = usual_dtype(whole)
-        drawn = view(whole, graph, dtype, views=options.views == "show", names=options.names)
+        drawn = view(graph, dtype, views=options.views == "show", names=options.names)
         known = records(with_functions(whole))
         known_of = {"grad": bool(whole.backward), "time": bool(own_seconds(whole))}
         color = options.color if known_of.get(options.color, True) else "kind"

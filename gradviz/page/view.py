@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Container
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, get_args
@@ -14,7 +15,6 @@ from typing import NamedTuple, get_args
 from gradviz.draw.typesetting import shorten, text_width
 from gradviz.fold.grouping import grouped
 from gradviz.fold.groups import Groups, Kind
-from gradviz.fold.shown import opened
 from gradviz.fold.titles import kind_of, title
 from gradviz.graph import Graph, Group, Node
 from gradviz.graph.amounts import held_bytes, known_elements
@@ -157,12 +157,11 @@ CHEVRON = 20.0
 """Room in a closed group for the mark that says that it opens."""
 
 
-def view(
-    graph: Graph, shown: Graph, dtype: str = "", *, views: bool = False, names: labels.OpNames = "variable"
-) -> Pack:
-    """Everything that is drawn of `graph`; what is open at first is what `shown`, a graph folded from it, does not fold."""
-    groups = grouped(graph, views=views)
-    is_open = opened(groups, shown)
+def view(graph: Graph, dtype: str = "", *, views: bool = False, names: labels.OpNames = "variable") -> Pack:
+    """Everything that is drawn of a graph. What is open at first is what is not folded in it."""
+    opening = graph.opening
+    groups = opening.groups if opening is not None else grouped(graph, views=views)
+    is_open = opening.open if opening is not None else range(len(groups))
     made = Walk(groups.graph, groups)
     texts = Texts(made, dtype, names)
     cells, titles = [texts.cell(cell) for cell in made.cells], [texts.group(i) for i in range(len(made.groups))]
@@ -178,14 +177,14 @@ def view(
     return pack
 
 
-def _tree(pack: Pack, groups: Groups, made: Walk, is_open: list[bool]) -> None:
+def _tree(pack: Pack, groups: Groups, made: Walk, is_open: Container[int]) -> None:
     kinds = get_args(Kind)
     pack.add(
         record=(cell.record for cell in made.cells),
         kind=(cell.kind for cell in made.cells),
         scope=(groups[old].scope for old in made.groups),
         groupKind=(kinds.index(groups[old].kind) for old in made.groups),
-        open=(int(is_open[old]) for old in made.groups),
+        open=(int(old in is_open) for old in made.groups),
     )
 
 

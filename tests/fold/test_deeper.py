@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, settings, strategies as st
 
-from gradviz.fold.fold import Deeper, deeper, fold
+from gradviz.fold.fold import fold
+from gradviz.fold.opening import Deeper
 from gradviz.graph import Graph
 from gradviz.graph.origins import ScopeTree
 from tests.builders import chain
@@ -17,6 +18,10 @@ from tests.fold.test_fold import (
     programs,
     titles,
 )
+
+
+def deeper(folded: Graph) -> Deeper:
+    return folded.opening.deeper() if folded.opening is not None else Deeper()
 
 
 def opened(graph: Graph) -> set[int]:

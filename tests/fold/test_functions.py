@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from gradviz.draw.summary import footer_lines
-from gradviz.fold.fold import deeper, fold
+from gradviz.fold.fold import fold
 from gradviz.fold.functions import LEAST_CALLS, LEAST_OPS, with_functions
 from gradviz.graph import Graph, SourceLine
 from tests.fold.test_fold import Program, titles
@@ -82,7 +82,7 @@ def test_few_calls_are_read_one_by_one() -> None:
 def test_the_footer_names_a_function_as_one() -> None:
     ops = [(f"A{i}Backward0", "dice") for i in range(60)]
     folded = fold(made([*ops, ("AddBackward0", "main")]), depth=1)
-    assert deeper(folded).path == "dice()"
+    assert folded.opening is not None and folded.opening.deeper().path == "dice()"
     assert any("--expand 'dice()' (that function, too)" in line for line in footer_lines(folded))
     assert len(fold(folded, expand=["dice()"], depth=1).nodes) > 60
 

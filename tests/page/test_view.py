@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from gradviz.fold.fold import fold
 from gradviz.fold.grouping import grouped
 from gradviz.fold.groups import Groups
+from gradviz.fold.opening import Opening
 from gradviz.fold.order import alive, ops_in_order
 from gradviz.fold.segments import MOST
-from gradviz.fold.shown import opened
 from gradviz.graph import (
     Edge,
     Graph,
@@ -43,10 +43,15 @@ EVERY = {**GRAPHS, **PAGES}
 
 
 def prepared(graph: Graph, shown: Graph | None = None) -> tuple[Groups, Walk, Sheets]:
-    groups = grouped(graph)
-    opened(groups, shown if shown is not None else graph)
+    opening = shown.opening if shown is not None else None
+    groups = opening.groups if opening is not None else grouped(graph)
     made = Walk(graph, groups)
     return groups, made, make_sheets(made, lambda item: 80.0)
+
+
+def opening_of(shown: Graph) -> Opening:
+    assert shown.opening is not None
+    return shown.opening
 
 
 def check(graph: Graph) -> None:
@@ -100,8 +105,8 @@ def test_the_first_view_is_what_the_static_picture_shows() -> None:
     graph = blocks(60)
     shown = fold(graph)
     groups, made, _ = prepared(graph, shown)
-    is_open = opened(groups, shown)
-    visible = [at for at in range(len(groups)) if not is_open[at] and is_open[groups[at].parent or 0]]
+    is_open = opening_of(shown).open
+    visible = [at for at in range(len(groups)) if at not in is_open and (groups[at].parent or 0) in is_open]
     boxes = {node.group.nodes for node in shown.nodes if node.group is not None}
 
     def ops(at: int) -> tuple[int, ...]:
@@ -120,8 +125,8 @@ def test_segments_are_closed_where_the_static_picture_folds() -> None:
     shown = fold(graph)
     groups, _, _ = prepared(graph, shown)
     segments = [at for at in range(len(groups)) if groups[at].kind == "segment"]
-    assert segments and not any(opened(groups, shown)[at] for at in segments)
-    assert all(opened(groups, graph))
+    assert segments and opening_of(shown).open.isdisjoint(segments)
+    assert fold(graph, depth="all").opening is None
 
 
 def test_a_call_that_others_interrupt_becomes_parts() -> None:

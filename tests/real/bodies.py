@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from gradviz.draw.options import Options
 from gradviz.draw.output import folded
-from gradviz.fold.grouping import grouped
 from gradviz.fold.groups import Groups
 from gradviz.fold.opening import SHARE
-from gradviz.fold.shown import opened
 from gradviz.fold.titles import title
 from gradviz.graph import Graph
 
 
 def closed_bodies(graph: Graph) -> list[str]:
     """Titles of calls, runs and segments with over 40 % of the ops that are closed, beside no open call or turn like them."""
-    groups = grouped(graph)
-    is_open = opened(groups, folded(graph, Options()))
+    opening = folded(graph, Options()).opening
+    if opening is None:
+        return []
+    groups, is_open = opening.groups, opening.open
     most = SHARE * len(groups.order)
-    shown = {
-        key for at, group in enumerate(groups) if is_open[at] and group.scope is not None for key in _keys(groups, at)
-    }
+    shown = {key for at in is_open if groups[at].scope is not None for key in _keys(groups, at)}
     return [
         f"{title(groups, at)}, {len(groups.members(at)):,} of {len(groups.order):,} ops"
         for at in _closed(groups, is_open)
@@ -29,9 +27,9 @@ def closed_bodies(graph: Graph) -> list[str]:
     ]
 
 
-def _closed(groups: Groups, is_open: list[bool]) -> Iterator[int]:
+def _closed(groups: Groups, is_open: Set[int]) -> Iterator[int]:
     for at, group in enumerate(groups):
-        if at and not is_open[at] and is_open[group.parent or 0] and group.op is None:
+        if at and at not in is_open and (group.parent or 0) in is_open and group.op is None:
             yield at
 
 

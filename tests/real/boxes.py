@@ -9,7 +9,6 @@ from gradviz.draw.options import Options
 from gradviz.draw.output import folded
 from gradviz.draw.typesetting import shorten
 from gradviz.fold.grouping import grouped
-from gradviz.fold.shown import opened
 from gradviz.graph import Graph
 from gradviz.page.sheets import OP, Walk
 from gradviz.page.view import CELLS, Texts
@@ -36,15 +35,15 @@ def _of_picture(graph: Graph, shown: Graph) -> Iterator[Box]:
 
 
 def _of_page(graph: Graph, shown: Graph) -> Iterator[Box]:
-    groups = grouped(graph)
-    is_open = opened(groups, shown)
+    groups = shown.opening.groups if shown.opening is not None else grouped(graph)
+    is_open = shown.opening.open if shown.opening is not None else range(len(groups))
     walk = Walk(groups.graph, groups)
     texts = Texts(walk)
     for number, at in enumerate(walk.groups):
         parent = groups[at].parent
-        if not is_open[at] and (parent is None or is_open[parent]):
+        if at not in is_open and (parent is None or parent in is_open):
             text = texts.group(number)
             yield " ".join(filter(None, (text.title, text.type))), tuple(sorted(groups.members(at)))
     for cell in walk.cells:
-        if cell.kind == OP and is_open[walk.groups[cell.group]]:
+        if cell.kind == OP and walk.groups[cell.group] in is_open:
             yield texts.cell(cell).title, (cell.record,)
