@@ -13,7 +13,7 @@ from gradviz.layout.layered.grouping import components, follow_adding, place_in_
 from gradviz.layout.layered.layers import Sheet, cut_into_layers, plain_sheet
 from gradviz.layout.layered.nesting import FrameTree, against_the_stream
 from gradviz.layout.layered.ordering import Order, exchange, inversions
-from gradviz.layout.layered.ranks import LONG, MAIN, NONE, neighbours, rank_nodes
+from gradviz.layout.layered.ranks import longest_ways, neighbours, rank_nodes
 from gradviz.layout.layered.routes import Routes, without_idle_points
 
 pairs = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=40)
@@ -44,8 +44,20 @@ def test_ranks_go_down_along_every_edge(edges: list[tuple[int, int]]) -> None:
     above, below = _ends([(min(e), max(e)) for e in edges if e[0] != e[1]])
     ranking = rank_nodes(neighbours(15, above, below))
     assert (ranking.rank[above] < ranking.rank[below]).all()
-    place = np.argsort(ranking.upwards)
-    assert (place[below] < place[above]).all()
+    assert (ranking.height[above] > ranking.height[below]).all()
+
+
+@given(pairs)
+def test_the_straight_edges_of_a_component_are_one_longest_way(edges: list[tuple[int, int]]) -> None:
+    above, below = _ends(sorted({(min(e), max(e)) for e in edges if e[0] != e[1]}))
+    near, (component, count) = neighbours(15, above, below), components(15, above, below)
+    height = rank_nodes(near).height
+    straight = longest_ways(near, height, component, np.zeros(15, np.bool_))
+    for number in range(count):
+        way = np.flatnonzero(straight & (component[above] == number))
+        assert len(way) == height[component == number].max()
+        ends = sorted(zip(above[way].tolist(), below[way].tolist()))
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(ends))
 
 
 def test_place_in_group_counts_occurrences() -> None:
@@ -92,7 +104,7 @@ def test_crossings_between_two_rows_are_the_pairs_that_cross(edges: list[tuple[i
     component, count = np.zeros(15, np.int64), 1
     row = (everything > 6).astype(np.int64)
     sheet = _sheet(15, above, below)
-    layers = cut_into_layers(sheet, row, component, count, np.full(len(edges), NONE))
+    layers = cut_into_layers(sheet, row, component, count, np.zeros(len(edges), np.bool_))
     expected = sum((a < c and b > d) or (a > c and b < d) for (a, b), (c, d) in itertools.combinations(edges, 2))
     order = Order(layers, everything)
     assert order.crossings().tolist() == [expected, 0]
@@ -122,9 +134,9 @@ def _frames_or_boxes(home: Ints, above: Ints, below: Ints) -> tuple[Ints, Ints]:
 def test_long_edges_of_one_box_share_a_trunk() -> None:
     """0 to 5 is a way of its own, 1 leads to 6, 8 and 9, where the longest is: rows are the numbers."""
     above, below = np.array([0, *range(9), 1, 1, 1]), np.array([5, *range(1, 10), 6, 8, 9])
-    kind = np.array([LONG, *[MAIN] * 9, NONE, NONE, NONE])
+    main = np.array([*[True] * 10, *[False] * 3])
     sheet = _sheet(10, above, below)
-    layers = cut_into_layers(sheet, np.arange(10), np.zeros(10, np.int64), 1, kind)
+    layers = cut_into_layers(sheet, np.arange(10), np.zeros(10, np.int64), 1, main)
     assert layers.bend_edge.tolist() == [0] * 4 + [12] * 7
     assert layers.long.tolist() == [0, 10, 11, 12]
     assert layers.first_bend.tolist() == [0, 4, 4, 4]
@@ -143,7 +155,7 @@ def test_pieces_lead_from_the_beginning_of_each_edge_to_its_end(edges: list[tupl
     above, below = _ends(sorted({(min(e), max(e)) for e in edges if e[0] != e[1]}))
     row = rank_nodes(neighbours(15, above, below)).rank
     sheet = _sheet(15, above, below)
-    layers = cut_into_layers(sheet, row, np.zeros(15, np.int64), 1, np.full(len(above), NONE))
+    layers = cut_into_layers(sheet, row, np.zeros(15, np.int64), 1, np.zeros(len(above), np.bool_))
     pieces = set(zip(layers.above.tolist(), layers.below.tolist()))
     first = dict(zip(layers.long.tolist(), layers.first_bend.tolist()))
     for i, (a, b) in enumerate(zip(above.tolist(), below.tolist())):

@@ -22,11 +22,10 @@ from gradviz.layout.layered.ordering import best_order
 from gradviz.layout.layered.ranks import (
     depth_order,
     given_order,
-    level_order,
+    longest_ways,
     neighbours,
     rank_nodes,
     rows_by_component,
-    straight_edges,
 )
 from gradviz.layout.layered.routes import (
     Routes,
@@ -213,10 +212,10 @@ def place_sheet(sheet: Sheet) -> SheetPlacement:
     component, count = components(sheet.size, sheet.above, sheet.below)
     ranking = rank_nodes(near)
     row = rows_by_component(ranking.rank, component, count, sheet.pin)
-    kind = straight_edges(near, ranking.upwards, component, sheet.pin == TOP)
-    layers = cut_into_layers(sheet, row, component, count, kind)
+    main = longest_ways(near, ranking.height, component, sheet.pin == TOP)
+    layers = cut_into_layers(sheet, row, component, count, main)
     phase("ordering")
-    starts = (lambda: depth_order(near, row, sheet.pin != FREE), lambda: level_order(near), lambda: given_order(near))
+    starts = (lambda: depth_order(near, row, sheet.pin != FREE), lambda: given_order(near))
     order = best_order(layers, starts)
     phase("columns")
     pieces, room = pieces_by_place(order), spacing(order)

@@ -25,9 +25,8 @@ from gradviz.layout.layered.grouping import (
 )
 from gradviz.layout.layered.layers import BEND_GAP
 from gradviz.layout.layered.ordering import Order
-from gradviz.layout.layered.ranks import LONG, MAIN, SHORT
 
-TIERS = 5
+TIERS = 3
 
 
 class Pieces(NamedTuple):
@@ -61,14 +60,12 @@ def pieces_by_place(order: Order) -> Pieces:
 
 
 def tier_of_pieces(order: Order) -> Ints:
-    """How early each piece may become straight: longest way, long ways, bend chains, short ways, lone pieces."""
+    """How early each piece may become straight: longest way, bend chains, lone pieces."""
     layers = order.layers
     down, up = counts(layers.above, layers.size), counts(layers.below, layers.size)
     tiers = (
-        layers.kind == MAIN,
-        layers.kind == LONG,
+        layers.main,
         (layers.above >= layers.boxes) & (layers.below >= layers.boxes),  # between two bend points
-        layers.kind == SHORT,
         (down[layers.above] == 1) & (up[layers.below] == 1),  # the only one at either of its ends
     )
     return np.select(tiers, range(TIERS), default=TIERS)
@@ -143,47 +140,27 @@ DRIFT = 2.5  # a component may be so many times as wide as its fullest row, befo
 DRIFT_GAPS = 20  # and so many gaps wider
 
 
-class Straightness(NamedTuple):
-    """Which tiers of pieces may become vertical, and whether boxes are centred on each other instead of on their ports."""
-
-    tiers: tuple[bool, ...]  # the last entry is for pieces of no tier
-    centred: bool
-
-
-LEVELS = (
-    Straightness((True, True, True, True, True, False), False),
-    Straightness((True, True, True, True, True, False), True),
-    Straightness((True, True, False, True, False, False), True),
-    Straightness((True, False, False, False, False, False), True),
-)
-
-
 def first_coordinates(order: Order, pieces: Pieces, room: Constraints) -> tuple[Floats, Mask]:
     """x of every place, and for every piece whether it should be straight, and was to be vertical at its ports.
 
-    Components whose straight columns push each other far apart get fewer of them. A stack of frames that lines leave
-    further to the right than they entered would slide to the left: these frames are centred on each other.
+    Where straight columns push each other far apart, only the longest way of the component is made straight, and its boxes are
+    centred on each other instead of on their ports: a stack of frames that lines leave further to the right than they entered
+    would slide to the left.
     """
     layers = order.layers
     component = layers.component[order.at]
-    limit = DRIFT * layers.packed_width + DRIFT_GAPS * layers.gap
-    levels = LEVELS if layers.ported else (LEVELS[0], *LEVELS[2:])  # without ports the first two are the same
-    tier = tier_of_pieces(order)
-    tiers, centred = map(np.array, zip(*levels))
-    level, of_piece = np.zeros(layers.components, np.int64), component[pieces.above]
-    best_x, best_width, best_level = np.zeros(len(component)), np.full(layers.components, np.inf), level.copy()
-    for turn in range(len(levels)):
-        now = pieces._replace(shift=np.where(centred[level[of_piece]], 0.0, pieces.shift))
-        vertical = choose_alignments(len(best_x), pieces, tier, tiers[level[of_piece], tier])
-        x, width = _coordinates(component, layers.components, now, room, vertical)
-        better = width < best_width
-        best_x = np.where(better[component], x, best_x)
-        best_width, best_level = np.where(better, width, best_width), np.where(better, level, best_level)
-        drifting = width > limit
-        if not drifting.any():
-            break
-        level[drifting] = min(turn + 1, len(levels) - 1)
-    return best_x, (tier < TIERS) & (~centred[best_level[of_piece]] | (pieces.shift == 0))
+    of_piece, tier = component[pieces.above], tier_of_pieces(order)
+    straight = tier < TIERS
+    vertical = choose_alignments(len(component), pieces, tier, straight)
+    x, width = _coordinates(component, layers.components, pieces, room, vertical)
+    centred = width > DRIFT * layers.packed_width + DRIFT_GAPS * layers.gap
+    if centred.any():
+        centres = pieces._replace(shift=np.where(centred[of_piece], 0.0, pieces.shift))
+        vertical = choose_alignments(len(component), centres, tier, straight & (~centred[of_piece] | (tier == 0)))
+        narrower, narrow = _coordinates(component, layers.components, centres, room, vertical)
+        centred &= narrow < width
+        x = np.where(centred[component], narrower, x)
+    return x, straight & (~centred[of_piece] | (pieces.shift == 0))
 
 
 def _coordinates(

@@ -18,7 +18,6 @@ import numpy as np
 
 from gradviz.layout import Drawing, Floats, Ints
 from gradviz.layout.layered.grouping import Mask, by_key, ranges, starts_of, unsorted
-from gradviz.layout.layered.ranks import NONE
 
 FREE, TOP, BOTTOM = 0, -1, 1
 
@@ -79,7 +78,7 @@ class Layers:
     below: Ints  # (pieces,)
     above_offset: Floats  # (pieces,) where the piece meets a box, from its middle
     below_offset: Floats
-    kind: Ints  # (pieces,) MAIN .. NONE, of the edge that the piece is part of
+    main: Mask  # (pieces,) whether the piece is part of the longest way through its component
     # (bends,) the longest edge through each bend point; bends of one trunk lie together, from above to below
     bend_edge: Ints
     long: Ints  # edges with bend points, sorted
@@ -129,11 +128,11 @@ class Layers:
         return widest
 
 
-def cut_into_layers(sheet: Sheet, row: Ints, component: Ints, components: int, kind: Ints) -> Layers:
+def cut_into_layers(sheet: Sheet, row: Ints, component: Ints, components: int, main: Mask) -> Layers:
     """Cut the edges of a sheet into pieces."""
     n = sheet.size
     span = row[sheet.below] - row[sheet.above]
-    trunk = _trunks(sheet, kind)
+    trunk = _trunks(sheet, main)
     within = _within_budget(span, trunk, n)
     short, long = np.flatnonzero(span == 1), np.flatnonzero(within & (span > 1))
     leader, first = _trunk_bends(span[long], trunk[long])
@@ -143,12 +142,12 @@ def cut_into_layers(sheet: Sheet, row: Ints, component: Ints, components: int, k
     inner = np.flatnonzero(step > 0)  # bends that another one is above of
     begin = np.flatnonzero(step == 0)
     pieces = (  # what leads from row to row, to the first bend of a trunk, inside it, and off it
-        (sheet.above[short], sheet.below[short], sheet.above_offset[short], sheet.below_offset[short], kind[short]),
-        (sheet.above[longest], n + begin, sheet.above_offset[longest], np.zeros(len(longest)), kind[longest]),
-        (n + inner - 1, n + inner, *np.zeros((2, len(inner))), kind[bend_edge[inner]]),
-        (n + first + span[long] - 2, sheet.below[long], np.zeros(len(long)), sheet.below_offset[long], kind[long]),
+        (sheet.above[short], sheet.below[short], sheet.above_offset[short], sheet.below_offset[short], main[short]),
+        (sheet.above[longest], n + begin, sheet.above_offset[longest], np.zeros(len(longest)), main[longest]),
+        (n + inner - 1, n + inner, *np.zeros((2, len(inner))), main[bend_edge[inner]]),
+        (n + first + span[long] - 2, sheet.below[long], np.zeros(len(long)), sheet.below_offset[long], main[long]),
     )
-    upper, lower, upper_offset, lower_offset, kinds = (np.concatenate(column) for column in zip(*pieces))
+    upper, lower, upper_offset, lower_offset, straight = (np.concatenate(column) for column in zip(*pieces))
     bend_half = np.full(len(bend_edge), BEND_HALF_WIDTH)
     return Layers(
         boxes=n,
@@ -160,7 +159,7 @@ def cut_into_layers(sheet: Sheet, row: Ints, component: Ints, components: int, k
         below=lower,
         above_offset=upper_offset,
         below_offset=lower_offset,
-        kind=kinds,
+        main=straight,
         bend_edge=bend_edge,
         long=long,
         first_bend=first,
@@ -169,11 +168,11 @@ def cut_into_layers(sheet: Sheet, row: Ints, component: Ints, components: int, k
     )
 
 
-def _trunks(sheet: Sheet, kind: Ints) -> Ints:
-    """For every edge a number that edges have in common which leave one box at one point; those of a way have their own."""
+def _trunks(sheet: Sheet, main: Mask) -> Ints:
+    """For every edge a number that edges have in common which leave one box at one point; main ones have their own."""
     edges = len(sheet.above)
-    order = np.lexsort((np.arange(edges), sheet.above_offset, kind < NONE, sheet.above))
-    above, offset, apart = sheet.above[order], sheet.above_offset[order], kind[order] < NONE
+    order = np.lexsort((np.arange(edges), sheet.above_offset, main, sheet.above))
+    above, offset, apart = sheet.above[order], sheet.above_offset[order], main[order]
     begins = np.ones(edges, np.bool_)
     begins[1:] = (above[1:] != above[:-1]) | (offset[1:] != offset[:-1]) | apart[1:] | apart[:-1]
     return unsorted(np.cumsum(begins) - 1, order)

@@ -1,9 +1,9 @@
 """What the graph alone decides: which row each box lies in, which edges should be straight, and first orders within rows.
 
 A box lies as near to what uses it as possible, side outputs right under what makes them. Straight is the longest way through
-each component first, then other long ways, then short ones. This is what keeps a deep drawing narrow: where columns are made of
-whole ways through the network, a block is drawn the same way every time it occurs; where each box is aligned with its nearest
-neighbours instead, every block shifts the main stream a little and the drawing slides sideways as it gets deeper.
+each component. This is what keeps a deep drawing narrow: a block is drawn the same way every time it occurs; where each box is
+aligned with its nearest neighbours instead, every block shifts the main stream a little and the drawing slides sideways as it
+gets deeper.
 
 Rows count downwards from 0. Knows nothing of sizes, of coordinates or of crossings.
 """
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradviz.layout import CycleError, Floats, Ints
-from gradviz.layout.layered.grouping import Mask, by_key, counts, group, place_in_group, places, unsorted
+from gradviz.layout.layered.grouping import Mask, by_key, counts, group, place_in_group, unsorted
 
 
 class Neighbours(NamedTuple):
@@ -53,10 +53,10 @@ class Neighbours(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """Row of every node, and the nodes in an order in which each comes after all nodes below it."""
+    """Row of every node, and how many edges its longest way down has."""
 
     rank: Ints
-    upwards: list[int]
+    height: Ints
 
 
 def neighbours(size: int, upper: Ints, lower: Ints) -> Neighbours:
@@ -76,7 +76,7 @@ def rank_nodes(near: Neighbours) -> Ranking:
     ends = near.ends()
     if len(ends) > 1:
         _pull_up(rank, upwards, near.upwards_from(_main_ends(upwards, ends, near)), near)
-    return Ranking(np.array(rank, np.int64), upwards)
+    return Ranking(np.array(rank, np.int64), np.array(height, np.int64))
 
 
 def heights(near: Neighbours) -> tuple[list[int], list[int]]:
@@ -158,106 +158,24 @@ def rows_by_component(rank: Ints, component: Ints, count: int, pin: Ints) -> Int
 
 # -- straight edges ------------------------------------------------------------------------------------------------------
 
-MAIN, LONG, SHORT, NONE = 0, 1, 2, 3
-SHORT_LENGTH = 40  # ways of at most so many boxes no longer get rounds of their own
-ROUNDS = 6
 
+def longest_ways(near: Neighbours, height: Ints, component: Ints, entry: Mask) -> Mask:
+    """True for the edges on the longest way down through each component; of equal ones, the one in the middle of the others.
 
-def straight_edges(near: Neighbours, upwards: list[int], component: Ints, entry: Mask) -> Ints:
-    """MAIN, LONG, SHORT or NONE for every edge. The chosen edges of one node are at most one up and one down.
-
-    The longest way of a component begins at an `entry` where it has one: what comes from outside is its main stream.
+    It begins at an `entry` where there is one: what comes from outside is the main stream.
     """
-    finder = _WayFinder(near)
+    below, start, length = near.below, near.below_start, height.tolist()
     ends = (counts(near.upper, near.size) + counts(near.lower, near.size) < 2) & ~entry
-    finder.measure(upwards)
-    finder.take_longest(component, ends, entry)
-    left = upwards
-    for turn in range(1, ROUNDS + 1):
-        left = [node for node in left if not finder.taken[node]]
-        finder.measure(left)
-        nodes = np.array(left, np.int64)
-        length = np.array(finder.length, np.int64)[nodes]
-        last = turn == ROUNDS or int(length.max(initial=0)) <= SHORT_LENGTH
-        finder.take_many(_candidates(nodes, length, component, ends, last), SHORT if last else LONG, last)
-        if last:
-            break
-    return finder.kind
-
-
-def _candidates(nodes: Ints, length: Ints, component: Ints, ends: Mask, last: bool) -> list[int]:
-    """Where ways may begin, the longest first; the first node of a leaf's own line after others of its length."""
-    if not last:
-        longest = by_key(np.maximum, length, component[nodes], int(component.max(initial=0)) + 1, 0)
-        long = (length > SHORT_LENGTH) & (2 * length >= longest[component[nodes]])
-        nodes, length = nodes[long], length[long]
-    begins: list[int] = nodes[np.lexsort((ends[nodes], -length))].tolist()
-    return begins
-
-
-class _WayFinder:
-    """Takes ways out of the graph one after another; a node belongs to at most one."""
-
-    def __init__(self, near: Neighbours) -> None:
-        self.near = near
-        self.taken = bytearray(near.size)
-        self.length = [0] * near.size  # boxes on the longest way down that is free
-        self.kind = np.full(len(near.upper), NONE, np.int64)
-
-    def measure(self, left: list[int]) -> None:
-        """Set `length` of the nodes left."""
-        below, start, taken, length = self.near.below, self.near.below_start, self.taken, self.length
-        for node in left:
-            longest = 0
-            for other in below[start[node] : start[node + 1]]:
-                if length[other] > longest and not taken[other]:
-                    longest = length[other]
-            length[node] = longest + 1
-
-    def take_longest(self, component: Ints, ends: Mask, entry: Mask) -> None:
-        """Take the longest way of every component; of equal leaves the first, which lies in their middle."""
-        begins = np.lexsort((ends, -np.array(self.length, np.int64), ~entry))
-        _, first = np.unique(component[begins], return_index=True)
-        for node in begins[first].tolist():
-            self._take(self._way(node, whole=True)[0], MAIN, node)
-
-    def take_many(self, begins: list[int], kind: int, last: bool) -> None:
-        """Take ways from these nodes. Before the last round, one whose rest is gone is left for the next round."""
-        budget = len(self.taken)  # boxes walked in vain, so that a round stays linear
-        for node in begins:
-            if self.taken[node] or budget < 0:
-                continue
-            edges, complete = self._way(node, whole=not last)
-            if complete or last:
-                self._take(edges, kind, node)
-            else:
-                budget -= len(edges) + 1
-
-    def _way(self, node: int, whole: bool) -> tuple[list[int], bool]:
-        """Places in the neighbour lists of the longest free way down, and whether it is as long as was measured."""
-        below, start, taken, length = self.near.below, self.near.below_start, self.taken, self.length
-        places: list[int] = []
-        while True:
-            longest = 0
-            equal: list[int] = []
-            for i in range(start[node], start[node + 1]):
-                other = below[i]
-                if length[other] >= longest and not taken[other]:
-                    if length[other] > longest:
-                        longest, equal = length[other], []
-                    equal.append(i)
-            if whole and longest < length[node] - 1:
-                return places, False
-            if not equal:
-                return places, True
-            places.append(equal[len(equal) // 2])  # the middle one has the others on both sides
-            node = below[places[-1]]
-
-    def _take(self, places: list[int], kind: int, first: int) -> None:
-        self.taken[first] = 1
-        for place in places:
-            self.taken[self.near.below[place]] = 1
-        self.kind[self.near.below_edge[places]] = kind
+    begins = np.lexsort((ends, -height, ~entry))
+    _, first = np.unique(component[begins], return_index=True)
+    ways: list[int] = []
+    for node in begins[first].tolist():
+        while equal := [i for i in range(start[node], start[node + 1]) if length[below[i]] == length[node] - 1]:
+            ways.append(equal[len(equal) // 2])
+            node = below[ways[-1]]
+    straight = np.zeros(len(near.upper), np.bool_)
+    straight[near.below_edge[ways]] = True
+    return straight
 
 
 # -- first orders --------------------------------------------------------------------------------------------------------
@@ -274,12 +192,6 @@ class FirstOrder(NamedTuple):
 
     box: Ints
     edge: Ints
-
-
-def level_order(near: Neighbours) -> FirstOrder:
-    """The order in which a breadth-first walk upwards from the ends meets the boxes."""
-    key = places(np.array(near.upwards_from(near.ends()), np.int64))
-    return FirstOrder(key, key[near.lower])
 
 
 def given_order(near: Neighbours) -> FirstOrder:
