@@ -29,7 +29,7 @@ VIEWS = {
     "page.png": f"gradviz.app.visit({FIND})",
     "page_backward.png": (
         f"const box = {FIND}; gradviz.app.visit(box); gradviz.app.select(null); gradviz.player.show(true);"
-        "gradviz.player.go(gradviz.facts.c.stepNode.indexOf(gradviz.facts.nodeOf(box)))"
+        "gradviz.player.reach(gradviz.facts.c.stepNode.indexOf(gradviz.facts.nodeOf(box)))"
     ),
 }
 

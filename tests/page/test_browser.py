@@ -174,6 +174,18 @@ def test_everything_can_be_done_with_keys(open_page: Open) -> None:
     assert page.is_visible("#player")
 
 
+def test_keys_move_the_sheet_without_its_focus(open_page: Open) -> None:
+    page = open_page(blocks(30))
+    assert page.evaluate("document.activeElement === document.body")
+    before = page.evaluate("gradviz.app.camera")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("gradviz.app.camera.x") == before["x"] + 60
+    page.keyboard.press("+")
+    assert page.evaluate("gradviz.app.camera.k") > before["k"]
+    page.keyboard.press("f")
+    assert page.evaluate("gradviz.app.camera.k") < before["k"]
+
+
 def test_search_counts_visits_and_opens(open_page: Open) -> None:
     page = open_page(blocks(30))
     page.click("#close-all")

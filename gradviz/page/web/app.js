@@ -13,7 +13,7 @@ import { say } from "./dom.js";
 /** @typedef {import("./model.js").Model} Model */
 /** @typedef {import("./facts.js").Facts} Facts */
 /** @typedef {import("./draw.js").Camera} Camera */
-/** @typedef {"open" | "select" | "facts" | "overlay" | "step" | "camera" | "theme" | "lit"} Change */
+/** @typedef {"open" | "select" | "facts" | "overlay" | "step" | "camera" | "theme" | "lit" | "travel"} Change */
 
 const SHORT = 150; // ms
 const LEGIBLE = 0.9, LARGE = 1.6; // letters of 10 px, and 18 px
@@ -38,6 +38,9 @@ export class App {
     /** @type {import("./overlay.js").Overlay} */
     this.overlay = { fill: () => "", legend: [] };
     this.step = -1;
+    this.stepFirst = -1;
+    /** How far the gradients of this step are on their way, from 0 to 1. */
+    this.travel = 1;
     /** @type {Trace | null} */
     this.trace = null;
     this.colors = readColors();
@@ -218,30 +221,34 @@ export class App {
     this.changed("overlay");
   }
 
-  /** @param {number} step the function that runs, from 0; -1 for none */
-  setStep(step) {
+  /** @param {number} step the last function that runs, from 0; -1 for none @param {number} [first] the first that runs with it */
+  setStep(step, first = step) {
     this.step = step;
+    this.stepFirst = first;
     this.#retrace();
     this.changed("step", "lit");
   }
 
   /** What to light: the running function and its edges, else the trace. @returns {import("./draw.js").Lit | null} */
   lit() {
-    if (this.step >= 0 && this.facts) return this.#running(this.facts, this.step);
+    if (this.step >= 0 && this.facts) return this.#running(this.facts, this.stepFirst, this.step);
     return this.trace;
   }
 
-  /** @param {Facts} facts @param {number} step */
-  #running(facts, step) {
-    const node = facts.c.stepNode[step], cell = facts.cellOf[node], model = this.model;
-    const made = new Set([cell]);
-    for (let e = facts.inStart[node]; e < facts.inStart[node + 1]; e++) made.add(facts.madeCell(e));
-    const inside = (/** @type {number} */ item) => [...made].some((one) => (item >= 0 ? item === one : one >= model.first[~item] && one < model.end[~item]));
+  /** @param {Facts} facts @param {number} begin @param {number} step */
+  #running(facts, begin, step) {
+    const model = this.model, nodes = new Set(facts.c.stepNode.subarray(begin, step + 1)), cells = [];
+    for (const node of nodes) {
+      cells.push(facts.cellOf[node]);
+      for (let e = facts.inStart[node]; e < facts.inStart[node + 1]; e++) cells.push(facts.madeCell(e));
+    }
+    const sorted = Int32Array.from(cells).sort();
+    const inside = (/** @type {number} */ item) => hasBetween(sorted, item >= 0 ? item : model.first[~item], item >= 0 ? item + 1 : model.end[~item]);
     const known = new Map(), first = firstSteps(facts);
     return {
       item: (/** @type {number} */ item) => first(item) <= step || inside(item), // what has run stays lit
       edges: (/** @type {number} */ g) => {
-        if (!known.has(g)) known.set(g, inside(~g) ? litEdges(facts, g, (edge) => facts.used[edge] === node) : null);
+        if (!known.has(g)) known.set(g, inside(~g) ? litEdges(facts, g, (edge) => nodes.has(facts.used[edge])) : null);
         return known.get(g);
       },
     };
@@ -320,8 +327,8 @@ export class App {
     this.changed("camera");
   }
 
-  /** @param {Camera} to @param {boolean} [at_once] */
-  fly(to, at_once = false) {
+  /** @param {Camera} to @param {boolean} [at_once] @param {number} [ms] */
+  fly(to, at_once = false, ms = SHORT) {
     const from = { ...this.camera };
     if (at_once) {
       Object.assign(this.camera, to);
@@ -337,17 +344,17 @@ export class App {
     }, () => {
       Object.assign(this.camera, to);
       this.changed("camera");
-    });
+    }, ms);
   }
 
-  /** Calls `place` with 0 to 1 over a short time, at once where motion is not wanted. @param {(part: number) => void} place @param {() => void} end */
-  animate(place, end) {
+  /** Calls `place` with 0 to 1 over a short time, at once where motion is not wanted. @param {(part: number) => void} place @param {() => void} end @param {number} [ms] */
+  animate(place, end, ms = SHORT) {
     this.finish();
     if (this.still || document.hidden) return end();
     const began = performance.now();
     this.last = end;
     const frame = (/** @type {number} */ now) => {
-      const part = Math.min(1, Math.max(0, (now - began) / SHORT));
+      const part = Math.min(1, Math.max(0, (now - began) / ms));
       if (part >= 1) return this.finish();
       place(1 - (1 - part) ** 3);
       this.changed("camera");
@@ -363,4 +370,15 @@ export class App {
     this.last = undefined;
     if (end) end();
   }
+}
+
+/** Whether a sorted list has a number from `first` on, below `end`. @param {Int32Array} sorted @param {number} first @param {number} end */
+function hasBetween(sorted, first, end) {
+  let low = 0, high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < first) low = middle + 1;
+    else high = middle;
+  }
+  return low < sorted.length && sorted[low] < end;
 }

@@ -13,11 +13,10 @@ export class Stage {
     this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { alpha: false }));
     this.waiting = false;
     this.drawn = 0;
-    for (const change of /** @type {const} */ (["open", "select", "facts", "overlay", "step", "camera", "theme", "lit"])) app.on(change, () => this.request());
+    for (const change of /** @type {const} */ (["open", "select", "facts", "overlay", "step", "camera", "theme", "lit", "travel"])) app.on(change, () => this.request());
     new ResizeObserver(() => this.#resize()).observe(canvas);
     this.#resize();
     this.#pointer();
-    this.#keys();
   }
 
   request() {
@@ -125,33 +124,28 @@ export class Stage {
     if (hit.item >= 0) app.clear(hit.item);
   }
 
-  #keys() {
-    const { app, canvas } = this;
-    canvas.addEventListener("keydown", (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      const far = 60;
-      /** @type {{[key: string]: () => void}} */
-      const keys = {
-        ArrowLeft: () => (event.shiftKey ? this.#step(-1, 0) : app.pan(far, 0)),
-        ArrowRight: () => (event.shiftKey ? this.#step(1, 0) : app.pan(-far, 0)),
-        ArrowUp: () => (event.shiftKey ? this.#step(0, -1) : app.pan(0, far)),
-        ArrowDown: () => (event.shiftKey ? this.#step(0, 1) : app.pan(0, -far)),
-        PageUp: () => app.pan(0, app.height * 0.8),
-        PageDown: () => app.pan(0, -app.height * 0.8),
-        "+": () => app.zoom(1.25),
-        "=": () => app.zoom(1.25),
-        "-": () => app.zoom(0.8),
-        f: () => app.fit(true),
-        0: () => app.fit(true),
-        Enter: () => this.#enter(),
-        " ": () => this.#enter(),
-        Escape: () => app.select(null),
-      };
-      const key = keys[event.key];
-      if (!key) return;
-      event.preventDefault();
-      key();
-    });
+  /** Moves and chooses by keys. @param {KeyboardEvent} event @returns {boolean} whether the key means something here */
+  key(event) {
+    const { app } = this, far = 60;
+    /** @type {{[key: string]: () => void}} */
+    const keys = {
+      ArrowLeft: () => (event.shiftKey ? this.#step(-1, 0) : app.pan(far, 0)),
+      ArrowRight: () => (event.shiftKey ? this.#step(1, 0) : app.pan(-far, 0)),
+      ArrowUp: () => (event.shiftKey ? this.#step(0, -1) : app.pan(0, far)),
+      ArrowDown: () => (event.shiftKey ? this.#step(0, 1) : app.pan(0, -far)),
+      PageUp: () => app.pan(0, app.height * 0.8),
+      PageDown: () => app.pan(0, -app.height * 0.8),
+      "+": () => app.zoom(1.25),
+      "=": () => app.zoom(1.25),
+      "-": () => app.zoom(0.8),
+      f: () => app.fit(true),
+      0: () => app.fit(true),
+      Enter: () => this.#enter(),
+      " ": () => this.#enter(),
+      Escape: () => app.select(null),
+    };
+    keys[event.key]?.();
+    return event.key in keys;
   }
 
   #enter() {

@@ -24,6 +24,7 @@ import { fitted, textWidth } from "./painter.js";
  * @property {number | null} hover
  * @property {(item: number) => number[]} marks numbers of findings
  * @property {(item: number) => string} badge a short text in the lower right corner, such as "✓ .grad"
+ * @property {number} travel how far gradients are on lit edges, from 0 to 1
  * @property {boolean} backward whether lit edges are on the way of gradients, from below to above
  * @property {(g: number) => Uint8Array | null} edgeKinds 1 for added, 2 for removed
  */
@@ -262,6 +263,7 @@ export class Drawer {
       for (const e of edges) this.#route(lines, 2 * shape.start[e], 2 * shape.start[e + 1] - 2, ox, oy, k, fine);
       this.#stroke(/** @type {"plain"} */ (how), k);
       if (k > 0.3) this.#heads(g, edges, lines, ox, oy, k, how);
+      if (how === "lit" && this.look.travel < 1) for (const e of edges) this.#traveller(lines, shape.start[e], shape.start[e + 1] - 1, ox, oy, k);
     }
   }
 
@@ -277,6 +279,13 @@ export class Drawer {
       x = nx;
       y = ny;
     }
+  }
+
+  /** The gradient on its way up an edge. @param {Float64Array} lines @param {number} first @param {number} last @param {number} ox @param {number} oy @param {number} k */
+  #traveller(lines, first, last, ox, oy, k) {
+    const at = last - (last - first) * this.look.travel, i = Math.min(Math.floor(at), last - 1), part = at - i, d = Math.max(3, 5 * k);
+    const x = ox + (lines[2 * i] + (lines[2 * i + 2] - lines[2 * i]) * part) * k, y = oy + (lines[2 * i + 1] + (lines[2 * i + 3] - lines[2 * i + 1]) * part) * k;
+    this.p.rect(x - d, y - d, 2 * d, 2 * d, d, this.look.colors["accent-2"], this.look.colors.bg, 1.5);
   }
 
   /** Arrow heads where edges end at a box. @param {number} g @param {number[]} edges @param {Float64Array} lines @param {number} ox @param {number} oy @param {number} k @param {string} how */

@@ -19,6 +19,7 @@ export function lookOf(app, plain = false) {
     marks: (item) => marksOf(app, item),
     badge: (item) => badge(app, item),
     backward: app.step >= 0,
+    travel: app.step >= 0 ? app.travel : 1,
     edgeKinds: (g) => edgeKinds(app, g),
   };
 }
@@ -69,11 +70,30 @@ function badge(app, item) {
   const node = facts.nodeOf(item);
   if (app.step >= 0) {
     const at = stepOf(facts, node);
-    if (at < 0 || at > app.step) return "";
-    return facts.leafOf.has(node) ? "✓ .grad" : at === app.step ? `#${at + 1}` : "✓";
+    if (at < 0) return "";
+    if (at > app.step) return waiting(app, facts, node);
+    return facts.leafOf.has(node) ? "✓ .grad" : at >= app.stepFirst ? `#${at + 1}` : "✓";
   }
   if (node >= facts.nodes) return "";
   return facts.flags[facts.c.flag[node]].map(([flag]) => flag).filter((flag) => flag !== "freed" || !facts.head.allFreed).join(" ");
+}
+
+/** `1 of 2` where a function waits for more gradients before it runs. @param {App} app @param {import("./facts.js").Facts} facts @param {number} node */
+function waiting(app, facts, node) {
+  const [there, all] = arrived(facts, node, app.step);
+  return there && there < all ? `${there} of ${all}` : "";
+}
+
+/** How many gradients of a node have arrived after a step, and how many will. @param {import("./facts.js").Facts} facts @param {number} node @param {number} step @returns {[number, number]} */
+export function arrived(facts, node, step) {
+  let there = 0, all = 0;
+  for (let i = facts.outStart[node]; i < facts.outStart[node + 1]; i++) {
+    const user = facts.used[facts.outEdge[i]], at = user >= facts.nodes ? -1 : stepOf(facts, user);
+    if (user < facts.nodes && at < 0) continue; // backward does not call it
+    all++;
+    if (at <= step) there++;
+  }
+  return [there, all];
 }
 
 /** @type {WeakMap<object, Int32Array>} */

@@ -20,6 +20,7 @@ import { search } from "./search.js";
 import { between, litEdges, reach } from "./trace.js";
 import { readOpen, writeOpen } from "./address.js";
 import { memory } from "./play.js";
+import { arrived } from "./look.js";
 
 async function main() {
   const model = new Model(await readBlock("view"));
@@ -35,7 +36,7 @@ async function main() {
   setUpExports(app);
   setUpFindings(app);
   controls(app);
-  keys(app, player);
+  keys(stage, player);
   themes(app);
   const facts = new Facts(await readBlock("facts"), model);
   app.overlayId = facts.c.diff ? "diff" : facts.head.color;
@@ -46,12 +47,12 @@ async function main() {
     if (step < 0) player.show(false);
     else {
       if (byId("player").hidden) player.show(true);
-      app.setStep(step);
+      player.reach(step);
     }
   };
   address.start();
   const parts = { app, stage, outline, panel, player, minimap, finder, address, facts, drawnAt };
-  const functions = { stretch, search, between, reach, litEdges, readOpen, writeOpen, memory, svgOf, pixelsOf };
+  const functions = { stretch, search, between, reach, litEdges, readOpen, writeOpen, memory, svgOf, pixelsOf, arrived };
   Object.assign(window, { gradviz: { ...parts, ...functions } }); // for tests and for the console
   document.body.dataset.ready = "true";
 }
@@ -102,17 +103,17 @@ function overlays(app) {
   show();
 }
 
-/** Keys that work wherever no text is typed. @param {App} app @param {Player} player */
-function keys(app, player) {
+/** Keys that work wherever no text is typed. @param {Stage} stage @param {Player} player */
+function keys(stage, player) {
   addEventListener("keydown", (event) => {
     const at = event.target;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (at instanceof HTMLInputElement || at instanceof HTMLSelectElement) return;
+    if ((at instanceof HTMLInputElement && at.type !== "checkbox") || at instanceof HTMLSelectElement) return;
+    if (at instanceof Element && at.closest("button, summary, input") && (event.key === "Enter" || event.key === " ")) return;
     if (event.key === "/") byId("search").focus();
     else if (event.key === "p") player.show(byId("player").hidden === true);
     else if (event.key === "?") byId("help").toggleAttribute("open");
-    else if (event.key === "Escape") app.select(null);
-    else return;
+    else if (!player.key(event.key) && !stage.key(event)) return;
     event.preventDefault();
   });
 }

@@ -82,6 +82,13 @@ export class Layout {
     return true;
   }
 
+  /** The item itself, or the closed group that hides it. @param {number} item */
+  shown(item) {
+    let found = item;
+    for (let g = this.model.around(item); g > 0; g = this.model.parent[g]) if (!this.open[g]) found = ~g;
+    return found;
+  }
+
   /** @param {number} g @param {boolean} open */
   setOpen(g, open) {
     if (g === 0 || (this.open[g] === 1) === open) return false;
