@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -67,13 +72,37 @@ def command(
     short = one_line(source.target.short)
     complain(f"running {short} {'once' if once else 'a few times'} in child processes, in a copy of this folder")
     wanted = Specification(source.target, source.arguments, batch, fake=fake, gpu=not cpu)
-    with result_stream() as stream:
+    with result_stream() as stream, terminable():
         with progress("measuring tiny batches"):
             result = predict(wanted, memory, margin=margin, once=once)
         title, table = source.target.title, load("gradviz.memory.fit.table:fit_table")
         write_result(stream, form, lambda: as_data(result, title), lambda: table(result), title)
     if not result.fits:
         click.get_current_context().exit(OVER)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """A signal to end ends the block as Ctrl-C does, so that children and copies go with it."""
+
+    ended: list[int] = []
+
+    def end(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        ended.append(number)
+        sys.exit(128 + number)
+
+    numbers = [signal.SIGTERM, *([signal.SIGHUP] if os.name == "posix" else [])]
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    except SystemExit:
+        for number in ended:
+            complain(f"Ended by {signal.Signals(number).name}; nothing was written.")
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def as_data(result: Prediction, title: str) -> dict[str, Any]:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Gradviz
+from tests.cli.scripts import environment
 
 NET = """
 import argparse, torch
@@ -99,9 +105,85 @@ def test_fake_tensors_tell_the_same(gradviz: Gradviz, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_script_that_fails_ends_with_what_it_said(gradviz: Gradviz, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import torch\nraise ValueError('no data')\n")
-    assert "no data" in gradviz("fit", "train.py", "--memory", "1GiB", code=3).output
+@pytest.mark.parametrize(
+    ("source", "code", "said"),
+    [
+        ("import torch\ndef f(:\n", 3, "train.py failed in a child process with batch 8: SyntaxError: invalid syntax"),
+        (
+            "import torch\nnet = torch.nn.Linear(3, 1)\nnet(torch.ones(2, 4))\n",
+            3,
+            "failed in a child process with batch 8 at train.py:3, `net(torch.ones(2, 4))`: RuntimeError: mat1",
+        ),
+        ("import sys, torch\nsys.exit('no data')\n", 3, "ended in a child process with batch 8 with code 1\nno data"),
+        ("import os, torch\nos.kill(os.getpid(), 11)\n", 3, "ended in a child process with batch 8 by SIGSEGV"),
+        ("import torch\ntorch.ones(3).sum()\n", 2, "without backward() and without an optimizer step"),
+        ("print('hello')\n", 2, "train.py does not import torch: nothing is trained."),
+    ],
+)
+def test_a_script_that_cannot_be_measured_has_one_sentence(
+    gradviz: Gradviz, tmp_path: Path, source: str, code: int, said: str
+) -> None:
+    (tmp_path / "train.py").write_text(source)
+    printed = gradviz("fit", "train.py", "--memory", "1GiB", code=code).stderr
+    assert said in printed and "Traceback" not in printed and len(printed.splitlines()) <= 3
+
+
+WAITING = """
+import pathlib, subprocess, sys, time, torch
+size = 2
+helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+(pathlib.Path(sys.argv[1]) / f"{helper.pid}").touch()
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_the_children_too(tmp_path: Path, number: int, code: int) -> None:
+    """And whatever the script started. The folder is as before, the copy of it is gone, and one line says it."""
+    folder, copies, helpers = (tmp_path / name for name in ("folder", "copies", "helpers"))
+    for made in (folder, copies, helpers):
+        made.mkdir()
+    (folder / "train.py").write_text(WAITING)
+    words = [
+        sys.executable,
+        "-m",
+        "gradviz",
+        "fit",
+        "train.py",
+        "--memory",
+        "1GiB",
+        "--batch",
+        "size",
+        "--",
+        str(helpers),
+    ]
+    own = {**environment(), "TMPDIR": str(copies)}
+    asked = subprocess.Popen(words, cwd=folder, env=own, stderr=subprocess.PIPE, text=True, preexec_fn=_listening)
+    while len(list(helpers.iterdir())) < 2:
+        assert asked.poll() is None
+        time.sleep(0.1)
+    asked.send_signal(number)
+    said = asked.communicate()[1].splitlines()
+    assert (asked.returncode, len(said)) == (code, 2), said
+    assert [path.name for path in folder.iterdir()] == ["train.py"] and not list(copies.iterdir())
+    for helper in helpers.iterdir():
+        assert not _runs(int(helper.name))
+
+
+def _listening() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where the tests run in the background
+
+
+def _runs(process: int) -> bool:
+    """Whether a process is there that is no zombie."""
+    status = Path(f"/proc/{process}/stat")
+    for _ in range(20):
+        if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
+            return False
+        time.sleep(0.1)
+    return True
 
 
 @pytest.mark.parametrize("target", ["train.py:loss", "graph.json"])

@@ -15,10 +15,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from inspect import signature
+from linecache import getline
+from os.path import basename
+from traceback import walk_tb
 from typing import Any
 
-from gradviz.errors import TargetError
-from gradviz.run.ending import users_code
+from gradviz.errors import TargetError, text_of
+from gradviz.packages import is_foundation, package_of
+from gradviz.run.ending import Failure, users_code
 from gradviz.run.engine import watching_backward, when_imported
 from gradviz.run.program import Program, Target
 
@@ -154,8 +158,19 @@ def run(specification: dict[str, Any]) -> dict[str, Any]:
     failure = outcome.failure
     if failure is not None:
         failure.show()
-    error = f"{type(failure.error).__name__}: {failure.error}" if failure is not None else ""
-    return {"notes": notes, "error": error, "now": batch.now, "met": batch.met}
+    return {"notes": notes, "error": _words(failure), "now": batch.now, "met": batch.met}
+
+
+def _words(failure: Failure | None) -> tuple[str, str] | None:
+    """How the script failed, and its own line."""
+    if failure is None:
+        return None
+    if failure.exit_code is not None:
+        return "ended", f" with code {failure.exit_code}"
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(failure.error.__traceback__)]
+    own = [(file, line) for file, line in frames if not is_foundation(file) and not package_of(file)]
+    place = "".join(f" at {basename(file)}:{line}, `{getline(file, line).strip()}`" for file, line in own[-1:])
+    return "failed", f"{place}: {type(failure.error).__name__}: {text_of(failure.error)}"
 
 
 def main() -> None:
@@ -166,7 +181,7 @@ def main() -> None:
     try:
         told = run(specification)
     except TargetError as error:
-        told = {"notes": None, "error": str(error), "now": None, "met": False}
+        told = {"notes": None, "error": ("failed", f": {error}"), "now": None, "met": False}
     with open(result, "w", encoding="utf-8") as file:
         json.dump(told, file)
 

@@ -20,7 +20,7 @@ BATCHES = (8, 16)
 MARGIN, WIDE_MARGIN = 0.1, 0.2
 _WORKSPACES = ("convolution", "rnn", "lstm")
 _MOST = 2**24
-_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "MemoryError", "code -9")
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "MemoryError", "SIGKILL")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,11 +18,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gradviz.errors import ScriptError
+from gradviz.errors import ScriptError, TargetError
 from gradviz.run.program import Target
 
 _MOST_BYTES, _MOST_FILES, _MOST_ENTRIES = 100 * 2**20, 10_000, 1_000
 _LINKED = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", "site-packages"}
+_ENDED, _SAID = "ended", 3
 _QUIET = {"TORCHDYNAMO_DISABLE": "1", "WANDB_MODE": "disabled", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -49,14 +51,14 @@ class Folder:
     links: dict[str, object]
 
     def run(self, wanted: Sequence[Specification]) -> list[dict[str, Any]]:
-        """What the children noted, which run at the same time. Raises ChildFailed with the end of what the first to fail said."""
-        children = [self._start(i, specification) for i, specification in enumerate(wanted)]
+        """What the children noted, which run at the same time. Raises ChildFailed with how the first to fail ended."""
+        children: list[subprocess.Popen[bytes]] = []
         try:
-            return [self._result(i, child) for i, child in enumerate(children)]
+            children += (self._start(i, specification) for i, specification in enumerate(wanted))
+            return [self._result(i, child, one) for i, (child, one) in enumerate(zip(children, wanted))]
         finally:
             for child in children:
-                child.kill()
-                child.communicate()
+                _end(child)
 
     def changed(self) -> list[str]:
         """Linked files and folders that are not as they were."""
@@ -69,7 +71,13 @@ class Folder:
         words = [sys.executable, "-m", "gradviz.memory.fit.child", *files]
         with (self.path.parent / f"{number}.err").open("wb") as said:
             return subprocess.Popen(
-                words, cwd=self.path, env={**os.environ, **_QUIET}, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+                words,
+                cwd=self.path,
+                env={**os.environ, **_QUIET},
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,  # with all that the script starts
             )
 
     def _place(self, target: Target) -> str:
@@ -80,14 +88,18 @@ class Folder:
             return str(Path(os.path.abspath(target.place)).relative_to(os.getcwd()))
         return os.path.abspath(target.place)
 
-    def _result(self, number: int, child: subprocess.Popen[bytes]) -> dict[str, Any]:
+    def _result(self, number: int, child: subprocess.Popen[bytes], wanted: Specification) -> dict[str, Any]:
         child.wait()
         result = self.path.parent / f"{number}.result.json"
-        told = json.loads(self._as_original(result)) if result.exists() else {}
-        if told.get("error") or not told.get("notes"):
-            said = self._as_original(self.path.parent / f"{number}.err").strip().splitlines()[-12:]
-            why = told.get("error") or f"the child process ended with code {child.returncode}"
-            raise ChildFailed("\n".join([*said, why] if not said or why not in said[-1] else said))
+        told = json.loads(self._as_original(result)) if result.exists() else {"error": _ending(child.returncode)}
+        if told["error"]:
+            what, how = told["error"]
+            batch = "" if wanted.batch is None else f" with batch {wanted.batch}"
+            said = self._as_original(self.path.parent / f"{number}.err").strip().splitlines()[-_SAID:]
+            words = said if what == _ENDED else []  # else the error says it
+            raise ChildFailed("\n".join([f"{wanted.target.short} {what} in a child process{batch}{how}", *words]))
+        if told["notes"] is None:
+            raise TargetError(f"{wanted.target.short} does not import torch: nothing is trained.")
         return dict(told)
 
     def _as_original(self, file: Path) -> str:
@@ -102,6 +114,17 @@ def copied_folder() -> Iterator[Folder]:
         folder = Folder(Path(parent) / Path.cwd().name, {})
         _copy(Path.cwd(), folder)
         yield folder
+
+
+def _ending(code: int) -> tuple[str, str]:
+    return _ENDED, f" by {signal.Signals(-code).name}" if code < 0 else f" with code {code}"
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a child and whatever it started."""
+    with suppress(OSError):
+        os.killpg(child.pid, signal.SIGKILL) if os.name == "posix" else child.kill()
+    child.wait()
 
 
 def _copy(source: Path, folder: Folder) -> None:
