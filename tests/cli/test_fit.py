@@ -68,7 +68,7 @@ def test_its_table_is_for_spreadsheets_too(gradviz: Gradviz, tmp_path: Path) -> 
     (tmp_path / "train.py").write_text(LOADER)
     printed = gradviz("fit", "train.py", "--cpu", "--memory", "1GiB", "--format", "csv").stdout.splitlines()
     peak = fit(gradviz, tmp_path, LOADER, "--memory", "1GiB")["phases"]
-    assert printed[0] == "held,setup,forward,backward,optimizer step"
+    assert printed[0] == "held,setup,forward,backward,step"
     assert printed[-1].split(",")[1:] == [str(phase["total"]) for phase in peak.values()]
 
 

@@ -159,7 +159,7 @@ def _notes(
     if sizes.uneven:
         yield f"{sizes.uneven:,} tensors are made in a loop over samples: their number is a straight line, too"
     if sizes.trace.steps < 2:
-        yield f"seen until optimizer step {sizes.trace.steps}: the script ended before the second"
+        yield "the script ended before its second optimizer step"
     if allocating:
         yield (
             "convolutions and LSTMs allocate workspaces on a CPU, 9 to 18 % of the peak where it was measured: the margin is "

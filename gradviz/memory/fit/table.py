@@ -57,12 +57,15 @@ def _outcome(result: Prediction) -> Iterator[tuple[str, str]]:
 def _phases(result: Prediction) -> FittedTable:
     phases = result.phases
     kinds = [kind for kind in KINDS if any(moment.kinds[kind] for moment in phases.values())]
-    names = {"optimizer": "optimizer state", "data": "data before the first step"}
     rows = [
-        [Text(names.get(kind, kind)), *(_bytes(moment.kinds[kind]) for moment in phases.values())] for kind in kinds
+        [
+            Text("optimizer state" if kind == "optimizer" else kind),
+            *(_bytes(moment.kinds[kind]) for moment in phases.values()),
+        ]
+        for kind in kinds
     ]
     rows.append([Text("peak", "bold"), *(_bytes(moment.total, "bold") for moment in phases.values())])
-    columns = [Column("held"), *(Column(_STEP[name], "number") for name in phases)]
+    columns = [Column("held"), *(Column(name, "number", leaves=name == "setup") for name in phases)]
     return FittedTable(columns, rows)
 
 

@@ -6,6 +6,7 @@ Replaying the allocations gives the peak of any batch, and what is live then. Kn
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -146,19 +147,11 @@ class Forecast:
 
     def changed(self, insert: Iterable[tuple[int, int]], drop: Collection[int] = ()) -> Forecast:
         """The same with events inserted before others, given as pairs of number and event, and with events dropped."""
-        pairs, events = sorted(insert), self.trace.events
-        kept = (
-            np.array([i not in drop for i in range(len(events))], dtype=bool)
-            if drop
-            else np.ones(len(events), dtype=bool)
-        )
-        before = np.array([at for at, _ in pairs], dtype=np.int64)
-        moved = np.insert(events, before, [event for _, event in pairs]) if pairs else events
-        moved = moved[np.insert(kept, before, True)] if pairs else moved[kept]
-        phases = [
-            (int(kept[:at].sum() + np.searchsorted(before, at, side="left")), name) for at, name in self.trace.phases
-        ]
-        return replace(self, trace=replace(self.trace, events=moved, phases=phases))
+        kept = [(at, 1, event) for at, event in enumerate(map(int, self.trace.events)) if at not in drop]
+        moved = sorted([*kept, *((at, 0, event) for at, event in insert)])
+        phases = [(bisect_left(moved, (at,)), name) for at, name in self.trace.phases]
+        events = np.array([event for _, _, event in moved], dtype=np.int64)
+        return replace(self, trace=replace(self.trace, events=events, phases=phases))
 
     def _held(self, batch: int) -> Ints:
         events, sizes = self.trace.events, self.nbytes(batch)
