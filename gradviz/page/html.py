@@ -26,6 +26,7 @@ from gradviz.fold.functions import with_functions
 from gradviz.graph import Graph, column
 from gradviz.page.pack import Pack
 from gradviz.page.records import records
+from gradviz.page.sources import own_code, without_folders
 from gradviz.page.view import usual_dtype, view
 from gradviz.stages import Stage
 from gradviz.wording import one_line
@@ -104,9 +105,10 @@ def render(graph: Graph, options: Options, add: Callable[[Pack], None] = lambda 
         known_of = {"grad": bool(whole.backward), "time": bool(own_seconds(whole))}
         color = options.color if known_of.get(options.color, True) else "kind"
         known.put(about=about(whole), allFreed=is_all_freed(whole), color=color, titles=options.names)
-        known.put(dtype=f"{dtype} where a box names no dtype" if several else dtype)
+        known.put(dtype=f"{dtype} where a box names no dtype" if several else dtype, code=own_code(whole))
         add(known)
-        return _pieces(whole, options, drawn.base64(), known.base64())
+        clean = without_folders(whole)
+        return _pieces(whole, options, drawn.base64(clean), known.base64(clean), clean)
 
 
 def about(graph: Graph) -> list[str]:
@@ -117,9 +119,9 @@ def about(graph: Graph) -> list[str]:
     return [*words, *inferred_lines(graph), *(one_line(note) for note in graph.notes if note.strip())]
 
 
-def _pieces(graph: Graph, options: Options, drawn: str, known: str) -> Iterator[str]:
+def _pieces(graph: Graph, options: Options, drawn: str, known: str, clean: Callable[[str], str]) -> Iterator[str]:
     """The pieces of the file around its two blocks of data."""
-    title = one_line(graph.title).strip() or "graph"
+    title = clean(one_line(graph.title).strip()) or "graph"
     sheet, code = style(), script()
     words = {
         "theme": "" if options.theme == "auto" else f' data-theme="{options.theme}"',
@@ -127,7 +129,7 @@ def _pieces(graph: Graph, options: Options, drawn: str, known: str) -> Iterator[
         "title": _escaped(title),
         "style": sheet,
         "description": _escaped(f"Graph of {title}. Arrow keys move, plus and minus zoom, Enter opens."),
-        "summary": _escaped(". ".join(about(graph)) + ". The outline lists every module and operation."),
+        "summary": _escaped(clean(". ".join(about(graph))) + ". The outline lists every module and operation."),
         "noscript": _escaped(f"{title}: {counts_line(graph)}. The page needs JavaScript; nothing is loaded."),
         "view": drawn,
         "facts": known,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -74,12 +74,21 @@ class Pack:
         """Anything that JSON knows."""
         self._texts |= texts
 
-    def base64(self) -> str:
-        """The whole block."""
-        head = {"columns": self._columns, **self._texts}
+    def base64(self, clean: Callable[[str], str] = str) -> str:
+        """The whole block; every text passes `clean`."""
+        head = {"columns": self._columns, **everywhere(clean, self._texts)}
         text = json.dumps(head, separators=(",", ":"), ensure_ascii=True).encode("ascii")
         body = b"".join((len(text).to_bytes(4, "little"), text, *self._data))
         return base64.b64encode(zlib.compress(body, 9)).decode("ascii")
+
+
+def everywhere(clean: Callable[[str], str], value: Any) -> Any:
+    """What `clean` makes of every text in lists and mappings."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {key: everywhere(clean, one) for key, one in value.items()}
+    return [everywhere(clean, one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def zigzag(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:

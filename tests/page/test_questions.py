@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,22 @@ weights = torch.softmax(scores, -1)
 out = weights @ v
 loss = out.pow(2).mean()
 loss.backward()
+"""
+
+
+LAYERS = """
+import torch
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return x + self.fc(x).tanh()
+
+model = torch.nn.Sequential(*(Layer() for _ in range(12)))
+torch.nn.functional.mse_loss(model(torch.randn(2, 4)), torch.zeros(2, 4)).backward()
 """
 
 
@@ -98,3 +117,44 @@ def test_which_way_does_the_gradient_come(open_page: Open, attention: Path) -> N
     rows = page.locator("#panel .way li").all_inner_texts()
     assert [row.split()[0] for row in rows] == ["weights", "out", "**", "mean", "loss"]
     assert all("‖gradient‖" in row for row in rows[:-1]) and "(5, 8)" in rows[1]
+
+
+def test_which_ops_did_this_line_make(open_page: Open, attention: Path) -> None:
+    """One action in the Code tab."""
+    page = open_page(attention)
+    page.click("#tab-code")
+    row = page.locator("#code button.line", has_text="scores = q @ k.T")
+    assert "3 ops" in row.inner_text()
+    row.click()
+    panel = page.inner_text("#panel")
+    for words in ("train.py", "3 ops", "gradient norm", "up to", "permute", "matmul", "scores"):
+        assert words in panel
+    lit = "[...Array(gradviz.app.model.cells).keys()].filter(cell => gradviz.app.lit().item(cell)).length"
+    assert page.evaluate(lit) == 3
+
+
+def test_a_box_shows_its_line(open_page: Open, attention: Path) -> None:
+    page = open_page(attention)
+    page.click("#tab-code")
+    click(page, "SoftmaxBackward0")
+    assert page.locator("#code .on code").all_inner_texts() == ["weights = torch.softmax(scores, -1)"]
+
+
+def test_a_line_lights_boxes_through_folds(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(rendered(tmp_path, LAYERS))
+    page.click("#close-all")
+    page.click("#tab-code")
+    page.locator("#code button.line", has_text="return x + self.fc(x).tanh()").click()
+    assert page.evaluate("gradviz.app.lit().item(~1)")
+    assert page.locator("#panel .links li").count() == 30 + 1  # the first, and how many more
+
+
+def test_no_page_has_a_folder_of_the_machine(attention: Path, tmp_path: Path) -> None:
+    """Neither in its markup nor in its facts, where code of libraries made nodes, too."""
+    for path in (attention, rendered(tmp_path, LAYERS)):
+        text = path.read_text()
+        blocks = re.findall(r'<script type="application/octet-stream"[^>]*>([^<]*)<', text)
+        told = "".join(zlib.decompress(base64.b64decode(block)).decode("latin-1") for block in blocks)
+        assert "train.py" in told
+        for folder in (str(path.parent), "site-packages", str(Path(torch.__file__).parent)):
+            assert folder not in told + text

@@ -32,6 +32,8 @@ export class App {
     this.selected = null;
     /** @type {number | null} */
     this.other = null;
+    /** A line of code, in place of a box. @type {import("./code.js").Line | null} */
+    this.line = null;
     /** @type {number | null} */
     this.hover = null;
     this.overlayId = "kind";
@@ -43,6 +45,8 @@ export class App {
     this.travel = 1;
     /** @type {Trace | null} */
     this.trace = null;
+    /** What a line made. @type {import("./draw.js").Lit | null} */
+    this.made = null;
     this.colors = readColors();
     /** @type {Map<Change, (() => void)[]>} */
     this.listeners = new Map();
@@ -191,8 +195,20 @@ export class App {
 
   // -- what is selected -----------------------------------------------------------------------------------------------
 
+  /** Light what a line of code made, and bring the first of it into view. @param {import("./code.js").Line} line */
+  choose(line) {
+    this.selected = this.other = null;
+    this.line = line;
+    this.#retrace();
+    this.changed("select", "lit");
+    const facts = /** @type {Facts} */ (this.facts);
+    say(`line ${line.line} made ${line.nodes.length} ops`);
+    this.bringIntoView(this.layout.shown(facts.cellOf[line.nodes[0]]));
+  }
+
   /** @param {number | null} item @param {boolean} [second] as the other end of paths */
   select(item, second = false) {
+    this.line = null;
     if (second && this.selected !== null && item !== this.selected) this.other = item;
     else {
       this.selected = item;
@@ -204,6 +220,7 @@ export class App {
 
   #retrace() {
     this.trace = this.facts && this.selected !== null && this.step < 0 ? new Trace(this.facts, this.selected, this.other) : null;
+    this.made = this.facts && this.line && this.step < 0 ? alone(this.facts, this.line.nodes) : null;
   }
 
   /** @param {Facts} facts */
@@ -232,7 +249,7 @@ export class App {
   /** What to light: the running function and its edges, else the trace. @returns {import("./draw.js").Lit | null} */
   lit() {
     if (this.step >= 0 && this.facts) return this.#running(this.facts, this.stepFirst, this.step);
-    return this.trace;
+    return this.made || this.trace;
   }
 
   /** @param {Facts} facts @param {number} begin @param {number} step */
@@ -242,8 +259,7 @@ export class App {
       cells.push(facts.cellOf[node]);
       for (let e = facts.inStart[node]; e < facts.inStart[node + 1]; e++) cells.push(facts.madeCell(e));
     }
-    const sorted = Int32Array.from(cells).sort();
-    const inside = (/** @type {number} */ item) => hasBetween(sorted, item >= 0 ? item : model.first[~item], item >= 0 ? item + 1 : model.end[~item]);
+    const inside = within(model, cells);
     const known = new Map(), first = firstSteps(facts);
     return {
       item: (/** @type {number} */ item) => first(item) <= step || inside(item), // what has run stays lit
@@ -258,6 +274,7 @@ export class App {
 
   /** @param {number} width @param {number} height */
   resize(width, height) {
+    if (this.width) this.camera.x += (width - this.width) / 2; // what was in the middle stays there
     this.width = width;
     this.height = height;
     this.changed("camera");
@@ -370,6 +387,24 @@ export class App {
     this.last = undefined;
     if (end) end();
   }
+}
+
+/** Whether one of the cells is an item, or in it. @param {Model} model @param {number[]} cells @returns {(item: number) => boolean} */
+function within(model, cells) {
+  const sorted = Int32Array.from(cells).sort();
+  return (item) => hasBetween(sorted, item >= 0 ? item : model.first[~item], item >= 0 ? item + 1 : model.end[~item]);
+}
+
+/** Lights these nodes, the groups around them, and the edges between them. @param {Facts} facts @param {number[]} nodes @returns {import("./draw.js").Lit} */
+function alone(facts, nodes) {
+  const chosen = new Set(nodes), item = within(facts.model, nodes.map((node) => facts.cellOf[node])), known = new Map();
+  return {
+    item,
+    edges: (/** @type {number} */ g) => {
+      if (!known.has(g)) known.set(g, item(~g) ? litEdges(facts, g, (edge) => chosen.has(facts.made[edge]) && chosen.has(facts.used[edge])) : null);
+      return known.get(g);
+    },
+  };
 }
 
 /** Whether a sorted list has a number from `first` on, below `end`. @param {Int32Array} sorted @param {number} first @param {number} end */

@@ -6,7 +6,6 @@ import { cellsOf } from "./look.js";
 export function setUpFindings(app) {
   app.on("facts", () => {
     const facts = /** @type {import("./facts.js").Facts} */ (app.facts), list = byId("findings");
-    byId("findings-box").hidden = !facts.marks.length && !facts.head.byRank.length;
     byId("findings-title").textContent = plural(facts.marks.length, facts.head.ofRanks ? "difference by rank" : "finding", facts.head.ofRanks ? "differences by rank" : "findings");
     byId("ranks-title").hidden = !facts.head.byRank.length;
     byId("ranks").replaceChildren(...facts.head.byRank.map((/** @type {[number, string]} */ [part, text]) => {

@@ -12,6 +12,7 @@ import { Address } from "./address.js";
 import { Finder } from "./finder.js";
 import { pixelsOf, setUpExports, svgOf } from "./exports.js";
 import { setUpFindings } from "./findings.js";
+import { Code, setUpTabs } from "./code.js";
 import { available } from "./overlay.js";
 import { byId, el } from "./dom.js";
 import { readColors } from "./colors.js";
@@ -35,6 +36,8 @@ async function main() {
   const outline = new Outline(app, outlineTree), panel = new Panel(app), player = new Player(app), minimap = new Minimap(app), finder = new Finder(app);
   setUpExports(app);
   setUpFindings(app);
+  setUpTabs(app);
+  const code = new Code(app);
   controls(app);
   keys(stage, player);
   themes(app);
@@ -51,7 +54,7 @@ async function main() {
     }
   };
   address.start();
-  const parts = { app, stage, outline, panel, player, minimap, finder, address, facts, drawnAt };
+  const parts = { app, stage, outline, panel, player, minimap, finder, address, code, facts, drawnAt };
   const functions = { stretch, search, between, reach, litEdges, readOpen, writeOpen, memory, svgOf, pixelsOf, arrived };
   Object.assign(window, { gradviz: { ...parts, ...functions } }); // for tests and for the console
   document.body.dataset.ready = "true";

@@ -5,6 +5,7 @@ import { bytesText } from "./overlay.js";
 import { kindWord } from "./draw.js";
 import { stepOf } from "./look.js";
 import { formulaSections } from "./formula.js";
+import { sumsOf } from "./code.js";
 import { wayOut } from "./trace.js";
 
 /** @typedef {import("./app.js").App} App */
@@ -25,14 +26,28 @@ export class Panel {
 
   draw() {
     const { app } = this, item = app.selected;
-    this.element.hidden = item === null;
-    app.covered = item === null || matchMedia("(max-width: 720px)").matches ? 0 : this.element.offsetWidth;
+    this.element.hidden = item === null && !app.line;
+    app.covered = this.element.hidden || matchMedia("(max-width: 720px)").matches ? 0 : this.element.offsetWidth;
+    app.stage.style.setProperty("--covered", `${app.covered}px`);
+    if (app.line) return this.#line(app.line);
     if (item === null) return;
     const model = app.model;
     byId("panel-title").textContent = [model.title(item), model.type(item)].filter(Boolean).join("  ");
     const parts = [el("p", { class: "what", text: this.#what(item) }), this.#actions(item)];
     if (app.facts) parts.push(...(item < 0 ? this.#group(app.facts, ~item) : this.#cell(app.facts, item)));
     this.body.replaceChildren(...parts);
+    this.body.scrollTop = 0;
+  }
+
+  /** What a line of code made. @param {import("./code.js").Line} line */
+  #line(line) {
+    const facts = /** @type {Facts} */ (this.app.facts), { bytes, norm } = sumsOf(facts, line), ops = line.nodes.filter((node) => !facts.leafOf.has(node));
+    byId("panel-title").textContent = `line ${line.line}`;
+    this.body.replaceChildren(
+      el("p", { class: "what", text: line.file }), el("code", { text: line.text }),
+      table([["made", plural(ops.length, "op")], ["holds", bytes ? bytesText(bytes) : ""], ["gradient norm", norm === null ? "" : `up to ${norm}`]]),
+      section("Its ops, the last first", this.#links(ops, true)),
+    );
     this.body.scrollTop = 0;
   }
 
@@ -220,9 +235,10 @@ export class Panel {
     return [["Inputs from", inputs], ["Used by", users]].filter(([, nodes]) => nodes.length).map(([title, nodes]) => section(String(title), this.#links(/** @type {number[]} */ (nodes))));
   }
 
-  /** @param {number[]} nodes */
-  #links(nodes) {
-    const list = el("ul", { class: "links" }, ...nodes.slice(0, MANY).map((node) => el("li", {}, this.#link(node))));
+  /** @param {number[]} nodes @param {boolean} [whole] with the module, the op and its shape */
+  #links(nodes, whole = false) {
+    const facts = /** @type {Facts} */ (this.app.facts), words = (/** @type {number} */ node) => ` ${this.app.model.line(facts.cellOf[node])}  ${facts.scopeOf(node)?.path || ""}`;
+    const list = el("ul", { class: "links" }, ...nodes.slice(0, MANY).map((node) => el("li", {}, this.#link(node), whole ? words(node) : "")));
     if (nodes.length > MANY) list.append(el("li", { text: `+${count(nodes.length - MANY)} more` }));
     return list;
   }

@@ -1,0 +1,74 @@
+"""The reader's own code, for the page's Code tab, and paths without the folders of the machine that they are on.
+
+Reads no file: code is what this process has read of it for the lines of the graph, so that no graph file from elsewhere can name a
+file to be sent. Where that is nothing, or is another version, the lines that the graph has are all.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+from collections.abc import Callable, Iterator
+
+from gradviz.graph import Graph, SourceLine
+from gradviz.wording import one_line
+
+MOST = 400_000
+"""Characters of one file; of a longer one only the lines that the graph has."""
+
+Code = tuple[str, list[int], list[str]]
+"""A file, the numbers of its lines, and the lines."""
+
+
+def own_code(graph: Graph) -> list[Code]:
+    """Files of the user's own code that made nodes of the graph, in the order of their names."""
+    known: dict[str, dict[int, str]] = {}
+    for source in _sources(graph):
+        if not source.package:
+            known.setdefault(source.file, {})[source.line] = one_line(source.text.strip())
+    found: list[Code] = []
+    for file, told in sorted(known.items()):
+        lines = _read(file, told) or told
+        found.append((one_line(file), sorted(lines), [lines[number] for number in sorted(lines)]))
+    return found
+
+
+def _sources(graph: Graph) -> Iterator[SourceLine]:
+    for node in graph.nodes:
+        yield from (source for source in (node.source, node.script_line) if source is not None)
+
+
+def _read(file: str, told: dict[int, str]) -> dict[int, str]:
+    """All lines of a file that was read, if they are those that the graph was told of."""
+    lines = linecache.getlines(file) if file in linecache.cache else []
+    whole = {number: one_line(line.rstrip().expandtabs(4)) for number, line in enumerate(lines, 1)}
+    is_same = all(whole.get(number, "").strip() == text for number, text in told.items())
+    return whole if is_same and sum(map(len, lines)) <= MOST else {}
+
+
+def without_folders(graph: Graph) -> Callable[[str], str]:
+    """Takes the folder of the user's own code, and those that packages are installed in, out of a text.
+
+    >>> from gradviz.graph import Node
+    >>> line = SourceLine(f"{os.sep}home{os.sep}ann{os.sep}train.py", 3)
+    >>> without_folders(Graph((Node(0, "MulBackward0", source=line),)))(f"made in {line.file}:3")
+    'made in train.py:3'
+    """
+    own: set[str] = set()
+    folders: set[str] = set()
+    for source in _sources(graph):
+        folder, inside, _ = source.file.partition(f"{os.sep}{source.package}{os.sep}")
+        if not source.package:
+            own.add(os.path.dirname(source.file))
+        elif inside:
+            folders.add(folder)
+    roots = {folder for folder in own if os.path.isabs(folder)}
+    folders |= (
+        {os.path.commonpath(roots)} if roots and len({os.path.splitdrive(root)[0] for root in roots}) == 1 else roots
+    )
+    longest = sorted((folder + os.sep for folder in folders if folder.strip(os.sep)), key=len, reverse=True)
+    if not longest:
+        return lambda text: text
+    pattern = re.compile("|".join(map(re.escape, longest)))
+    return lambda text: pattern.sub("", text)
