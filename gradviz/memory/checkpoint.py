@@ -34,7 +34,7 @@ class Wrap(NamedTuple):
     ops: int  # forward ops that backward runs again
     held: int  # bytes held when backward begins, after this step
     again: int  # bytes that its largest call brings back while backward is inside it
-    seconds: float | None = None  # of one more forward, where it was measured
+    seconds: float | None = None  # of computing it again, where that was measured
 
 
 class StepTime(NamedTuple):
@@ -88,7 +88,7 @@ class Advice:
 def checkpoint_plan(graph: Graph, budget: int, step: StepTime | None = None) -> Advice:
     """Modules to wrap in a non-reentrant checkpoint so that at most `budget` bytes are held for backward, at the least cost.
 
-    The cost is the time of one more forward where `graph` knows it of every module, else the number of ops. By dynamic
+    The cost is the time of computing again where `graph` knows it of every module, else the number of ops. By dynamic
     programming over the tree of modules: for each part the cheapest sets that free so much, none inside another. What a set frees
     is then counted exactly, with what its modules have in common, and the cheapest that fits is taken.
 

@@ -158,15 +158,29 @@ class CallCosts:
         kinds: dict[Hashable, list[float | None]] = {}
         kind_of: dict[str, Hashable] = {}
         for path, calls in self.by_path.items():
-            seconds = [self.graph.scopes[call.scope].forward for call in calls]
-            known = [one for one in seconds if one is not None]
+            seconds = [self._again(call) for call in calls]
             kind_of[path] = (pattern(path), self.described(path), sum(len(call.nodes) for call in calls))
-            kinds.setdefault(kind_of[path], []).append(sum(known) if len(known) == len(seconds) else None)
-        medians = {kind: median(filter(None, each)) if all(each) else None for kind, each in kinds.items()}
-        return {path: medians[kind] for path, kind in kind_of.items()}
+            kinds.setdefault(kind_of[path], []).append(None if None in seconds else sum(seconds))  # type: ignore[arg-type]
+        return {path: None if None in kinds[kind] else median(kinds[kind]) for path, kind in kind_of.items()}  # type: ignore[type-var]
+
+    def _again(self, call: CallCost) -> float | None:
+        """Seconds of a forward that stops at the last tensor that backward needs, before the op where that is its input."""
+        nodes, scopes = self.graph.nodes, self.graph.scopes
+        seconds = scopes[call.scope].forward
+        last = max((i for i, node in enumerate(call.nodes) if nodes[node].saved), default=0)
+        results = any(slot.slot in _RESULTS for slot in nodes[call.nodes[last]].saved)
+        left = set(call.nodes[last + results :]) | {n for n in call.nodes if nodes[n].op in VIEWS}
+        waiting = list(self.tree.children[call.scope])
+        for scope in waiting:  # grows while it is read
+            took = scopes[scope].forward
+            if seconds is not None and took is not None and left.issuperset(self.tree.members[scope]):
+                seconds -= took
+            else:
+                waiting += self.tree.children[scope]
+        return max(seconds, 0.0) if seconds is not None else None
 
     def seconds(self, path: str) -> float | None:
-        """The time of one forward of all calls, None where it was not measured."""
+        """The time that computing all calls again takes, None where it was not measured."""
         return self._seconds[path]
 
     def saves_alone(self, path: str) -> bool:

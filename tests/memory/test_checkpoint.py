@@ -302,6 +302,14 @@ def test_what_frees_nothing_is_said() -> None:
     assert "frees nothing if wrapped alone" in plain(advice_table(plan))
 
 
+@pytest.mark.parametrize(("last", "counted"), [("mat1", 1.0), ("result", 3.0)])
+def test_what_a_checkpoint_need_not_run_again_costs_nothing(last: str, counted: float) -> None:
+    """It stops at the last tensor that backward needs: before an op that needs only its inputs, after one with its result."""
+    graph = stack((2, (("result", 0),)), (3, ((last, 1),)))
+    scopes = tuple(scope._replace(forward=seconds) for scope, seconds in zip(graph.scopes, (4.0, 1.0, 3.0, 2.0)))
+    assert CallCosts(replace(graph, scopes=scopes)).seconds("b") == counted
+
+
 def test_a_measured_step_is_foretold_with_its_error() -> None:
     graph = timed(stack((0, (("result", 0),)), (1, (("x", 1),)), (1, (("y", 2),)), (1, (("z", 3),))))
     plan = checkpoint_plan(graph, 400 - 1, StepTime(1.0, 2.0, 0.5, 5))
