@@ -268,8 +268,7 @@ class Extents:
             for part in parts:
                 self._widen_later([group[i] for i in part])
             return
-        most = self._before_siblings(group, gaps[0][: self._common(gaps)])
-        self._by_cost(group, gaps, most, later=True)
+        self._by_cost(group, gaps, self._common(gaps), later=True)
 
     def _parts(self, group: list[InferredCall], gaps: list[range]) -> list[list[int]]:
         """Calls of one class that went on differently, as with a mask and without one: where they part in the midst of something,
@@ -315,7 +314,6 @@ class Extents:
         ties = [i for i, cost in enumerate(total) if cost == min(total)]
         numbered = all(map(self._is_numbered, group))
         own_end = all(self._is_own(call, call.end if later else call.start) for call in group)
-        own_end |= all(map(self._wraps, group))
         count = ties[0]
         if later:
             loss = self._with_loss(gap, most) if own_end else 0
@@ -362,24 +360,6 @@ class Extents:
         if gap.stop == len(self._order):
             return 0  # the loss of the whole model
         return max((i + 1 for i, position in enumerate(gap[:most]) if self._order.shapes[position] == ()), default=0)
-
-    def _wraps(self, call: InferredCall) -> bool:
-        """Whether a module is there to put something around a single other one."""
-        return len(call.inner) == 1 and (call.inner[0].start, call.inner[0].end) == (call.start, call.end)
-
-    def _before_siblings(self, group: list[InferredCall], gap: range) -> int:
-        """How many of these operations come before one that the next module of a sequence made."""
-        before = len(gap)
-        for call in group:
-            around = call.parent
-            if around is None or self._modules[around.module].base != "Sequential":
-                continue
-            following = min(
-                (inner.module for inner in around.inner if inner.module > call.module), default=len(self._modules)
-            )
-            rest = [silent for silent in self._silent[around.module] if call.module < silent < following]
-            before = _leading(not self._makers(rest, position) for position in gap[:before])
-        return before
 
     def _is_own(self, call: InferredCall, position: int) -> bool:
         return not any(inner.start <= position <= inner.end for inner in call.inner)
