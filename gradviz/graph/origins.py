@@ -6,10 +6,11 @@ called torch, the script's own line says more to its author. Where no call of a 
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol
 
 from gradviz.graph.amounts import forward_order
@@ -220,16 +221,20 @@ def forward_name(node: Node) -> str:
 
 
 def op_text(node: Node) -> str:
-    """The op as code has it: `matmul` for any product of matrices, `[1:5]` for a slice, `** 2`, else its name.
+    """The op as code has it: `matmul` for any product of matrices, `[1:5]` for a slice, `** 2`, `/ 2.83`, else its name.
 
     >>> op_text(Node(0, "SliceBackward0", attributes={"dim": 1, "start": 2, "end": 2**63 - 1, "step": 1}))
     '[:, 2:]'
     >>> op_text(Node(0, "BmmBackward0")), op_text(Node(0, "PowBackward0", attributes={"exponent": 2}))
     ('matmul', '** 2')
+    >>> op_text(Node(0, "AddBackward0", none_inputs=1, source=SourceLine("net.py", 3, text="y = (x * s + 1) * 2")))
+    '+ 1'
     >>> op_text(Node(0, "ScaledDotProductFlashAttentionForCpuBackward0"))
     'scaled_dot_product_attention'
     """
     name = forward_name(node)
+    if name in _OPERATORS:
+        return _with_number(name, node)
     written = _WRITTEN.get(name)
     if written is not None and node.attributes:
         try:
@@ -268,3 +273,41 @@ def _power(exponent: float) -> str:
 
 
 _WRITTEN: dict[str, Callable[..., str]] = {"slice": _slice, "select": _select, "pow": _power}
+
+_OPERATORS = {"mul": "* {:.3g}", "div": "/ {:.3g}", "add": "+ {:.3g}", "sub": "- {:.3g}", "rsub": "{:.3g} -"}
+"""How an op on a number is written."""
+_SYNTAX: dict[str, type[ast.operator]] = {
+    "mul": ast.Mult,
+    "div": ast.Div,
+    "add": ast.Add,
+    "sub": ast.Sub,
+    "rsub": ast.Sub,
+}
+
+
+def _with_number(name: str, node: Node) -> str:
+    """The op with the number that it has: the saved one, else the one that its line names."""
+    value = node.attributes.get("other")
+    if value is None and node.source is not None and (node.none_inputs or name == "rsub"):
+        value = _literal(node.source.text, name)
+    is_number = isinstance(value, (int, float, complex)) and node.attributes.get("alpha", 1) == 1
+    return _OPERATORS[name].format(value) if is_number else name
+
+
+@lru_cache(maxsize=4096)
+def _literal(line: str, name: str) -> object:
+    """The number beside an operator that a line has only once; `1 - x` and `x - 1` are two operators."""
+    try:
+        parts = list(ast.walk(ast.parse(line.strip())))
+    except (SyntaxError, ValueError):
+        return None
+    ends = [(part.left, part.right) for part in parts if isinstance(part, ast.BinOp) and type(part.op) is _SYNTAX[name]]
+    ends += [
+        (part.target, part.value)
+        for part in parts
+        if isinstance(part, ast.AugAssign) and type(part.op) is _SYNTAX[name]
+    ]
+    if _SYNTAX[name] is ast.Sub:
+        ends = [pair for pair in ends if isinstance(pair[0], ast.Constant) == (name == "rsub")]
+    values = [side.value for pair in ends for side in pair if isinstance(side, ast.Constant)]
+    return values[0] if len(ends) == len(values) == 1 else None

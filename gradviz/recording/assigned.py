@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
 
 from gradviz.graph import SourceLine
 
@@ -25,20 +27,39 @@ _CONTAINERS = (
     ast.GeneratorExp,
     ast.Lambda,
 )
+_LOOP = re.compile(r"\s*(async )?(for|while)\b")
 LONGEST = 12
 """Lines that a statement is looked for before and after its line."""
 
 
-def assigned_names(sources: Sequence[SourceLine | None], order: Sequence[int]) -> dict[int, str]:
-    """The variable of each node that a line made last, by node; `order` is the one in which ops ran."""
+LONGEST_TURN = 100
+"""Ops of one turn of a loop on a single line."""
+
+
+def assigned_names(
+    sources: Sequence[SourceLine | None], kinds: Sequence[Hashable], order: Sequence[int]
+) -> dict[int, str]:
+    """The variable of each node that a line made last, by node; `order` is the one in which ops ran, `kinds` which op each is."""
     names: dict[int, str] = {}
-    for node, after in zip(order, (*order[1:], None)):
-        source = sources[node]
-        if source is not None and (after is None or sources[after] != source):
-            name = assigned(source)
-            if name:
-                names[node] = name
+    for source, made in groupby(order, key=sources.__getitem__):
+        name = assigned(source) if source is not None else ""
+        if source is not None and name:
+            nodes = list(made)
+            names.update((nodes[end - 1], name) for end in _turn_ends(source, [kinds[node] for node in nodes]))
     return names
+
+
+def _turn_ends(source: SourceLine, kinds: Sequence[Hashable]) -> Iterator[int]:
+    """Where the turns end when a loop runs a line several times, and all turns but the first do the same ops; else only the end."""
+    count, turn = len(kinds), len(kinds)
+    if count > 1 and _is_in_loop(source):
+        turns = range(_operations(source), min(count // 2, LONGEST_TURN) + 1)
+        turn = next((size for size in turns if kinds[-size:] == kinds[-2 * size : -size]), count)
+    yield count
+    end = count - turn
+    while end > 0:
+        yield end
+        end = end - turn if kinds[max(end - turn, 0) : end] == kinds[-turn:] else 0
 
 
 @lru_cache(maxsize=4096)
@@ -47,15 +68,46 @@ def assigned(source: SourceLine) -> str:
 
     >>> [assigned(SourceLine("net.py", 3, text=text)) for text in ("scores = q @ k.T / d", "self.h += x", "a, b = x", "f(x)")]
     ['scores', 'self.h', '', '']
+    >>> assigned(SourceLine("net.py", 3, text="for cell in cells: h = cell(h)"))
+    'h'
     """
+    statement = _statement(source)
+    return _target(statement) if statement is not None else ""
+
+
+@lru_cache(maxsize=4096)
+def _statement(source: SourceLine) -> ast.stmt | None:
+    """The statement of a line; of one that begins a block, what stands behind the colon."""
     for text in _texts(source):
         try:
             statements = ast.parse(text).body
         except (SyntaxError, ValueError):
             continue
         if not _is_argument(statements):
-            return _target(statements[0]) if len(statements) == 1 else ""
-    return ""
+            inside = getattr(statements[0], "body", ()) if len(statements) == 1 else ()
+            statements = inside if inside and inside[0].lineno == 1 else statements
+            return statements[0] if len(statements) == 1 else None
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _operations(source: SourceLine) -> int:
+    """How many operations the statement of a line writes, at least 1."""
+    statement = _statement(source)
+    written = (ast.BinOp, ast.UnaryOp, ast.AugAssign, ast.Call, ast.Subscript)
+    return max(sum(isinstance(part, written) for part in ast.walk(statement)), 1) if statement is not None else 1
+
+
+@lru_cache(maxsize=4096)
+def _is_in_loop(source: SourceLine) -> bool:
+    """Whether the line is the only one of a loop, or stands in one."""
+    lines = linecache.getlines(source.file)[: source.line]
+    line = lines[-1] if lines and lines[-1].strip() == source.text.strip() else source.text
+    depth = len(line) - len(line.lstrip())
+    around = (
+        before for before in reversed(lines[:-1]) if before.strip() and len(before) - len(before.lstrip()) < depth
+    )
+    return _LOOP.match(line) is not None or _LOOP.match(next(around, "")) is not None
 
 
 def _texts(source: SourceLine) -> Iterator[str]:

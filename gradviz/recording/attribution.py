@@ -103,7 +103,7 @@ class Recorded:
             script_lines,
             _notes(unseen, unsure, forgotten, lost, self._threads),
             {node: name for node, name in names.items() if name},
-            assigned_names(sources, sorted(range(len(sources)), key=bare.sequences.__getitem__)),
+            assigned_names(sources, bare.kinds, sorted(range(len(sources)), key=bare.sequences.__getitem__)),
         )
 
     # -- scopes --------------------------------------------------------------------------------------------------------

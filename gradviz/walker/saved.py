@@ -10,6 +10,7 @@ one shape, dtype and device share is worked out once.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -91,6 +92,18 @@ class SavedReader:
             if not live:
                 into.flags[i] = (*into.type[i].flags, *_flags(forms[first:]))
         begin(len(forms))
+        for place, form in enumerate(forms) if self._storages.values else ():
+            if form.kind == "number":
+                self._add_number(attributes, place, form)
+
+    def _add_number(self, attributes: slots.Attributes, place: int, form: SavedTensor) -> None:
+        """A number that the user's code wrote is an attribute of the node, by the name of its slot."""
+        saved, of_nodes = self._into.saved, self._into.attributes
+        node, storage = bisect_right(saved.first, place) - 1, saved.storage[place]
+        number = form.storage if storage == saved.WHOLE else storage
+        if number in self._storages.values:
+            value = self._storages.values[number]
+            of_nodes[node] = attributes.with_number(of_nodes[node], form.slot, value)
 
     def _ordinary(self) -> Callable[[str, torch.Tensor], bool]:
         """Adds a slot with an ordinary tensor that nobody has modified, and returns False for any other, which it leaves.

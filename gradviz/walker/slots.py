@@ -129,6 +129,14 @@ class Attributes:
             known = self._known[key] = _mapping(plain, values, empty)
         return known
 
+    def with_number(self, attributes: Mapping[str, Any], name: str, value: complex) -> Mapping[str, Any]:
+        """The attributes of a node, which it keeps, with one more; equal ones are one object."""
+        key = (id(attributes), name, value, type(value))
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = {**attributes, name: value}
+        return known
+
 
 def _mapping(plain: tuple[str, ...], values: tuple[Any, ...], empty: Sequence[str]) -> Mapping[str, Any]:
     values_by_name = dict(zip(plain, map(_decoded, values))) | dict.fromkeys(empty)

@@ -188,13 +188,14 @@ class Storages:
     """The storages met so far.
 
     `owners` maps a storage's identity to its kind; those tensors must stay alive while this numbers. What it does not know is an
-    activation. `number_of` has the numbers by identity.
+    activation. `number_of` has the numbers by identity, `values` what the user's code wrote for a storage that holds one number.
     """
 
     def __init__(self, owners: Mapping[int, str]) -> None:
         self._owners = owners
         self.columns = StorageColumns()
         self.number_of: dict[int, int] = {}
+        self.values: dict[int, complex] = {}
 
     def known(self, tensor: torch.Tensor) -> int | None:
         """The number of the tensor's storage when it was met before."""
@@ -224,10 +225,13 @@ class Storages:
     def add(self, identity: int, nbytes: int, tensor: torch.Tensor, smaller: torch.Tensor | None) -> int:
         """The number of a storage met for the first time, in `tensor`. `smaller` is given where that may be a Python number."""
         kind: StorageKind = self._owners.get(identity)  # type: ignore[assignment]
+        columns = self.columns
+        number = len(columns.kind)
         if kind is None:
             kind = "number" if smaller is not None and private.is_wrapped_number(tensor, smaller) else "activation"
-        columns = self.columns
-        number = self.number_of[identity] = len(columns.kind)
+            if kind == "number":
+                self.values[number] = tensor.item()
+        self.number_of[identity] = number
         columns.nbytes.append(nbytes if type(nbytes) is int else -1)  # asking a symbolic size would fix it
         columns.kind.append(kind)
         return number

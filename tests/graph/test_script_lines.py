@@ -20,7 +20,7 @@ from gradviz.graph import (
     Storage,
     TensorInfo,
 )
-from gradviz.graph.origins import calls_from, own_line, telling_lines
+from gradviz.graph.origins import calls_from, op_text, own_line, telling_lines
 from gradviz.memory.saved import Saved, saved
 from gradviz.memory.table import saved_table
 
@@ -90,3 +90,27 @@ def test_a_module_that_the_script_wrote_tells_none() -> None:
     own = Node(0, "MulBackward0", (INFO,), 2, 0, OTHER)
     library = Node(1, "ExpBackward0", (INFO,), 1, 1, LIBRARY, script_line=CALL)
     assert calls_from(Graph((own, library), scopes=scopes)) == {1: CALL}
+
+
+@pytest.mark.parametrize(
+    ("op", "line", "attributes", "told"),
+    [
+        ("MulBackward0", "", {"self": None, "other": 0.5}, "* 0.5"),
+        ("DivBackward0", "scores = q @ k.T / math.sqrt(d)", {"other": 2.8284271}, "/ 2.83"),
+        ("DivBackward0", "scores = q @ k.T / math.sqrt(d)", {}, "div"),  # freed, and the line does not say
+        ("AddBackward0", "y = f(x) + 1", {"alpha": 1}, "+ 1"),
+        ("AddBackward0", "y += 1e-6", {}, "+ 1e-06"),
+        ("AddBackward0", "y = torch.add(x, 1, alpha=3) + 1", {"alpha": 3}, "add"),
+        ("AddBackward0", "y = x + 1 + 2", {}, "add"),
+        ("AddBackward0", "y = x + s", {}, "add"),
+        ("AddBackward0", "y = [x + 1,", {}, "add"),
+        ("SubBackward0", "y = 1 - (x - 2)", {}, "- 2"),
+        ("RsubBackward1", "y = 1 - (x - 2)", {"alpha": 1}, "1 -"),
+        ("MulBackward0", "y = x * '3'", {}, "mul"),
+    ],
+)
+def test_an_op_on_a_number_is_told_with_it(op: str, line: str, attributes: dict[str, object], told: str) -> None:
+    node = Node(0, op, none_inputs=1, attributes=attributes, source=SourceLine("net.py", 3, text=line))
+    assert op_text(node) == told
+    both = node._replace(none_inputs=0, attributes={}) if op[0] != "R" else node
+    assert op_text(both) == (op_text(node) if op[0] == "R" else op.removesuffix("Backward0").lower())

@@ -78,4 +78,24 @@ def test_a_file_that_changed_since_names_nothing(tmp_path: Path) -> None:
 
 def test_of_several_ops_of_a_line_only_the_last_is_named() -> None:
     first, second = (SourceLine("net.py", i, text=f"v{i} = f(x)") for i in (1, 2))
-    assert assigned_names([first, first, None, second], [0, 1, 2, 3]) == {1: "v1", 3: "v2"}
+    assert assigned_names([first, first, None, second], "abcd", [0, 1, 2, 3]) == {1: "v1", 3: "v2"}
+
+
+def looped(x: Tensor) -> Tensor:
+    for _ in range(3): x = torch.tanh(x * 2)  # noqa: E701  # fmt: skip
+    for _ in range(3):
+        x = torch.exp(x) * 0.5
+    for _ in range(2):
+        y = x * x * x
+        x = y.sum() + 1
+    return x * x * x
+
+
+def test_each_turn_of_a_loop_on_one_line_has_the_name() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with gradviz.record() as recording:
+        loss = looped(x)
+    nodes = sorted(recording.graph(loss).nodes, key=lambda node: node.sequence or 0)
+    assert [node.assigned for node in nodes if node.sequence is not None] == [
+        *["", "x"] * 3, *["", "x"] * 3, *["", "y", "", "x"] * 2, "", "",
+    ]  # fmt: skip

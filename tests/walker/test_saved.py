@@ -73,6 +73,8 @@ def test_a_slot_that_holds_nothing_is_an_attribute() -> None:
 def test_python_numbers_are_told_from_tensors(number: complex) -> None:
     graph = gradviz.walk(leaf() * number)
     assert slots(graph, "MulBackward0")["other"].kind == ("activation" if number is True else "number")
+    (node,) = (node for node in graph.nodes if node.op == "MulBackward0")
+    assert node.attributes.get("other") == (None if number is True else number)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.complex128, torch.float32])
