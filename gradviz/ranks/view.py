@@ -71,8 +71,9 @@ class _Plain(dict["TensorInfo | None", "TensorInfo | None"]):
 
 
 def _attributes_text(attributes: Mapping[str, Any]) -> str:
-    """What a node keeps besides tensors, for comparing."""
-    return str(dict(attributes)) if attributes else ""
+    """What a node keeps besides tensors, for comparing: not what it multiplies by, such as the size of a rank's own batch."""
+    kept = {name: value for name, value in attributes.items() if name != "other"}
+    return str(kept) if kept else ""
 
 
 def saved_bytes(graph: Graph) -> int:
