@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gradviz.report.rich_parts import RenderableType
 
 _NUMBERS = {"name", "forward_call", "other"}
-"""What differs between equal graphs: numbers of operations in what is compiled, and those that code multiplies by, as a schedule."""
+"""What differs between equal graphs: numbers of operations in what is compiled, and those that code multiplies by."""
 
 
 class FieldChange(NamedTuple):
