@@ -34,6 +34,10 @@ export class App {
     this.other = null;
     /** A line of code, in place of a box. @type {import("./code.js").Line | null} */
     this.line = null;
+    /** Whether the next box is the other end of paths. */
+    this.picking = false;
+    /** Whether shapes stand on all edges. */
+    this.shapes = false;
     /** @type {number | null} */
     this.hover = null;
     this.overlayId = "kind";
@@ -207,8 +211,10 @@ export class App {
   }
 
   /** @param {number | null} item @param {boolean} [second] as the other end of paths */
-  select(item, second = false) {
+  select(item, second = this.picking) {
     this.line = null;
+    this.picking = false;
+    if (item !== null && item !== ~0) say([this.model.title(item), this.model.type(item), this.model.line(item)].filter(Boolean).join(", "));
     if (second && this.selected !== null && item !== this.selected) this.other = item;
     else {
       this.selected = item;

@@ -49,9 +49,10 @@ export class Stage {
   }
 
   /** @param {{clientX: number, clientY: number}} event */
-  #hit(event) {
+  hit(event) {
     const box = this.canvas.getBoundingClientRect(), { x, y, k } = this.app.camera;
-    return this.app.layout.hit((event.clientX - box.left - x) / k, (event.clientY - box.top - y) / k);
+    const px = (event.clientX - box.left - x) / k, py = (event.clientY - box.top - y) / k;
+    return { px, py, ...this.app.layout.hit(px, py) };
   }
 
   #pointer() {
@@ -102,7 +103,7 @@ export class Stage {
   /** @param {PointerEvent} event */
   #hovered(event) {
     if (event.pointerType === "touch") return;
-    const hit = this.#hit(event);
+    const hit = this.hit(event);
     this.#setHover(hit.item !== ~0 && hit.title ? hit.item : null);
   }
 
@@ -116,9 +117,9 @@ export class Stage {
 
   /** A click on a title opens or closes, on a box selects; with Shift it chooses the other end of paths. @param {PointerEvent} event */
   #clicked(event) {
-    const app = this.app, hit = this.#hit(event);
+    const app = this.app, hit = this.hit(event);
     if (hit.item === ~0 || !hit.title) return app.select(null);
-    if (event.shiftKey && app.selected !== null) return app.select(hit.item, true);
+    if ((event.shiftKey || app.picking) && app.selected !== null) return app.select(hit.item, true);
     if (hit.item < 0) app.toggle(~hit.item);
     app.select(hit.item);
     if (hit.item >= 0) app.clear(hit.item);
@@ -158,6 +159,7 @@ export class Stage {
   #step(dx, dy) {
     const { app } = this;
     if (app.selected === null) return this.#enter();
+    if (app.selected < 0 && dx + dy > 0 && app.layout.isOpen(~app.selected)) return app.visit(app.model.item(~app.selected, 0)); // into the group
     const from = app.layout.rect(app.selected), g = app.model.around(app.selected), n = app.model.shape(g).children;
     let best = null, least = Infinity;
     for (let i = 0; i < n; i++) {

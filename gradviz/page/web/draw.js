@@ -24,6 +24,7 @@ import { fitted, textWidth } from "./painter.js";
  * @property {number | null} hover
  * @property {(item: number) => number[]} marks numbers of findings
  * @property {(item: number) => string} badge a short text in the lower right corner, such as "✓ .grad"
+ * @property {(g: number, lit: boolean) => ((edge: number) => string) | null} edgeText what stands on edges of a sheet
  * @property {number} travel how far gradients are on lit edges, from 0 to 1
  * @property {boolean} backward whether lit edges are on the way of gradients, from below to above
  * @property {(g: number) => Uint8Array | null} edgeKinds 1 for added, 2 for removed
@@ -263,6 +264,8 @@ export class Drawer {
       for (const e of edges) this.#route(lines, 2 * shape.start[e], 2 * shape.start[e + 1] - 2, ox, oy, k, fine);
       this.#stroke(/** @type {"plain"} */ (how), k);
       if (k > 0.3) this.#heads(g, edges, lines, ox, oy, k, how);
+      const words = k > 0.7 && !this.quiet ? this.look.edgeText(g, how === "lit") : null;
+      if (words) for (const e of edges) this.#edgeText(lines, 2 * shape.start[e], 2 * shape.start[e + 1] - 2, ox, oy, k, words(e));
       if (how === "lit" && this.look.travel < 1) for (const e of edges) this.#traveller(lines, shape.start[e], shape.start[e + 1] - 1, ox, oy, k);
     }
   }
@@ -279,6 +282,19 @@ export class Drawer {
       x = nx;
       y = ny;
     }
+  }
+
+  /** What stands on an edge, in the middle of its longest piece. @param {Float64Array} lines @param {number} a @param {number} b @param {number} ox @param {number} oy @param {number} k @param {string} text */
+  #edgeText(lines, a, b, ox, oy, k, text) {
+    let best = a, longest = 0;
+    for (let i = a; i < b; i += 2) {
+      const length = Math.abs(lines[i + 3] - lines[i + 1]);
+      if (length > longest) [longest, best] = [length, i];
+    }
+    if (!text || longest * k < 18) return;
+    const x = ox + ((lines[best] + lines[best + 2]) / 2) * k + 5, y = oy + ((lines[best + 1] + lines[best + 3]) / 2) * k + 3;
+    this.p.alpha(1);
+    this.p.text(text, x, y, 9 * Math.min(k, 1.3), this.look.colors.muted, { halo: this.look.colors.halo });
   }
 
   /** The gradient on its way up an edge. @param {Float64Array} lines @param {number} first @param {number} last @param {number} ox @param {number} oy @param {number} k */

@@ -1,6 +1,6 @@
 /** How everything looks now: colours, what is lit, numbers of findings, badges. The same for the screen and for export. */
 
-import { markEdge } from "./trace.js";
+import { edgesBehind, markEdge, tensorOn } from "./trace.js";
 
 /** @typedef {import("./app.js").App} App */
 /** @typedef {import("./draw.js").Look} Look */
@@ -18,10 +18,19 @@ export function lookOf(app, plain = false) {
     line: (item) => app.overlay.line?.(item) || "",
     marks: (item) => marksOf(app, item),
     badge: (item) => badge(app, item),
+    edgeText: (g, lit) => edgeText(app, g, lit),
     backward: app.step >= 0,
     travel: app.step >= 0 ? app.travel : 1,
     edgeKinds: (g) => edgeKinds(app, g),
   };
+}
+
+/** Shapes on the edges of a sheet: on those that are lit, or on all. @param {App} app @param {number} g @param {boolean} lit */
+function edgeText(app, g, lit) {
+  const facts = app.facts;
+  if (!facts || !(app.shapes || (lit && app.step < 0))) return null;
+  const along = edgesBehind(facts, g);
+  return (/** @type {number} */ e) => (along[e] >= 0 ? tensorOn(facts, along[e]) : "");
 }
 
 /** The item that stands for the running function: its cell, or the closed group that hides it. @param {App} app */

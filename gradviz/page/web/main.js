@@ -10,6 +10,7 @@ import { Player } from "./play.js";
 import { Minimap } from "./minimap.js";
 import { Address } from "./address.js";
 import { Finder } from "./finder.js";
+import { Tip } from "./tip.js";
 import { pixelsOf, setUpExports, svgOf } from "./exports.js";
 import { setUpFindings } from "./findings.js";
 import { Code, setUpTabs } from "./code.js";
@@ -33,7 +34,7 @@ async function main() {
   stage.draw();
   const drawnAt = performance.now();
   await new Promise((done) => setTimeout(done)); // the browser shows the first view before the rest is read
-  const outline = new Outline(app, outlineTree), panel = new Panel(app), player = new Player(app), minimap = new Minimap(app), finder = new Finder(app);
+  const outline = new Outline(app, outlineTree), panel = new Panel(app), player = new Player(app), minimap = new Minimap(app), tip = new Tip(app, stage), finder = new Finder(app);
   setUpExports(app);
   setUpFindings(app);
   setUpTabs(app);
@@ -54,7 +55,7 @@ async function main() {
     }
   };
   address.start();
-  const parts = { app, stage, outline, panel, player, minimap, finder, address, code, facts, drawnAt };
+  const parts = { app, stage, outline, panel, player, minimap, tip, finder, address, code, facts, drawnAt };
   const functions = { stretch, search, between, reach, litEdges, readOpen, writeOpen, memory, svgOf, pixelsOf, arrived };
   Object.assign(window, { gradviz: { ...parts, ...functions } }); // for tests and for the console
   document.body.dataset.ready = "true";
@@ -76,6 +77,13 @@ function controls(app) {
   app.on("open", () => (views.checked = groups.every((g) => app.layout.isOpen(g))));
   views.checked = groups.every((g) => app.layout.isOpen(g));
   names.addEventListener("change", () => app.setNames(names.value));
+  const shapes = /** @type {HTMLInputElement} */ (byId("shapes"));
+  shapes.addEventListener("change", () => {
+    app.shapes = shapes.checked;
+    app.changed("travel");
+  });
+  resizable(byId("side"), 1);
+  resizable(byId("panel"), -1, () => app.changed("select"));
   app.on("facts", () => {
     names.value = app.facts?.head.titles;
     names.disabled = names.value !== "variable"; // the file has no others
@@ -90,7 +98,7 @@ function controls(app) {
 /** @param {App} app */
 function overlays(app) {
   const choice = /** @type {HTMLSelectElement} */ (byId("overlay")), facts = /** @type {Facts} */ (app.facts);
-  choice.replaceChildren(...available(facts).map(([id, name]) => el("option", { value: id, text: name })));
+  choice.replaceChildren(...available(facts).map(([id, name, option]) => el("option", { value: id, text: option ? `${name}: write the page with ${option}` : name, disabled: option !== "" })));
   choice.addEventListener("change", () => app.setOverlay(choice.value));
   const show = () => {
     choice.value = app.overlayId;
@@ -104,6 +112,25 @@ function overlays(app) {
   };
   app.on("overlay", show);
   show();
+}
+
+/** Lets the border of a side be dragged, or moved with arrow keys. @param {HTMLElement} side @param {1 | -1} sign of its border @param {() => void} [after] */
+function resizable(side, sign, after = () => {}) {
+  const grip = /** @type {HTMLElement} */ (side.querySelector(".grip"));
+  const widen = (/** @type {number} */ by) => {
+    side.style.width = `${Math.max(160, Math.min(innerWidth * 0.7, side.offsetWidth + by * sign))}px`;
+    grip.setAttribute("aria-valuenow", String(side.offsetWidth));
+    after();
+  };
+  grip.addEventListener("pointerdown", (event) => grip.setPointerCapture(event.pointerId));
+  grip.addEventListener("pointermove", (event) => grip.hasPointerCapture(event.pointerId) && widen(event.movementX));
+  grip.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -20, ArrowRight: 20 }[event.key];
+    if (by === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    widen(by);
+  });
 }
 
 /** Keys that work wherever no text is typed. @param {Stage} stage @param {Player} player */

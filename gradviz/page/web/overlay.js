@@ -11,9 +11,10 @@ export const OVERLAYS = [
   ["diff", "Difference"],
 ];
 
-/** The overlays that this graph has facts for. @param {Facts} facts */
+/** The overlays, each with the option that measures it where nobody did, "" where it can be shown. @param {Facts} facts */
 export function available(facts) {
-  return OVERLAYS.filter(([id]) => (id !== "grad" || facts.head.measured) && (id !== "time" || facts.head.seconds.length) && (id !== "diff" || facts.c.diff));
+  const missing = /** @type {{[id: string]: string}} */ ({ grad: facts.head.measured ? "" : "--color grad", time: facts.head.seconds.length ? "" : "--color time" });
+  return OVERLAYS.filter(([id]) => id !== "diff" || facts.c.diff).map(([id, name]) => [id, name, missing[id] || ""]);
 }
 
 /** @param {string} id @param {Facts} facts @returns {Overlay} */

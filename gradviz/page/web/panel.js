@@ -71,13 +71,18 @@ export class Panel {
     const { app } = this, row = el("div", { class: "actions" });
     if (item < 0 && item !== ~0) row.append(el("button", { "data-toggle": true, text: app.layout.isOpen(~item) ? "Close" : "Open", onclick: () => app.toggle(~item) }));
     row.append(el("button", { text: "Show", title: "Bring the box into view", onclick: () => app.visit(item) }));
+    if (item !== ~0) row.append(el("button", { text: "Path to…", title: "Then choose the other box (Shift+click)", onclick: () => {
+      app.picking = true;
+      byId("said").textContent = "choose the other box";
+      /** @type {HTMLElement} */ (row.querySelector(".trace")).textContent = "Choose the other box: in the sheet, the outline or the search.";
+    } }));
     if (app.trace) row.append(el("p", { class: "trace", text: this.#traced() }));
     return row;
   }
 
   #traced() {
     const { app } = this, trace = /** @type {import("./trace.js").Trace} */ (app.trace), model = app.model;
-    if (app.other === null) return `lit: ${count(trace.upstream)} upstream, ${count(trace.downstream)} downstream. Shift-click another box for the paths between.`;
+    if (app.other === null) return `lit: ${count(trace.upstream)} upstream, ${count(trace.downstream)} downstream`;
     const [from, to] = trace.turned ? [app.other, app.selected] : [app.selected, app.other];
     const names = `${model.title(Number(from))} to ${model.title(Number(to))}`;
     if (trace.what === "apart") return `no path leads from one to the other (${names})`;

@@ -61,6 +61,17 @@ export function stretch(wants, end) {
  * @property {Float64Array | null} lines x and y of all points of edges, made when first drawn
  */
 
+/** Where a piece of an edge, drawn as an S, is at a part of its height. @param {number} x0 @param {number} x1 @param {number} part */
+function alongCurve(x0, x1, part) {
+  let low = 0, high = 1;
+  for (let i = 0; i < 12; i++) {
+    const t = (low + high) / 2, y = 1.5 * t * (1 - t) + t ** 3;
+    if (y < part) low = t;
+    else high = t;
+  }
+  return x0 + (x1 - x0) * (3 * low * low - 2 * low ** 3);
+}
+
 export class Layout {
   /** @param {Model} model */
   constructor(model) {
@@ -215,11 +226,27 @@ export class Layout {
     return found;
   }
 
+  /** The edge of a sheet that passes a point within a distance, or -1; all from the corner of the sheet. @param {number} g @param {number} px @param {number} py @param {number} near */
+  edgeAt(g, px, py, near) {
+    const shape = this.model.shape(g), lines = this.lines(g);
+    let best = -1, least = near * near;
+    for (let e = 0; e < shape.above.length; e++) for (let i = 2 * shape.start[e]; i < 2 * shape.start[e + 1] - 2; i += 2) {
+      const y = lines[i + 1], dy = lines[i + 3] - y, part = dy ? (py - y) / dy : 0;
+      if (part < -0.05 || part > 1.05) continue;
+      const apart = (px - alongCurve(lines[i], lines[i + 2], part)) ** 2;
+      if (apart < least) {
+        least = apart;
+        best = e;
+      }
+    }
+    return best;
+  }
+
   /** The innermost item at a point of the page, and whether the point is on an open group's title. @param {number} px @param {number} py */
   hit(px, py) {
     const model = this.model;
     let g = 0, x = 0, y = 0;
-    let found = { item: ~0, title: false };
+    let found = { item: ~0, title: false, x, y };
     for (;;) {
       const sheet = this.sheet(g), n = model.shape(g).children;
       let inner = -1;
@@ -227,13 +254,15 @@ export class Layout {
         const bx = x + sheet.box[4 * i], by = y + sheet.box[4 * i + 1], w = sheet.box[4 * i + 2], h = sheet.box[4 * i + 3];
         if (px < bx || px > bx + w || py < by || py > by + h) continue;
         const item = model.item(g, i);
-        found = { item, title: true };
+        found = { item, title: true, x, y };
         if (item < 0 && this.open[~item]) {
           const place = this.inside(~item, { x: bx, y: by, w, h });
           found.title = py <= by + TITLE;
           inner = ~item;
           x = place.x;
           y = place.y;
+          found.x = x;
+          found.y = y;
         }
         break;
       }

@@ -198,14 +198,45 @@ export function litEdges(facts, g, isLit) {
 
 /** Sets the value of the edge of a sheet that an edge of the graph runs along, if it passes there. @param {Facts} facts @param {number} g @param {number} edge @param {Uint8Array} marks @param {number} value */
 export function markEdge(facts, g, edge, marks, value) {
+  const at = drawnAs(facts, g, edge);
+  if (at >= 0) marks[at] = value;
+}
+
+/** The edge of a sheet that an edge of the graph runs along, or -1. @param {Facts} facts @param {number} g @param {number} edge */
+function drawnAs(facts, g, edge) {
   const model = facts.model, shape = model.shape(g), made = facts.madeCell(edge);
   const above = model.childOf(g, made), below = model.childOf(g, facts.usedCell(edge));
-  if (above === below) return;
-  let at = -1;
-  if (above >= 0 && below >= 0) at = edgeBetween(shape, above, below);
-  else if (above >= 0) at = outEdge(shape, above);
-  else at = intoEdge(model, g, shape, made, below);
-  if (at >= 0) marks[at] = value;
+  if (above === below) return -1;
+  if (above >= 0 && below >= 0) return edgeBetween(shape, above, below);
+  return above >= 0 ? outEdge(shape, above) : intoEdge(model, g, shape, made, below);
+}
+
+/** @type {WeakMap<Facts, Map<number, Int32Array>>} */
+const behind = new WeakMap();
+
+/** For each edge of a sheet one of the graph that runs along it, -1 for none. @param {Facts} facts @param {number} g @returns {Int32Array} */
+export function edgesBehind(facts, g) {
+  let here = behind.get(facts);
+  if (!here) behind.set(facts, (here = new Map()));
+  let found = here.get(g);
+  if (!found) {
+    const made = (found = new Int32Array(facts.model.shape(g).above.length).fill(-1));
+    litEdges(facts, g, (edge) => {
+      const at = drawnAs(facts, g, edge);
+      if (at >= 0) made[at] = edge;
+      return false;
+    });
+    here.set(g, found);
+  }
+  return found;
+}
+
+/** The tensor whose gradient goes along an edge, without its dtype where that is the usual one. @param {Facts} facts @param {number} edge */
+export function tensorOn(facts, edge) {
+  const made = facts.made[edge], leaf = facts.leafOf.get(made);
+  if (leaf) return facts.brief(leaf.tensor);
+  const output = edge < facts.c.output.length ? facts.c.output[edge] : facts.roots[facts.used[edge] - facts.nodes].output;
+  return facts.brief(facts.outputs[facts.c.outs[made]][output] || "");
 }
 
 /** @param {Shape} shape @param {number} child */
