@@ -15,7 +15,6 @@ import torch
 
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.lines import Variables, raised
-from gradviz.checks.collect.loop import OrderWatch
 from gradviz.checks.collect.watches import CallWatch, EvaluationWatch, RetainedWatch
 from gradviz.checks.context import CheckContext, Gradients, LeafGradient
 from gradviz.checks.finding import Findings
@@ -116,14 +115,15 @@ def check_target(
     """
     chosen(only, ignore)
     limits = Gradients(vanishing=vanishing, exploding=exploding)
-    reader, order = Collector(values=values, limits=limits), OrderWatch()
+    reader = Collector(values=values, limits=limits)
+    recorder, run_record = reader.recorder, reader.recorder.record
     calls, replaced = reader.calls, reader.replaced
     if target.kind == "script":
         reader.results.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
-    evaluations, histories = EvaluationWatch(calls.paused), RetainedWatch(lambda: order.updates, calls.paused)
+    evaluations, histories = EvaluationWatch(calls.paused), RetainedWatch(lambda: run_record.updates, calls.paused)
 
     def passed(number: int, call: EngineCall, reading: bool) -> None:
-        order.backward(number, call.frame)
+        recorder.backward(number, call.frame)
         reader.passed(number, reading)
         evaluations.backward(call.outputs, call.frame)
         histories.backward(number, call.frame, call.create_graph)
@@ -132,18 +132,18 @@ def check_target(
         evaluations.ended(variables)
         histories.ended(variables)
 
-    watch = CallWatch(lambda: order.scaled, passed, calls.paused)
+    watch = CallWatch(lambda: run_record.scaled, passed, calls.paused)
     runs_on = steps is None and at is None and rank() is None  # ranks that stop at different calls wait for each other
 
     def read(live: LiveOutputs) -> CheckContext:
         with calls.paused():
             guessed = live.call is None and not target.name
-            context = reader.read(live, scaled=order.scaled)
+            context = reader.read(live, scaled=run_record.scaled)
             graph = process(context.graph, live) if process is not None else context.graph
             unfinished = guessed and bool(live.notes)
             losses = tuple(watch.losses[:-1])
             context = replace(
-                context, graph=graph, guessed=guessed, unfinished=unfinished, losses=losses, in_step=order.in_step
+                context, graph=graph, guessed=guessed, unfinished=unfinished, losses=losses, in_step=recorder.in_step
             )
             if seen is not None:
                 seen(graph)
@@ -152,16 +152,10 @@ def check_target(
 
     def afterwards(context: CheckContext, filled: bool | None) -> CheckContext:
         context = reader.afterwards(context, filled)
-        watch.seen_enough |= _is_broken(context) and not order.scaled
+        watch.seen_enough |= _is_broken(context) and not run_record.scaled
         return context
 
-    with (
-        reader.leaf_watch.optimizers_watched(),
-        reader.ledger.watching(),
-        order.watched(),
-        replaced.watching(),
-        calls.watching(),
-    ):
+    with recorder.watching(), replaced.watching(), calls.watching():
         captured = Run(
             target,
             read,
@@ -182,15 +176,14 @@ def check_target(
         stopped = captured.timed_out or watch.seen_enough if runs_on else len(every) >= (steps or STEPS)
         last = replace(
             every[-1],
-            ledger=reader.ledger.ledger(failure is None and not stopped),
-            events=order.result(),
+            record=recorder.result(failure is None and not stopped),
             evaluations=evaluations.result(),
             held=histories.result([history for context in every for history in context.retained]),
             lost=reader.results.dropped(),
             raised=raised(failure.error) if failure is not None else None,
         )
         awake = {name: call for key, call in watch.nonzero.items() for name in reader.leaf_names.get(key, ())}
-        used = {name for key in watch.reached for name in reader.ledger.names_of(key)}
+        used = {name for key in watch.reached for name in run_record.names.get(key, ())}
         every = _with_other_calls([*every[:-1], last], used, awake, watch.looked)
         findings = _completed(every, run(every, only=only, ignore=ignore, values=values))
     skipped, notes = (*findings.skipped, *reader.dropped.items()), findings.notes

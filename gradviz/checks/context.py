@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from gradviz.checks.record import RunRecord
 from gradviz.checks.words import Names
 from gradviz.graph import Graph, SourceLine, TensorInfo
 
@@ -204,30 +205,6 @@ class Earlier(NamedTuple):
     step: int = 0  # calls between which nothing was updated belong to one step
 
 
-class Handled(NamedTuple):
-    """What the code did with a leaf and its gradient between two backward calls that reached it."""
-
-    stepped: bool = False  # an optimizer that holds it took a step, and it had a gradient then
-    missed: bool = False  # the same, when its gradient was gone already
-    changed: bool = False  # it was changed in place
-    reset: bool | None = False  # `.grad` was emptied, replaced or zeroed; None when its numbers cannot be read
-
-
-EventKind = Literal["backward", "zero", "clip", "scale", "unscale", "scaler_step", "update", "step", "schedule"]
-"""What the order of a training loop consists of."""
-
-
-class Event(NamedTuple):
-    """One of those calls. `tensors` are identities of the parameters that it is about, None where that is not known."""
-
-    kind: EventKind
-    call: int  # backward calls so far, this one included
-    tensors: frozenset[int] | None = None
-    source: SourceLine | None = None
-    loops: tuple[int, ...] = ()  # first lines of the loops around the line, the outermost first
-    tests: tuple[str, ...] = ()  # conditions of the `if`s around it
-
-
 class Raised(NamedTuple):
     """The exception that ended the user's code. Names and shape are those of the backward call that it came from, if it did."""
 
@@ -239,134 +216,6 @@ class Raised(NamedTuple):
     missing: Names = ()  # inputs that the outputs do not depend on; or the tensor that was refused
     custom: SourceLine | None = None  # the line of the custom Function that the message is about
     made: SourceLine | None = None  # the line that gave the tensor its value which was refused
-
-
-class Trained(NamedTuple):
-    """A leaf that backward calls of a run have reached, and what became of it over the run.
-
-    `model` and `module` are the names of the model and of the module that own it, "" for what no module holds.
-    """
-
-    names: Names
-    tensor: TensorInfo
-    node: int  # in the graph of the last call that reached it
-    call: int  # that call
-    reached: int = 1  # in how many calls
-    parameter: bool = True  # an nn.Parameter that a module lists
-    model: str = ""
-    module: str = ""
-    type: str = ""  # class of that module
-    holders: Names = ()  # names of the optimizers that hold it
-    updates: int = 0  # steps of these that found a gradient in it
-    moved: bool | None = None  # whether it changed between the calls; None where that was not looked at
-    source: SourceLine | None = None  # where a module's own code makes it
-    zero: int = 0  # calls at which all its elements were 0, and all of its gradient afterwards
-    born: SourceLine | None = None  # the line that made it, when it is younger than an optimizer
-    after: int = 0  # how many optimizers were there then
-
-
-class Tie(NamedTuple):
-    """Two parameters of a model that began with the same numbers, an embedding's and a linear layer's, or that share memory."""
-
-    names: tuple[str, str]
-    shared: bool  # they share memory
-    apart: bool  # their numbers differ by now
-    source: SourceLine | None = None  # where the code assigns the second
-
-
-class Mistyped(NamedTuple):
-    """An attribute that was meant to freeze something and does not: `require_grad` of parameters, `requires_grad` of a module."""
-
-    names: Names
-    attribute: str
-    module: bool
-    source: SourceLine | None = None
-
-
-class Thawed(NamedTuple):
-    """Parameters that one line froze, and that another one made trainable again, with others, before anything was computed."""
-
-    names: Names
-    frozen: SourceLine
-    thawed: SourceLine
-
-
-class Mixed(NamedTuple):
-    """A step that found gradients of two calls: of that in line `left`, for which the optimizer `other` stepped, and of `added`."""
-
-    other: str
-    left: SourceLine | None
-    added: SourceLine | None
-
-
-class Stepping(NamedTuple):
-    """An optimizer over a run. Names of tensors are those that models and variables give them."""
-
-    name: str
-    type: str
-    source: SourceLine | None = None  # where it was made
-    steps: int = 0  # begun
-    tensors: int = 0
-    fed: int = 0  # tensors that had a gradient when a step began
-    reached: int = 0  # tensors that the graph of a call had
-    idle_rates: int = 0  # steps in which every learning rate was 0
-    factor: SourceLine | None = None  # the line that returns what a scheduler multiplies its learning rate by
-    frozen: Names = ()  # that require no gradient and were updated all the same
-    held: Names = ()  # the names of its tensors
-    emptied: int = 0  # calls before which its gradients had been reset while it had not stepped
-    mixed: tuple[Mixed, ...] = ()
-    number: int = 0  # of the optimizers that were made before
-
-
-class Mode(NamedTuple):
-    """A model at the last backward call: which parts were in training mode, and which were frozen."""
-
-    name: str
-    type: str
-    training: bool
-    parameters: int = 0
-    held: int = 0  # parameters that an optimizer holds
-    sleeping: Names = ()  # dropout and batch normalization in eval() mode
-    norms: Names = ()  # batch normalization whose parameters are frozen and whose statistics moved
-    sharded: bool = False
-    switched: SourceLine | None = None  # where the code calls train() or eval(), whichever it is in
-    only_eval: SourceLine | None = (
-        None  # where the code calls eval() of it, when it is in that mode and nobody calls train()
-    )
-
-
-class Ledger(NamedTuple):
-    """Who updates what: what was seen of leaves, optimizers and models over a whole run."""
-
-    calls: int = 0  # backward calls that filled gradients
-    leaves: tuple[Trained, ...] = ()
-    optimizers: tuple[Stepping, ...] = ()
-    models: tuple[Mode, ...] = ()
-    ended: bool = False  # the run ended by itself: nothing follows
-    scaled: bool = False  # a GradScaler decides whether steps are taken
-    ties: tuple[Tie, ...] = ()
-    mistyped: tuple[Mistyped, ...] = ()
-    thawed: tuple[Thawed, ...] = ()
-    flat: int = 0  # of the first calls, those that left nothing but zeros in the gradients of all parameters
-
-    @property
-    def stepped(self) -> bool:
-        """Whether an optimizer took a step."""
-        return any(optimizer.steps for optimizer in self.optimizers)
-
-    @property
-    def held(self) -> set[str]:
-        """The names of what optimizers hold."""
-        return {name for optimizer in self.optimizers for name in optimizer.held}
-
-    @property
-    def updated(self) -> set[str]:
-        """The names of what optimizers have updated."""
-        return {name for leaf in self.leaves if leaf.updates for name in leaf.names}
-
-    def model(self, name: str) -> Mode | None:
-        """The model of this name."""
-        return next((mode for mode in self.models if mode.name == name), None)
 
 
 def all_frozen(parameters: Sequence[Parameter]) -> bool:
@@ -405,7 +254,9 @@ class CheckContext:
     cycles: tuple[Cycle, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()  # of everything that was compiled in this process
     earlier: tuple[Earlier, ...] = ()
-    handled: Mapping[int, tuple[Handled, ...]] = field(default_factory=dict)  # by node of the leaf, the last time last
+    intervals: Mapping[int, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # by node of the leaf: what was done with it between the calls, the last time last
     used_later: frozenset[str] = frozenset()  # names of parameters that other backward calls of the run use
     nonzero_after: frozenset[str] = frozenset()  # the same at calls that came later
     looked_after: int = 0  # calls that came later, of which the gradients were looked at
@@ -420,22 +271,21 @@ class CheckContext:
     before: Graph | None = None  # the graph of the call that was looked at before this one
     loss_before: float | None = None
     ranks: Together | None = None  # all ranks of a launch: then `graph` is theirs as one
-    raised: Raised | None = None  # how the script failed; known to its last context only
     entered: Mapping[int, tuple[DetachPoint, ...]] = field(default_factory=dict)  # what was cut off elsewhere, by node
     filled: Mapping[str, SourceLine] = field(default_factory=dict)  # the lines that filled parameters last, by name
     saturated: tuple[int, ...] = ()  # tanh and sigmoid that are flat for most of their inputs, at the first call
     given: tuple[Given, ...] = ()  # to losses that the graph does not show
     numbers: tuple[DetachPoint, ...] = ()  # Python numbers that this step made of tensors with a graph
-    ledger: Ledger = field(default_factory=Ledger)  # of the whole run; known to its last context only
+    record: RunRecord = field(default_factory=RunRecord)  # of the whole run; known to its last context only
     scaled: bool = False  # a GradScaler multiplies losses: gradients may overflow, and the step is then left out
     broken_before: bool = False  # an earlier call has left gradients that are not finite
     ran: bool = False  # the engine had run, or failed, when this was read: what it has freed was not freed before
     zero_at_first: frozenset[str] = frozenset()  # leaves with a gradient of zeros at the first call
     losses: tuple[tuple[int, float], ...] = ()  # the calls and losses before, as far as they were read
-    held: tuple[RetainedHistory, ...] = ()  # beside `retained`, of the whole run; known to its last context only
-    lost: tuple[ResultDropped, ...] = ()  # of the whole run; known to its last context only
-    evaluations: tuple[Unused, ...] = ()  # of the whole run; known to its last context only
-    events: tuple[Event, ...] = ()  # in which order backward, zero_grad, step, ... came; known to the last context only
+    raised: Raised | None = None  # how the script failed; like the next three, of the run as `record` is
+    held: tuple[RetainedHistory, ...] = ()  # beside `retained`
+    lost: tuple[ResultDropped, ...] = ()
+    evaluations: tuple[Unused, ...] = ()
 
     @property
     def cuts(self) -> tuple[DetachPoint, ...]:

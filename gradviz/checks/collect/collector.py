@@ -16,17 +16,17 @@ from typing import Any, TypeVar
 import torch
 
 from gradviz.checks.collect.held import carried, copies, cycles
-from gradviz.checks.collect.ledger import LedgerKeeper, Optimizers
 from gradviz.checks.collect.lines import ClassLines, Models, Variables, described, dropped, home, line_at, users_frame
-from gradviz.checks.collect.loop import LeafWatch, gradients_left, is_broken, is_readable, loss_of, optimized
+from gradviz.checks.collect.numbers import gradients_left, is_broken, is_readable, loss_of, optimized
 from gradviz.checks.collect.parameters import Replaced, Switches
+from gradviz.checks.collect.recorder import RunRecorder
 from gradviz.checks.collect.results import ResultWatch
+from gradviz.checks.collect.rows import Optimizers, RowKeeper
 from gradviz.checks.context import (
     CheckContext,
     Earlier,
     Given,
     Gradients,
-    Handled,
     Home,
     Model,
     NamedTensor,
@@ -104,8 +104,8 @@ class Collector:
         self._model, self._optimizer, self._values = model, optimizer, values
         self._limits = limits
         self._recording: Recording | None = None
-        self.leaf_watch = LeafWatch()
-        self.ledger = LedgerKeeper()
+        self.recorder = RunRecorder()
+        self._rows = RowKeeper(self.recorder)
         place = UserCode().place
         self.cuts, self.results, self.switches = CutWatch(place), ResultWatch(place), Switches(place)
         self.calls, self.replaced = TorchCalls(self.results.seen, self.switches.seen, self.cuts.seen), Replaced(place)
@@ -166,7 +166,7 @@ class Collector:
             step = self._earlier[-1].step + 1 if self._earlier else 0
             self._earlier = [*self._earlier[-KEPT:], Earlier(call, "", boundary, (), (), step)]
         self._unread = None if reading else (number, peek_sequence())
-        self.ledger.passed(reading)
+        self._rows.passed(reading)
         session = running() if number % REMEMBERED == 0 else None
         if session is not None:
             session.event_log().forget(self._forgotten)
@@ -177,12 +177,12 @@ class Collector:
         live, self._parameters = self._parameters, []
         leaves, self._leaves = self._leaves, {}
         with isolated():
-            self.leaf_watch.after(bool(filled))
-            self.ledger.after(bool(filled))
+            self.recorder.between.after(bool(filled))
+            self._rows.after(bool(filled))
             self.cuts.next_step()
             self.results.next_step()
             if not filled:
-                return replace(context, handled={})
+                return replace(context, intervals={})
             parameters = tuple(
                 parameter._replace(has_grad=tensor.grad is not None)
                 for parameter, tensor in zip(context.parameters, live)
@@ -205,7 +205,7 @@ class Collector:
             inside = {id(walked.variables[node]): node for node in ignored}
             read = [parameter._replace(compiled=inside.get(id(tensor))) for parameter, tensor in zip(read, tensors)]
         index = {id(tensor): i for i, tensor in enumerate(tensors)}
-        loss, handled = None, dict[int, tuple[Handled, ...]]()
+        loss, intervals = None, dict[int, tuple[str, ...]]()
 
         def part(name: str, read: Callable[[], T], without: T) -> T:
             return self._part(name, live.call, read, without)
@@ -214,14 +214,14 @@ class Collector:
         if live.call is not None:
             loss = loss_of(live.outputs)
             if self._unread is None:
-                handled = part("gradients", lambda: self.leaf_watch.before(walked.variables), {})
+                intervals = part("gradients", lambda: self.recorder.between.before(walked.variables), {})
             self._parameters, self._leaves = tensors, dict(walked.variables)
-            fresh = (i for i, leaf in walked.variables.items() if live.ran or _is_empty(leaf, handled.get(i)))
+            fresh = (i for i, leaf in walked.variables.items() if live.ran or _is_empty(leaf, intervals.get(i)))
             self._fresh = set(fresh)
             self.leaf_names |= {id(leaf): graph.leaf_of[i].names for i, leaf in walked.variables.items()}
             part(
                 "the optimizers",
-                lambda: self._update_ledger(walked, live, models, list(zip(read, tensors)), handled),
+                lambda: self._fill_rows(walked, live, models, list(zip(read, tensors)), intervals),
                 None,
             )
         suspicious = self._values or is_broken(loss, variables, scaled)
@@ -229,7 +229,7 @@ class Collector:
             suspicious = suspicious or at_a_pole(walked.nodes)
         context = CheckContext(
             graph,
-            handled=handled,
+            intervals=intervals,
             ran=live.ran,
             scaled=scaled,
             call=live.call,
@@ -244,7 +244,7 @@ class Collector:
             "optimizers": lambda: tuple(self._read_optimizers(walked, optimizers, leaf_of, index, read)),
             "named_tensors": lambda: tuple(_named_tensors(walked, leaf_of, index)),
             "homes": lambda: _homes(graph, read, models),
-            "born": lambda: self.ledger.births(walked.variables),
+            "born": lambda: self._births(walked),
             "copies": lambda: tuple(copies(walked)),
             "cycles": lambda: tuple(cycles(walked)),
             "breaks": lambda: tuple(graph_breaks()),
@@ -261,18 +261,18 @@ class Collector:
         known = {name: part(_WORDS.get(name, "cuts"), fact, getattr(context, name)) for name, fact in parts.items()}
         return replace(context, **known)
 
-    def _update_ledger(
+    def _fill_rows(
         self,
         walked: Walked,
         live: LiveOutputs,
         models: Models,
         parameters: Sequence[tuple[Parameter, torch.Tensor]],
-        handled: Mapping[int, tuple[Handled, ...]],
+        intervals: Mapping[int, tuple[str, ...]],
     ) -> None:
         assert live.call is not None
         optimizers = self._optimizers(live.variables)
-        self.ledger.switched(self.switches, parameters)
-        self.ledger.reached(walked, live.call, live.variables, models, parameters, optimizers, handled, live.frame)
+        self._rows.switched(self.switches, parameters)
+        self._rows.reached(walked, live.call, live.variables, models, parameters, optimizers, intervals, live.frame)
 
     def _models(self, variables: Variables) -> Models:
         if self._model is not None:
@@ -348,8 +348,13 @@ class Collector:
                 names = parameters[number].names if number is not None else walked.names.leaf(tensor)
                 node = parameters[number].node if number is not None else leaf_of.get(id(tensor))
                 tensors.append(OptimizerTensor(names, node, number))
-            made, eps = self.ledger.made(optimizer), _eps(optimizer)
+            made, eps = self.recorder.source_of(optimizer), _eps(optimizer)
             yield Optimizer(name, type(optimizer).__name__, tuple(tensors), made, eps)
+
+    def _births(self, walked: Walked) -> dict[int, SourceLine]:
+        """The lines that made the leaves that are younger than an optimizer, by node."""
+        born = ((node, self.recorder.birth(leaf)) for node, leaf in walked.variables.items())
+        return {node: birth[0] for node, birth in born if birth is not None}
 
     def _optimizers(self, variables: Variables) -> Optimizers:
         if self._optimizer is not None:
@@ -434,10 +439,10 @@ class Collector:
         An update that nobody can see, as `w = w - lr * gradient` is one, is taken for granted where no optimizer holds a leaf of
         this graph and none was ever changed in place.
         """
-        updated = self.leaf_watch.updated()
+        updated = self.recorder.between.updated()
         if not self._earlier:
             return 0
-        return self._earlier[-1].step + (updated or not (context.optimized or self.leaf_watch.saw_updates))
+        return self._earlier[-1].step + (updated or not (context.optimized or self.recorder.between.saw_updates))
 
 
 def _eps(optimizer: torch.optim.Optimizer) -> float | None:
@@ -468,9 +473,9 @@ def _ignored(graph: Graph) -> set[int]:
     return {leaf.node for leaf in graph.leaves} - reached
 
 
-def _is_empty(leaf: torch.Tensor, handled: tuple[Handled, ...] | None) -> bool:
+def _is_empty(leaf: torch.Tensor, intervals: tuple[str, ...] | None) -> bool:
     """Whether nothing is in the `.grad` of a leaf before a call, so that what is there afterwards is of that call."""
-    return (leaf.is_leaf and leaf.grad is None) or bool(handled and handled[-1].reset)
+    return (leaf.is_leaf and leaf.grad is None) or bool(intervals and "z" in intervals[-1])
 
 
 def _flagged(graph: Graph, flag: str) -> bool:
@@ -518,7 +523,7 @@ def _with_code(context: CheckContext, location: CodeLocation) -> CheckContext:
             seen = provenances.get(root.name)
             provenances[root.name] = read if seen is None else Provenance(seen.cuts, read.made)
     stale = _flagged(graph, "modified")
-    by_hand = any(times[-1].changed for times in context.handled.values() if times)
+    by_hand = any("w" in times[-1] for times in context.intervals.values() if times)
     made: tuple[Change, ...] = tuple(changes(location.body)) if stale or by_hand else ()
     reads = grad_reads(location.body)
     named_tensors = tuple(

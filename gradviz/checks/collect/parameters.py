@@ -13,8 +13,9 @@ import torch
 from torch.nn.utils import stateless
 
 from gradviz.checks.collect.lines import Models, Variables, line_at
-from gradviz.checks.collect.loop import TensorRef, is_readable
-from gradviz.checks.context import Mistyped, Parameter, Thawed, Tie
+from gradviz.checks.collect.numbers import TensorRef, is_readable
+from gradviz.checks.context import Parameter
+from gradviz.checks.record import Mistyped, Thawed, Tie
 from gradviz.checks.words import Names
 from gradviz.graph import SourceLine
 from gradviz.packages import Place

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradviz.checks.context import CheckContext, Ledger, Mistyped, Parameter, Stepping, Thawed
+from gradviz.checks.context import CheckContext, Parameter
+from gradviz.checks.record import Mistyped, OptimizerRow, RunRecord, Thawed
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.verdicts import modules_of
-from gradviz.checks.words import as_code, code, first_names, line, listed, verb
+from gradviz.checks.words import Names, as_code, code, first_names, line, listed, verb
 from gradviz.source.search import sets_attribute, step_begins
 from gradviz.wording import one_line, plural
 
@@ -42,12 +43,14 @@ def not_frozen(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    ledger = context.ledger
-    yield from map(_mistyped, ledger.mistyped)
-    yield from (_thawed(thawed) for thawed in ledger.thawed if ledger.held.issuperset(thawed.names))
-    yield from (_old_gradient(optimizer) for optimizer in ledger.optimizers if optimizer.frozen)
-    yield from _base_of_adapters(context, ledger)
-    yield from _only_in_eval(ledger)
+    record = context.record
+    yield from map(_mistyped, record.mistyped)
+    yield from (_thawed(thawed) for thawed in record.thawed if record.held.issuperset(thawed.names))
+    yield from (
+        _old_gradient(optimizer, names) for optimizer in record.optimizers if (names := record.named(optimizer.frozen))
+    )
+    yield from _base_of_adapters(context, record)
+    yield from _only_in_eval(record)
 
 
 def _mistyped(mistyped: Mistyped) -> Diagnosis:
@@ -93,23 +96,23 @@ def _thawed(thawed: Thawed) -> Diagnosis:
     )
 
 
-def _old_gradient(optimizer: Stepping) -> Diagnosis:
+def _old_gradient(optimizer: OptimizerRow, frozen: Names) -> Diagnosis:
     name = one_line(optimizer.name or optimizer.type)
     return Diagnosis(
-        f"{plural(len(optimizer.frozen), 'frozen parameter')} {verb(optimizer.frozen, 'is', 'are')} still updated by {name}",
-        optimizer.frozen,
-        f"{verb(optimizer.frozen, 'it has', 'they have')} requires_grad=False, but a gradient from before is still in .grad, and "
+        f"{plural(len(frozen), 'frozen parameter')} {verb(frozen, 'is', 'are')} still updated by {name}",
+        frozen,
+        f"{verb(frozen, 'it has', 'they have')} requires_grad=False, but a gradient from before is still in .grad, and "
         f"{name} takes it for its step each time (with momentum and weight decay)",
         f"Empty it when you freeze: parameter.requires_grad_(False); parameter.grad = None. Or give {name} only what is trained.",
         source=optimizer.source,
     )
 
 
-def _only_in_eval(ledger: Ledger) -> Diagnoses:
+def _only_in_eval(record: RunRecord) -> Diagnoses:
     """A model that was put into eval() mode, as a teacher is, and that is trained beside another one."""
-    updated = {leaf.model for leaf in ledger.leaves if leaf.updates}
-    beside = [mode.name for mode in ledger.models if mode.training and mode.held and mode.name in updated]
-    for mode in ledger.models:
+    updated = {leaf.model for leaf in record.rows if leaf.updates}
+    beside = [mode.name for mode in record.models if mode.training and mode.held and mode.name in updated]
+    for mode in record.models:
         if mode.only_eval is not None and mode.name in updated and mode.held == mode.parameters and beside:
             name = as_code(mode.name)
             yield Diagnosis(
@@ -123,9 +126,9 @@ def _only_in_eval(ledger: Ledger) -> Diagnoses:
             )
 
 
-def _base_of_adapters(context: CheckContext, ledger: Ledger) -> Diagnoses:
+def _base_of_adapters(context: CheckContext, record: RunRecord) -> Diagnoses:
     """The weights that LoRA is to leave alone, when an optimizer updates them."""
-    held = ledger.held
+    held = record.held
     parameters = [
         parameter for parameter in context.parameters if not parameter.sharded and len(parameter.tensor.shape or ()) > 1
     ]
@@ -137,7 +140,7 @@ def _base_of_adapters(context: CheckContext, ledger: Ledger) -> Diagnoses:
         if all(parameter.requires_grad and parameter.names[0] in held for parameter in beside):
             base.update((parameter.names[0], parameter) for parameter in beside)
     if base:
-        yield _unfrozen_base(context, ledger, list(base.values()))
+        yield _unfrozen_base(context, record, list(base.values()))
 
 
 def _around_adapter(name: str) -> str:
@@ -146,10 +149,10 @@ def _around_adapter(name: str) -> str:
     return next((".".join(parts[:i]) for i, part in enumerate(parts) if _ADAPTER in part.lower()), "")
 
 
-def _unfrozen_base(context: CheckContext, ledger: Ledger, base: Sequence[Parameter]) -> Diagnosis:
+def _unfrozen_base(context: CheckContext, record: RunRecord, base: Sequence[Parameter]) -> Diagnosis:
     model = context.models[base[0].model].name if context.models else "model"
     names = first_names(base)
-    maker = next(optimizer for optimizer in ledger.optimizers if set(optimizer.held) & set(names))
+    maker = next(optimizer for optimizer in record.optimizers if set(record.named(optimizer.held)) & set(names))
     file = maker.source.file if maker.source is not None else ""
     on = sets_attribute(file, "requires_grad") if file else None
     known = f" ({line(on)} switches on what is on already)" if on is not None and "True" in on.text else ""
@@ -191,10 +194,10 @@ def moving_statistics(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    ledger = context.ledger
-    if not ledger.stepped:
+    record = context.record
+    if not record.stepped:
         return
-    for model in ledger.models:
+    for model in record.models:
         if model.norms:
             first = one_line(model.norms[0])
             single = len(model.norms) == 1
@@ -239,9 +242,9 @@ def eval_while_training(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    ledger = context.ledger
-    for model in ledger.models:
-        trained = any(name.startswith(f"{model.name}.") for name in ledger.updated)
+    record = context.record
+    for model in record.models:
+        trained = any(name.startswith(f"{model.name}.") for name in record.updated)
         if not model.training and model.sleeping and trained:
             name = one_line(model.name)
             begins = step_begins(context.backward) if context.backward is not None else None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
-from gradviz.checks.context import CheckContext, Tie, Trained
+from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import from_outputs
+from gradviz.checks.record import LeafRow, Tie
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import as_code, code, first_names, line, listed, places, verb
 from gradviz.graph import Graph, Node
@@ -45,9 +47,9 @@ def untied(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    ledger = context.ledger
-    for tie in ledger.ties:
-        if ledger.updated.issuperset(tie.names) and (tie.shared or tie.apart):
+    record = context.record
+    for tie in record.ties:
+        if record.updated.issuperset(tie.names) and (tie.shared or tie.apart):
             yield _tie(tie)
 
 
@@ -99,18 +101,18 @@ def zero_start(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    ledger = context.ledger
-    if not ledger.stepped:
+    record = context.record
+    if not record.stepped:
         return
-    stuck = [leaf for leaf in ledger.leaves if leaf.zero >= ENOUGH]
+    stuck = [leaf for leaf in record.rows if leaf.zero >= ENOUGH]
     counts = Counter(leaf.model for leaf in stuck)
     pairs = [leaf for leaf in stuck if counts[leaf.model] > 1]
     if pairs:
         yield _stuck(context, pairs)
 
 
-def _stuck(context: CheckContext, members: Sequence[Trained]) -> Diagnosis:
-    members = [leaf._replace(source=context.filled.get(leaf.names[0], leaf.source)) for leaf in members if leaf.names]
+def _stuck(context: CheckContext, members: Sequence[LeafRow]) -> Diagnosis:
+    members = [replace(leaf, source=context.filled.get(leaf.names[0], leaf.source)) for leaf in members if leaf.names]
     members = sorted(members, key=lambda leaf: leaf.source.line if leaf.source is not None else 0)
     names = first_names(members)
     together = len({leaf.module for leaf in members}) < len(members)  # a product inside one module
@@ -161,11 +163,11 @@ def all_zero(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    ledger = context.ledger
-    if ledger.flat < ENOUGH or not ledger.stepped:
+    record = context.record
+    if record.flat < ENOUGH or not record.stepped:
         return
     graph = context.graph
-    names = tuple(leaf.names[0] for leaf in ledger.leaves if leaf.parameter and leaf.names)
+    names = tuple(leaf.names[0] for leaf in record.rows if leaf.parameter and leaf.names)
     flat = next((node for node in graph.nodes if _one_class(node)), None)
     if flat is None and not context.loss:
         return  # nothing is left to learn, or nobody knows
@@ -176,7 +178,7 @@ def all_zero(context: CheckContext) -> Diagnoses:
     yield Diagnosis(
         f"all {plural(len(names), 'parameter')} get a gradient of zero: nothing is learned",
         names,
-        f"backward() filled the .grad of {listed(names, 3)} with zeros only, at {ledger.flat} calls{cause}",
+        f"backward() filled the .grad of {listed(names, 3)} with zeros only, at {record.flat} calls{cause}",
         fix,
         (flat.id,) if flat is not None else (),
         source=source,

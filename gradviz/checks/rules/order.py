@@ -1,13 +1,18 @@
-"""Checks on the lines of a training loop: calls in the wrong order, and lines without an effect."""
+"""Checks on the lines of a training loop: calls in the wrong order, and lines without an effect.
+
+An order is a pattern over the letters of the log: b backward, z zero_grad, c clip, S scale, u unscale, x the scaler's step, U its
+update, s step, l a scheduler's step.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from gradviz.checks.context import CheckContext, Event
+from gradviz.checks.context import CheckContext
+from gradviz.checks.record import Call, Log, letters, parts
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code, line
 from gradviz.graph import Graph
@@ -17,6 +22,74 @@ from gradviz.wording import clip, one_line, plural
 
 TIMES = 2
 """Times from which an order is a habit of the code."""
+ROUND = "(?:S[^bs]*)?b[^s]*(?:s[^bS]*)?"
+"""From the first backward() after a step to the last call before the next one."""
+
+
+class _Order(NamedTuple):
+    """A wrong order: the part of a log that has it, the letters of the call to move and of the other, and what is said.
+
+    {call}, {other} are their lines with the code, {text} and {there} their code alone, {times} how often.
+    """
+
+    within: str
+    wrong: str
+    letter: str
+    other: str
+    summary: str
+    why: str
+    fix: str
+    unless: str = "^$"  # a letter that must be nowhere
+
+
+_CLIPPED = (
+    _Order(
+        ROUND, "[^c]*s[^cs]*c[^s]*", "c", "s",
+        "gradients are clipped after the step that uses them",
+        "{call} runs after {other} and before the next backward(), so no step ever sees a clipped gradient",
+        "Move {text} above {there}, behind backward().",
+    ),
+    _Order(
+        ROUND, "(?=.*S)(?=.*c.*s|[^s]*$)[^uc]*c.*", "c", "c",
+        "gradients are clipped while the scaler's factor is in them",
+        "{call} runs before any scaler.unscale_(optimizer): the norm that it compares is that of gradients times the scale, by "
+        "default 65536, so nearly everything is clipped",
+        "Call scaler.unscale_(optimizer) directly before {text}.",
+    ),
+)  # fmt: skip
+_SCALED = (
+    _Order(
+        "S[^uxs]*s", ".*", "s", "s",
+        "optimizer.step() bypasses the GradScaler: gradients are still scaled",
+        "{call} uses gradients of a loss that scaler.scale() multiplied, and nothing unscaled them",
+        "Replace {text} with scaler.step(optimizer) and then scaler.update().",
+    ),
+    _Order(
+        "x", ".*", "x", "x",
+        "the scaler is never updated",
+        "{call} has run {times} and scaler.update() never: the scale is not adapted, and a second step() without it "
+        "raises an error",
+        "Call scaler.update() after {text}, once in every step.",
+        "U",
+    ),
+)  # fmt: skip
+
+
+def _in_order(log: Log, order: _Order) -> Diagnoses:
+    found = [part for part in parts(log, order.within) if re.fullmatch(order.wrong, letters(part))]
+    if len(found) < TIMES or re.search(order.unless, letters(log)):
+        return
+    first = found[0]
+    call = next(call for call in first if call.letter == order.letter)
+    other = [other for other in first if other.letter == order.other][-1]
+    words = {"call": code(call.source), "other": code(other.source), "text": _text(call), "there": _text(other)}
+    yield Diagnosis(
+        order.summary,
+        (),
+        order.why.format(times=plural(len(found), "time"), **words),
+        order.fix.format(**words),
+        source=call.source,
+    )
 
 
 @check("clip-order", "warning", "gradients are clipped too late, too often, or before they are unscaled")
@@ -48,49 +121,22 @@ def clip_order(context: CheckContext) -> Diagnoses:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     ```
     """
-    late: list[tuple[Event, Event]] = []
-    scaled: list[Event] = []
-    for step in _rounds(context.events):
-        clips = [i for i, event in enumerate(step) if event.kind == "clip"]
-        ends = [i for i, event in enumerate(step) if event.kind == "step"]
-        if clips and ends and clips[0] > ends[-1]:
-            late.append((step[clips[0]], step[ends[-1]]))
-        elif clips and _has(step, "scale") and not _has(step[: clips[0]], "unscale"):
-            scaled.append(step[clips[0]])
-    if len(late) >= TIMES:
-        clip, end = late[0]
-        yield Diagnosis(
-            "gradients are clipped after the step that uses them",
-            (),
-            f"{code(clip.source)} runs after {code(end.source)} and before the next backward(), so no step ever sees a clipped "
-            "gradient",
-            f"Move {_text(clip)} above {_text(end)}, behind backward().",
-            source=clip.source,
-        )
-    if len(scaled) >= TIMES:
-        clip = scaled[0]
-        yield Diagnosis(
-            "gradients are clipped while the scaler's factor is in them",
-            (),
-            f"{code(clip.source)} runs before any scaler.unscale_(optimizer): the norm that it compares is that of gradients times "
-            "the scale, by default 65536, so nearly everything is clipped",
-            f"Call scaler.unscale_(optimizer) directly before {_text(clip)}.",
-            source=clip.source,
-        )
+    for order in _CLIPPED:
+        yield from _in_order(context.record.log, order)
     yield from _clipped_in_parts(context)
 
 
 def _clipped_in_parts(context: CheckContext) -> Diagnoses:
     """A sum of gradients that is clipped each time that another one is added."""
-    updates = _updates(context.events)
-    parts = [clips for update in updates if (clips := _clips_between(update))]
-    adds_up = [handled for times in context.handled.values() for handled in times if not handled.stepped]
-    if len(parts) < min(TIMES, len(updates)) or not parts or context.reads_grad:
+    updates = list(parts(context.record.log, "[^s]*s"))
+    clipped = [(clips, update[-1]) for update in updates if (clips := _clips_between(update))]
+    adds_up = [done for times in context.intervals.values() for done in times if "s" not in done]
+    if len(clipped) < min(TIMES, len(updates)) or not clipped or context.reads_grad:
         return
-    if not adds_up or any(handled.reset is not False for handled in adds_up):
+    if not adds_up or any({*done} & {"z", "?"} for done in adds_up):
         return  # they are taken away between the calls, without zero_grad()
-    clip, step = parts[0][0], next(update for update in updates if _clips_between(update))[-1]
-    count = len(parts[0]) + 1
+    (clip, *others), step = clipped[0]
+    count = len(others) + 2
     yield Diagnosis(
         f"gradients are clipped after each of {count} backward calls that add up",
         (),
@@ -101,18 +147,20 @@ def _clipped_in_parts(context: CheckContext) -> Diagnoses:
     )
 
 
-def _clips_between(events: Sequence[Event]) -> list[Event]:
+def _between(update: Log, kinds: str) -> Iterator[list[Call]]:
+    """The calls of these kinds between each two backward calls of one line, which lead to one step, as far as about the same."""
+    step, calls = update[-1], [i for i, call in enumerate(update) if call.letter == "b"]
+    if len({update[i].source for i in calls}) == 1:
+        for first, other in pairwise(calls):
+            yield [call for call in update[first:other] if call.letter in kinds and call.about(step)]
+
+
+def _clips_between(update: Log) -> list[Call]:
     """The calls of one line that clip between each two backward calls of another, which nothing resets in between."""
-    step, calls = events[-1], [i for i, event in enumerate(events) if event.kind == "backward"]
-    if len({events[i].source for i in calls}) != 1:
-        return []
-    clips: list[Event] = []
-    for first, other in pairwise(calls):
-        between = [event for event in events[first:other] if event.kind in ("clip", "zero") and _about(event, step)]
-        if len(between) != 1 or between[0].kind != "clip" or (clips and between[0].source != clips[0].source):
-            return []
-        clips += between
-    return clips
+    between = list(_between(update, "cz"))
+    clips = [call for calls in between for call in calls]
+    alone = all(len(calls) == 1 for calls in between) and letters(clips) == "c" * len(clips)
+    return clips if alone and len({clip.source for clip in clips}) == 1 else []
 
 
 @check("scaler-order", "warning", "a GradScaler is used without one of its steps")
@@ -142,37 +190,10 @@ def scaler_order(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    events = context.events
-    if not _has(events, "scale"):
-        return
-    past: list[Event] = []
-    scaled = False
-    for event in events:
-        if event.kind == "scale":
-            scaled = True
-        elif event.kind in ("unscale", "scaler_step"):
-            scaled = False
-        elif event.kind == "step" and scaled:
-            past.append(event)
-            scaled = False
-    if len(past) >= TIMES and not context.reads_grad:
-        yield Diagnosis(
-            "optimizer.step() bypasses the GradScaler: gradients are still scaled",
-            (),
-            f"{code(past[0].source)} uses gradients of a loss that scaler.scale() multiplied, and nothing unscaled them",
-            f"Replace {_text(past[0])} with scaler.step(optimizer) and then scaler.update().",
-            source=past[0].source,
-        )
-    through = [event for event in events if event.kind == "scaler_step"]
-    if len(through) >= TIMES and not _has(events, "update"):
-        yield Diagnosis(
-            "the scaler is never updated",
-            (),
-            f"{code(through[0].source)} has run {plural(len(through), 'time')} and scaler.update() never: the scale is not "
-            "adapted, and a second step() without it raises an error",
-            f"Call scaler.update() after {_text(through[0])}, once in every step.",
-            source=through[0].source,
-        )
+    log = context.record.log
+    if "S" in letters(log):
+        for order in _SCALED[context.reads_grad :]:  # code that reads gradients may unscale them itself
+            yield from _in_order(log, order)
 
 
 @check("scheduler-order", "warning", "a learning rate scheduler takes its step before the optimizer's first one")
@@ -204,25 +225,21 @@ def scheduler_order(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    events = context.events
-    for source in dict.fromkeys(event.source for event in events if event.kind == "schedule"):
-        calls = [i for i, event in enumerate(events) if event.kind == "schedule" and event.source == source]
-        steps = [i for i, event in enumerate(events) if event.kind in _STEPS and _about(event, events[calls[0]])]
-        if len(calls) < TIMES or not steps or not calls[0] < steps[0] < calls[1]:
-            continue
-        schedule, step = events[calls[0]], events[steps[0]]
-        yield Diagnosis(
-            "the scheduler takes its step before the optimizer's first one",
-            (),
-            f"{code(schedule.source)} runs before {code(step.source)} in each round: the first learning rate of the schedule is "
-            "never used, and each other one comes a round too early",
-            f"Move {_text(schedule)} to the end of the round, after {_text(step)}.",
-            source=schedule.source,
-        )
-        return
-
-
-_STEPS = ("step", "scaler_step")
+    log = context.record.log
+    for source in dict.fromkeys(call.source for call in log if call.letter == "l"):
+        schedule = next(call for call in log if call.letter == "l" and call.source == source)
+        mine = [call for call in log if call.source == source or (call.letter in "sx" and call.about(schedule))]
+        if re.match("l[sx].*l", letters(mine)):
+            step = mine[1]
+            yield Diagnosis(
+                "the scheduler takes its step before the optimizer's first one",
+                (),
+                f"{code(schedule.source)} runs before {code(step.source)} in each round: the first learning rate of the schedule "
+                "is never used, and each other one comes a round too early",
+                f"Move {_text(schedule)} to the end of the round, after {_text(step)}.",
+                source=schedule.source,
+            )
+            return
 
 
 @check("accumulation", "warning", "gradients of several batches are to be added up, and are not, or not averaged")
@@ -253,64 +270,64 @@ def accumulation(context: CheckContext) -> Diagnoses:
             optimizer.step()
     ```
     """
-    updates = _updates(context.events)
+    updates = list(parts(context.record.log, "[^s]*s"))
     rounds = list(filter(None, map(_accumulated, updates)))
     if len(rounds) < min(TIMES, len(updates)) or not rounds or context.reads_grad:
         return
-    first = rounds[0]
-    count = len(first.calls)
-    if all(accumulated.resets for accumulated in rounds):
-        reset = first.resets[0]
-        yield Diagnosis(
-            f"of {count} batches only the last one counts: gradients are reset before each backward()",
-            (),
-            f"{code(reset.source)} runs before each of the {count} backward calls that {code(first.step.source)} comes after",
-            f"Move {_text(reset)} directly behind {_text(first.step)}, so that gradients are reset once for each step.",
-            source=reset.source,
-        )
-    elif first.counted and not any(accumulated.resets for accumulated in rounds) and _is_undivided_mean(context.graph):
-        test = next(test for test in first.step.tests if "%" in test)
-        number = re.search(r"%\s*([\w.]+)", test)
-        by = number[1] if number is not None else str(count)
-        root = next(iter(context.graph.roots), None)
-        name = root.name if root is not None else "loss"
-        made = own_line(context.graph.nodes[root.node]) if root is not None and root.node is not None else None
-        of = f" of {line(made)}" if made is not None and name in assigned(made) else ""
-        yield Diagnosis(
-            f"the gradients of {count} batches are added up, and the loss is not divided",
-            (),
-            f"{code(first.calls[0].source)} runs {count} times for each {code(first.step.source)}, and each loss is a mean over "
-            f"its own batch: the update is {count} times that of one large batch",
-            f"Divide the loss{of}: ({name} / {by}).backward() in place of {name}.backward().",
-            source=first.calls[0].source,
-        )
+    resets = [accumulated.resets for accumulated in rounds]
+    if all(resets):
+        yield _only_the_last(rounds[0])
+    elif rounds[0].counted and not any(resets) and _is_undivided_mean(context.graph):
+        yield _undivided(context.graph, rounds[0])
+
+
+def _only_the_last(accumulated: _Round) -> Diagnosis:
+    reset, step, count = accumulated.resets[0], accumulated.step, len(accumulated.calls)
+    return Diagnosis(
+        f"of {count} batches only the last one counts: gradients are reset before each backward()",
+        (),
+        f"{code(reset.source)} runs before each of the {count} backward calls that {code(step.source)} comes after",
+        f"Move {_text(reset)} directly behind {_text(step)}, so that gradients are reset once for each step.",
+        source=reset.source,
+    )
+
+
+def _undivided(graph: Graph, accumulated: _Round) -> Diagnosis:
+    count, step, source = len(accumulated.calls), accumulated.step, accumulated.calls[0].source
+    number = re.search(r"%\s*([\w.]+)", " ".join(step.tests))
+    by = number[1] if number is not None else str(count)
+    root = next(iter(graph.roots), None)
+    name = root.name if root is not None else "loss"
+    made = own_line(graph.nodes[root.node]) if root is not None and root.node is not None else None
+    of = f" of {line(made)}" if made is not None and name in assigned(made) else ""
+    return Diagnosis(
+        f"the gradients of {count} batches are added up, and the loss is not divided",
+        (),
+        f"{code(source)} runs {count} times for each {code(step.source)}, and each loss is a mean over its own batch: the update "
+        f"is {count} times that of one large batch",
+        f"Divide the loss{of}: ({name} / {by}).backward() in place of {name}.backward().",
+        source=source,
+    )
 
 
 class _Round(NamedTuple):
     """The calls for one update, the resets before each but the first, and whether a condition with `%` lets the step run."""
 
-    calls: tuple[Event, ...]
-    resets: tuple[Event, ...]
-    step: Event
+    calls: tuple[Call, ...]
+    resets: tuple[Call, ...]
+    step: Call
     counted: bool
 
 
-def _accumulated(events: Sequence[Event]) -> _Round | None:
+def _accumulated(update: Log) -> _Round | None:
     """What one update was made of, when one line called backward several times for it."""
-    step = events[-1]
-    calls = [i for i, event in enumerate(events) if event.kind == "backward"]
-    if len(calls) < TIMES or len({events[i].source for i in calls}) > 1:
-        return None
+    step, between = update[-1], list(_between(update, "z"))
+    calls = tuple(call for call in update if call.letter == "b")
     counted = any("%" in test for test in step.tests)
-    if not counted and set(events[calls[0]].loops) <= set(step.loops):
+    if not between or (not counted and set(calls[0].loops) <= set(step.loops)):
         return None  # the calls have no loop of their own
-    resets = []
-    for first, other in pairwise(calls):
-        between = (event for event in events[first:other] if event.kind == "zero" and _about(event, step))
-        resets += list(between)[:1]
-    if resets and len(resets) < len(calls) - 1:
-        return None
-    return _Round(tuple(events[i] for i in calls), tuple(resets), step, counted)
+    resets = tuple(call for zeros in between for call in zeros[:1])
+    return None if resets and len(resets) < len(between) else _Round(calls, resets, step, counted)
 
 
 def _is_undivided_mean(graph: Graph) -> bool:
@@ -327,43 +344,8 @@ def _is_undivided_mean(graph: Graph) -> bool:
     return False
 
 
-def _updates(events: Sequence[Event]) -> list[list[Event]]:
-    """The events up to each step of an optimizer, the step included. What comes after the last one is left out."""
-    updates: list[list[Event]] = [[]]
-    for event in events:
-        updates[-1].append(event)
-        if event.kind == "step":
-            updates.append([])
-    return updates[:-1]
-
-
-def _rounds(events: Sequence[Event]) -> list[list[Event]]:
-    """From the first backward() after a step to the last event before the next such call."""
-    rounds: list[list[Event]] = []
-    stepped = True
-    for event in events:
-        if event.kind == "backward" and stepped:
-            scales = bool(rounds) and bool(rounds[-1]) and rounds[-1][-1].kind == "scale"
-            rounds.append([rounds[-1].pop()] if scales else [])
-            stepped = False
-        if rounds:
-            rounds[-1].append(event)
-        elif event.kind == "scale":
-            rounds.append([event])
-        stepped = stepped or event.kind == "step"
-    return rounds
-
-
-def _has(events: Sequence[Event], kind: str) -> bool:
-    return any(event.kind == kind for event in events)
-
-
-def _about(event: Event, step: Event) -> bool:
-    return event.tensors is None or step.tensors is None or bool(event.tensors & step.tensors)
-
-
-def _text(event: Event) -> str:
-    return event.source.text if event.source is not None and event.source.text else line(event.source)
+def _text(call: Call) -> str:
+    return call.source.text if call.source is not None and call.source.text else line(call.source)
 
 
 _CODE = 50

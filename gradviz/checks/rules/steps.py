@@ -382,7 +382,7 @@ def no_update(context: CheckContext) -> Diagnoses:
     """
     lost = {leaf.node: leaf for leaf in context.graph.leaves if _is_lost(context, leaf)}
     for optimizer in context.optimizers:
-        reached = [tensor.node for tensor in optimizer.tensors if tensor.node in context.handled]
+        reached = [tensor.node for tensor in optimizer.tensors if tensor.node in context.intervals]
         unfed = [lost[node] for node in reached if node in lost]
         if not unfed or len(unfed) < len(reached):
             continue
@@ -400,7 +400,7 @@ def no_update(context: CheckContext) -> Diagnoses:
 
 def _left_by_another(context: CheckContext) -> Diagnoses:
     """Steps with what the loss of another network has left, which was to train that other one."""
-    for optimizer in context.ledger.optimizers:
+    for optimizer in context.record.optimizers:
         if len(optimizer.mixed) >= TIMES:
             name, (other, left, added) = one_line(optimizer.name or optimizer.type), optimizer.mixed[0]
             yield Diagnosis(
@@ -420,18 +420,16 @@ def _piles_up(context: CheckContext, leaf: Leaf, optimized: bool) -> bool:
     What an optimizer holds may be changed in place for other reasons, but not while it takes a step with a closure.
     """
     count, last = 0, False
-    for handled in context.handled.get(leaf.node, ()):
-        last = handled.stepped or (handled.changed and (context.in_step or not optimized))
-        count = count + last if handled.reset is False else 0
+    for interval in context.intervals.get(leaf.node, ()):
+        last = "s" in interval or ("w" in interval and (context.in_step or not optimized))
+        count = count + last if {*interval}.isdisjoint("z?") else 0
     return last and count == TIMES
 
 
 def _is_lost(context: CheckContext, leaf: Leaf) -> bool:
     """Whether the optimizer came too late for the gradient of a leaf, the last times."""
-    last = context.handled.get(leaf.node, ())[-TIMES:]
-    return len(last) == TIMES and all(
-        handled.missed and not handled.stepped and not handled.changed for handled in last
-    )
+    last = context.intervals.get(leaf.node, ())[-TIMES:]
+    return len(last) == TIMES and all("m" in done and {*done}.isdisjoint("sw") for done in last)
 
 
 def _who(leaves: Sequence[Leaf]) -> str:

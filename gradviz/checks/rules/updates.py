@@ -6,7 +6,8 @@ import ast
 from collections.abc import Sequence
 from itertools import pairwise
 
-from gradviz.checks.context import CheckContext, Ledger, Mode, Stepping, Trained
+from gradviz.checks.context import CheckContext
+from gradviz.checks.record import LeafRow, ModelState, OptimizerRow, RunRecord
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.rules.roots import cut_words, mend_all
 from gradviz.checks.verdicts import modules_of
@@ -53,31 +54,31 @@ def never_updated(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    ledger = context.ledger
-    if not ledger.stepped:
+    record = context.record
+    if not record.stepped:
         return
-    if any(mode.sharded for mode in ledger.models):
+    if any(mode.sharded for mode in record.models):
         return  # the leaves of the graph are not the tensors that the optimizer holds
-    loose = [leaf for leaf in ledger.leaves if leaf.moved is not None and not leaf.holders and leaf.reached >= ENOUGH]
+    loose = [leaf for leaf in record.rows if leaf.moved is not None and not leaf.holders and leaf.reached >= ENOUGH]
     still = [leaf for leaf in loose if not leaf.moved]
     for alike in ([leaf for leaf in loose if leaf.moved and not context.reads_grad], still):
         for model in dict.fromkeys(leaf.model for leaf in alike if leaf.parameter):
             members = [leaf for leaf in alike if leaf.parameter and leaf.model == model]
-            if alike is still or _twins(ledger, model):
-                yield from _forgotten(context, ledger, model, members)
+            if alike is still or _twins(record, model):
+                yield from _forgotten(context, record, model, members)
     if not any("BackwardBackward" in node.op for node in context.graph.nodes):  # else an input of an equation
         for leaf in still:
             if not leaf.parameter and leaf.module and leaf.node not in context.homes:
                 yield _plain(context, leaf)
             elif not leaf.parameter and not leaf.module and leaf.names and leaf.tensor.shape in ((), (1,)):
-                yield from _loose(context, leaf, next(optimizer for optimizer in ledger.optimizers if optimizer.steps))
+                yield from _loose(context, leaf, next(optimizer for optimizer in record.optimizers if optimizer.steps))
 
 
-def _forgotten(context: CheckContext, ledger: Ledger, model: str, members: Sequence[Trained]) -> Diagnoses:
+def _forgotten(context: CheckContext, record: RunRecord, model: str, members: Sequence[LeafRow]) -> Diagnoses:
     """Parameters of one model that no optimizer holds."""
-    mode = ledger.model(model)
-    trained = any(leaf.parameter and leaf.holders for leaf in ledger.leaves)
-    twins = _twins(ledger, model)
+    mode = record.model(model)
+    trained = any(leaf.parameter and leaf.holders for leaf in record.rows)
+    twins = _twins(record, model)
     whole = mode is None or not mode.held
     if not trained or (whole and not twins and (mode is None or not mode.training)):
         return
@@ -86,7 +87,7 @@ def _forgotten(context: CheckContext, ledger: Ledger, model: str, members: Seque
     modules = modules_of(context, known) if known and not whole else [f"{model} ({mode.type})" if mode else model]
     who = listed(modules)
     called = {model.name: model.called for model in context.models}.get(model) if whole and twins else None
-    makers = [optimizer for optimizer in ledger.optimizers if optimizer.steps]
+    makers = [optimizer for optimizer in record.optimizers if optimizer.steps]
     holding = listed(
         f"{_called(optimizer)}, made in {code(optimizer.source)}" if optimizer.source else _called(optimizer)
         for optimizer in makers
@@ -145,18 +146,18 @@ def _forgotten(context: CheckContext, ledger: Ledger, model: str, members: Seque
 _PASTED = 3  # names of parameters that a line of code to paste may have
 
 
-def _astray(makers: Sequence[Stepping]) -> tuple[Stepping, Stepping] | None:
+def _astray(makers: Sequence[OptimizerRow]) -> tuple[OptimizerRow, OptimizerRow] | None:
     """An optimizer that holds only what another one holds, and that one. Of two alike, the one without gradients, or the later."""
     pairs = [
         (maker, other)
         for maker in makers
         for other in makers
-        if maker is not other and maker.held and set(maker.held) <= set(other.held)
+        if maker is not other and maker.held and maker.held <= other.held
     ]
-    return min(pairs, key=lambda pair: (pair[0].fed > 0, -pair[0].number), default=None)
+    return min(pairs, key=lambda pair: (bool(pair[0].fed), -pair[0].number), default=None)
 
 
-def _late_fix(optimizer: Stepping, members: Sequence[Trained]) -> str:
+def _late_fix(optimizer: OptimizerRow, members: Sequence[LeafRow]) -> str:
     """What to do about parameters that did not exist when the optimizer was made."""
     born, at = members[0].born, line(optimizer.source) or "the line that makes the optimizer"
     if (
@@ -168,19 +169,19 @@ def _late_fix(optimizer: Stepping, members: Sequence[Trained]) -> str:
     return f"Put {at} behind {line(born)}, so that the optimizer is made when all is there."
 
 
-def _twins(ledger: Ledger, model: str) -> list[Mode]:
+def _twins(record: RunRecord, model: str) -> list[ModelState]:
     """The trained models that a model is a copy of, as their class and the shapes of their parameters tell."""
-    mode = ledger.model(model)
-    trained = {leaf.model for leaf in ledger.leaves if leaf.parameter and leaf.holders}
-    alike = [other for other in ledger.models if mode is not None and other.type == mode.type and other.name in trained]
-    return [other for other in alike if other.name != model and _shapes(ledger, other.name) == _shapes(ledger, model)]
+    mode = record.model(model)
+    trained = {leaf.model for leaf in record.rows if leaf.parameter and leaf.holders}
+    alike = [other for other in record.models if mode is not None and other.type == mode.type and other.name in trained]
+    return [other for other in alike if other.name != model and _shapes(record, other.name) == _shapes(record, model)]
 
 
-def _shapes(ledger: Ledger, model: str) -> list[str]:
-    return sorted(str(leaf.tensor.shape) for leaf in ledger.leaves if leaf.parameter and leaf.model == model)
+def _shapes(record: RunRecord, model: str) -> list[str]:
+    return sorted(str(leaf.tensor.shape) for leaf in record.rows if leaf.parameter and leaf.model == model)
 
 
-def _plain(context: CheckContext, leaf: Trained) -> Diagnosis:
+def _plain(context: CheckContext, leaf: LeafRow) -> Diagnosis:
     """A tensor that a module holds as an attribute, and that is no parameter of it."""
     name = one_line(leaf.names[0])
     attribute = name.rpartition(".")[2]
@@ -197,7 +198,7 @@ def _plain(context: CheckContext, leaf: Trained) -> Diagnosis:
     )
 
 
-def _loose(context: CheckContext, leaf: Trained, optimizer: Stepping) -> Diagnoses:
+def _loose(context: CheckContext, leaf: LeafRow, optimizer: OptimizerRow) -> Diagnoses:
     """A single number that requires grad, as a learned temperature does, and that nobody updates."""
     if any(tensor.grad_read is not None and set(tensor.names) & set(leaf.names) for tensor in context.named_tensors):
         return  # the code reads its `.grad`, and does something with it
@@ -256,25 +257,25 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    ledger = context.ledger
+    record = context.record
     cuts = context.cuts
-    nobody = not ledger.stepped and not ledger.scaled
-    for optimizer in ledger.optimizers:
+    nobody = not record.stepped and not record.scaler
+    for optimizer in record.optimizers:
         waiting = _waiting(context, optimizer) if nobody and optimizer.reached else None
         if waiting is not None:
             yield waiting
         elif (
-            nobody and optimizer.reached and (optimizer.emptied >= ENOUGH or (ledger.ended and ledger.calls >= ENOUGH))
+            nobody and optimizer.reached and (optimizer.emptied >= ENOUGH or (record.ended and record.calls >= ENOUGH))
         ):
             yield _idle(
                 optimizer,
-                f"took no step in {plural(ledger.calls, 'backward call')}",
-                f"backward() ran {plural(ledger.calls, 'time')}, and step() of {_called(optimizer)} was not called"
+                f"took no step in {plural(record.calls, 'backward call')}",
+                f"backward() ran {plural(record.calls, 'time')}, and step() of {_called(optimizer)} was not called"
                 + (": what backward() had filled in was reset each time" if optimizer.emptied >= ENOUGH else ""),
                 f"Call {optimizer.name or 'optimizer'}.step() after backward().",
                 context.backward,
             )._replace(follows=("not-called",))
-        elif optimizer.steps >= ENOUGH and not optimizer.tensors:
+        elif optimizer.steps >= ENOUGH and not optimizer.held:
             yield _idle(
                 optimizer,
                 "holds no tensor: its steps change nothing",
@@ -291,12 +292,12 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
                 _larger(context, optimizer),
                 optimizer.factor,
             )
-        elif optimizer.steps >= ENOUGH and not (optimizer.fed or optimizer.reached or ledger.scaled):
+        elif optimizer.steps >= ENOUGH and not (optimizer.fed or optimizer.reached or record.scaler):
             yield _idle(
                 optimizer,
                 "updates nothing: what it holds never gets a gradient",
-                f"it took {plural(optimizer.steps, 'step')}, and none of its {plural(optimizer.tensors, 'tensor')} had a gradient "
-                "in any of them, nor was one in a graph that backward() ran through"
+                f"it took {plural(optimizer.steps, 'step')}, and none of its {plural(len(optimizer.held), 'tensor')} had a "
+                "gradient in any of them, nor was one in a graph that backward() ran through"
                 + "".join(f"; {words}" for words in dict.fromkeys(map(cut_words, cuts))),
                 mend_all(cuts)
                 if cuts
@@ -305,21 +306,20 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
             )._replace(follows=("nonleaf-parameter", "no-graph"))
 
 
-def _waiting(context: CheckContext, optimizer: Stepping) -> Diagnosis | None:
+def _waiting(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
     """An optimizer whose gradients are reset again and again, while its only step() is behind a condition that never holds."""
+    record = context.record
     name, file = optimizer.name.rpartition(".")[2], context.backward.file if context.backward is not None else ""
-    resets = [
-        event for event in context.events if event.kind == "zero" and _is_call(event.source, f"{name}.zero_grad(")
-    ]
+    resets = [call for call in record.log if call.letter == "z" and _is_call(call.source, f"{name}.zero_grad(")]
     lines = [source for called, source in calls_method(file, "step") if name and called.rpartition(".")[2] == name]
     tests = around(lines[0].file, lines[0].line).tests if len(lines) == 1 else ()
-    calls = [event.call for event in resets]
+    calls = [reset.number for reset in resets]
     most = max((after - before for before, after in pairwise(calls)), default=0)
     if len(calls) <= ENOUGH or not most or not any("%" in test for test in tests) or context.reads_grad:
         return None
     return _idle(
         optimizer,
-        f"took no step in {plural(context.events[-1].call, 'backward call')}",
+        f"took no step in {plural(record.log[-1].number, 'backward call')}",
         f"{code(lines[0])} waits for {one_line(tests[-1])}, which was never true: gradients are reset in {code(resets[0].source)} "
         f"after {plural(most, 'backward call')}",
         f"Let the condition be true once in {plural(most, 'backward call')} at least: a smaller number in it, or {lines[0].text} "
@@ -332,12 +332,12 @@ def _is_call(source: SourceLine | None, start: str) -> bool:
     return source is not None and start in source.text
 
 
-def _larger(context: CheckContext, optimizer: Stepping) -> str:
+def _larger(context: CheckContext, optimizer: OptimizerRow) -> str:
     """How the learning rate becomes more than 0."""
     factor = optimizer.factor
     if factor is None:
         return f"Give it a learning rate, such as lr=1e-3{_scheduled(optimizer)}."
-    if not any(event.kind == "schedule" for event in context.events) and "//" not in factor.text:
+    if not any(call.letter == "l" for call in context.record.log) and "//" not in factor.text:
         return (
             "Call step() of its scheduler after each step() of the optimizer, or let the first factor be larger than 0."
         )
@@ -346,7 +346,7 @@ def _larger(context: CheckContext, optimizer: Stepping) -> str:
     return f"Let {code(factor)} give more than 0 from the second step on."
 
 
-def _scheduled(optimizer: Stepping) -> str:
+def _scheduled(optimizer: OptimizerRow) -> str:
     """The scheduler that may have set a learning rate, as far as the code shows it."""
     file = optimizer.source.file if optimizer.source is not None and optimizer.name else ""
     known = calls_with(file, optimizer.name, "LR", "scheduler", "Restarts")
@@ -355,7 +355,7 @@ def _scheduled(optimizer: Stepping) -> str:
     return f", and see that {code(known)} does not multiply it by 0 from the first step on"
 
 
-def _idle(optimizer: Stepping, what: str, why: str, fix: str, at: SourceLine | None = None) -> Diagnosis:
+def _idle(optimizer: OptimizerRow, what: str, why: str, fix: str, at: SourceLine | None = None) -> Diagnosis:
     made = f"; it was made in {code(optimizer.source)}" if optimizer.source is not None else ""
     return Diagnosis(
         f"{_called(optimizer)} {what}",
@@ -366,5 +366,5 @@ def _idle(optimizer: Stepping, what: str, why: str, fix: str, at: SourceLine | N
     )
 
 
-def _called(optimizer: Stepping) -> str:
+def _called(optimizer: OptimizerRow) -> str:
     return f"{one_line(optimizer.name)} ({optimizer.type})" if optimizer.name else optimizer.type

@@ -1,0 +1,98 @@
+"""Reads the few numbers of a training loop that are looked at without being asked for: losses, and the size of gradients.
+
+Reads no number of a tensor that cannot be read, and writes nothing. Concludes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Container, Iterable, Iterator, Mapping
+
+import torch
+
+from gradviz.checks.context import LeafGradient
+from gradviz.gradients.values import why_unreadable
+from gradviz.variables.scanner import Namespace
+from gradviz.walker.isolation import isolated
+from gradviz.walker.names import flatten
+from gradviz.walker.tensors import answers_itself, is_plain
+
+TensorRef = weakref.ref[torch.Tensor]
+
+
+def optimized(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """The tensors that an optimizer holds."""
+    return (tensor for group in optimizer.param_groups for tensor in group["params"])
+
+
+def is_readable(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one plain block of numbers, which can be read."""
+    return is_plain(tensor) and not tensor.is_nested and not why_unreadable(tensor)
+
+
+def loss_of(outputs: object) -> float | None:
+    """The number, when the outputs are a single real number that can be read; else None."""
+    tensors = [tensor for _, tensor in flatten(outputs)]
+    if len(tensors) != 1 or not isinstance(tensors[0], torch.Tensor):
+        return None
+    try:
+        with isolated():
+            loss = tensors[0]
+            if loss.is_nested or answers_itself(loss) or why_unreadable(loss) or loss.numel() != 1:
+                return None
+            return float(loss.detach().item()) if loss.is_floating_point() else None
+    except Exception:  # a class of tensors that refuses to tell
+        return None
+
+
+def is_broken(loss: float | None, variables: Iterable[Namespace] = (), scaled: bool = False) -> bool:
+    """Whether a loss is NaN or infinite. Infinity is no fault where a GradScaler makes it: the step is then left out."""
+    if loss is None or math.isfinite(loss):
+        return False
+    return math.isnan(loss) or not (scaled or is_scaled(variables))
+
+
+def is_scaled(variables: Iterable[Namespace]) -> bool:
+    """Whether a variable holds a GradScaler, which multiplies the loss and leaves out steps."""
+    return any(type(value).__name__ == "GradScaler" for space in variables for value in list(space.values()))
+
+
+def gradients_left(leaves: Mapping[int, torch.Tensor], fresh: Container[int]) -> tuple[LeafGradient, ...]:
+    """The size of the `.grad` of each leaf that has one which can be read, by the same keys. `zeros` is 0 or 1.
+
+    That of a leaf which is not `fresh` had something in it before the call.
+    """
+    grads = {key: grad for key, leaf in leaves.items() if (grad := _readable(leaf)) is not None}
+    every, left = list(grads.values()), []
+    for key, grad, most, norm in zip(grads, every, _norms(every, math.inf), _norms(every, 2)):
+        bad = 0 if math.isfinite(most) else int(grad.numel() - torch.isfinite(grad.detach()).sum())
+        size = norm if norm and (math.isfinite(norm) or bad) else most  # squares overflow and underflow
+        left.append(LeafGradient(key, size, float(most == 0), bad if key in fresh else 0, key not in fresh))
+    return tuple(left)
+
+
+def largest_left(leaves: Iterable[torch.Tensor]) -> dict[int, float]:
+    """The largest number in the `.grad` of each leaf that has one which can be read, by identity of the leaf."""
+    grads = {id(leaf): grad for leaf in leaves if (grad := _readable(leaf)) is not None}
+    return dict(zip(grads, _norms(list(grads.values()), math.inf)))
+
+
+def _readable(leaf: torch.Tensor) -> torch.Tensor | None:
+    with isolated():
+        grad = leaf.grad if leaf.is_leaf else None
+        if type(grad) is not torch.Tensor or not grad.numel() or not grad.dtype.is_floating_point:
+            return None
+        return grad if is_readable(grad) else None
+
+
+def _norms(grads: list[torch.Tensor], order: float) -> list[float]:
+    """One number for each. Small types are widened; gradients on one device are asked for at once."""
+    with isolated(), torch.no_grad():
+        wide = [
+            grad.detach() if grad.dtype in (torch.float32, torch.float64) else grad.detach().float() for grad in grads
+        ]
+        norms = [torch.linalg.vector_norm(grad, order) for grad in wide]
+        if len({(norm.device, norm.dtype) for norm in norms}) == 1:
+            return list(map(float, torch.stack(norms).tolist()))
+        return list(map(float, norms))

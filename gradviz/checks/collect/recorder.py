@@ -1,0 +1,412 @@
+"""Keeps the record of a run. The one place that hooks optimizers, schedulers, clipping and scalers.
+
+Optimizers tell of their steps themselves: fused ones write past the version counter, which shows all other changes. Some of
+torch's own functions are tapped while the code runs. Tensors and optimizers are held weakly between the calls, and at some steps a
+few elements of parameters are compared before and after. Concludes nothing, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from gradviz.checks.collect.lines import returned_in, users_frame
+from gradviz.checks.collect.numbers import TensorRef, is_readable, optimized
+from gradviz.checks.record import LETTERS, Call, OptimizerRow, RunRecord
+from gradviz.gradients.values import is_zero
+from gradviz.graph import SourceLine
+from gradviz.packages import code_line, with_text
+from gradviz.source.statements import around
+from gradviz.variables.objects import is_a, parameters
+from gradviz.walker.isolation import isolated
+from gradviz.walker.private import has_compiled
+from gradviz.walker.signals import uninterrupted
+from gradviz.walker.taps import Ended, tapped
+from gradviz.walker.tensors import version_of
+
+KEPT = 3000
+"""Calls that are noted; what an order is like shows in the first few."""
+RATES = 100_000
+"""Steps of an optimizer whose learning rate is noted."""
+ELEMENTS = 4096
+"""Elements of a parameter that are compared before and after a step, at most, at the same places each time."""
+_SHARE = 0.03  # of the time of the run that comparing may take
+_FIRST = 3  # steps of an optimizer that are sampled; later ones whenever there were twice as many
+
+
+class _Birth(NamedTuple):
+    """A parameter that is younger than an optimizer: the line of the user's that made it, and the optimizers before it."""
+
+    ref: TensorRef
+    source: SourceLine
+    after: int
+
+
+class _Known(NamedTuple):
+    """An optimizer, and the functions that its schedulers ask for what to multiply its rate by."""
+
+    ref: weakref.ref[torch.optim.Optimizer]
+    row: OptimizerRow
+    factors: list[CodeType]
+
+
+class RunRecorder:
+    """Of one run."""
+
+    def __init__(self) -> None:
+        self.record = RunRecord()
+        self.between = Between()
+        self.due: dict[OptimizerRow, Any] = {}  # what the next step of an optimizer would find
+        self.stepping_with = self.record.models  # the models whose gradients a step would use
+        self._optimizers: dict[int, _Known] = {}
+        self._births: dict[int, _Birth] = {}
+        self._versions: dict[OptimizerRow, tuple[int, dict[int, int | None]]] = {}  # at the last call
+        self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # elements, and which are pushed
+        self._began, self._spent = time.perf_counter(), 0.0
+        self._sets: dict[frozenset[int], frozenset[int]] = {}
+        self._call = 0
+        self._stepping: list[int] = []  # optimizers whose step() runs now: a closure may call backward inside
+        self._line_of = functools.cache(code_line)
+
+    @property
+    def in_step(self) -> bool:
+        """Whether the step() of an optimizer runs now, and has called a closure."""
+        return bool(self._stepping)
+
+    def backward(self, number: int, frame: FrameType) -> None:
+        """The code calls backward for the `number`-th time."""
+        self._call = number
+        self._note("backward", None, frame)
+
+    def result(self, ended: bool) -> RunRecord:
+        """All that is known, with what stands around the lines. `ended`: the script has come to its end."""
+        look, record = functools.cache(around), self.record
+        for i, call in enumerate(record.log):
+            if (source := call.source) is not None:
+                around_it = look(source.file, source.line)._asdict()
+                record.log[i] = call._replace(source=with_text(source), **around_it)
+        for known in self._optimizers.values():
+            row = known.row
+            row.factor = returned_in(known.factors) if row.idle_rates else None
+            row.source = with_text(row.source) if row.source is not None else None
+        for key, leaf in record.leaves.items():
+            leaf.holders = tuple(row.name or row.type for row in record.optimizers if key in row.held)
+        record.ended = ended
+        return record
+
+    # -- hooks ----------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, everything is noted."""
+        scaler, clips, home = torch.amp.GradScaler, torch.nn.utils.clip_grad, torch.optim.lr_scheduler.LRScheduler
+        listeners: list[tuple[Any, Callable[..., Ended | None]]] = [
+            (torch.optim.Optimizer.zero_grad, self._noting("zero")),
+            (torch.nn.Module.zero_grad, self._noting("zero")),
+            (scaler.scale, self._noting("scale")),
+            (scaler.unscale_, self._noting("unscale")),
+            (scaler.step, self._noting("scaler_step")),
+            (scaler.update, self._noting("update")),
+            (clips.clip_grad_norm_, self._noting("clip")),
+            (clips.clip_grad_value_, self._noting("clip")),
+            (torch.optim.Optimizer.__init__, self._made),
+            (torch.nn.Parameter.__new__, self._born),
+            (home.__init__, self._scheduler_made),
+        ]
+        if hasattr(home, "_update_lr"):
+            listeners.append((home._update_lr, self._scheduled))
+        with ExitStack() as until:
+            until.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
+            until.callback(register_optimizer_step_post_hook(self._step_ends).remove)
+            for function, listener in listeners:
+                until.enter_context(tapped(function, listener))
+            yield
+
+    def _made(self, frame: FrameType, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> Ended:
+        @uninterrupted
+        def ended(returned: bool, result: object) -> None:
+            if returned:
+                self.row(optimizer, frame)
+
+        return ended
+
+    def _scheduler_made(self, frame: FrameType, made: Any, optimizer: Any, *_: Any, **__: Any) -> Ended:
+        @uninterrupted
+        def ended(returned: bool, result: object) -> None:
+            with suppress(Exception):  # a scheduler of the user's own may hold anything
+                self.row(optimizer)
+                codes = [getattr(factor, "__code__", None) for factor in vars(made).get("lr_lambdas", ())]
+                self._optimizers[id(optimizer)].factors.extend(code for code in codes if code is not None)
+
+        return ended
+
+    def _scheduled(self, frame: FrameType, scheduler: Any, epoch: Any = None) -> None:
+        """A learning rate scheduler takes its step; that which torch makes when it is made is left out.
+
+        What `step()` calls is what is seen: torch's warning about their order names the line that calls `step()` itself.
+        """
+        step = frame.f_back
+        caller = step.f_back if step is not None else None
+        if epoch is None and caller is not None and caller.f_code.co_name != "_initial_step":
+            with suppress(Exception):
+                if any(group["lr"] for group in scheduler.optimizer.param_groups):  # else 0 is left out on purpose
+                    self._note("schedule", _tensors_of(scheduler.optimizer), caller)
+
+    def _born(self, frame: FrameType, *_: Any, **__: Any) -> Ended | None:
+        if not self.record.optimizers:
+            return None
+        return lambda returned, parameter: self._is_born(parameter, frame) if returned else None
+
+    @uninterrupted
+    def _is_born(self, parameter: torch.Tensor, frame: FrameType) -> None:
+        """A parameter was made after an optimizer, which may be one too late for it."""
+        users, key, births = users_frame(frame), id(parameter), self._births
+        if users is not None:
+
+            def gone(ref: object) -> None:
+                if key in births and births[key].ref is ref:
+                    del births[key]
+
+            source = self._line_of(users.f_code, users.f_lineno)
+            births[key] = _Birth(weakref.ref(parameter, gone), source, len(self.record.optimizers))
+
+    def birth(self, leaf: torch.Tensor) -> tuple[SourceLine, int] | None:
+        """The line that made a leaf that is younger than an optimizer, and how many of these were there."""
+        born = self._births.get(id(leaf))
+        return (with_text(born.source), born.after) if born is not None and born.ref() is leaf else None
+
+    def row(self, optimizer: torch.optim.Optimizer, frame: FrameType | None = None) -> OptimizerRow:
+        """The row of an optimizer, which a line of this frame has made, as far as that is known."""
+        known = self._optimizers.get(id(optimizer))
+        if known is None or known.ref() is not optimizer:
+            row = OptimizerRow(type(optimizer).__name__, len(self.record.optimizers), self._line(frame))
+            known = self._optimizers[id(optimizer)] = _Known(weakref.ref(optimizer), row, [])
+            self.record.optimizers.append(row)
+        return known.row
+
+    def source_of(self, optimizer: torch.optim.Optimizer) -> SourceLine | None:
+        """The line that made an optimizer."""
+        source = self.row(optimizer).source
+        return with_text(source) if source is not None else None
+
+    def look(self) -> Iterator[OptimizerRow]:
+        """The rows of all optimizers at a backward call, up to date.
+
+        A step that was compiled ran no hook: the parameters have changed since the last call all the same.
+        """
+        for known in self._optimizers.values():
+            live, row = known.ref(), known.row
+            with isolated(), suppress(Exception):
+                row.held.update(map(id, optimized(live)) if live is not None else ())
+            tensors = list(optimized(live)) if live is not None and has_compiled() else []
+            versions = {id(tensor): version_of(tensor) for tensor in tensors}
+            counted, before = self._versions.get(row, (0, {}))
+            moved = {key for key, version in versions.items() if before.get(key, version) != version}
+            if moved and row.steps == counted:
+                row.steps += 1
+                row.fed |= moved
+                for key in moved & self.record.leaves.keys():
+                    self.record.leaves[key].updates += 1
+            self._versions[row] = row.steps, versions
+            yield row
+
+    # -- a step of an optimizer -------------------------------------------------------------------------------------------
+
+    @uninterrupted
+    def _step_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if torch.compiler.is_compiling():  # that must not get a graph break from this: `look`
+            return
+        self._note("step", _tensors_of(optimizer), sys._getframe(1))
+        self.record.updates += not self._stepping
+        self._stepping.append(id(optimizer))
+        with isolated(), suppress(Exception):  # an optimizer of the user's own may hold anything
+            row = self.row(optimizer)
+            row.steps += 1
+            self.record.models = self.stepping_with or self.record.models
+            row.mixed += [self.due.pop(row)] if row in self.due else []
+            rates = [float(group.get("lr", 1.0)) for group in optimizer.param_groups]
+            row.idle_rates += not any(rates)
+            row.rates += [max(rates)] if rates and len(row.rates) < RATES else []
+            row.groups.update(map(id, optimizer.param_groups))
+            for tensor in optimized(optimizer):
+                self._feed(row, tensor)
+            self._sample(optimizer, row)
+
+    def _feed(self, row: OptimizerRow, tensor: torch.Tensor) -> None:
+        row.held.add(id(tensor))
+        if tensor.is_leaf and tensor.grad is not None:
+            row.fed.add(id(tensor))
+            if not tensor.requires_grad:
+                row.frozen.add(id(tensor))
+            if id(tensor) in self.record.leaves:
+                self.record.leaves[id(tensor)].updates += 1
+
+    def _sample(self, optimizer: torch.optim.Optimizer, row: OptimizerRow) -> None:
+        """Keep a few elements of each parameter until the step is over, where it is one of those that are looked at."""
+        now = time.perf_counter()
+        often = row.steps <= _FIRST or row.steps & (row.steps - 1) == 0
+        if not often or self._spent > max(0.1, _SHARE * (now - self._began)):
+            return
+        self._before = []
+        for group in optimizer.param_groups:
+            for tensor in group["params"] if float(group.get("lr", 1.0)) else ():
+                if id(tensor) in self.record.leaves and type(tensor.grad) is torch.Tensor:
+                    if not tensor.grad.is_sparse and is_readable(tensor) and is_readable(tensor.grad):
+                        self._before.append((tensor, _few(tensor).clone(), _few(tensor.grad) != 0))
+        self._spent += time.perf_counter() - now
+
+    def _compare(self) -> None:
+        began, before = time.perf_counter(), self._before
+        self._before = []
+        for tensor, elements, pushed in before:
+            leaf, count = self.record.leaves.get(id(tensor)), int(pushed.sum())
+            if leaf is not None and count:
+                leaf.pushed += 1
+                leaf.still += float(((_few(tensor) == elements) & pushed).sum()) / count
+        self._spent += time.perf_counter() - began
+
+    @uninterrupted
+    def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        with isolated(), suppress(Exception):
+            self.between.stepped(optimizer)
+            self._compare()
+        if id(optimizer) in self._stepping:
+            self._stepping.remove(id(optimizer))
+
+    # -- the log ----------------------------------------------------------------------------------------------------------
+
+    def _noting(self, kind: str) -> Callable[..., None]:
+        """What is told of the calls of one function."""
+
+        def noted(frame: FrameType, *arguments: Any, **options: Any) -> None:
+            first = arguments[1] if kind in ("unscale", "scaler_step") and len(arguments) > 1 else None
+            about = first if first is not None else arguments[0] if arguments else None
+            if kind == "scale" and about is not None and about.is_enabled():
+                self.record.scaled = True
+            if kind != "clip" or not _only_measures(*arguments, **options):
+                self._note(kind, _tensors_of(about), frame)
+
+        return noted
+
+    def _note(self, kind: str, tensors: frozenset[int] | None, frame: FrameType) -> None:
+        if len(self.record.log) < KEPT and not self._stepping:
+            if tensors is not None:  # one set for all calls about the same
+                tensors = self._sets.setdefault(tensors, tensors)
+            self.record.log.append(Call(LETTERS[kind], self._call, tensors, self._line(frame)))
+
+    def _line(self, frame: FrameType | None) -> SourceLine | None:
+        """The nearest line outside torch."""
+        frame = users_frame(frame)
+        return self._line_of(frame.f_code, frame.f_lineno) if frame is not None else None
+
+
+def _few(tensor: torch.Tensor) -> torch.Tensor:
+    """Some elements of a tensor, always the same ones."""
+    flat = tensor.detach().flatten()
+    return flat[:: max(1, flat.numel() // ELEMENTS)][:ELEMENTS]
+
+
+def _only_measures(parameters: object = None, max_norm: object = None, *_: object, **__: object) -> bool:
+    """Whether a call of `clip_grad_norm_` with an infinite limit asks for the norm, and clips nothing."""
+    return isinstance(max_norm, float) and math.isinf(max_norm)
+
+
+def _tensors_of(about: object) -> frozenset[int] | None:
+    """Identities of the parameters that a call is about; None where it cannot be told without using something up."""
+    if is_a(about, torch.optim.Optimizer):
+        return frozenset(map(id, optimized(about)))
+    if is_a(about, torch.nn.Module):
+        return frozenset(map(id, parameters(about)))
+    if is_a(about, torch.Tensor):
+        return frozenset({id(about)})
+    return frozenset(map(id, about)) if is_a(about, list) or is_a(about, tuple) else None
+
+
+# -- what is done with a leaf between two calls -----------------------------------------------------------------------------
+
+
+class _Left(NamedTuple):
+    """A leaf and its gradient as a backward call left them, and what was done with it before that call."""
+
+    leaf: TensorRef
+    version: int | None
+    grad: TensorRef
+    grad_version: int | None
+    intervals: tuple[str, ...]
+
+
+class Between:
+    """What the code does with leaves and their gradients between the backward calls that reach them. Of one run.
+
+    An interval is a word: "s" an optimizer that holds the leaf took a step, and it had a gradient then; "m" likewise, when its
+    gradient was gone already; "w" it was changed in place; "z" `.grad` was emptied, replaced or zeroed; "?" nobody can tell whether
+    it was. Whether a gradient was zeroed no counter tells for certain (`w.grad.data.zero_()`), so its numbers are looked at, if the
+    leaf was updated. `before` and `after` belong around each backward call that is read.
+    """
+
+    def __init__(self) -> None:
+        self._left: dict[int, _Left] = {}  # by id of the leaf
+        self._stepped: dict[int, set[str]] = {}  # by id of the leaf: "s" or "m", since a call reached it
+        self._reached: list[tuple[torch.Tensor, tuple[str, ...]]] = []  # by the call that runs now
+        self._versions: dict[int, tuple[TensorRef, int | None]] = {}  # of all that calls have reached
+        self._updated = False  # whether an optimizer has taken a step since `updated` was asked
+        self.saw_updates = False  # whether `updated` was ever true
+
+    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer has taken a step."""
+        self._updated = True
+        for leaf in optimized(optimizer):
+            if leaf.is_leaf:  # reading `.grad` of others warns
+                self._stepped.setdefault(id(leaf), set()).add("m" if leaf.grad is None else "s")
+
+    def before(self, leaves: Mapping[int, torch.Tensor]) -> dict[int, tuple[str, ...]]:
+        """What was done with each of these leaves between the calls that reached it, by the same keys."""
+        intervals = {}
+        leaves = {key: leaf for key, leaf in leaves.items() if leaf.is_leaf}
+        for key, leaf in leaves.items():
+            left = self._left.get(id(leaf))
+            if left is not None and left.leaf() is leaf:
+                intervals[key] = (*left.intervals, self._since(left, leaf))
+        self._reached = [(leaf, intervals.get(key, ())) for key, leaf in leaves.items()]
+        return intervals
+
+    def updated(self) -> bool:
+        """Whether an optimizer took a step, or a leaf was changed in place, since this was asked last. Ask after `before`."""
+        known = [(leaf, version) for ref, version in self._versions.values() if (leaf := ref()) is not None]
+        updated = self._updated or any(version_of(leaf) != version for leaf, version in known)
+        leaves = [leaf for leaf, _ in [*known, *self._reached]]
+        self._versions = {id(leaf): (weakref.ref(leaf), version_of(leaf)) for leaf in leaves}
+        self._updated, self.saw_updates = False, self.saw_updates or updated
+        return updated
+
+    def after(self, filled: bool) -> None:
+        """The call has run, and `filled` the gradients of its leaves, or not."""
+        reached, self._reached = self._reached, []
+        for leaf, intervals in reached if filled else ():
+            if leaf.grad is not None:
+                versions = version_of(leaf), version_of(leaf.grad)
+                self._left[id(leaf)] = _Left(
+                    weakref.ref(leaf), versions[0], weakref.ref(leaf.grad), versions[1], intervals
+                )
+                self._stepped.pop(id(leaf), None)
+
+    def _since(self, left: _Left, leaf: torch.Tensor) -> str:
+        done, grad = "".join(sorted(self._stepped.get(id(leaf), ()))), leaf.grad
+        done += "w" if version_of(leaf) != left.version else ""
+        if grad is None or left.grad() is not grad:
+            return f"{done}z"
+        if not {*done} & {"s", "w"} and version_of(grad) == left.grad_version:
+            return done
+        return done + {True: "z", None: "?"}.get(is_zero(grad), "")

@@ -1,0 +1,290 @@
+"""Fills the rows of the record at backward calls: leaves and what became of them, and the models as they are.
+
+Tensors and modules are held weakly between the calls. Reads a few elements of leaves that no optimizer holds, and no other number;
+writes nothing.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+from typing import NamedTuple
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from gradviz.checks.collect.lines import Models, Variables, made_at, users_frame
+from gradviz.checks.collect.numbers import TensorRef, is_readable, is_scaled
+from gradviz.checks.collect.parameters import Pair, Switches, mistyped, only_eval, pairs, still_tied, switched_in
+from gradviz.checks.collect.recorder import RunRecorder
+from gradviz.checks.context import Parameter
+from gradviz.checks.flow import behind
+from gradviz.checks.record import LeafRow, Mixed, ModelState, OptimizerRow
+from gradviz.gradients.values import is_zero
+from gradviz.graph import Graph, SourceLine
+from gradviz.packages import code_line, with_text
+from gradviz.source.search import registers_buffer
+from gradviz.variables.objects import joined, parameters as own_parameters, submodules
+from gradviz.walker.isolation import isolated
+from gradviz.walker.tensors import tensor_info, version_of
+from gradviz.walker.walk import Walked
+
+_ELEMENTS = 8  # of a leaf that nobody seems to update, to see whether it moves
+_ZERO_CALLS = 3  # for which it is seen whether a weight is zero and stays so
+_Parameters = Sequence[tuple[Parameter, torch.Tensor]]
+_Modules = dict[str, tuple[str, torch.nn.Module]]
+Optimizers = Sequence[tuple[str, torch.optim.Optimizer]]
+
+
+class _Watched:
+    """A leaf with a row, held weakly, and what is known of it until the next call."""
+
+    def __init__(self, tensor: torch.Tensor, row: LeafRow) -> None:
+        self.ref, self.row = weakref.ref(tensor), row
+        self.mark: object = None  # version and a few elements, as of the first call
+        self.reached = False  # by the call that runs now
+        self.zero = False  # all elements are 0 at that call
+
+
+class _Last(NamedTuple):
+    """The call before: its graph, its leaves by identity, the line that made it, and the steps that optimizers had taken."""
+
+    graph: Graph
+    nodes: Mapping[int, int]
+    source: SourceLine | None
+    steps: Mapping[OptimizerRow, int]
+
+
+class RowKeeper:
+    """Of one run. `reached` belongs before each backward call that is read, `after` behind it."""
+
+    def __init__(self, recorder: RunRecorder) -> None:
+        self._recorder, self._record = recorder, recorder.record
+        self._leaves: dict[int, _Watched] = {}
+        self._statistics: dict[int, tuple[weakref.ref[torch.nn.Module], int | None, object]] = {}
+        self._pairs: list[tuple[tuple[str, str], TensorRef, TensorRef, bool]] = []
+        self._last: _Last | None = None  # of the calls that filled gradients
+        self._coming: _Last | None = None
+        self._in_a_row = True
+        self._models: tuple[ModelState, ...] = ()  # at the last call
+
+    def reached(
+        self,
+        walked: Walked,
+        call: int,
+        variables: Variables,
+        models: Models,
+        parameters: _Parameters,
+        optimizers: Optimizers,
+        intervals: Mapping[int, tuple[str, ...]],
+        frame: FrameType | None,
+    ) -> None:
+        """A call is about to run through these leaves."""
+        record = self._record
+        for name, optimizer in optimizers:
+            self._recorder.row(optimizer).name = name
+        record.names |= {id(tensor): parameter.names for parameter, tensor in parameters}
+        rows = list(self._recorder.look())
+        self._read_leaves(walked, call, parameters, _by_path(models), rows)
+        reached = {id(tensor): node for node, tensor in walked.variables.items()}
+        last = {key: intervals[node][-1] for key, node in reached.items() if node in intervals}
+        for row in rows:
+            again = [interval for key, interval in last.items() if key in row.held]
+            row.reached.update(row.held & reached.keys())
+            row.emptied += bool(again) and {*again} == {"z"}  # and never used
+        record.scaler = record.scaler or is_scaled(variables)
+        record.mistyped = tuple(mistyped(models, parameters, variables)) or record.mistyped
+        record.ties = tuple(still_tied(self._alike(models), variables))
+        self._models = tuple(self._state(name, model, parameters, variables) for name, model in models)
+        record.models = record.models or self._models
+        frame = users_frame(frame)
+        source = with_text(code_line(frame.f_code, frame.f_lineno)) if frame is not None else None
+        self._coming = _Last(walked.graph, reached, source, {row: row.steps for row in rows})
+        if self._last is not None:
+            self._mix(self._last, self._coming, {key for key, interval in last.items() if not interval})
+
+    def _read_leaves(
+        self, walked: Walked, call: int, parameters: _Parameters, modules: _Modules, rows: Sequence[OptimizerRow]
+    ) -> None:
+        known = {id(tensor): parameter for parameter, tensor in parameters}
+        held = set[int]().union(*(row.held for row in rows))
+        for node, tensor in walked.variables.items():
+            watched = self._leaves.get(id(tensor))
+            if watched is None or watched.ref() is not tensor:
+                row = self._new(walked, tensor, known.get(id(tensor)), modules)
+                watched = self._leaves[id(tensor)] = _Watched(tensor, row)
+                watched.mark = _mark(tensor) if id(tensor) not in held else None
+                self._record.leaves[id(tensor)] = row
+                self._record.names.setdefault(id(tensor), row.names)
+            elif id(tensor) not in held and (mark := _mark(tensor)) is not None:
+                watched.row.moved = bool(watched.row.moved) or mark != watched.mark
+            row, watched.reached = watched.row, True
+            watched.zero = row.reached < _ZERO_CALLS and _all_zero(tensor)
+            row.node, row.call, row.reached = node, call, row.reached + 1
+
+    def _new(self, walked: Walked, tensor: torch.Tensor, known: Parameter | None, modules: _Modules) -> LeafRow:
+        row = LeafRow(
+            known.names if known is not None else walked.names.leaf(tensor), tensor_info(tensor), known is not None
+        )
+        if known is not None:
+            row.model, module = modules.get(known.module, ("", None))
+            row.module, row.type = known.module, known.type
+            row.source = _made_in(known.names[0], modules) if module is not None else None
+        else:
+            _own(row, modules)
+        row.born, row.after = self._recorder.birth(tensor) or (None, 0)
+        return row
+
+    def _mix(self, last: _Last, coming: _Last, untouched: set[int]) -> None:
+        """Find optimizers whose parameters the call before has filled for another one, which has taken its step since.
+
+        That one's parameters come before them in the graph, as a generator's before those of a discriminator, and are no part of
+        the call that comes, which adds to the same gradients.
+        """
+        due, rows = self._recorder.due, self._record.optimizers
+        for waiting in rows:
+            mine = waiting.held & coming.nodes.keys() & last.nodes.keys()
+            if mine and not mine <= untouched:
+                due.pop(waiting, None)
+            if not mine or not mine <= untouched or waiting.steps != last.steps.get(waiting):
+                continue
+            users = (edge.consumer for key in mine for edge in last.graph.consumers(last.nodes[key]))
+            before = set(behind(last.graph, users))
+            for other in rows:
+                stepped = other.steps > last.steps.get(other, other.steps)
+                apart = other.held.isdisjoint((*coming.nodes, *waiting.held))
+                if stepped and apart and any(last.nodes[key] in before for key in other.held & last.nodes.keys()):
+                    due[waiting] = Mixed(other.name or other.type, last.source, coming.source)
+
+    def passed(self, reading: bool) -> None:
+        """A call comes. After one that is not read in a row, whose gradients a step uses is not known."""
+        self._in_a_row = reading
+        if not reading:
+            self._recorder.stepping_with, self._last = (), None
+
+    def switched(self, switches: Switches, parameters: _Parameters) -> None:
+        """What was switched on and off before the first call."""
+        if not self._record.calls:
+            names = {id(tensor): parameter.names for parameter, tensor in parameters}
+            self._record.thawed = tuple(switches.in_vain(names))
+
+    def after(self, filled: bool) -> None:
+        """The call has run, and filled the gradients of its leaves, or not."""
+        record = self._record
+        record.calls += filled
+        if filled and self._in_a_row:
+            self._recorder.stepping_with, self._last = self._models, self._coming
+        live = [(leaf, leaf.ref()) for leaf in self._leaves.values() if leaf.reached]
+        for leaf, tensor in live:
+            zero = leaf.zero and filled and tensor is not None and tensor.grad is not None and is_zero(tensor.grad)
+            leaf.row.zero += bool(zero)
+            leaf.zero = leaf.reached = False
+        if filled and record.calls <= _ZERO_CALLS:
+            gradients = [tensor.grad for leaf, tensor in live if tensor is not None and leaf.row.parameter]
+            record.flat += bool(gradients) and all(gradient is not None and _flat(gradient) for gradient in gradients)
+
+    def _alike(self, models: Models) -> Iterator[Pair]:
+        """The parameters that were alike at the first call, as far as they live."""
+        if not self._record.calls and not self._pairs:
+            self._pairs = [
+                (names, weakref.ref(first), weakref.ref(second), shared)
+                for name, model in models
+                for names, first, second, shared in pairs(name, model)
+            ]
+        for names, first_ref, second_ref, shared in self._pairs:
+            left, right = first_ref(), second_ref()
+            if left is not None and right is not None:
+                yield names, left, right, shared
+
+    def _state(self, name: str, model: torch.nn.Module, parameters: _Parameters, variables: Variables) -> ModelState:
+        sleeping, norms = [], []
+        for path, module in submodules(model):
+            full = joined(name, path)
+            if isinstance(module, _DropoutNd) and module.p and not module.training:
+                sleeping.append(full)
+            if isinstance(module, _BatchNorm):
+                own = [weight for weight in module._parameters.values() if weight is not None]
+                if not module.training:
+                    sleeping += [full] if any(weight.requires_grad for weight in own) else []
+                elif own and not any(weight.requires_grad for weight in own):
+                    frozen = next(weight for weight in own_parameters(model) if not weight.requires_grad)
+                    norms += [full] if self._counted(module, frozen) else []
+        mine = [(parameter, tensor) for parameter, tensor in parameters if parameter.names[0].startswith(f"{name}.")]
+        held = set[int]().union(*(row.held for row in self._record.optimizers))
+        count = sum(id(tensor) in held for _, tensor in mine)
+        sharded = any(parameter.sharded for parameter, _ in mine)
+        kind, training = type(model).__name__, model.training
+        wanted = norms if training else sleeping
+        switched = switched_in(variables, name, "train" if training else "eval") if wanted else None
+        at = only_eval(variables, name) if mine and not training and not sleeping else None
+        return ModelState(name, kind, training, len(mine), count, tuple(sleeping), tuple(norms), sharded, switched, at)
+
+    def _counted(self, norm: _BatchNorm, first: torch.Tensor) -> bool:
+        """Whether the running statistics of a layer have moved since the call before. Torch counts its batches in place.
+
+        `first` is a frozen parameter of the model around it: one that moves all the same follows another network.
+        """
+        if norm.num_batches_tracked is None:
+            return False
+        version, weights = version_of(norm.num_batches_tracked), (_mark(first), *map(_mark, norm.parameters()))
+        last = self._statistics.get(id(norm))
+        self._statistics[id(norm)] = (weakref.ref(norm), version, weights)
+        if last is None or last[0]() is not norm or last[2] != weights:
+            return False  # an average of another network's weights
+        return last[1] != version
+
+
+def _mark(tensor: torch.Tensor) -> object:
+    """What changes when a leaf does: its version, and a few of its elements, for writing to `.data` leaves that alone."""
+    if not is_readable(tensor):
+        return None
+    with isolated(), torch.no_grad():
+        return version_of(tensor), tuple(map(str, tensor.detach().flatten()[:_ELEMENTS].tolist()))
+
+
+def _all_zero(tensor: torch.Tensor) -> bool:
+    if not is_readable(tensor):
+        return False
+    values = tensor.detach()
+    return values.dim() > 1 and _flat(values)
+
+
+def _flat(gradient: torch.Tensor) -> bool:
+    """Whether all is zero; the first element is looked at before all of it is read."""
+    if not is_readable(gradient) or gradient.detach().flatten()[:1].any():
+        return False
+    return bool(is_zero(gradient))
+
+
+def _own(row: LeafRow, modules: _Modules) -> None:
+    """Note the module that holds the tensor as a plain attribute, if one does, and the line that puts it there."""
+    for name in row.names:
+        path, _, attribute = name.rpartition(".")
+        model, owner = modules.get(path, ("", None))
+        if owner is not None:
+            init = getattr(vars(type(owner)).get("__init__"), "__code__", None)
+            buffer = registers_buffer(init.co_filename, attribute) if init is not None else None
+            row.names, row.model, row.module, row.type = (name,), model, path, type(owner).__name__
+            row.source = made_at(type(owner), attribute) or buffer
+            return
+
+
+def _made_in(path: str, modules: _Modules) -> SourceLine | None:
+    """Where the nearest class outside torch around a parameter makes it, or the module that it is in."""
+    while path:
+        path, _, attribute = path.rpartition(".")
+        module = modules.get(path, ("", None))[1]
+        if module is not None and not type(module).__module__.startswith("torch."):
+            return made_at(type(module), attribute)
+    return None
+
+
+def _by_path(models: Models) -> _Modules:
+    """All modules by their paths, which begin with the name of the model: that name, and the module."""
+    modules: _Modules = {}
+    for name, model in models:
+        for path, module in submodules(model):
+            modules.setdefault(joined(name, path), (name, module))
+    return modules

@@ -1,0 +1,197 @@
+"""The record of a run: a row for each leaf and each optimizer, the models as they were, and one log of calls in order.
+
+Plain data, like `context`: it holds no tensor and imports no torch. Leaves are known by identity, so that rows that belong
+together are found. Invariants of a training run are asked of it: what is held gets a gradient, what gets one is held, and so on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gradviz.checks.words import Names
+from gradviz.graph import SourceLine, TensorInfo
+
+LETTERS = {
+    **{"backward": "b", "zero": "z", "clip": "c", "scale": "S", "unscale": "u", "scaler_step": "x", "update": "U"},
+    **{"step": "s", "schedule": "l"},
+}
+"""What the order of a training loop consists of, each as a letter of a pattern."""
+
+
+class Call(NamedTuple):
+    """One of those calls. `tensors` are identities of the parameters that it is about, None where that is not known."""
+
+    letter: str
+    number: int  # backward calls so far, this one included
+    tensors: frozenset[int] | None = None
+    source: SourceLine | None = None
+    loops: tuple[int, ...] = ()  # first lines of the loops around the line, the outermost first
+    tests: tuple[str, ...] = ()  # conditions of the `if`s around it
+
+    def about(self, other: Call) -> bool:
+        """Whether both may be about the same parameters."""
+        return self.tensors is None or other.tensors is None or not self.tensors.isdisjoint(other.tensors)
+
+
+Log = Sequence[Call]
+
+
+def letters(log: Log) -> str:
+    """The order of calls as one word."""
+    return "".join(call.letter for call in log)
+
+
+def parts(log: Log, pattern: str) -> Iterator[Log]:
+    """The parts of a log that a pattern over its letters matches, one after the other."""
+    return (log[match.start() : match.end()] for match in re.finditer(pattern, letters(log)))
+
+
+@dataclass(slots=True, eq=False)
+class LeafRow:
+    """A leaf that backward calls have reached, and what became of it over the run.
+
+    `model` and `module` are the names of the model and of the module that own it, "" for what no module holds.
+    """
+
+    names: Names
+    tensor: TensorInfo
+    parameter: bool  # an nn.Parameter that a module lists
+    node: int = 0  # in the graph of the last call that reached it
+    call: int = 0  # that call
+    reached: int = 0  # in how many calls
+    model: str = ""
+    module: str = ""
+    type: str = ""  # class of that module
+    holders: tuple[str, ...] = ()  # names of the optimizers that hold it
+    updates: int = 0  # steps of these that found a gradient in it
+    moved: bool | None = None  # whether it changed between the calls; None where that was not looked at
+    pushed: int = 0  # sampled steps that found a gradient in it that is not zero, at a rate that is not zero
+    still: float = (
+        0.0  # of these: the sum of the parts of its sampled elements that were the same afterwards, bit for bit
+    )
+    source: SourceLine | None = None  # where a module's own code makes it
+    zero: int = 0  # calls at which all its elements were 0, and all of its gradient afterwards
+    born: SourceLine | None = None  # the line that made it, when it is younger than an optimizer
+    after: int = 0  # how many optimizers were there then
+
+
+class Mixed(NamedTuple):
+    """A step that found gradients of two calls: of that in line `left`, for which the optimizer `other` stepped, and of `added`."""
+
+    other: str
+    left: SourceLine | None
+    added: SourceLine | None
+
+
+@dataclass(slots=True, eq=False)
+class OptimizerRow:
+    """An optimizer over a run. Tensors are sets of identities."""
+
+    type: str
+    number: int = 0  # of the optimizers that were made before
+    source: SourceLine | None = None  # where it was made
+    name: str = ""
+    steps: int = 0  # begun
+    idle_rates: int = 0  # steps in which every learning rate was 0
+    rates: list[float] = field(default_factory=list)  # the largest of each step
+    factor: SourceLine | None = None  # the line that returns what a scheduler multiplies its learning rate by
+    held: set[int] = field(default_factory=set)
+    fed: set[int] = field(default_factory=set)  # had a gradient when a step began
+    frozen: set[int] = field(default_factory=set)  # require no gradient, and were updated all the same
+    reached: set[int] = field(default_factory=set)  # were in the graph of a call
+    emptied: int = 0  # calls before which its gradients had been reset while it had not stepped
+    mixed: list[Mixed] = field(default_factory=list)
+    groups: set[int] = field(default_factory=set)  # of parameters, which a wrapper shares with what it wraps
+
+
+class Tie(NamedTuple):
+    """Two parameters of a model that began with the same numbers, an embedding's and a linear layer's, or that share memory."""
+
+    names: tuple[str, str]
+    shared: bool  # they share memory
+    apart: bool  # their numbers differ by now
+    source: SourceLine | None = None  # where the code assigns the second
+
+
+class Mistyped(NamedTuple):
+    """An attribute that was meant to freeze something and does not: `require_grad` of parameters, `requires_grad` of a module."""
+
+    names: Names
+    attribute: str
+    module: bool
+    source: SourceLine | None = None
+
+
+class Thawed(NamedTuple):
+    """Parameters that one line froze, and that another one made trainable again, with others, before anything was computed."""
+
+    names: Names
+    frozen: SourceLine
+    thawed: SourceLine
+
+
+class ModelState(NamedTuple):
+    """A model at the last backward call: which parts were in training mode, and which were frozen."""
+
+    name: str
+    type: str
+    training: bool
+    parameters: int = 0
+    held: int = 0  # parameters that an optimizer holds
+    sleeping: Names = ()  # dropout and batch normalization in eval() mode
+    norms: Names = ()  # batch normalization whose parameters are frozen and whose statistics moved
+    sharded: bool = False
+    switched: SourceLine | None = None  # where the code calls train() or eval(), whichever it is in
+    only_eval: SourceLine | None = None  # where it calls eval() of the model, which nobody puts into train() mode
+
+
+@dataclass
+class RunRecord:
+    """What was seen of a whole run."""
+
+    log: list[Call] = field(default_factory=list)
+    leaves: dict[int, LeafRow] = field(default_factory=dict)  # by identity
+    optimizers: list[OptimizerRow] = field(default_factory=list)
+    names: dict[int, Names] = field(default_factory=dict)  # of all leaves and parameters, by identity
+    models: tuple[ModelState, ...] = ()  # at the last call whose gradients a step has used
+    calls: int = 0  # backward calls that filled gradients
+    updates: int = 0  # steps of optimizers, but for those inside of others
+    flat: int = 0  # of the first calls, those that left nothing but zeros in the gradients of all parameters
+    scaled: bool = False  # a GradScaler has scaled a loss
+    scaler: bool = False  # a variable holds one, which decides whether steps are taken
+    ended: bool = False  # the run ended by itself: nothing follows
+    ties: tuple[Tie, ...] = ()
+    mistyped: tuple[Mistyped, ...] = ()
+    thawed: tuple[Thawed, ...] = ()
+
+    @property
+    def rows(self) -> list[LeafRow]:
+        """The leaves, in the order in which calls reached them."""
+        return list(self.leaves.values())
+
+    @property
+    def stepped(self) -> bool:
+        """Whether an optimizer took a step."""
+        return any(optimizer.steps for optimizer in self.optimizers)
+
+    def named(self, keys: Iterable[int]) -> Names:
+        """The first names of leaves, by identity, in the order in which they were met."""
+        wanted = set(keys)
+        return tuple(names[0] for key, names in self.names.items() if names and key in wanted)
+
+    @property
+    def held(self) -> set[str]:
+        """The names of what optimizers hold."""
+        return set(self.named(key for optimizer in self.optimizers for key in optimizer.held))
+
+    @property
+    def updated(self) -> set[str]:
+        """The names of what optimizers have updated."""
+        return {name for leaf in self.rows if leaf.updates for name in leaf.names}
+
+    def model(self, name: str) -> ModelState | None:
+        """The model of this name."""
+        return next((model for model in self.models if model.name == name), None)
