@@ -21,7 +21,7 @@ LETTERS = {
 """What the order of a training loop consists of, each as a letter of a pattern."""
 
 
-class Call(NamedTuple):
+class LoopCall(NamedTuple):
     """One of those calls. `tensors` are identities of the parameters that it is about, None where that is not known."""
 
     letter: str
@@ -31,12 +31,12 @@ class Call(NamedTuple):
     loops: tuple[int, ...] = ()  # first lines of the loops around the line, the outermost first
     tests: tuple[str, ...] = ()  # conditions of the `if`s around it
 
-    def about(self, other: Call) -> bool:
+    def about(self, other: LoopCall) -> bool:
         """Whether both may be about the same parameters."""
         return self.tensors is None or other.tensors is None or not self.tensors.isdisjoint(other.tensors)
 
 
-Log = Sequence[Call]
+Log = Sequence[LoopCall]
 
 
 def letters(log: Log) -> str:
@@ -152,7 +152,7 @@ class ModelState(NamedTuple):
 class RunRecord:
     """What was seen of a whole run."""
 
-    log: list[Call] = field(default_factory=list)
+    log: list[LoopCall] = field(default_factory=list)
     leaves: dict[int, LeafRow] = field(default_factory=dict)  # by identity
     optimizers: list[OptimizerRow] = field(default_factory=list)
     names: dict[int, Names] = field(default_factory=dict)  # of all leaves and parameters, by identity

@@ -23,6 +23,7 @@ FAMILIES = (
     "cuts",
     "parameters",
     "updates",
+    "invariants",
     "frozen",
     "likeness",
     "saved",

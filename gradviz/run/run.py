@@ -253,13 +253,20 @@ class Run(Generic[T]):
             before, wanted = len(self._results), False
             with self._guarded(), _isolated():
                 _remember_regions()
-                wanted = not self._done and self._selection.wants(self._calls, call)
+                wanted = not self._done and self._selection.wants(self._calls, call) and self._has_name(call)
             if wanted:
                 self._read_wanted(call)
             if self.afterwards is not None and len(self._results) > before:
                 return self._after_the_engine
             self._stop_when_done()
             return partial(self._after_a_call_not_read, call) if self.look is not None and not self._done else None
+
+    def _has_name(self, call: EngineCall) -> bool:
+        """Whether what the target names is there already; else a later call is read, or what is left when the script ends."""
+        first = self.target.name.partition(".")[0]
+        if not first or self._at:
+            return True
+        return any(first in space for space in variables_at(call.frame, self._program.namespace, _OUTERMOST))
 
     def _read_wanted(self, call: EngineCall, ran: bool = False) -> None:
         try:

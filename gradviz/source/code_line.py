@@ -60,10 +60,8 @@ def subtracts_from(source: SourceLine | None, name: str) -> str:
     ['v - g', '']
     """
     for statement in parsed(source):
-        reads = {
-            part.id for part in ast.walk(statement) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
-        }
-        if name in assigned(source) and name in reads:
+        targets = {ast.unparse(without_index(target)) for target in targets_of(statement)}
+        if name in targets and name in read(source):
             for part in ast.walk(statement):
                 if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub):
                     return ast.unparse(part)

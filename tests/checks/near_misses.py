@@ -526,4 +526,41 @@ NEAR: dict[str, str] = {
         loss = entropy + (scores.softmax(1) * scores.log_softmax(1)).sum(1).mean()
         loss.backward()
     """,
+    "swallowed-update": """
+        import torch
+
+        model = torch.nn.Linear(64, 1).to(torch.bfloat16)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(5):
+            loss = (model(torch.ones(2, 64, dtype=torch.bfloat16)) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
+    "rate-near-zero": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
+        for step in range(20):
+            loss = model(torch.ones(2, 3)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+    """,
+    "two-optimizers": """
+        import torch
+
+        body, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+        first = torch.optim.Adam(body.parameters())
+        second = torch.optim.Adam([*body.parameters(), *head.parameters()])
+        for step in range(3):
+            for optimizer in (first, second):
+                loss = head(body(torch.ones(2, 3))).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    """,
 }

@@ -28,7 +28,7 @@ for step in range(4):
     optimizer.step()
 """
 HEAD = "import torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
-GENTLE = TRAIN.replace("lr=0.01", "lr=1e-12").replace("square().mean()", "mean()")
+GENTLE = TRAIN.replace("range(4)", "range(2)").replace("lr=0.01", "lr=1e-12").replace("square().mean()", "mean()")
 SIGMOIDS = "model = nn.Sequential(*(part for _ in range(10) for part in (nn.Linear(8, 8), nn.Sigmoid())))"
 LARGE = "for layer in model:\n    nn.init.normal_(layer.weight, std=3.0)"
 CHANCES = "chances = torch.distributions.Normal(model(x).mean(), 1.0)"

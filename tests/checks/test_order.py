@@ -267,11 +267,12 @@ for x, y in data:
     opt.step()
 """,
     "several optimizers": """
-other = torch.optim.SGD([net[2].bias], lr=0.1)
+shift = nn.Parameter(torch.zeros(2))
+other = torch.optim.SGD([shift], lr=0.1)
 for x, y in data:
     opt.zero_grad()
     other.zero_grad()
-    scaler.scale(criterion(net(x), y)).backward()
+    scaler.scale(criterion(net(x) + shift, y)).backward()
     scaler.unscale_(opt)
     clip_grad_norm_(net.parameters(), 1.0)
     scaler.step(opt)

@@ -466,6 +466,26 @@ FAULTS = {
             loss.backward()
         """,
     ),
+    "a discriminator whose step is forgotten": Fault(
+        "idle-optimizer",
+        "opt_d.zero_grad()",
+        "Call opt_d.step() after backward()",
+        "    loss_d.backward()\n",
+        "    loss_d.backward()\n    opt_d.step()\n",
+        """
+        import torch
+        g, d = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+        opt_g, opt_d = torch.optim.Adam(g.parameters()), torch.optim.Adam(d.parameters())
+        for i in range(4):
+            fake = g(torch.randn(8, 4))
+            opt_d.zero_grad()
+            loss_d = d(fake.detach()).square().mean() + (d(torch.randn(8, 4)) - 1).square().mean()
+            loss_d.backward()
+            opt_g.zero_grad()
+            (d(fake) - 1).square().mean().backward()
+            opt_g.step()
+        """,
+    ),
     "a scheduler that multiplies by zero": Fault(
         "idle-optimizer",
         "lambda epoch: epoch // 10",

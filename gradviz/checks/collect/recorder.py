@@ -22,7 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gradviz.checks.collect.lines import returned_in, users_frame
 from gradviz.checks.collect.numbers import TensorRef, is_readable, optimized
-from gradviz.checks.record import LETTERS, Call, OptimizerRow, RunRecord
+from gradviz.checks.record import LETTERS, LoopCall, OptimizerRow, RunRecord
 from gradviz.gradients.values import is_zero
 from gradviz.graph import SourceLine
 from gradviz.packages import code_line, with_text
@@ -52,7 +52,7 @@ class _Birth(NamedTuple):
     after: int
 
 
-class _Known(NamedTuple):
+class _Watching(NamedTuple):
     """An optimizer, and the functions that its schedulers ask for what to multiply its rate by."""
 
     ref: weakref.ref[torch.optim.Optimizer]
@@ -68,7 +68,7 @@ class RunRecorder:
         self.between = Between()
         self.due: dict[OptimizerRow, Any] = {}  # what the next step of an optimizer would find
         self.stepping_with = self.record.models  # the models whose gradients a step would use
-        self._optimizers: dict[int, _Known] = {}
+        self._optimizers: dict[int, _Watching] = {}
         self._births: dict[int, _Birth] = {}
         self._versions: dict[OptimizerRow, tuple[int, dict[int, int | None]]] = {}  # at the last call
         self._before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []  # elements, and which are pushed
@@ -190,7 +190,7 @@ class RunRecorder:
         known = self._optimizers.get(id(optimizer))
         if known is None or known.ref() is not optimizer:
             row = OptimizerRow(type(optimizer).__name__, len(self.record.optimizers), self._line(frame))
-            known = self._optimizers[id(optimizer)] = _Known(weakref.ref(optimizer), row, [])
+            known = self._optimizers[id(optimizer)] = _Watching(weakref.ref(optimizer), row, [])
             self.record.optimizers.append(row)
         return known.row
 
@@ -260,9 +260,9 @@ class RunRecorder:
         self._before = []
         for group in optimizer.param_groups:
             for tensor in group["params"] if float(group.get("lr", 1.0)) else ():
-                if id(tensor) in self.record.leaves and type(tensor.grad) is torch.Tensor:
-                    if not tensor.grad.is_sparse and is_readable(tensor) and is_readable(tensor.grad):
-                        self._before.append((tensor, _few(tensor).clone(), _few(tensor.grad) != 0))
+                dense = type(tensor.grad) is torch.Tensor and not tensor.grad.is_sparse and is_readable(tensor.grad)
+                if id(tensor) in self.record.leaves and dense and is_readable(tensor):
+                    self._before.append((tensor, _few(tensor).clone(), _few(tensor.grad) != 0))
         self._spent += time.perf_counter() - now
 
     def _compare(self) -> None:
@@ -304,7 +304,7 @@ class RunRecorder:
         if len(self.record.log) < KEPT and not self._stepping:
             if tensors is not None:  # one set for all calls about the same
                 tensors = self._sets.setdefault(tensors, tensors)
-            self.record.log.append(Call(LETTERS[kind], self._call, tensors, self._line(frame)))
+            self.record.log.append(LoopCall(LETTERS[kind], self._call, tensors, self._line(frame)))
 
     def _line(self, frame: FrameType | None) -> SourceLine | None:
         """The nearest line outside torch."""

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext
-from gradviz.checks.record import Call, Log, letters, parts
+from gradviz.checks.record import Log, LoopCall, letters, parts
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
 from gradviz.checks.words import code, line
 from gradviz.graph import Graph
@@ -147,7 +147,7 @@ def _clipped_in_parts(context: CheckContext) -> Diagnoses:
     )
 
 
-def _between(update: Log, kinds: str) -> Iterator[list[Call]]:
+def _between(update: Log, kinds: str) -> Iterator[list[LoopCall]]:
     """The calls of these kinds between each two backward calls of one line, which lead to one step, as far as about the same."""
     step, calls = update[-1], [i for i, call in enumerate(update) if call.letter == "b"]
     if len({update[i].source for i in calls}) == 1:
@@ -155,7 +155,7 @@ def _between(update: Log, kinds: str) -> Iterator[list[Call]]:
             yield [call for call in update[first:other] if call.letter in kinds and call.about(step)]
 
 
-def _clips_between(update: Log) -> list[Call]:
+def _clips_between(update: Log) -> list[LoopCall]:
     """The calls of one line that clip between each two backward calls of another, which nothing resets in between."""
     between = list(_between(update, "cz"))
     clips = [call for calls in between for call in calls]
@@ -313,9 +313,9 @@ def _undivided(graph: Graph, accumulated: _Round) -> Diagnosis:
 class _Round(NamedTuple):
     """The calls for one update, the resets before each but the first, and whether a condition with `%` lets the step run."""
 
-    calls: tuple[Call, ...]
-    resets: tuple[Call, ...]
-    step: Call
+    calls: tuple[LoopCall, ...]
+    resets: tuple[LoopCall, ...]
+    step: LoopCall
     counted: bool
 
 
@@ -344,7 +344,7 @@ def _is_undivided_mean(graph: Graph) -> bool:
     return False
 
 
-def _text(call: Call) -> str:
+def _text(call: LoopCall) -> str:
     return call.source.text if call.source is not None and call.source.text else line(call.source)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gradviz.checks.context import CheckContext, Home, Optimizer, Parameter
 from gradviz.checks.flow import from_outputs
@@ -25,7 +26,7 @@ from gradviz.checks.words import (
 )
 from gradviz.graph import Function, Graph, Leaf, SourceLine
 from gradviz.graph.origins import own_line
-from gradviz.source.code_line import wrapped
+from gradviz.source.code_line import in_place, wrapped
 from gradviz.source.search import gives_value, returned_by
 from gradviz.wording import one_line, plural
 
@@ -260,6 +261,7 @@ def nonleaf_parameter(context: CheckContext) -> Diagnoses:
 def _rebound(context: CheckContext) -> Diagnoses:
     """Variables that were leaves of an earlier call's graph, and results that sit on a leaf which nobody names any more."""
     graph, before = context.graph, {name for earlier in context.earlier for name in earlier.leaves}
+    updated: list[_Updated] = []
     for tensor in context.named_tensors:
         if tensor.node is None or tensor.leaf or tensor.node in graph.leaf_of:
             continue
@@ -268,25 +270,40 @@ def _rebound(context: CheckContext) -> Diagnoses:
         steps = count if leaf is not None and leaf.kind == "input" and not leaf.names else 0
         if name is None and not steps:
             continue
-        certain = name is not None
-        name = one_line(name or tensor.names[0])
-        earlier = (
-            f"it was a leaf at backward call {context.earlier[-1].call}"
-            if certain
-            else "that leaf has no name any more, as after name = name - ..."
-        )
-        updates = f"; {plural(steps, 'update')} of it {verb(steps, 'is', 'are')} in the graph" if steps else ""
-        yield Diagnosis(
-            f"{name} is the result of a recorded update, not a leaf",
-            tensor.names,
-            f"{name} was made by {title_and_code(graph, tensor.node)}; {earlier}{updates}. It gets no .grad, and every step "
-            "keeps all earlier ones",
-            f"Update it in place, without recording: with torch.no_grad(): {name} -= lr * gradient. Or use "
-            "torch.optim.",
-            where=place(graph, tensor.node),
-            nodes=(tensor.node,),
-            severity=None if certain or steps > 1 else "warning",
-        )
+        updated.append(_Updated(name or tensor.names[0], tensor.node, steps))
+    if not updated:
+        return
+    (first, node, _), steps = updated[0], sum(leaf.steps for leaf in updated)
+    names, sources = (
+        tuple(leaf.name for leaf in updated),
+        {leaf.name: own_line(graph.nodes[leaf.node]) for leaf in updated},
+    )
+    earlier = (
+        f"was a leaf at backward call {context.earlier[-1].call}"
+        if context.earlier
+        else "sits on a leaf without a name"
+    )
+    lines = list(filter(None, (in_place(sources[name], name) for name in names)))
+    update = "; ".join(lines) if len(lines) == len(names) else f"{one_line(first)} -= lr * gradient"
+    yield Diagnosis(
+        f"{listed(names)} {verb(names, 'is the result', 'are results')} of a recorded update, not "
+        f"{verb(names, 'a leaf', 'leaves')}",
+        names,
+        f"{one_line(first)} was made by {title_and_code(graph, node)}; it {earlier}"
+        + (f"; {plural(steps, 'update')} {verb(steps, 'is', 'are')} in the graph" if steps else "")
+        + ". A result gets no .grad, and every step keeps all earlier ones",
+        f"Update in place, without recording: with torch.no_grad(): {update}. Or use torch.optim.",
+        where=place(graph, node),
+        nodes=tuple(leaf.node for leaf in updated),
+    )
+
+
+class _Updated(NamedTuple):
+    """A variable that holds the result of a recorded update: its node, and how many updates lead to the leaf."""
+
+    name: str
+    node: int
+    steps: int
 
 
 def _stray(context: CheckContext, optimizer: Optimizer) -> Diagnoses:

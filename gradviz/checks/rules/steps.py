@@ -109,6 +109,7 @@ def _growing(context: CheckContext, history: RetainedHistory, last: RetainedHist
         _growing_fix(context, name, history, joints, old),
         tuple(dict.fromkeys(edge.producer for edge in joints)),
         () if history.name else history.joints,
+        follows=("nonleaf-parameter",) if _is_update(graph, joints) else (),
         where=places(place(graph, joints[0].producer) if joints else "", line(source) if history.name else ""),
         source=source,
     )
@@ -161,14 +162,18 @@ def _growing_fix(
         if fields:
             return f"In {line(history.added)}, detach {listed(fields)} before {name} stores it: append .detach() to the value."
         return f"Add numbers or detached tensors to {name}: loss.item() or loss.detach() instead of loss."
-    graph = context.graph
-    made = [graph.nodes[edge.producer] for edge in joints]
-    if made and all(node.op.startswith(("Sub", "Add")) and node.none_inputs for node in made):
+    if _is_update(context.graph, joints):
         return (
             f"Update {name or 'parameters'} without recording: inside torch.no_grad() and in place, or with "
             "torch.optim."
         )
     return detached(context, old)
+
+
+def _is_update(graph: Graph, joints: Sequence[Edge]) -> bool:
+    """Whether sums with something that has no graph lead into the old part, as a recorded update does."""
+    made = [graph.nodes[edge.producer] for edge in joints]
+    return bool(made) and all(node.op.startswith(("Sub", "Add")) and node.none_inputs for node in made)
 
 
 def _adds(history: RetainedHistory, source: SourceLine) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from gradviz.checks.context import CheckContext
 from gradviz.checks.record import LeafRow, ModelState, OptimizerRow, RunRecord
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.rules.invariants import called
 from gradviz.checks.rules.roots import cut_words, mend_all
 from gradviz.checks.verdicts import modules_of
 from gradviz.checks.words import as_code, code, first_names, line, listed, places, verb
@@ -86,10 +87,10 @@ def _forgotten(context: CheckContext, record: RunRecord, model: str, members: Se
     known = [parameter for parameter in context.parameters if parameter.names[0] in names]
     modules = modules_of(context, known) if known and not whole else [f"{model} ({mode.type})" if mode else model]
     who = listed(modules)
-    called = {model.name: model.called for model in context.models}.get(model) if whole and twins else None
+    ran = {model.name: model.called for model in context.models}.get(model) if whole and twins else None
     makers = [optimizer for optimizer in record.optimizers if optimizer.steps]
     holding = listed(
-        f"{_called(optimizer)}, made in {code(optimizer.source)}" if optimizer.source else _called(optimizer)
+        f"{called(optimizer)}, made in {code(optimizer.source)}" if optimizer.source else called(optimizer)
         for optimizer in makers
     )
     them = verb(members, "it", "them")
@@ -107,7 +108,7 @@ def _forgotten(context: CheckContext, record: RunRecord, model: str, members: Se
     at = (late or makers)[0]
     first = at.name or "optimizer"
     if astray is not None and whole:
-        (at, other), called = astray, None
+        (at, other), ran = astray, None
         fix = (
             f"In {line(at.source)}, give {at.name or 'the optimizer'} {as_code(model)}.parameters(): all that it holds now, "
             f"{one_line(other.name) or 'another one'} holds, too."
@@ -135,11 +136,11 @@ def _forgotten(context: CheckContext, record: RunRecord, model: str, members: Se
     yield Diagnosis(
         f"{plural(len(members), 'parameter')} of {who} {verb(members, 'gets', 'get')} a gradient, and nothing updates {them}",
         first_names(members),
-        why + (f". It ran in {code(called)}" if called is not None else ""),
+        why + (f". It ran in {code(ran)}" if ran is not None else ""),
         fix,
         tuple(leaf.node for leaf in members if leaf.call == context.call),
-        where=places(who, line(called or at.source)),
-        source=called or at.source,
+        where=places(who, line(ran or at.source)),
+        source=ran or at.source,
     )
 
 
@@ -257,58 +258,15 @@ def idle_optimizer(context: CheckContext) -> Diagnoses:
         optimizer.step()
     ```
     """
-    record = context.record
-    cuts = context.cuts
-    nobody = not record.stepped and not record.scaler
-    for optimizer in record.optimizers:
-        waiting = _waiting(context, optimizer) if nobody and optimizer.reached else None
-        if waiting is not None:
-            yield waiting
-        elif (
-            nobody and optimizer.reached and (optimizer.emptied >= ENOUGH or (record.ended and record.calls >= ENOUGH))
-        ):
-            yield _idle(
-                optimizer,
-                f"took no step in {plural(record.calls, 'backward call')}",
-                f"backward() ran {plural(record.calls, 'time')}, and step() of {_called(optimizer)} was not called"
-                + (": what backward() had filled in was reset each time" if optimizer.emptied >= ENOUGH else ""),
-                f"Call {optimizer.name or 'optimizer'}.step() after backward().",
-                context.backward,
-            )._replace(follows=("not-called",))
-        elif optimizer.steps >= ENOUGH and not optimizer.held:
-            yield _idle(
-                optimizer,
-                "holds no tensor: its steps change nothing",
-                f"it took {plural(optimizer.steps, 'step')} with nothing to update: an iterator such as model.parameters() can be "
-                "gone through once only",
-                "Call model.parameters() anew for the optimizer, or keep list(model.parameters()).",
-            )
-        elif optimizer.steps >= ENOUGH and optimizer.idle_rates == optimizer.steps:
-            yield _idle(
-                optimizer,
-                "has a learning rate of 0: its steps change nothing",
-                f"in all of its {plural(optimizer.steps, 'step')} the learning rate of every group was 0"
-                + (f": {code(optimizer.factor)} is what it is multiplied by" if optimizer.factor is not None else ""),
-                _larger(context, optimizer),
-                optimizer.factor,
-            )
-        elif optimizer.steps >= ENOUGH and not (optimizer.fed or optimizer.reached or record.scaler):
-            yield _idle(
-                optimizer,
-                "updates nothing: what it holds never gets a gradient",
-                f"it took {plural(optimizer.steps, 'step')}, and none of its {plural(len(optimizer.held), 'tensor')} had a "
-                "gradient in any of them, nor was one in a graph that backward() ran through"
-                + "".join(f"; {words}" for words in dict.fromkeys(map(cut_words, cuts))),
-                mend_all(cuts)
-                if cuts
-                else "Give it the parameters of the model whose output the loss is computed from, after that model is complete.",
-                cuts[0].source if cuts else None,
-            )._replace(follows=("nonleaf-parameter", "no-graph"))
+    for optimizer in context.record.optimizers:
+        yield from islice(filter(None, (look(context, optimizer) for look in _LOOKS)), 1)
 
 
 def _waiting(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
     """An optimizer whose gradients are reset again and again, while its only step() is behind a condition that never holds."""
     record = context.record
+    if record.stepped or record.scaler or not optimizer.reached:
+        return None
     name, file = optimizer.name.rpartition(".")[2], context.backward.file if context.backward is not None else ""
     resets = [call for call in record.log if call.letter == "z" and _is_call(call.source, f"{name}.zero_grad(")]
     lines = [source for called, source in calls_method(file, "step") if name and called.rpartition(".")[2] == name]
@@ -330,6 +288,70 @@ def _waiting(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None
 
 def _is_call(source: SourceLine | None, start: str) -> bool:
     return source is not None and start in source.text
+
+
+def _never_steps(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
+    record, reset = context.record, optimizer.emptied >= ENOUGH
+    over = record.ended and record.calls >= ENOUGH and (reset or not record.stepped)
+    if optimizer.steps or not optimizer.reached or record.scaler or not (over or (reset and not record.stepped)):
+        return None
+    zeroed = next(
+        (call.source for call in record.log if call.letter == "z" and call.tensors == frozenset(optimizer.held)), None
+    )
+    return _idle(
+        optimizer,
+        f"took no step in {plural(record.calls, 'backward call')}",
+        f"backward() ran {plural(record.calls, 'time')}, and step() of {called(optimizer)} was not called"
+        + (": what backward() had filled in was reset each time" if reset else ""),
+        f"Call {optimizer.name or 'optimizer'}.step() after backward().",
+        zeroed if record.stepped else context.backward,
+    )._replace(follows=("not-called",))
+
+
+def _holds_nothing(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
+    if optimizer.steps < ENOUGH or optimizer.held:
+        return None
+    return _idle(
+        optimizer,
+        "holds no tensor: its steps change nothing",
+        f"it took {plural(optimizer.steps, 'step')} with nothing to update: an iterator such as model.parameters() can be gone "
+        "through once only",
+        "Call model.parameters() anew for the optimizer, or keep list(model.parameters()).",
+    )
+
+
+def _at_rate_zero(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
+    if not ENOUGH <= optimizer.steps == optimizer.idle_rates:
+        return None
+    return _idle(
+        optimizer,
+        "has a learning rate of 0: its steps change nothing",
+        f"in all of its {plural(optimizer.steps, 'step')} the learning rate of every group was 0"
+        + (f": {code(optimizer.factor)} is what it is multiplied by" if optimizer.factor is not None else ""),
+        _larger(context, optimizer),
+        optimizer.factor,
+    )
+
+
+def _never_fed(context: CheckContext, optimizer: OptimizerRow) -> Diagnosis | None:
+    cuts = context.cuts
+    if optimizer.steps < ENOUGH or optimizer.fed or optimizer.reached or context.record.scaler:
+        return None
+    return _idle(
+        optimizer,
+        "updates nothing: what it holds never gets a gradient",
+        f"it took {plural(optimizer.steps, 'step')}, and none of its {plural(len(optimizer.held), 'tensor')} had a gradient in any "
+        "of them, nor was one in a graph that backward() ran through"
+        + "".join(f"; {words}" for words in dict.fromkeys(map(cut_words, cuts))),
+        mend_all(cuts)
+        if cuts
+        else "Give it the parameters of the model whose output the loss is computed from, after that model is complete.",
+        cuts[0].source if cuts else None,
+    )._replace(follows=("nonleaf-parameter", "no-graph"))
+
+
+_LOOKS = (_waiting, _never_steps, _holds_nothing, _at_rate_zero, _never_fed)
+"""What an optimizer may be idle by; the first that holds is told."""
 
 
 def _larger(context: CheckContext, optimizer: OptimizerRow) -> str:
@@ -358,13 +380,9 @@ def _scheduled(optimizer: OptimizerRow) -> str:
 def _idle(optimizer: OptimizerRow, what: str, why: str, fix: str, at: SourceLine | None = None) -> Diagnosis:
     made = f"; it was made in {code(optimizer.source)}" if optimizer.source is not None else ""
     return Diagnosis(
-        f"{_called(optimizer)} {what}",
+        f"{called(optimizer)} {what}",
         (optimizer.name or optimizer.type,),
         why + made,
         fix,
         source=at or optimizer.source,
     )
-
-
-def _called(optimizer: OptimizerRow) -> str:
-    return f"{one_line(optimizer.name)} ({optimizer.type})" if optimizer.name else optimizer.type

@@ -1,0 +1,209 @@
+"""Checks on what holds of every training run, however it is written: what is pushed moves, by one optimizer, at a rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, pairwise
+
+from gradviz.checks.context import CheckContext
+from gradviz.checks.record import LeafRow, LoopCall, OptimizerRow, RunRecord
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.words import code, first_names, line, listed, verb
+from gradviz.graph import SourceLine
+from gradviz.source.search import calls_method
+from gradviz.wording import one_line, plural
+
+SAMPLED = 3
+"""Sampled steps from which on a parameter that does not move is told of."""
+STILL = 0.75
+"""Of the elements with a gradient: from this part on an update counts as rounded away in half precision."""
+_HALF = {"bfloat16": "1/256", "float16": "1/2048"}  # the least relative change
+
+
+def called(optimizer: OptimizerRow) -> str:
+    """An optimizer in a sentence."""
+    return f"{one_line(optimizer.name)} ({optimizer.type})" if optimizer.name else optimizer.type
+
+
+@check("swallowed-update", "warning", "updates are so small that rounding takes them away: parameters never move")
+def swallowed_update(context: CheckContext) -> Diagnoses:
+    """Parameters get a gradient and are stepped, and their numbers stay the same bit for bit.
+
+    A bfloat16 number has 8 bits: an update below 1/256 of it is rounded away (1/2048 in float16). In float32 it takes a learning
+    rate that is nearly zero.
+
+    How it is found: at a few steps of each optimizer, up to 4,096 elements of each parameter are compared before and after.
+    Reported when three quarters of those with a gradient stay as they were in half precision; or all of what an optimizer holds.
+
+    What to do: keep parameters in float32 and compute under `torch.autocast`; or raise the learning rate.
+
+    When to ignore it: when the optimizer keeps a float32 copy of its own.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(64, 1).to(torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+    for step in range(5):
+        loss = (model(torch.ones(2, 64, dtype=torch.bfloat16)) - 1).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    ```
+    """
+    record = context.record
+    for optimizer in record.optimizers:
+        pushed = [row for key, row in record.leaves.items() if key in optimizer.held and row.pushed >= SAMPLED]
+        half = [row for row in pushed if row.tensor.dtype in _HALF and row.still > STILL * row.pushed]
+        stuck = pushed if pushed and all(row.still == row.pushed for row in pushed) else half
+        if stuck:
+            yield _stuck(optimizer, stuck, bool(half))
+
+
+def _stuck(optimizer: OptimizerRow, rows: Sequence[LeafRow], half: bool) -> Diagnosis:
+    dtype, names = rows[0].tensor.dtype, first_names(rows)
+    part = sum(row.still for row in rows) / sum(row.pushed for row in rows)
+    rate = f"{max(optimizer.rates, default=0.0):.3g}"
+    source, fix = optimizer.source, f"Raise the learning rate: {rate} changes no {dtype} number of this size."
+    why = f"at {plural(rows[0].pushed, 'sampled step')} of {called(optimizer)}, {part:.0%} of their elements with a gradient were "
+    why += f"the same bit for bit afterwards; the learning rate was at most {rate}"
+    if half:
+        why += f", and an update below {_HALF[dtype]} of a {dtype} number is rounded away"
+        source = _cast(optimizer.source, dtype) or source
+        where = f"In {line(source)}, leave" if source is not optimizer.source else "Leave"
+        fix = (
+            f"{where} the parameters in float32, and compute the forward pass inside `with torch.autocast('cpu', "
+            f"torch.{dtype}):` (or 'cuda')."
+        )
+    return Diagnosis(
+        f"{plural(len(rows), 'parameter')} of {called(optimizer)} {verb(rows, 'never moves', 'never move')}: updates are rounded "
+        "away",
+        names,
+        why + ".",
+        fix,
+        source=source,
+    )
+
+
+def _cast(source: SourceLine | None, dtype: str) -> SourceLine | None:
+    """The last line before the one that makes the optimizer that makes something of this type, as far as its text says so."""
+    methods = (dtype, "half", "to") if dtype == "float16" else (dtype, "to")
+    calls = (at for method in methods for _, at in calls_method(source.file, method, bare=False)) if source else ()
+    before = [at for at in calls if source and at.line <= source.line and (".to(" not in at.text or dtype in at.text)]
+    return max(before, key=lambda at: at.line, default=None)
+
+
+LOW = 1e-6
+"""A rate below this part of the largest one moves nothing."""
+_RATES, _PART = 6, 0.2  # steps at least, and the part of them at a low rate
+
+
+@check("rate-near-zero", "warning", "a learning rate is nearly zero for much of the run")
+def rate_near_zero(context: CheckContext) -> Diagnoses:
+    """The learning rate falls to less than a millionth of its largest value, and the training goes on: it learns nothing then.
+
+    Mostly `scheduler.step()` is called after each batch where the schedule counts epochs; or the schedule is shorter than the
+    training.
+
+    How it is found: the largest rate of each step is noted. Reported when it is below 1e-6 of the largest tenth of them for a fifth
+    of the steps, of six at least.
+
+    What to do: call `scheduler.step()` as often as the schedule expects, and let it last as long as the training.
+
+    When to ignore it: when nothing is to change in the second part of a run.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.1)
+    for step in range(20):
+        loss = model(torch.ones(2, 3)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+    ```
+    """
+    for optimizer in context.record.optimizers:
+        rates = optimizer.rates
+        if len(rates) < _RATES or not max(rates):
+            continue
+        usual = sorted(rates)[-len(rates) // 10]  # one step with a huge rate is no measure
+        low = [i for i, rate in enumerate(rates) if rate <= LOW * usual]
+        if len(low) >= _PART * len(rates):
+            yield _low(context.record, optimizer, low)
+
+
+def _low(record: RunRecord, optimizer: OptimizerRow, low: Sequence[int]) -> Diagnosis:
+    calls = [call for call in record.log if call.letter == "l" and not optimizer.held.isdisjoint(call.tensors or ())]
+    source = calls[0].source if calls else optimizer.source
+    steps = len(optimizer.rates)
+    fix = f"Let the learning rate last for all {steps:,} steps: a larger gamma, or total_steps={steps}, T_max={steps}."
+    if calls and len(calls[0].loops) > 1:
+        text = source.text if source is not None else "scheduler.step()"
+        fix = f"Move {text} out of the inner loop, so that it runs once in each epoch."
+    return Diagnosis(
+        f"the learning rate of {called(optimizer)} is nearly zero in {len(low):,} of {steps:,} steps",
+        (optimizer.name or optimizer.type,),
+        f"it was {max(optimizer.rates):.3g} at most, and {optimizer.rates[low[0]]:.3g} at step {low[0] + 1}, less than a millionth of "
+        "that" + (f"; {code(source)} ran {plural(len(calls), 'time')}" if calls else ""),
+        fix,
+        source=source,
+    )
+
+
+@check("two-optimizers", "warning", "two optimizers take a step with the same gradient")
+def two_optimizers(context: CheckContext) -> Diagnoses:
+    """A parameter is held by two optimizers, and both take their step with one gradient: the update counts twice.
+
+    Each keeps a momentum of its own, and weight decay applies twice.
+
+    How it is found: the tensors of each step are noted. Reported when twice two optimizers took their steps one after the other,
+    for parameters that both hold, and neither backward() nor zero_grad() ran in between. An optimizer that wraps another one, as
+    sharpness-aware minimization does, shares its groups, and is none; nor are two that take turns with losses of their own.
+
+    What to do: give each parameter to one optimizer.
+
+    When to ignore it: when the two steps are meant to add up.
+
+    ```python
+    import torch
+
+    body, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+    first = torch.optim.Adam(body.parameters())
+    second = torch.optim.Adam([*body.parameters(), *head.parameters()])
+    for step in range(3):
+        loss = head(body(torch.ones(2, 3))).square().mean()
+        first.zero_grad()
+        second.zero_grad()
+        loss.backward()
+        first.step()
+        second.step()
+    ```
+    """
+    record = context.record
+    for first, second in combinations(record.optimizers, 2):
+        shared, names = frozenset(first.fed & second.fed), record.named(first.fed & second.fed)
+        twice = list(_twice(record, shared)) if names and first.groups.isdisjoint(second.groups) else []
+        if len(twice) > 1:
+            before, again = twice[0]
+            few, most = sorted((first, second), key=lambda optimizer: len(optimizer.held))
+            yield Diagnosis(
+                f"{called(first)} and {called(second)} both update {listed(names, 3)}",
+                names,
+                f"{code(before.source)} and {code(again.source)} both use the gradient of one backward(): "
+                f"{plural(len(names), 'parameter')} {verb(names, 'is', 'are')} held by both, and updated twice in each step",
+                f"Give each parameter to one optimizer: in {line(most.source)}, leave out what {called(few)} holds "
+                f"({line(few.source)}).",
+                source=most.source or again.source,
+            )
+
+
+def _twice(record: RunRecord, shared: frozenset[int]) -> Iterator[tuple[LoopCall, LoopCall]]:
+    """Pairs of steps of two optimizers for the same tensors, with no other gradient in between."""
+    about = [call for call in record.log if call.letter in "bzs" and not shared.isdisjoint(call.tensors or shared)]
+    for before, again in pairwise(about):
+        if before.letter == again.letter == "s" and before.tensors != again.tensors:
+            yield before, again

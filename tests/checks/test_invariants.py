@@ -1,0 +1,167 @@
+"""What holds of every training run: faults that only the whole run shows, each healed by its advice, and scripts that are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gradviz.cli.main import cli
+from tests.checks.advice import Fault, alarms, shows_and_heals
+from tests.checks.test_scripts import written
+
+FAULTS = {
+    "a model in bfloat16 with small steps": Fault(
+        "swallowed-update",
+        "net = nn.Sequential",
+        "compute the forward pass inside `with torch.autocast(",
+        ".to(torch.bfloat16)\n",
+        "\n",
+        """
+        import torch
+        from torch import nn
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1)).to(torch.bfloat16)
+        opt = torch.optim.SGD(net.parameters(), lr=1e-4)
+        for i in range(10):
+            x = torch.randn(8, 32).to(net[0].weight.dtype)
+            opt.zero_grad()
+            (net(x) - 1).square().mean().backward()
+            opt.step()
+        """,
+    ),
+    "a schedule for epochs that every batch moves on": Fault(
+        "rate-near-zero",
+        "schedule.step()",
+        "Move schedule.step() out of the inner loop",
+        "        schedule.step()\n",
+        "    schedule.step()\n",
+        """
+        import torch
+        net = torch.nn.Linear(4, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        schedule = torch.optim.lr_scheduler.StepLR(opt, step_size=2, gamma=0.1)
+        for epoch in range(4):
+            for batch in range(8):
+                opt.zero_grad()
+                (net(torch.randn(8, 4)) - 1).square().mean().backward()
+                opt.step()
+                schedule.step()
+        """,
+    ),
+    "a head in two optimizers": Fault(
+        "two-optimizers",
+        "whole = torch.optim.Adam(",
+        "leave out what head (SGD) holds",
+        "torch.optim.Adam(net.parameters())",
+        "torch.optim.Adam(net[0].parameters())",
+        """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+        whole = torch.optim.Adam(net.parameters())
+        head = torch.optim.SGD(net[1].parameters(), lr=0.1)
+        for i in range(4):
+            whole.zero_grad()
+            head.zero_grad()
+            (net(torch.randn(8, 4)) - 1).square().mean().backward()
+            whole.step()
+            head.step()
+        """,
+    ),
+    "an update of a dict of tensors that is recorded": Fault(
+        "nonleaf-parameter",
+        'weights["w"] = weights["w"]',
+        "with torch.no_grad(): weights['w'] -= 0.1 * g; weights['b'] -= 0.1 * h",
+        '    weights["w"] = weights["w"] - 0.1 * g\n    weights["b"] = weights["b"] - 0.1 * h\n',
+        "    with torch.no_grad(): weights['w'] -= 0.1 * g; weights['b'] -= 0.1 * h\n",
+        """
+        import torch
+        x = torch.randn(8, 3)
+        weights = {"w": torch.zeros(3, requires_grad=True), "b": torch.zeros(1, requires_grad=True)}
+        for i in range(6):
+            loss = (x @ weights["w"] + weights["b"] - 1).square().mean()
+            g, h = torch.autograd.grad(loss, [weights["w"], weights["b"]])
+            weights["w"] = weights["w"] - 0.1 * g
+            weights["b"] = weights["b"] - 0.1 * h
+        """,
+    ),
+}
+RIGHT = {
+    "sharpness-aware minimization": """
+        import torch
+        class Sharpness(torch.optim.Optimizer):
+            def __init__(self, params, base, rho=0.05, **options):
+                super().__init__(params, dict(rho=rho, **options))
+                self.base = base(self.param_groups, **options)
+                self.param_groups = self.base.param_groups
+            @torch.no_grad()
+            def climb(self):
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        self.state[p]["at"] = p.detach().clone()
+                        p.add_(p.grad, alpha=group["rho"])
+                self.zero_grad()
+            @torch.no_grad()
+            def descend(self):
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        p.copy_(self.state[p]["at"])
+                self.base.step()
+                self.zero_grad()
+        net = torch.nn.Linear(4, 1)
+        opt = Sharpness(net.parameters(), torch.optim.SGD, lr=0.1)
+        for i in range(5):
+            x = torch.randn(8, 4)
+            (net(x) - 1).square().mean().backward()
+            opt.climb()
+            (net(x) - 1).square().mean().backward()
+            opt.descend()
+    """,
+    "a cosine that ends at zero, and a warm-up": """
+        import torch
+        net = torch.nn.Linear(4, 1)
+        opt = torch.optim.AdamW(net.parameters(), lr=1e-2)
+        warm = torch.optim.lr_scheduler.LinearLR(opt, 1e-3, total_iters=5)
+        cosine = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 25)
+        schedule = torch.optim.lr_scheduler.SequentialLR(opt, [warm, cosine], [5])
+        for i in range(30):
+            opt.zero_grad()
+            (net(torch.randn(8, 4)) - 1).square().mean().backward()
+            opt.step()
+            schedule.step()
+    """,
+    "a bias in front of a batch norm": """
+        import torch
+        from torch import nn
+        net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=1e-3)
+        for i in range(10):
+            opt.zero_grad()
+            (net(torch.randn(16, 4)) - 1).square().mean().backward()
+            opt.step()
+    """,
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
+    shows_and_heals(FAULTS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_left_alone(name: str, tmp_path: Path) -> None:
+    assert not alarms(RIGHT[name], tmp_path)
+
+
+def test_a_variable_that_comes_after_the_first_call_is_checked_when_the_script_has_ended(tmp_path: Path) -> None:
+    script = """
+        import torch
+        net = torch.nn.Linear(3, 1)
+        net(torch.ones(2, 3)).sum().backward()
+        late = net(torch.ones(2, 3)).detach()
+    """
+    path = written(tmp_path, script)
+    result = CliRunner().invoke(cli, ["check", f"{path}:late"])
+    assert result.exit_code == 1 and "late has no graph" in result.output
+    assert "no variable 'missing'" in CliRunner().invoke(cli, ["check", f"{path}:missing"]).output
