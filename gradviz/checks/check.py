@@ -155,7 +155,7 @@ def check_target(
         watch.seen_enough |= _is_broken(context) and not run_record.scaled
         return context
 
-    with recorder.watching(), replaced.watching(), calls.watching():
+    with recorder.watching(), reader.misuse.watching(), replaced.watching(), calls.watching():
         captured = Run(
             target,
             read,
@@ -180,6 +180,7 @@ def check_target(
             evaluations=evaluations.result(),
             held=histories.result([history for context in every for history in context.retained]),
             lost=reader.results.dropped(),
+            misuses=reader.misuse.result(),
             raised=raised(failure.error) if failure is not None else None,
         )
         awake = {name: call for key, call in watch.nonzero.items() for name in reader.leaf_names.get(key, ())}

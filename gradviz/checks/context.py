@@ -182,6 +182,16 @@ class ResultDropped(NamedTuple):
     method: bool = False  # it is a method that is not called
 
 
+class Misuse(NamedTuple):
+    """A line whose call does something else than it looks like: of which kind, what it was given in words, and how often it ran."""
+
+    kind: str
+    source: SourceLine
+    words: Names = ()
+    times: int = 1
+    tensors: frozenset[int] = frozenset()  # identities of parameters that it is about
+
+
 class Unused(NamedTuple):
     """Calls of a model in eval() mode, in a row from one line, that recorded a graph which no backward call reached."""
 
@@ -286,6 +296,7 @@ class CheckContext:
     held: tuple[RetainedHistory, ...] = ()  # beside `retained`
     lost: tuple[ResultDropped, ...] = ()
     evaluations: tuple[Unused, ...] = ()
+    misuses: tuple[Misuse, ...] = ()
 
     @property
     def cuts(self) -> tuple[DetachPoint, ...]:

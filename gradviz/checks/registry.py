@@ -31,6 +31,7 @@ FAMILIES = (
     "steps",
     "order",
     "loss_inputs",
+    "misuse",
     "nonfinite",
     "numbers",
     "memory",

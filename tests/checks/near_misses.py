@@ -563,4 +563,49 @@ NEAR: dict[str, str] = {
                 loss.backward()
                 optimizer.step()
     """,
+    "broadcast": """
+        import torch
+
+        model = torch.nn.Linear(3, 1)
+        target, weight = torch.randn(8), torch.rand(8)
+        error = (model(torch.ones(8, 3)).squeeze(1) - target).square()
+        every = (target[:, None] - target).abs().mean()
+        loss = (error * weight).mean() + every
+        loss.backward()
+    """,
+    "reshape-mixes": """
+        import torch
+
+        model = torch.nn.RNN(3, 4)
+        batch = torch.randn(8, 5, 3)
+        output, state = model(batch.transpose(0, 1))
+        loss = output.reshape(-1, 4).square().mean() + output.view(40, 4).mean()
+        loss.backward()
+    """,
+    "wrong-mode": """
+        import torch
+
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.norm = torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)
+
+            def forward(self, x):
+                return self.norm(self.layer(torch.nn.functional.dropout(x, 0.5, self.training)))
+
+
+        model, teacher = Model(), Model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            model.eval()
+            with torch.no_grad():
+                model(torch.ones(2, 3))
+                target = teacher(torch.randn(2, 3))
+            model.train()
+            loss = (model(torch.randn(2, 3)) - target).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
 }

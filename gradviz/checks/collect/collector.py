@@ -17,6 +17,7 @@ import torch
 
 from gradviz.checks.collect.held import carried, copies, cycles
 from gradviz.checks.collect.lines import ClassLines, Models, Variables, described, dropped, home, line_at, users_frame
+from gradviz.checks.collect.misuse import MisuseWatch
 from gradviz.checks.collect.numbers import gradients_left, is_broken, is_readable, loss_of, optimized
 from gradviz.checks.collect.parameters import Replaced, Switches
 from gradviz.checks.collect.recorder import RunRecorder
@@ -107,8 +108,12 @@ class Collector:
         self.recorder = RunRecorder()
         self._rows = RowKeeper(self.recorder)
         place = UserCode().place
+        self.misuse = MisuseWatch(place)
         self.cuts, self.results, self.switches = CutWatch(place), ResultWatch(place), Switches(place)
-        self.calls, self.replaced = TorchCalls(self.results.seen, self.switches.seen, self.cuts.seen), Replaced(place)
+        self.calls, self.replaced = (
+            TorchCalls(self.results.seen, self.switches.seen, self.cuts.seen, self.misuse.seen),
+            Replaced(place),
+        )
         self._earlier: list[Earlier] = []
         self._parameters: list[torch.Tensor] = []  # of the call that was read last, until its backward has run
         self._leaves: dict[int, torch.Tensor] = {}  # likewise, by node
@@ -181,6 +186,7 @@ class Collector:
             self._rows.after(bool(filled))
             self.cuts.next_step()
             self.results.next_step()
+            self.misuse.next_step()
             if not filled:
                 return replace(context, intervals={})
             parameters = tuple(

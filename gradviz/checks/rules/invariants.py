@@ -42,6 +42,7 @@ def swallowed_update(context: CheckContext) -> Diagnoses:
     ```python
     import torch
 
+    torch.manual_seed(0)
     model = torch.nn.Linear(64, 1).to(torch.bfloat16)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
     for step in range(5):
@@ -147,8 +148,8 @@ def _low(record: RunRecord, optimizer: OptimizerRow, low: Sequence[int]) -> Diag
     return Diagnosis(
         f"the learning rate of {called(optimizer)} is nearly zero in {len(low):,} of {steps:,} steps",
         (optimizer.name or optimizer.type,),
-        f"it was {max(optimizer.rates):.3g} at most, and {optimizer.rates[low[0]]:.3g} at step {low[0] + 1}, less than a millionth of "
-        "that" + (f"; {code(source)} ran {plural(len(calls), 'time')}" if calls else ""),
+        f"it was {max(optimizer.rates):.3g} at most, and {optimizer.rates[low[0]]:.3g} at step {low[0] + 1}, less than a "
+        "millionth of that" + (f"; {code(source)} ran {plural(len(calls), 'time')}" if calls else ""),
         fix,
         source=source,
     )

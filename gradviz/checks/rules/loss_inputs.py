@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gradviz.checks.context import CheckContext
 from gradviz.checks.flow import made as tensor_made
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.rules.misuse import told
 from gradviz.checks.words import Names, code, line, title_and_code, where as place
 from gradviz.graph import Graph
 from gradviz.graph.origins import own_line
@@ -141,13 +142,11 @@ _PAIRS = (
 
 @check("loss-input", "warning", "a loss is given something else than it expects")
 def loss_input(context: CheckContext) -> Diagnoses:
-    """A loss gets probabilities where it takes scores, scores where it takes logarithms, or a softmax over a single element; or
-    predictions and targets of two shapes.
+    """A loss gets probabilities where it takes scores, scores where it takes logarithms, or a softmax over a single element.
 
     `CrossEntropyLoss` and `BCEWithLogitsLoss` take scores and apply softmax or sigmoid themselves; `NLLLoss` and `KLDivLoss`
     take logarithms of probabilities; `BCELoss` takes probabilities. Training still runs with the wrong one, and goes nowhere. So it
-    does where predictions of the shape (n, 1) and targets of the shape (n,) are broadcast to (n, n), and where `log_softmax` runs
-    over another dimension than the one in which the loss picks its classes.
+    does where `log_softmax` runs over another dimension than the one in which the loss picks its classes.
 
     How it is found: The graph shows which operation made the input of the loss, behind changes of shape and dtype; for losses that
     want logarithms, also behind sums and products, of which none is one.
@@ -182,9 +181,6 @@ def loss_input(context: CheckContext) -> Diagnoses:
         if op in ("Softmax", "LogSoftmax") and _single(graph, node.id):
             yield _of_one(graph, node.id, op)
             return
-        if op in _DIFFERENCES and _is_spread(graph, node.id):
-            yield _spread(graph, node.id)
-            return
     for given in context.given:
         for pair in _PAIRS:
             made = _origin(graph, given.node, pair.made_by) if "KlDiv" in pair.user else None
@@ -193,6 +189,39 @@ def loss_input(context: CheckContext) -> Diagnoses:
                     source=given.source if pair.at_user else own_line(graph.nodes[made])
                 )
                 return
+
+
+@check("broadcast", "warning", "a column and a row broadcast to a square, and all of it is averaged")
+def broadcast(context: CheckContext) -> Diagnoses:
+    """Tensors of the shapes (n, 1) and (n,) are computed with each other: broadcasting makes (n, n) of them.
+
+    No error says so, and the mean of all is one number as before. The loss is least where every prediction is the mean of the
+    targets. In advantages, masks, weights and accuracies it does as much harm.
+
+    How it is found: the shapes of element by element operations, with a graph or without; the result is followed to a mean or a
+    sum of all of it. In a notebook the graph alone shows it, of differences. A column that the same line makes, as in
+    `x[:, None] - y`, is meant.
+
+    What to do: give both one shape, with `squeeze(1)` or `unsqueeze(1)`.
+
+    When to ignore it: when every pair is meant.
+
+    ```python
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    target = torch.randn(8)
+    weight = torch.rand(8)
+    loss = ((model(torch.ones(8, 3)).squeeze(1) - target).square().unsqueeze(1) + 1 - 1)
+    loss = (loss * weight).mean()
+    loss.backward()
+    ```
+    """
+    yield from told(context, "broadcast")
+    spread = (node.id for node in context.graph.nodes if _named(node.op) in _DIFFERENCES)
+    first = next((node for node in spread if context.call is None and _is_spread(context.graph, node)), None)
+    if first is not None:  # of a graph alone: no call was seen
+        yield _spread(context.graph, first)
 
 
 _DIFFERENCES = ("Sub", "Rsub", "MseLoss", "SmoothL1Loss", "HuberLoss")

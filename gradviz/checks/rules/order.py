@@ -14,6 +14,7 @@ from typing import NamedTuple
 from gradviz.checks.context import CheckContext
 from gradviz.checks.record import Log, LoopCall, letters, parts
 from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.rules.misuse import told
 from gradviz.checks.words import code, line
 from gradviz.graph import Graph
 from gradviz.graph.origins import own_line
@@ -358,6 +359,8 @@ def no_effect(context: CheckContext) -> Diagnoses:
     `x.clamp(0, 1)`, `hidden.detach()`, `loss / 4`, `torch.relu(h)` and `images.to(device)` leave their tensor as it is and return
     another one; only names that end in `_` change it in place (and a module's `to` and `cuda`).
 
+    Nor do `clip_grad_norm_` of an iterator that is used up, and `load_state_dict` of a state that shares its memory with the model.
+
     How it is found: Statements that consist of such a call are looked up in the text of your files, and the calls are seen
     as they run, with what they made. The last line of a file, which a notebook would show, and what is inside `try` are left out.
 
@@ -375,6 +378,7 @@ def no_effect(context: CheckContext) -> Diagnoses:
     loss.backward()
     ```
     """
+    yield from told(context, "clips nothing", "loads itself")
     for dropped in context.lost:
         if not dropped.method:
             yield Diagnosis(

@@ -1,0 +1,189 @@
+"""Sees calls that run without an error and do something else than they look like: broadcasts, reshapes, modes, and no effect.
+
+Is told of each call by `recording/torch_calls`, and by taps of two functions. Looks at shapes, modes and identities, reads no
+number, and keeps tensors weakly.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from types import FrameType, GeneratorType
+from typing import Any
+
+import torch
+
+from gradviz.checks.collect.lines import line_at, users_frame
+from gradviz.checks.context import Misuse
+from gradviz.packages import Place
+from gradviz.recording.torch_calls import PLAIN, Given, is_real
+from gradviz.variables.objects import parameters, submodules
+from gradviz.variables.scanner import first_argument, local_variables
+from gradviz.walker.taps import Ended, tapped
+from gradviz.walker.tensors import storage_of
+
+MOST = 100
+"""Lines that are noted, and results that are followed until they are reduced."""
+_LOOKS = 20  # how often the module around a line that drops out is asked for its mode
+_ELEMENTWISE = frozenset(
+    ["add", "sub", "rsub", "mul", "div", "truediv", "eq", "ne", "gt", "lt", "ge", "le", "pow", "maximum", "minimum"]
+)
+_REDUCES = frozenset(("mean", "sum"))
+_RESHAPES = frozenset(("view", "reshape"))
+_COLUMNS = frozenset(("unsqueeze", "getitem", "view", "reshape"))
+_TRAINS = {"dropout": 2, "feature_dropout": 2, "alpha_dropout": 2, "batch_norm": 5}
+"""Functions that take `training`, and at which place."""
+
+
+class MisuseWatch:
+    """Of one run, in one thread. `place` tells the user's line of a frame."""
+
+    def __init__(self, place: Callable[[FrameType | None], Place | None]) -> None:
+        self._place = place
+        self._found: dict[tuple[str, str, int], Misuse] = {}
+        self._spread: dict[int, tuple[weakref.ref[torch.Tensor], tuple[str, Place, str]]] = {}
+        self._columns: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}  # made of rows, and in which line
+        self._looked: dict[object, int] = {}
+
+    def result(self) -> tuple[Misuse, ...]:
+        """All that was found, one for each line."""
+        return tuple(self._found.values())
+
+    def _note(self, kind: str, place: Place | None, *words: str, tensors: frozenset[int] = frozenset()) -> None:
+        if place is not None and len(self._found) < MOST:
+            source = line_at(place)
+            key = kind, source.file, source.line
+            times = self._found[key].times if key in self._found else 0
+            self._found[key] = Misuse(kind, source, words, times + 1, tensors)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, calls are noted that can be without an effect."""
+        with ExitStack() as until:
+            for clip in (torch.nn.utils.clip_grad.clip_grad_norm_, torch.nn.utils.clip_grad.clip_grad_value_):
+                until.enter_context(tapped(clip, self._clips))
+            until.enter_context(tapped(torch.nn.Module.load_state_dict, self._loads))
+            yield
+
+    def _clips(self, frame: FrameType, parameters: object = None, *_: Any, **__: Any) -> None:
+        if type(parameters) is GeneratorType and parameters.gi_frame is None:
+            self._note("clips nothing", self._place(frame.f_back))
+
+    def _loads(self, frame: FrameType, module: Any, given: Any = None, *_: Any, **__: Any) -> Ended | None:
+        with suppress(Exception):
+            own = set(map(storage_of, parameters(module))) - {None}
+            loaded = {storage_of(tensor) for tensor in dict(given).values() if is_real(tensor)}
+            if own and loaded & own == own:
+                self._note("loads itself", self._place(frame.f_back))
+        return None
+
+    # -- calls of torch -------------------------------------------------------------------------------------------------
+
+    def seen(self, function: Any, arguments: Given, options: Any, result: Any, frame: FrameType) -> None:
+        """A function of torch has returned."""
+        name = function.__name__.strip("_")
+        if name in _TRAINS:
+            self._switched(name, arguments, frame)
+        elif name == "broadcast_tensors" and frame.f_back is not None:
+            given, loss = arguments[0] if type(arguments[0]) is tuple else arguments, frame.f_back
+            words = _spreads(*given) if len(given) == 2 and loss.f_code.co_name.endswith("_loss") else ""
+            if words and local_variables(loss).get("reduction") != "none":
+                self._note("broadcast", self._place(loss), loss.f_code.co_name, words)
+        elif type(result) in PLAIN and arguments and type(arguments[0]) in PLAIN:
+            if name in _RESHAPES:
+                self._reshaped(name, arguments[0], result, frame)
+            if name in _COLUMNS and result.dim() == 2 and arguments[0].dim() == 1:
+                self._columns[id(result)] = weakref.ref(result), frame.f_lineno or 0
+            if name in _ELEMENTWISE and len(arguments) > 1 and result.dim() == 2:
+                self._meets(name, arguments, result, frame)
+            if self._spread:
+                self._follow(name, arguments, result)
+
+    def _reshaped(self, name: str, before: torch.Tensor, after: torch.Tensor, frame: FrameType) -> None:
+        """A new shape with the sizes of the old one in another order: it takes elements as they lie in memory."""
+        old, new = tuple(before.shape), tuple(after.shape)
+        moved = old != new and len(old) > 1 and sorted(old) == sorted(new) and is_real(before)
+        if moved and [size for size in old if size > 1] != [size for size in new if size > 1]:
+            order = [old.index(size) for size in new] if len({*old}) == len(old) else []
+            self._note("reshape", self._place(frame), name, str(old), str(new), ", ".join(map(str, order)))
+
+    def _meets(self, name: str, arguments: Given, result: torch.Tensor, frame: FrameType) -> None:
+        """Two tensors are computed with each other, element by element."""
+        first, second = arguments[:2]
+        if type(first) not in PLAIN or type(second) not in PLAIN or len(self._spread) >= MOST:
+            return
+        words = _spreads(first, second)
+        place = self._place(frame) if words else None
+        column = first if first.dim() == 2 else second
+        ref, at = self._columns.get(id(column), (lambda: None, 0))
+        if place is not None and not (ref() is column and at == (frame.f_lineno or 0)):  # else it is meant
+            self._spread[id(result)] = weakref.ref(result), (name, place, words)
+
+    def _follow(self, name: str, arguments: Given, result: torch.Tensor) -> None:
+        """What became of tensors that were spread: all of them averaged, as a loss is, or computed with others."""
+        for given in arguments[:2]:
+            same = id(given) in self._spread and self._spread[id(given)][0]() is given
+            if not same:
+                continue
+            known = self._spread[id(given)][1]
+            if name in _REDUCES and result.dim() == 0:
+                self._note("broadcast", known[1], known[0], known[2])
+            elif given.shape == result.shape and len(self._spread) < MOST:
+                self._spread[id(result)] = weakref.ref(result), known
+
+    def next_step(self) -> None:
+        """A backward call has run."""
+        self._spread.clear()
+        self._columns.clear()
+
+    # -- modes ------------------------------------------------------------------------------------------------------------
+
+    def _switched(self, name: str, arguments: Given, frame: FrameType) -> None:
+        """Something that depends on the mode runs: as in training, inside of a model in eval mode, or where nothing is recorded."""
+        at = _TRAINS[name]
+        if len(arguments) <= at or arguments[at] is not True or (name != "batch_norm" and not arguments[1]):
+            return
+        users = users_frame(frame)
+        if users is None:
+            return
+        key = name, users.f_code, users.f_lineno
+        self._looked[key] = self._looked.get(key, 0) + 1
+        if self._looked[key] > _LOOKS:
+            return
+        model, calling = _model_around(frame)
+        if model is None:
+            return
+        if not model.training and name != "batch_norm" and not _mixed(model):
+            self._note("dropout in eval", self._place(users), type(model).__name__)
+        elif model.training and not torch.is_grad_enabled() and calling is not None:
+            held = frozenset(map(id, parameters(model)))
+            self._note("train in evaluation", self._place(calling), type(model).__name__, name, tensors=held)
+
+
+def _mixed(model: torch.nn.Module) -> bool:
+    """Whether a part of a model in eval mode was put into training mode, as for Monte Carlo dropout."""
+    return any(module.training for _, module in submodules(model))
+
+
+_CALLS = {torch.nn.Module._call_impl.__code__, torch.nn.Module._wrapped_call_impl.__code__}
+
+
+def _model_around(frame: FrameType | None) -> tuple[torch.nn.Module | None, FrameType | None]:
+    """The outermost module whose call this runs in, and the frame that called it."""
+    model, calling = None, None
+    while frame is not None:
+        if frame.f_code in _CALLS:
+            model, calling = first_argument(frame), frame.f_back
+        frame = frame.f_back
+    return model, users_frame(calling)
+
+
+def _spreads(first: Any, second: Any) -> str:
+    """Whether a column meets a row of the same length, so that each element meets each: both shapes, else ""."""
+    if type(first) not in PLAIN or type(second) not in PLAIN:
+        return ""
+    shapes = tuple(first.shape), tuple(second.shape)
+    row, column = sorted(shapes, key=len)
+    spread = len(row) == 1 and column == (*row, 1) and row[0] > 1
+    return f"{shapes[0]} and {shapes[1]}" if spread else ""

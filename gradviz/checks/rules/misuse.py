@@ -1,0 +1,140 @@
+"""Checks on calls that run without an error and do something else than they look like: each is a row of what is said of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gradviz.checks.context import CheckContext, Misuse
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.words import code
+from gradviz.wording import plural
+
+
+class Row(NamedTuple):
+    """What is said of one kind of misuse. {0}, {1} are its words; {code} is the line, {text} its code alone, {times} how often."""
+
+    summary: str
+    why: str
+    fix: str
+
+
+ROWS = {
+    "broadcast": Row(
+        "shapes {1} broadcast to a square: each element meets every other one",
+        "{code} computes {0} of shapes {1}, which makes a square of n x n that is then averaged: each sample is compared "
+        "with all others",
+        "Give both one shape: .squeeze(1) on the one with two dimensions, or .unsqueeze(1) on the other.",
+    ),
+    "reshape": Row(
+        "{0} from {1} to {2} mixes the samples: it swaps no dimensions",
+        "{code} keeps the order of the elements in memory and only cuts it anew, so that a row of the result has parts of several",
+        "Swap the dimensions: .permute({3}) in place of .{0}(...) in {text}.",
+    ),
+    "dropout in eval": Row(
+        "dropout runs in eval mode: it is not told of the mode",
+        "{code} drops out although {0} is in eval mode, {times} seen: a functional dropout has training=True unless it is told",
+        "Pass the mode: training=self.training in {text}. Or use torch.nn.Dropout.",
+    ),
+    "train in evaluation": Row(
+        "{0} is evaluated in training mode",
+        "{code} runs {0} under no_grad() while it is in training mode, {times} seen: {1} draws at random or updates "
+        "its statistics with this data",
+        "Call .eval() on the model before {text}, and .train() again before the next training step.",
+    ),
+    "clips nothing": Row(
+        "the clipping gets an iterator that is used up: it clips nothing",
+        "{code} is given a generator that has ended already, as model.parameters() has after one loop over it ({times} seen)",
+        "Give it model.parameters() anew, or a list: list(model.parameters()).",
+    ),
+    "loads itself": Row(
+        "load_state_dict() loads the model's own tensors: it changes nothing",
+        "{code} is given tensors that share memory with the parameters: state_dict() copies nothing, so what was kept moved along",
+        "Keep a copy where the state is taken: copy.deepcopy(model.state_dict()).",
+    ),
+}  # fmt: skip
+
+
+def told(context: CheckContext, *kinds: str) -> Diagnoses:
+    """What is said of these kinds."""
+    for misuse in context.misuses:
+        if misuse.kind in kinds and not _is_fine(context, misuse):
+            words = {"code": code(misuse.source), "text": misuse.source.text, "times": plural(misuse.times, "time")}
+            text = (part.format(*misuse.words, **words) for part in ROWS[misuse.kind])
+            summary, why, fix = text
+            yield Diagnosis(summary, (), why, fix, source=misuse.source)
+
+
+def _is_fine(context: CheckContext, misuse: Misuse) -> bool:
+    """Whether a model that runs in training mode without a graph is one that no optimizer trains, as a teacher is not."""
+    held = (optimizer.held for optimizer in context.record.optimizers)
+    return misuse.kind == "train in evaluation" and misuse.tensors.isdisjoint(set[int]().union(*held))
+
+
+@check("reshape-mixes", "warning", "a reshape swaps sizes, and mixes what belongs to different samples")
+def reshape_mixes(context: CheckContext) -> Diagnoses:
+    """`view` or `reshape` is asked for the sizes that a tensor has, in another order.
+
+    That swaps no dimensions: the elements stay in their order, and are cut into rows of another length. What was of one sample, or
+    of one step in time, is spread over several.
+
+    How it is found: the shapes before and after `view` and `reshape`, for numbers that are not integers.
+
+    What to do: `transpose` or `permute`.
+
+    When to ignore it: when the order of the elements in memory is what is wanted.
+
+    ```python
+    import torch
+
+    model = torch.nn.RNN(3, 4)
+    batch = torch.randn(8, 5, 3)
+    output, state = model(batch.view(5, 8, 3))
+    loss = output.square().mean()
+    loss.backward()
+    ```
+    """
+    yield from told(context, "reshape")
+
+
+@check("wrong-mode", "warning", "dropout or batch normalization runs in the wrong mode")
+def wrong_mode(context: CheckContext) -> Diagnoses:
+    """A functional dropout goes on in `eval()` mode, or a model is evaluated in training mode.
+
+    `torch.nn.functional.dropout` drops out unless it is told otherwise: `training` is True by default. A model that is evaluated
+    without `eval()` gives other numbers each time, and its batch normalization learns from the validation data.
+
+    How it is found: calls of dropout and batch normalization that run as in training are seen with the mode of the model around
+    them, and whether anything is recorded. Only models that an optimizer trains count; parts that were switched to training mode
+    alone, as for Monte Carlo dropout, do not.
+
+    What to do: pass `training=self.training`; call `eval()` before an evaluation and `train()` after it.
+
+    When to ignore it: when the outputs are to be random, or statistics are estimated anew.
+
+    ```python
+    import torch
+
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 1)
+
+        def forward(self, x):
+            return self.layer(torch.nn.functional.dropout(x, 0.5))
+
+
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        model.eval()
+        with torch.no_grad():
+            model(torch.ones(2, 3))
+        model.train()
+        loss = model(torch.ones(2, 3)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    ```
+    """
+    yield from told(context, "dropout in eval", "train in evaluation")

@@ -1,0 +1,247 @@
+"""Calls that run without an error and do something else than they look like: found at their line, healed by the advice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checks.advice import Fault, alarms, shows_and_heals
+
+LOOP = """
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for i in range(4):
+            x, y = torch.randn(8, 3), torch.randn(8)
+"""
+FAULTS = {
+    "advantages of every return with every value": Fault(
+        "broadcast",
+        "advantage = returns - critic(x)",
+        ".squeeze(1)",
+        "critic(x)\n",
+        "critic(x).squeeze(1)\n",
+        """
+        import torch
+        policy, critic = torch.nn.Linear(3, 2), torch.nn.Linear(3, 1)
+        opt = torch.optim.Adam([*policy.parameters(), *critic.parameters()])
+        for i in range(4):
+            x, returns = torch.randn(8, 3), torch.randn(8)
+            draws = torch.distributions.Categorical(logits=policy(x))
+            action = draws.sample()
+            advantage = returns - critic(x)
+            loss = advantage.square().mean() - (draws.log_prob(action) * advantage.detach()).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "an accuracy of a column": Fault(
+        "broadcast",
+        "right = (net(x) > 0) == (y > 0)",
+        ".squeeze(1)",
+        "(net(x) > 0)",
+        "(net(x).squeeze(1) > 0)",
+        f"""
+        import torch
+        net = torch.nn.Linear(3, 1)
+{LOOP}
+            opt.zero_grad()
+            (net(x).squeeze(1) - y).square().mean().backward()
+            opt.step()
+            with torch.no_grad():
+                right = (net(x) > 0) == (y > 0)
+                print(right.float().mean())
+        """,
+    ),
+    "a smooth loss of a column and a row": Fault(
+        "broadcast",
+        "loss = nn.functional.smooth_l1_loss(net(x), y)",
+        ".squeeze(1)",
+        "net(x), y",
+        "net(x).squeeze(1), y",
+        f"""
+        import torch
+        from torch import nn
+        net = nn.Linear(3, 1)
+{LOOP}
+            loss = nn.functional.smooth_l1_loss(net(x), y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+    ),
+    "time in front by a view": Fault(
+        "reshape-mixes",
+        "out, _ = net(batch.view(6, 8, 3))",
+        ".permute(1, 0, 2) in place of .view(...)",
+        ".view(6, 8, 3)",
+        ".permute(1, 0, 2)",
+        """
+        import torch
+        net = torch.nn.GRU(3, 4)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for i in range(4):
+            batch = torch.randn(8, 6, 3)
+            out, _ = net(batch.view(6, 8, 3))
+            opt.zero_grad()
+            out[-1].square().mean().backward()
+            opt.step()
+        """,
+    ),
+    "a functional dropout that nobody tells of the mode": Fault(
+        "wrong-mode",
+        "h = F.dropout(self.first(x).relu(), 0.3)",
+        "training=self.training",
+        "relu(), 0.3)",
+        "relu(), 0.3, training=self.training)",
+        """
+        import torch
+        import torch.nn.functional as F
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = torch.nn.Linear(3, 8), torch.nn.Linear(8, 1)
+            def forward(self, x):
+                h = F.dropout(self.first(x).relu(), 0.3)
+                return self.last(h)
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for epoch in range(3):
+            net.train()
+            opt.zero_grad()
+            (net(torch.randn(8, 3)) - 1).square().mean().backward()
+            opt.step()
+            net.eval()
+            with torch.no_grad():
+                net(torch.randn(8, 3))
+        """,
+    ),
+    "validation without eval()": Fault(
+        "wrong-mode",
+        "error = (net(held_out) - 1).abs().mean()",
+        "Call .eval() on the model before",
+        "    with torch.no_grad():\n",
+        "    net.eval()\n    with torch.no_grad():\n",
+        """
+        import torch
+        from torch import nn
+        net = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+        opt, held_out = torch.optim.SGD(net.parameters(), lr=0.01), torch.randn(8, 3)
+        for epoch in range(3):
+            net.train()
+            opt.zero_grad()
+            (net(torch.randn(8, 3)) - 1).square().mean().backward()
+            opt.step()
+            with torch.no_grad():
+                error = (net(held_out) - 1).abs().mean()
+        """,
+    ),
+    "clipping what a loop has gone through": Fault(
+        "no-effect",
+        "nn.utils.clip_grad_norm_(weights, 1.0)",
+        "list(model.parameters())",
+        "weights = net.parameters()",
+        "weights = list(net.parameters())",
+        """
+        import torch
+        from torch import nn
+        net = nn.Linear(3, 1)
+        weights = net.parameters()
+        print(sum(weight.numel() for weight in weights))
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for i in range(4):
+            opt.zero_grad()
+            (net(torch.randn(8, 3)) - 1).square().mean().backward()
+            nn.utils.clip_grad_norm_(weights, 1.0)
+            opt.step()
+        """,
+    ),
+    "the best state, which was never copied": Fault(
+        "no-effect",
+        "net.load_state_dict(best)",
+        "copy.deepcopy(model.state_dict())",
+        "best = net.state_dict()",
+        "best = copy.deepcopy(net.state_dict())",
+        """
+        import copy, torch
+        net = torch.nn.Linear(3, 1)
+        opt, least = torch.optim.SGD(net.parameters(), lr=0.01), 1e9
+        for i in range(4):
+            loss = (net(torch.randn(8, 3)) - 1).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            if loss.item() < least:
+                least = loss.item()
+                best = net.state_dict()
+        net.load_state_dict(best)
+        """,
+    ),
+}
+RIGHT = {
+    "all pairs, as columns and rows": """
+        import torch
+        net = torch.nn.Linear(3, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for i in range(4):
+            x, y = torch.randn(8, 3), torch.randn(8)
+            score = net(x).squeeze(1)
+            margin = (score[:, None] - score) * (y.unsqueeze(1) - y).sign()
+            loss = (1 - margin).relu().mean() + (score.unsqueeze(1) - score.unsqueeze(0)).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    """,
+    "heads that are split and joined": """
+        import torch
+        net = torch.nn.Linear(6, 6)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for i in range(4):
+            h = net(torch.randn(4, 5, 6)).view(4, 5, 2, 3).transpose(1, 2)
+            h = h.transpose(1, 2).reshape(4, 5, 6).reshape(4, 30).view(4, 5, 6).view(4, 1, 5, 6)
+            opt.zero_grad()
+            h.square().mean().backward()
+            opt.step()
+    """,
+    "Monte Carlo dropout, a teacher, and statistics estimated anew": """
+        import torch
+        from torch import nn
+        net, teacher = (nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1)) for _ in range(2))
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        data = [torch.randn(8, 3) for _ in range(4)]
+        for x in data:
+            with torch.no_grad():
+                target = teacher(x)
+            opt.zero_grad()
+            (net(x) - target).square().mean().backward()
+            opt.step()
+        net.eval()
+        for module in net.modules():
+            if isinstance(module, nn.Dropout):
+                module.train()
+        with torch.no_grad():
+            draws = torch.stack([net(data[0]) for _ in range(5)]).var(0)
+    """,
+    "a state that is loaded into another model": """
+        import torch
+        net, average = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+        average.load_state_dict(net.state_dict())
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for i in range(3):
+            opt.zero_grad()
+            (net(torch.randn(8, 3)) - 1).square().mean().backward()
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            opt.step()
+        net.load_state_dict({key: value.clone() for key, value in net.state_dict().items()})
+    """,
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
+    shows_and_heals(FAULTS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_left_alone(name: str, tmp_path: Path) -> None:
+    assert not alarms(RIGHT[name], tmp_path)
