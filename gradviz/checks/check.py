@@ -15,6 +15,7 @@ import torch
 
 from gradviz.checks.collect.collector import Collector
 from gradviz.checks.collect.lines import Variables, raised
+from gradviz.checks.collect.replay import FunctionReplay
 from gradviz.checks.collect.watches import CallWatch, EvaluationWatch, RetainedWatch
 from gradviz.checks.context import CheckContext, Gradients, LeafGradient
 from gradviz.checks.finding import Findings
@@ -117,7 +118,7 @@ def check_target(
     limits = Gradients(vanishing=vanishing, exploding=exploding)
     reader = Collector(values=values, limits=limits)
     recorder, run_record = reader.recorder, reader.recorder.record
-    calls, replaced = reader.calls, reader.replaced
+    calls, replaced, replay = reader.calls, reader.replaced, FunctionReplay(run_custom)
     if target.kind == "script":
         reader.results.reads(os.path.join(os.getcwd(), target.place))  # as Python calls it
     evaluations, histories = EvaluationWatch(calls.paused), RetainedWatch(lambda: run_record.updates, calls.paused)
@@ -155,7 +156,7 @@ def check_target(
         watch.seen_enough |= _is_broken(context) and not run_record.scaled
         return context
 
-    with recorder.watching(), reader.misuse.watching(), replaced.watching(), calls.watching():
+    with recorder.watching(), reader.misuse.watching(), replay.watching(), replaced.watching(), calls.watching():
         captured = Run(
             target,
             read,
@@ -181,6 +182,7 @@ def check_target(
             held=histories.result([history for context in every for history in context.retained]),
             lost=reader.results.dropped(),
             misuses=reader.misuse.result(),
+            replayed=tuple(replay.found),
             raised=raised(failure.error) if failure is not None else None,
         )
         awake = {name: call for key, call in watch.nonzero.items() for name in reader.leaf_names.get(key, ())}

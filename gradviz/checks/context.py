@@ -192,6 +192,15 @@ class Misuse(NamedTuple):
     tensors: frozenset[int] = frozenset()  # identities of parameters that it is about
 
 
+class Replayed(NamedTuple):
+    """What a replay of a custom Function has shown: its name, what is wrong, where its backward returns, and words on it."""
+
+    function: str
+    fault: str
+    source: SourceLine
+    words: Names = ()
+
+
 class Unused(NamedTuple):
     """Calls of a model in eval() mode, in a row from one line, that recorded a graph which no backward call reached."""
 
@@ -297,6 +306,7 @@ class CheckContext:
     lost: tuple[ResultDropped, ...] = ()
     evaluations: tuple[Unused, ...] = ()
     misuses: tuple[Misuse, ...] = ()
+    replayed: tuple[Replayed, ...] = ()
 
     @property
     def cuts(self) -> tuple[DetachPoint, ...]:

@@ -32,6 +32,7 @@ FAMILIES = (
     "order",
     "loss_inputs",
     "misuse",
+    "functions",
     "nonfinite",
     "numbers",
     "memory",

@@ -608,4 +608,24 @@ NEAR: dict[str, str] = {
             loss.backward()
             optimizer.step()
     """,
+    "wrong-backward": """
+        import torch
+
+
+        class Step(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, scale):
+                ctx.save_for_backward(x)
+                return (x * scale).round() / scale
+
+            @staticmethod
+            def backward(ctx, grad_output):
+                (x,) = ctx.saved_tensors
+                return grad_output * (x.abs() < 1), None
+
+
+        w = torch.full((3,), 0.3, requires_grad=True)
+        loss = Step.apply(w, 4.0).sum()
+        loss.backward()
+    """,
 }

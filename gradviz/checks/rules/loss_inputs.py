@@ -211,9 +211,7 @@ def broadcast(context: CheckContext) -> Diagnoses:
 
     model = torch.nn.Linear(3, 1)
     target = torch.randn(8)
-    weight = torch.rand(8)
-    loss = ((model(torch.ones(8, 3)).squeeze(1) - target).square().unsqueeze(1) + 1 - 1)
-    loss = (loss * weight).mean()
+    loss = (model(torch.ones(8, 3)) - target).square().mean()
     loss.backward()
     ```
     """

@@ -1,0 +1,204 @@
+"""Replays custom Functions of the user's in a forked child, and compares their backward with the slope of their forward.
+
+Once for each class and shape, with copies of the inputs in double precision: one thread, `SECONDS` at most, then the child is
+gone. Nothing of the user's runs in this process, and the state that the code keeps is the child's. Not once CUDA is initialised,
+nor under ranks, nor where there is no fork.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+import torch
+
+from gradviz.checks.context import Replayed
+from gradviz.packages import code_line, is_foundation, package_of, with_text
+from gradviz.rank import rank
+from gradviz.source.search import changes, returned_by
+from gradviz.source.statements import body_of
+from gradviz.walker.isolation import isolated
+from gradviz.walker.taps import tapped
+
+SECONDS, MOST = 5.0, 12
+"""How long one replay may take, and how many there are."""
+LARGEST = 1_000_000
+"""Elements of what a Function is given, from which on it is not replayed."""
+_EPSILON, _FAR, _TINY = 1e-6, 1e-4, 1e-9
+
+
+class FunctionReplay:
+    """Of one run. `run_anyway`: also where CUDA is initialised or several ranks run."""
+
+    def __init__(self, run_anyway: bool = False) -> None:
+        self._run_anyway, self._seen, self._replaying = run_anyway, set[object](), False
+        self.found: list[Replayed] = []
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, each class is replayed when it is applied for the first time to such shapes."""
+        with tapped(vars(torch.autograd.Function)["apply"].__func__, self._applied):
+            yield
+
+    def _applied(self, frame: FrameType, kind: Any, *given: Any, **_: Any) -> None:
+        with suppress(Exception):
+            shapes = tuple((tuple(value.shape), value.dtype) if _is_real(value) else None for value in given)
+            if (
+                self._replaying
+                or (kind, shapes) in self._seen
+                or len(self._seen) >= MOST
+                or not self._may_fork(kind, given)
+            ):
+                return
+            self._seen.add((kind, shapes))
+            self._replaying = True  # in the child, too
+            try:
+                with isolated():
+                    told = _in_a_child(lambda: _judged(kind, given))
+            finally:
+                self._replaying = False
+            definition = kind.backward.__code__
+            returns = returned_by(with_text(code_line(definition, definition.co_firstlineno)))
+            body = body_of(definition)
+            written = next((change.source for change in changes(body)), returns) if body is not None else returns
+            for fault, *words in told:
+                source = written if fault == "in place" else returns
+                self.found.append(Replayed(kind.__name__, fault, source, tuple(words)))
+
+    def _may_fork(self, kind: Any, given: Sequence[Any]) -> bool:
+        file = kind.forward.__code__.co_filename
+        apart = (getattr(torch.cuda, "_initialized", False) or rank() is not None) and not self._run_anyway
+        reaped = hasattr(os, "fork") and signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
+        sizes = [value.numel() for value in given if isinstance(value, torch.Tensor)]
+        differentiates = torch.is_grad_enabled() and any(_is_real(value) and value.requires_grad for value in given)
+        users = not (is_foundation(file) or package_of(file))
+        return users and differentiates and reaped and not apart and max(sizes, default=0) <= LARGEST
+
+
+def _in_a_child(judge: Callable[[], list[list[str]]]) -> list[list[str]]:
+    """What a child process found before it ended, as it does in any case."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for standard in (0, 1, 2):
+                os.dup2(nothing, standard)
+            gc.disable()
+            torch.set_num_threads(1)
+            os.write(writes, json.dumps(judge()).encode())
+        finally:
+            os._exit(0)
+    os.close(writes)
+    try:
+        ready, _, _ = select.select([reads], [], [], SECONDS)
+        told = os.read(reads, 65536) if ready else b""
+    finally:
+        os.close(reads)
+        with suppress(OSError):
+            os.kill(child, signal.SIGKILL)
+        with suppress(OSError):
+            os.waitpid(child, 0)
+    return json.loads(told) if told else []
+
+
+# -- in the child -----------------------------------------------------------------------------------------------------------
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+class _Applied:
+    """A Function that is applied to copies in double precision; each time it draws the same numbers."""
+
+    def __init__(self, kind: Any, given: Sequence[Any]) -> None:
+        self._kind = kind
+        self.given = [value.detach().double() if _is_real(value) else value for value in given]
+        self.places = [i for i, value in enumerate(given) if _is_real(value) and value.requires_grad]
+        self.output = self.forward().detach()
+        self.pull = torch.rand_like(self.output) + 0.5
+
+    def forward(self, place: int = -1, step: torch.Tensor | None = None) -> torch.Tensor:
+        """The first output, with one input moved by a step."""
+        moved = [value + step if i == place else value for i, value in enumerate(self.given)]
+        leaves = [value.clone().requires_grad_() if i in self.places else value for i, value in enumerate(moved)]
+        torch.manual_seed(0)
+        result = self._kind.apply(*leaves)
+        self._outputs = result if isinstance(result, tuple) else (result,)
+        first: torch.Tensor = self._outputs[0]
+        return first
+
+    def backward(self) -> Callable[[], list[torch.Tensor | None]]:
+        """What calls backward() of one application, without the engine, as often as it is called."""
+        node: Any = self.forward().grad_fn
+        pulls = [torch.zeros_like(output) for output in self._outputs[1:]]
+
+        def gradients() -> list[torch.Tensor | None]:
+            result = node.apply(self.pull, *pulls)
+            return list(result) if isinstance(result, tuple) else [result]
+
+        return gradients
+
+    def slope(self, place: int, step: torch.Tensor) -> torch.Tensor:
+        """How the output changes along a step of one input."""
+        with torch.no_grad():
+            return (self.forward(place, _EPSILON * step) - self.forward(place, -_EPSILON * step)) / (2 * _EPSILON)
+
+
+def _judged(kind: Any, given: Sequence[Any]) -> list[list[str]]:
+    """What is wrong with a Function: each fault, and its words."""
+    applied, faults = _Applied(kind, given), list[list[str]]()
+    gradients = applied.backward()
+    version = applied.pull._version
+    first = [gradient.clone() if gradient is not None else None for gradient in gradients()]
+    if applied.pull._version != version:
+        return [["in place"]]
+    applied.forward(applied.places[0], torch.randn_like(applied.given[applied.places[0]]))
+    if any(
+        one is not None and other is not None and not torch.equal(one, other) for one, other in zip(first, gradients())
+    ):
+        return [["state"]]
+    for place in applied.places:
+        verdict = _compared(applied, place, first[place])
+        if verdict == "surrogate":
+            return []
+        faults += [["slope", str(place + 1), verdict]] if verdict else []
+    return faults
+
+
+def _compared(applied: _Applied, place: int, gradient: torch.Tensor | None) -> str:
+    """By which factor a gradient differs from the slope, or "differs"; "" where it does not; "surrogate" where that is meant.
+
+    A forward that is flat, or that hands its input on as it is, has a backward that somebody has chosen.
+    """
+    value = applied.given[place]
+    if (
+        gradient is None
+        or gradient.shape != value.shape
+        or (applied.output.shape == value.shape and applied.output.equal(value))
+    ):
+        return ""
+    ratios = []
+    for _ in range(2):
+        step = torch.randn_like(value)
+        along, told = applied.slope(place, step), float((gradient * step).sum())
+        known = float((along * applied.pull).sum())
+        if not along.any() and told:
+            return "surrogate"
+        if abs(told - known) <= _FAR * max(abs(told), abs(known), _TINY / _FAR):
+            return ""
+        ratios.append(told / known if known else 0.0)
+    if applied.output.shape == value.shape:  # element by element, where the forward is not flat
+        known_each = applied.slope(place, torch.ones_like(value)) * applied.pull
+        moves = known_each.abs() > _TINY
+        if not moves.any() or torch.allclose(gradient[moves], known_each[moves], rtol=_FAR):
+            return "surrogate"
+    return f"{ratios[0]:.3g} times" if abs(ratios[0] - ratios[1]) < _FAR * abs(ratios[0]) else "not"

@@ -1,0 +1,71 @@
+"""The check on custom Functions: whether their backward is the derivative of their forward."""
+
+from __future__ import annotations
+
+from gradviz.checks.context import CheckContext
+from gradviz.checks.registry import Diagnoses, Diagnosis, check
+from gradviz.checks.words import code, line
+from gradviz.wording import one_line
+
+_ROWS = {
+    "slope": (
+        "backward() of {name} is not the derivative of its forward()",
+        "for input {0}, what {code} returns is {1} the slope of forward(), measured in float64 along two random directions",
+        "In {line}, return grad_output times the derivative of what forward() computes, for each input.",
+    ),
+    "state": (
+        "backward() of {name} depends on a later forward()",
+        "the gradients of one application change when forward() runs again with other numbers: {name} keeps them on the class or "
+        "in a global variable, where the next call writes over them",
+        "Keep tensors on ctx: ctx.save_for_backward(x) in forward(), and ctx.saved_tensors in backward().",
+    ),
+    "in place": (
+        "backward() of {name} changes grad_output in place",
+        "{code} writes into the gradient that it is given, which other functions of the graph may hold, too",
+        "Compute a new tensor: grad_output * mask in place of grad_output.mul_(mask). Or change grad_output.clone().",
+    ),
+}  # fmt: skip
+"""What is said of each fault: summary, why and fix. {0}, {1} are its words."""
+
+
+@check("wrong-backward", "warning", "backward() of a custom Function is not the derivative of its forward()")
+def wrong_backward(context: CheckContext) -> Diagnoses:
+    """A custom `torch.autograd.Function` returns gradients that do not belong to what its `forward()` computes.
+
+    Nothing fails: the model trains along the wrong direction. Likewise where backward() needs what the last forward() has left on
+    the class, and where it changes the gradient that it is given.
+
+    How it is found: when such a Function of yours is applied for the first time to inputs of a shape, it is replayed in a child
+    process (one thread, 5 seconds at most), in double precision: forward() a little to both sides of the inputs, and backward()
+    once. A forward that is flat or hands its input on, as straight-through estimators and gradient reversal have it, is left alone.
+    Not where there is no `fork`, and not with CUDA or several ranks, unless `--run-custom` says so.
+
+    What to do: compare with `torch.autograd.gradcheck`, and correct `backward()`.
+
+    When to ignore it: when the gradient is another one on purpose, as of a surrogate.
+
+    ```python
+    import torch
+
+
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return grad_output * 2 * x**2
+
+
+    w = torch.ones(3, requires_grad=True)
+    loss = Cube.apply(w).sum()
+    loss.backward()
+    ```
+    """
+    for replayed in context.replayed:
+        words = {"name": one_line(replayed.function), "code": code(replayed.source), "line": line(replayed.source)}
+        summary, why, fix = (text.format(*replayed.words, **words) for text in _ROWS[replayed.fault])
+        yield Diagnosis(summary, (replayed.function,), why, fix, source=replayed.source)

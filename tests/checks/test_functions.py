@@ -1,0 +1,138 @@
+"""Custom Functions, replayed in a child: wrong ones are found at their line and healed, chosen gradients are left alone."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from gradviz.checks.collect.replay import FunctionReplay
+from tests.checks.advice import Fault, alarms, shows_and_heals
+from tests.checks.test_scripts import check, written
+
+
+def script(forward: str, backward: str, apply: str = "Mine.apply(net(x))") -> str:
+    """A training with a custom Function of these bodies."""
+    head = "import torch\nclass Mine(torch.autograd.Function):\n"
+    forward = textwrap.indent(textwrap.dedent(forward).strip(), "    ")
+    backward = textwrap.indent(textwrap.dedent(backward).strip(), "    ")
+    loop = f"""
+net = torch.nn.Linear(3, 4)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for i in range(3):
+    x = torch.randn(8, 3)
+    loss = {apply}.square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+    method = "    @staticmethod\n"
+    return f"{head}{method}{forward}\n{method}{backward}\n{loop}"
+
+
+SAVES = "def forward(ctx, x):\n    ctx.save_for_backward(x)\n    return "
+LOADS = "def backward(ctx, g):\n    (x,) = ctx.saved_tensors\n    return "
+FAULTS = {
+    "a power that was derived wrongly": Fault(
+        "wrong-backward", "return 2 * g * x", "grad_output times the derivative", "2 * g * x", "3 * g * x.square()",
+        script(f"{SAVES}x**3", f"{LOADS}2 * g * x"),
+    ),
+    "a chain rule without what comes in": Fault(
+        "wrong-backward", "return x.cos()", "grad_output times the derivative", "return x.cos()", "return g * x.cos()",
+        script(f"{SAVES}x.sin()", f"{LOADS}x.cos()"),
+    ),
+    "a sign": Fault(
+        "wrong-backward", "return g * x.exp()", "grad_output times the derivative", "g * x.exp()", "-g * (-x).exp()",
+        script(f"{SAVES}(-x).exp()", f"{LOADS}g * x.exp()"),
+    ),
+    "a mean whose gradient is that of a sum": Fault(
+        "wrong-backward", "return g.unsqueeze(1).expand(x.shape)", "grad_output times", "expand(x.shape)",
+        "expand(x.shape) / x.shape[1]",
+        script(f"{SAVES}x.mean(1)", f"{LOADS}g.unsqueeze(1).expand(x.shape)"),
+    ),
+    "what the class keeps": Fault(
+        "wrong-backward", "return g * Mine.x.exp()", "ctx.save_for_backward(x)", "return g * Mine.x.exp()",
+        "return g * ctx.x.exp()",
+        script(
+            "def forward(ctx, x):\n    Mine.x = ctx.x = x\n    return x.exp()",
+            "def backward(ctx, g):\n    return g * Mine.x.exp()",
+        ),
+    ),
+    "a gradient that is written into": Fault(
+        "wrong-backward", "g[x < 0] = 0", "grad_output * mask", "    g[x < 0] = 0", "    g = g * (x >= 0)",
+        script(f"{SAVES}x.relu()", "def backward(ctx, g):\n    (x,) = ctx.saved_tensors\n    g[x < 0] = 0\n    return g"),
+    ),
+}  # fmt: skip
+RIGHT = {
+    "a derivative": script(f"{SAVES}x.tanh()", f"{LOADS}g * (1 - x.tanh().square())"),
+    "straight through a sign": script(
+        "def forward(ctx, x):\n    return x.sign()", "def backward(ctx, g):\n    return g"
+    ),
+    "straight through a clamp": script(
+        "def forward(ctx, x):\n    return x.clamp(-0.3, 0.3)", "def backward(ctx, g):\n    return g"
+    ),
+    "a gradient that is reversed": script(
+        "def forward(ctx, x, factor):\n    ctx.factor = factor\n    return x.view_as(x)",
+        "def backward(ctx, g):\n    return -ctx.factor * g, None",
+        "Mine.apply(net(x), 0.5)",
+    ),
+    "a step size that is learned": script(
+        "def forward(ctx, x, s):\n    ctx.save_for_backward(x, s)\n    return (x / s).round() * s",
+        "def backward(ctx, g):\n    x, s = ctx.saved_tensors\n    return g, (g * ((x / s).round() - x / s)).sum()",
+        "Mine.apply(net(x), net.bias.abs().mean() + 0.1)",
+    ),
+    "noise that is drawn": script(
+        "def forward(ctx, x):\n    noise = torch.rand_like(x)\n    ctx.save_for_backward(noise)\n    return x * noise",
+        "def backward(ctx, g):\n    return g * ctx.saved_tensors[0]",
+    ),
+    "a gradient that is guided": script(f"{SAVES}x.relu()", f"{LOADS}g.clamp(min=0) * (x > 0)"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_it_is_found_and_the_advice_heals(name: str, tmp_path: Path) -> None:
+    shows_and_heals(FAULTS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_chosen_gradient_is_left_alone(name: str, tmp_path: Path) -> None:
+    assert not alarms(RIGHT[name], tmp_path)
+
+
+def test_nothing_of_the_users_runs_twice_in_its_process(tmp_path: Path) -> None:
+    counted = script(
+        f"def forward(ctx, x):\n    with open('{tmp_path}/calls', 'a') as f: print(torch.get_rng_state().sum().item(), file=f)\n"
+        "    ctx.save_for_backward(x)\n    return x * 2",
+        "def backward(ctx, g):\n    return g * 2",
+    )
+    counted += f"\nopen('{tmp_path}/ran', 'w').write(str(i))\n"
+    hung = counted.replace(
+        "return x * 2", "import os, time\n        time.sleep(60 * (os.getpid() != PID))\n        return x * 2"
+    )
+    found, code = check(written(tmp_path, f"import os\nPID = os.getpid()\n{hung}"))
+    assert (found, code) == ([], 0) and (tmp_path / "ran").read_text() == "2"
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)  # nobody is left behind
+
+
+def test_a_function_is_replayed_once_for_each_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: object, g: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return g
+
+    children: list[object] = []
+    monkeypatch.setattr("gradviz.checks.collect.replay._in_a_child", lambda judge: children.append(judge) or judge())
+    replay = FunctionReplay()
+    with replay.watching():
+        for size in (2, 3, 2, 3):
+            Twice.apply(torch.ones(size, requires_grad=True))
+        Twice.apply(torch.ones(4))
+    assert len(children) == 2 and [one.words[1] for one in replay.found] == ["0.5 times", "0.5 times"]
