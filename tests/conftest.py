@@ -46,7 +46,7 @@ def _installed() -> dict[str, object]:
     signal.getsignal(signal.SIGINT)  # puts back what another thread could not
     found: dict[str, object] = {
         "signal.signal, signal.getsignal": (signal.signal, signal.getsignal),
-        "handlers of signals": [signal.getsignal(number) for number in signal.valid_signals()],
+        "handlers of signals": [number for number in signal.valid_signals() if _is_ours(signal.getsignal(number))],
         "sys.gettrace()": sys.gettrace(),
         "sys.getprofile()": sys.getprofile(),
         "threading's trace function": getattr(threading, "_trace_hook", None),
@@ -70,6 +70,10 @@ def _installed() -> dict[str, object]:
     if "torch" in sys.modules:
         found.update(_installed_in_torch())
     return found
+
+
+def _is_ours(handler: object) -> bool:
+    return (getattr(handler, "__module__", None) or "").startswith("gradviz")
 
 
 def _installed_in_torch() -> dict[str, object]:

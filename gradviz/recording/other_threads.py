@@ -14,6 +14,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import FrameType
 from typing import Any
@@ -31,15 +32,16 @@ _NO_NODES = (
     *("torch.utils.tensorboard", "tensorboard", "tensorboardX", "wandb", "logging"),  # log writers
     *("ipykernel", "IPython.core.history", "zmq", "tornado", "jupyter_client"),  # the notebook's kernel
     "torch._inductor",  # compiles
+    "concurrent.futures",  # what its workers are given is looked at when it is given
 )
 """Modules of which a thread runs nothing that autograd records."""
-_USERS_WORK = ("concurrent.futures.thread", "multiprocessing.pool", "ipykernel.subshell")
+_USERS_WORK = ("multiprocessing.pool", "ipykernel.subshell")
 """Modules of which a thread runs what it is given, at any time."""
 _LEAVE = 0.1  # seconds
 
 
 class _Started(functools.partial[Any]):
-    """What a thread runs. Lives until that has returned; shown as what the user gave."""
+    """What a thread runs, or a worker of a pool. Lives until that has returned; shown as what the user gave."""
 
     def __repr__(self) -> str:
         return repr(self.func)
@@ -50,9 +52,7 @@ class OtherThreads:
 
     def __init__(self, changed: Callable[[], None], ends: Callable[[], None]) -> None:
         self._changed, self._ends = changed, ends
-        self._begun: dict[
-            weakref.ref[_Started], int
-        ] = {}  # with the number that the next node of who began it would get
+        self._begun: dict[weakref.ref[_Started], int] = {}  # with the next number of the thread that began it
         self._users: set[int] = set()  # threads that were there before
         self._first = 0
         self._undo = ExitStack()
@@ -79,8 +79,8 @@ class OtherThreads:
             for name in _BEGIN:
                 original = getattr(home, name, None)
                 if original is not None:
-                    setattr(home, name, self._noticing(original))
-                    self._undo.callback(setattr, home, name, original)
+                    self._replace(home, name, self._noticing(original))
+        self._replace(ThreadPoolExecutor, "submit", self._noticing_work(ThreadPoolExecutor.submit))
         with columns.paused():  # up to Python 3.11 a collection in there may wait for a lock that its own thread holds
             frames = sys._current_frames()
         self.older = frozenset(frames)
@@ -101,6 +101,19 @@ class OtherThreads:
             return original(function, *arguments, **options)
 
         return begin
+
+    def _noticing_work(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def submit(pool: ThreadPoolExecutor, function: Any, /, *arguments: Any, **options: Any) -> Any:
+            if callable(function) and _may_make_nodes(_runs(function)):
+                function = self._begins(function)
+            return original(pool, function, *arguments, **options)
+
+        return submit
+
+    def _replace(self, home: object, name: str, mine: object) -> None:
+        self._undo.callback(setattr, home, name, getattr(home, name))
+        setattr(home, name, mine)
 
     def _begins(self, function: Callable[..., Any]) -> _Started:
         started, alone = _Started(function), not self

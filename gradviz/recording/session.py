@@ -157,11 +157,11 @@ class Session:
         self.others = self._nodes.others
         self._open = 0
 
-    def event_log(self) -> EventLog:
-        """The event log of the calling thread."""
+    def event_log(self, first: int = 0) -> EventLog:
+        """The event log of the calling thread. Of its nodes those from number `first` on may be this session's."""
         event_log = self._local.event_log
         if event_log is None:
-            event_log = self._local.event_log = EventLog(self._first_number())
+            event_log = self._local.event_log = EventLog(first)
             if threading.get_ident() not in OWN_THREADS:
                 self.event_logs.append(event_log)
         return event_log
@@ -173,22 +173,18 @@ class Session:
         """
         ends = {event_log: event_log.end for event_log in self.event_logs}
         for event_log, end in ends.items() if self.others.names else ():
-            if not event_log.ended and end > event_log.start:
+            if (self.others or not event_log.ended) and end > event_log.start:
                 ends[event_log] = LAST
         ends[self._unseen] = self.others.numbers
         ends[self.event_log()] = peek_sequence()
         return ends
 
     def _thread_ends(self) -> None:
-        """Called in a thread as it ends."""
+        """Called in a thread as what it was given to run ends."""
         if peek_sequence():
             event_log = self.event_log()
             event_log.lines.until(peek_sequence(), None)
             event_log.ended = True
-
-    def _first_number(self) -> int:
-        """From which number on the nodes of the calling thread are this session's: those of a thread begun meanwhile all are."""
-        return peek_sequence() if threading.get_ident() in self.others.older else 0
 
     def _noticing(self) -> Made:
         """What torch calls for every node. Written flat: a loop of small operations meets it every few microseconds."""
@@ -237,7 +233,7 @@ class Session:
             if self._open == 1:
                 self.calls.start()
                 self._nodes.start()
-            self.event_log()
+            self.event_log(peek_sequence() if threading.get_ident() in self.others.older else 0)
         except BaseException:
             self.close()
             raise

@@ -26,6 +26,7 @@ import torch
 import gradviz
 from gradviz.graph import Graph
 from gradviz.recording.other_threads import OtherThreads
+from gradviz.walker.private import peek_sequence
 
 OPERATIONS = Path(__file__).parents[1] / "attack" / "thread_operations.py"
 
@@ -186,16 +187,44 @@ def test_on_again_after_an_older_thread_has_ended() -> None:
     assert lines(recording.graph(y)) == ["y = x.exp()  # seen"]
 
 
-def test_an_idle_worker_of_a_pool_counts() -> None:
+def test_a_worker_of_an_executor_counts_while_it_runs_code_of_the_users() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    compiles = written_in("torch._inductor.compile_worker")
     with ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
         with gradviz.record():
-            assert not watched()
+            assert watched()
+            pool.submit(compiles).result()
+            assert watched()
             assert pool.submit(watched).result() is False
-        with ThreadPool(1) as other:
-            other.apply(int)
-            with gradviz.record():
-                assert not watched()
+            pool.submit(lambda: (begun.set(), go_on.wait(10)))
+            begun.wait(10)
+            assert not watched()
+            go_on.set()
+            assert soon(watched)
+
+
+def test_an_idle_worker_of_a_pool_whose_work_nobody_sees_counts() -> None:
+    with ThreadPool(1) as pool:
+        pool.apply(int)
+        with gradviz.record():
+            assert not watched()
+
+
+def test_what_an_older_worker_makes_never_gets_the_line_of_another() -> None:
+    x, made = torch.ones(1, requires_grad=True), []
+    own = peek_sequence()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: [x.exp() for _ in range(own + 30)]).result()
+        with gradviz.record() as recording:
+            for _ in range(60):
+                made.append(x.sin())
+            pool.submit(lambda: made.append(x.cos())).result()
+            for _ in range(60):
+                made.append(x.tan())
+        found = {node.op: node.source.text if node.source else None for node in recording.graph(made[60:62]).nodes}
+    assert found["CosBackward0"] is None
+    assert found["TanBackward0"] == "made.append(x.tan())"
 
 
 def test_an_older_thread_of_a_library_does_not_count() -> None:
