@@ -194,6 +194,8 @@ def _plan(calls: CallCosts, budget: int, paths: Sequence[str]) -> Advice:
     steps: list[Wrap] = []
     for path in _alike_together(calls, paths):
         gain = state.gain(path)
+        if gain.freed <= 0:  # what it would free, others do
+            continue
         state.wrap(path)
         described, seconds = calls.described(path), calls.seconds(path)
         steps.append(Wrap(path, *described, gain.freed, gain.ops, state.held, gain.again, seconds))

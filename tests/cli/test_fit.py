@@ -114,6 +114,7 @@ def test_fake_tensors_tell_the_same(gradviz: Gradviz, tmp_path: Path) -> None:
             3,
             "failed in a child process with batch 8 at train.py:3, `net(torch.ones(2, 4))`: RuntimeError: mat1",
         ),
+        ("import torch\nexec('1/0')\n", 3, "with batch 8 at train.py:2, `exec('1/0')`: ZeroDivisionError"),
         ("import sys, torch\nsys.exit('no data')\n", 3, "ended in a child process with batch 8 with code 1\nno data"),
         ("import os, torch\nos.kill(os.getpid(), 11)\n", 3, "ended in a child process with batch 8 by SIGSEGV"),
         ("import torch\ntorch.ones(3).sum()\n", 2, "without backward() and without an optimizer step"),

@@ -16,6 +16,7 @@ from gradviz.wording import few
 
 _LEAST = 0.01
 """The share of the peak that a change must save to be worth a line."""
+_NAMED = 8
 Largest = Callable[[Forecast], "int | None"]
 Span = tuple[int, int, "int | None"]
 """A storage, and the events at which it is made and freed."""
@@ -48,10 +49,12 @@ def _candidates(
 ) -> Iterator[tuple[str, str, Forecast, int]]:
     if graph is not None and graph.scopes:
         plan = _plan(sizes, graph, batch, limit)
-        modules = few(titles(plan), 3)
+        modules = few(titles(plan), _NAMED)
         yield f"checkpoint {modules}", f"recomputes {plan.again} of {plan.ops} ops", _wrapped(sizes, graph, plan), 1
     if varies and batch > 1:
-        yield "accumulate gradients over 2 batches of half the size", "BatchNorm sees half", _accumulated(sizes), 2
+        normed = any("BatchNorm" in call.type for call in sizes.trace.calls)
+        cost = "BatchNorm sees half a batch" if normed else "smaller kernels"
+        yield "accumulate gradients over 2 batches of half the size", cost, _accumulated(sizes), 2
     state = np.array([kind == "optimizer" for kind in sizes.kinds], dtype=bool)
     without = replace(sizes, dims=np.where(state[:, None], 0, sizes.dims))
     yield "an optimizer without state: SGD without momentum", "trains differently", without, 1

@@ -163,6 +163,6 @@ def _notes(
     if allocating:
         yield (
             "convolutions and LSTMs allocate workspaces on a CPU, 9 to 18 % of the peak where it was measured: the margin is "
-            f"{WIDE_MARGIN:.0%} unless given"
+            f"{100 * WIDE_MARGIN:.0f} % unless given"
         )
     yield "not seen: workspaces of kernels (cuDNN, cuBLAS), fragmentation, the CUDA context, what torch.compile saves"
